@@ -1,0 +1,43 @@
+# Ratchet as an image: Python 3.11, Java 17, the pinned packages, Delta's jars, no root.
+#
+# How this is checked where there is no Docker: tests/unit/test_layers.py holds that the packages
+# copied here are those of pyproject.toml, and the steps are those of `make setup`, which the tests
+# run from a fresh clone. Build it with: docker build -t ratchet .
+FROM python:3.11-slim-bookworm
+
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        openjdk-17-jre-headless procps tini \
+    && rm -rf /var/lib/apt/lists/*
+
+RUN useradd --create-home --uid 10001 ratchet
+WORKDIR /opt/ratchet
+
+COPY requirements-build.txt requirements.txt ./
+RUN pip install --no-cache-dir --no-build-isolation --use-pep517 --require-hashes -r requirements-build.txt \
+    && pip install --no-cache-dir --no-build-isolation --use-pep517 --require-hashes -r requirements.txt
+
+COPY pyproject.toml README.md LICENSE ./
+COPY core ./core
+COPY wire ./wire
+COPY store ./store
+COPY ingest ./ingest
+COPY snapshot ./snapshot
+COPY merge ./merge
+COPY jobs ./jobs
+COPY lab ./lab
+RUN pip install --no-cache-dir --no-build-isolation --no-deps .
+
+# Kernels are compiled once per user of the image, into a folder that can be a volume.
+ENV NUMBA_CACHE_DIR=/var/cache/ratchet/numba \
+    PYTHONUNBUFFERED=1
+RUN mkdir -p /var/cache/ratchet/numba /lake && chown -R ratchet:ratchet /var/cache/ratchet /lake
+
+USER ratchet
+COPY scripts/fetch_jars.py /tmp/fetch_jars.py
+RUN python /tmp/fetch_jars.py
+
+WORKDIR /lake
+# tini passes SIGTERM on and reaps Spark's workers; Ratchet stops cleanly on it.
+ENTRYPOINT ["tini", "--", "ratchet"]
+CMD ["--help"]

@@ -1,0 +1,90 @@
+# Ratchet's commands. `make demo` and `make test` work from a fresh clone on Debian 12.
+#
+#   make setup      .venv with Ratchet, Java, Delta's jars
+#   make demo       the whole story on private servers
+#   make test       lint, types and all tests but the long ones, on real servers
+#   make test-long  the long tests
+#   make bench      every benchmark
+#   make lint       ruff and mypy
+#   make lock       write requirements*.txt anew from pyproject.toml
+#   make clean      remove what the others made here (not the download cache)
+#
+# Each finished step leaves a stamp in .venv, so a repeated run takes no time. Downloads are kept
+# in ~/.cache/ratchet (or $RATCHET_CACHE) and Ivy's and pip's own caches.
+
+.DELETE_ON_ERROR:
+.PHONY: setup dev servers demo test test-long bench lint lock clean help
+
+VENV := .venv
+PYTHON_BIN := $(VENV)/bin/python
+STAMPS := $(VENV)/.stamps
+PIP := $(PYTHON_BIN) -m pip --disable-pip-version-check --no-input -q
+# --no-build-isolation: the one build tool is pinned like everything else.
+INSTALL := $(PIP) install --no-build-isolation --use-pep517 --require-hashes
+PACKAGES := $(patsubst %/__init__.py,%,$(wildcard $(foreach package,\
+	core wire store ingest snapshot merge jobs lab,$(package)/__init__.py)))
+CHECKED := $(PACKAGES) scripts $(wildcard tests/conftest.py tests/fix_*.py)
+BENCHES := $(wildcard bench/*.py)
+PYTEST_ARGS ?=
+
+help:
+	@sed -n 's/^#   \(make.*\)/\1/p' Makefile
+
+setup: $(STAMPS)/project $(STAMPS)/jars
+
+dev: setup $(STAMPS)/dev
+
+$(STAMPS)/venv: scripts/python.sh
+	python=$$(sh scripts/python.sh) && "$$python" -m venv $(VENV)
+	mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/runtime: requirements-build.txt requirements.txt $(STAMPS)/venv
+	@echo "Installing the pinned packages (PySpark alone is some 400 MB) ..."
+	$(INSTALL) -r requirements-build.txt
+	$(INSTALL) -r requirements.txt
+	touch $@
+
+# Packages are listed because an editable install knows the folders of its day.
+$(STAMPS)/project: pyproject.toml $(PACKAGES:%=%/__init__.py) $(STAMPS)/runtime
+	$(PIP) install --no-build-isolation --no-deps -e .
+	touch $@
+
+$(STAMPS)/dev: requirements-dev.txt $(STAMPS)/runtime
+	$(INSTALL) -r requirements-dev.txt
+	touch $@
+
+$(STAMPS)/jars: scripts/fetch_jars.py $(STAMPS)/runtime
+	$(PYTHON_BIN) -m lab.provision java
+	@echo "Fetching Delta's jars ..."
+	$(PYTHON_BIN) scripts/fetch_jars.py 2> $(STAMPS)/jars.log || { cat $(STAMPS)/jars.log; exit 1; }
+	touch $@
+
+servers: setup
+	$(PYTHON_BIN) -m lab.provision mariadb mysql
+
+demo: setup
+	$(PYTHON_BIN) -m lab.provision mariadb
+	$(VENV)/bin/ratchet demo
+
+lint: dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy $(CHECKED)
+
+test: dev servers lint
+	$(PYTHON_BIN) -m pytest -m "not long" $(PYTEST_ARGS)
+
+test-long: dev servers
+	$(PYTHON_BIN) -m pytest -m long $(PYTEST_ARGS)
+
+bench: dev servers
+	@test -n "$(BENCHES)" || { echo "no benchmark in bench/"; exit 1; }
+	@set -e; for program in $(BENCHES); do echo "== $$program"; $(PYTHON_BIN) $$program; done
+
+lock: $(STAMPS)/venv requirements-dev.txt
+	$(INSTALL) -r requirements-dev.txt
+	sh scripts/lock.sh $(VENV)/bin/pip-compile
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

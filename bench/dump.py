@@ -1,0 +1,249 @@
+"""How fast a table is dumped into Delta: rows per second, beside just draining SELECT *.
+
+    python bench/dump.py [--rows N] [--flavor mariadb|mysql] [--parallel P]
+
+A private server holds N rows of six columns (BIGINT key, VARCHAR(40), CHAR(8), INT, TIMESTAMP(6),
+DECIMAL(18,2)). The dump runs as `ratchet dump` runs it: chunks read in Spark tasks, committed into
+a Delta table; the first time in a fresh session (Spark's workers start, kernels load), then again.
+Between the dumps the same rows are drained raw over one connection, nothing decoded. The best of
+each counts; the rows in the lake are counted and summed up by Spark, and must agree with the
+server. Memory is that of this process and Spark's Python workers, pages that several of them share
+counted once (the kernel's PSS).
+
+Exit code 1 if the dump is below 300,000 rows/s or that memory is above 2 GiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
+
+from core.shard import ShardId
+from lab.servers import MariadbServer, MysqlServer, Server
+from snapshot.dump import Dumper
+from snapshot.records import DumpSettings, ShardSource, Wanted
+from snapshot.tasks import spark_reader
+from store.files import Lake, open_lake
+from wire.session import Session, SourceConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIMIT: Final = 300_000
+AIM: Final = 600_000
+MEMORY_LIMIT: Final = 2 << 30
+ROUNDS: Final = 4
+DATABASE: Final = "bench"
+SHARD: Final = "shop/-"
+_TABLE: Final = """
+CREATE TABLE orders (id BIGINT PRIMARY KEY, name VARCHAR(40), code CHAR(8), amount INT,
+                     placed TIMESTAMP(6) NULL, price DECIMAL(18,2)) CHARSET utf8mb4
+"""
+
+
+def main() -> int:
+    """Run the benchmark; 0 if the limits hold."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--flavor", choices=["mariadb", "mysql"], action="append")
+    parser.add_argument("--parallel", type=int, default=4)
+    given = parser.parse_args()
+    spark = _spark()
+    try:
+        good = [
+            _bench(flavor, given.rows, given.parallel, spark)
+            for flavor in given.flavor or ["mariadb", "mysql"]
+        ]
+    finally:
+        spark.stop()
+    return 0 if all(good) else 1
+
+
+def _bench(flavor: str, rows: int, parallel: int, spark: SparkSession) -> bool:
+    kind = {"mariadb": MariadbServer, "mysql": MysqlServer}[flavor]
+    folder = Path(tempfile.mkdtemp(prefix="ratchet-bench-"))
+    try:
+        with kind(buffer_pool="1G") as server, _Memory() as memory:
+            _fill(server, rows, folder / "rows.tsv")
+            lake = open_lake(folder / "lake", now=0)
+            dumps, drains, costs = [], [], []
+            for _ in range(ROUNDS):
+                before = _cpu_seconds(os.getpid())
+                dumps.append(rows / _dump(server, lake, parallel, spark))
+                costs.append(_cpu_seconds(os.getpid()) - before)
+                drains.append(rows / _drain(server))
+            _check(server, lake, spark)
+            version = server.version
+    finally:
+        shutil.rmtree(folder)
+    best, drain = max(dumps[1:]), max(drains)
+    print(f"{flavor} {version}, {rows:,} rows of 6 columns, {parallel} chunks side by side")
+    print(f"  first dump of the session   {dumps[0]:>12,.0f} rows/s")
+    print(f"  dump into Delta, best of {ROUNDS - 1}  {best:>12,.0f} rows/s")
+    print(f"  dump into Delta, worst      {min(dumps[1:]):>12,.0f} rows/s")
+    print(f"  draining one connection     {drain:>12,.0f} rows/s")
+    print(f"  RATIO {best / drain:.2f} of draining")
+    cost = min(costs) * 1e6 / rows
+    print(f"  CPU per million rows        {cost:>12.2f} s (server, Python and JVM together)")
+    print(
+        f"  peak memory outside the JVM {memory.peak >> 20:>12,} MiB (driver and Spark's workers)"
+    )
+    good = best >= LIMIT and memory.peak <= MEMORY_LIMIT
+    print(f"  {'OK' if good else 'TOO LITTLE'}: limit {LIMIT:,} rows/s and 2,048 MiB; aim {AIM:,}")
+    return good
+
+
+def _fill(server: Server, rows: int, file: Path) -> None:
+    with file.open("w") as out:
+        out.writelines(
+            f"{n}\tcustomer number {n:09d}\tST{n % 7:06d}\t{n * 7919 % 1000003}"
+            f"\t2024-01-01 00:{n // 60 % 60:02d}:{n % 60:02d}.{n % 1000000:06d}"
+            f"\t{n * 31 % 1000000}.{n % 100:02d}\n"
+            for n in range(rows)
+        )
+    server.execute(f"CREATE DATABASE {DATABASE}")
+    server.execute(_TABLE, database=DATABASE)
+    server.execute(f"LOAD DATA INFILE '{file}' INTO TABLE orders", database=DATABASE)
+    server.execute("ANALYZE TABLE orders", database=DATABASE)
+    file.unlink()
+
+
+def _config(server: Server) -> SourceConfig:
+    return SourceConfig(
+        shard=ShardId.parse(SHARD),
+        host=server.host,
+        port=server.port,
+        user=server.admin_user,
+        database=DATABASE,
+        tls="disabled",
+    )
+
+
+def _dump(server: Server, lake: Lake, parallel: int, spark: SparkSession) -> float:
+    dumper = Dumper(
+        lake,
+        {SHARD: ShardSource(config=_config(server))},
+        spark_reader(spark),
+        settings=DumpSettings(parallel=parallel),
+    )
+    started = time.perf_counter()
+    dumper.run([Wanted(keyspace="shop", table="orders", shards=(SHARD,), again=True)])
+    return time.perf_counter() - started
+
+
+def _drain(server: Server) -> float:
+    with Session.connect(_config(server)) as session:
+        started = time.perf_counter()
+        with session.stream_rows("SELECT * FROM orders") as rows:
+            for _ in rows:
+                pass
+        return time.perf_counter() - started
+
+
+def _check(server: Server, lake: Lake, spark: SparkSession) -> None:
+    sums = "COUNT(*), SUM(id), SUM(amount), SUM(price), SUM(LENGTH(name)), COUNT(DISTINCT placed)"
+    table = f"delta.`{lake.hadoop_uri('shop/orders')}`"
+    found = tuple(spark.sql(f"SELECT {sums} FROM {table}").collect()[0])
+    (expected,) = server.execute(f"SELECT {sums} FROM orders", database=DATABASE)
+    if [str(value) for value in found] != [str(value) for value in expected]:
+        raise SystemExit(f"the lake has {found}, the server {expected}")
+
+
+class _Memory:
+    """The most memory that this process and its children but the JVM ever held together."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._halt = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._halt.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._halt.wait(0.5):  # a look costs the kernel some 10 ms a process
+            self.peak = max(self.peak, _python_memory(os.getpid()))
+
+
+def _python_memory(root: int) -> int:
+    parents: dict[int, int] = {}
+    pythons: set[int] = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, rest = stat.read_text().rsplit(")", 1)
+        except OSError:
+            continue  # it ended just now
+        pid = int(stat.parent.name)
+        parents[pid] = int(rest.split()[1])
+        if name.partition("(")[2].startswith("python"):
+            pythons.add(pid)
+    total, wave = 0, {root}
+    while wave:
+        total += sum(_proportional(pid) for pid in wave & pythons)
+        wave = {pid for pid, parent in parents.items() if parent in wave}
+    return total
+
+
+def _cpu_seconds(root: int) -> float:
+    """CPU time of a process and all below it that live: server, Spark's JVM and its workers."""
+    times: dict[int, tuple[int, int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it ended just now
+        times[int(stat.parent.name)] = (int(fields[1]), int(fields[11]) + int(fields[12]))
+    total, wave = 0, {root}
+    while wave:
+        total += sum(times[pid][1] for pid in wave if pid in times)
+        wave = {pid for pid, (parent, _) in times.items() if parent in wave}
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def _proportional(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0  # it ended just now
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+
+
+def _spark() -> SparkSession:
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from delta import configure_spark_with_delta_pip
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[8]").appName("bench")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }.items():
+        builder = builder.config(name, value)
+    session = configure_spark_with_delta_pip(builder).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""The errors of Ratchet, their classes and exit codes.
+
+    RatchetError                what, where, why and what to do next
+     +-- RetryableError         goes away by itself: the caller reconnects with backoff
+     +-- OperatorError          needs a person: the hint says what to change
+     |    +-- ConfigError       the config file is wrong                  (exit 2)
+     |    +-- SourceUnfitError  a server setting or privilege is missing  (exit 3)
+     |    +-- PositionLostError the source no longer has what we need     (exit 5)
+     |    +-- TableStoppedError one table cannot go on, the others can    (exit 6)
+     |    +-- LakeError         the lake is not ours, busy or broken      (exit 7)
+     +-- DecodeError            bytes from a server that we cannot accept (exit 8)
+     +-- BugError               a broken invariant of our own             (exit 70)
+
+Raise the concrete classes; the exit code follows the class (`RatchetError.exit_code`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RatchetError(Exception):
+    """An error that names its operation, place, cause and remedy.
+
+    Args:
+        message: what went wrong, one sentence, no secrets.
+        operation: what was being done ("open the binlog stream", "merge round 12").
+        source: the shard it concerns, as "keyspace/shard".
+        table: the table it concerns, as "keyspace.table".
+        position: where in the stream, in the server's own notation.
+        hint: what the reader should do next; empty only for bugs.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operation: str = "",
+        source: str = "",
+        table: str = "",
+        position: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.operation = operation
+        self.source = source
+        self.table = table
+        self.position = position
+        self.hint = hint
+
+    def fields(self) -> dict[str, str]:
+        """The parts that are set, in reading order (for logs and JSON)."""
+        names = ("operation", "source", "table", "position", "message", "hint")
+        found = {name: getattr(self, name) for name in names if getattr(self, name)}
+        if self.__cause__ is not None:
+            found["cause"] = f"{type(self.__cause__).__name__}: {self.__cause__}"
+        return found
+
+    def __str__(self) -> str:
+        where = ", ".join(
+            f"{name} {value}"
+            for name, value in (
+                ("source", self.source),
+                ("table", self.table),
+                ("position", self.position),
+            )
+            if value
+        )
+        head = f"{self.operation}: " if self.operation else ""
+        tail = f" ({where})" if where else ""
+        cause = f"; cause: {self.__cause__}" if self.__cause__ is not None else ""
+        return f"{head}{self.message}{tail}{cause}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders (Spark workers), so they must pickle with all their parts.
+        parts = {
+            name: getattr(self, name)
+            for name in ("operation", "source", "table", "position", "hint")
+        }
+        return (_rebuild, (type(self), self.message, parts))
+
+
+def _rebuild(cls: type[RatchetError], message: str, parts: dict[str, str]) -> RatchetError:
+    return cls(message, **parts)
+
+
+class RetryableError(RatchetError):
+    """The same call may succeed later: connection lost, server starting, conflict on commit."""
+
+    exit_code = 4
+
+
+class OperatorError(RatchetError):
+    """Will not go away by itself; the hint says what to change."""
+
+
+class ConfigError(OperatorError):
+    """The config file does not say what it should."""
+
+    exit_code = 2
+
+
+class SourceUnfitError(OperatorError):
+    """The source server lacks a setting, a privilege or an account that Ratchet needs."""
+
+    exit_code = 3
+
+
+class PositionLostError(OperatorError):
+    """The source has purged, or never had, transactions that the mirror needs."""
+
+    exit_code = 5
+
+
+class TableStoppedError(OperatorError):
+    """One table cannot be mirrored further; the others go on."""
+
+    exit_code = 6
+
+
+class LakeError(OperatorError):
+    """The lake cannot be used: not ours, in use by another run, full, or damaged."""
+
+    exit_code = 7
+
+
+class DecodeError(RatchetError):
+    """The server sent bytes that we do not understand. Never skipped."""
+
+    exit_code = 8
+
+
+class BugError(RatchetError):
+    """An invariant of Ratchet's own does not hold."""
+
+    exit_code = 70

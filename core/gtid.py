@@ -1,0 +1,256 @@
+"""GTID sets as interval sets, for MySQL, MariaDB and servers without GTIDs.
+
+One value type serves the three flavours, because all of them are sets of numbered transactions by
+origin:
+
+- `mysql`: the origin is the server's UUID, with `:tag` behind it for tagged GTIDs; holes are real.
+- `mariadb`: the origin is the replication domain. A position `0-1-100` stands for numbers 1 to 100
+  of domain 0: MariaDB's sequence numbers only rise within a domain, so a number that the
+  server skipped will never come. The server id of the last one is kept to ask for it again.
+- `file`: no GTIDs. The origin is the binlog's base name and the number packs file number and end
+  offset, so that "contains" means "at or before". Valid on one server only.
+
+Invariant: intervals are sorted, disjoint, not adjacent, and begin at 1 or above.
+No function here compares two sets by size, and there is no `<`.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from core.errors import DecodeError
+
+Flavor = Literal["mysql", "mariadb", "file"]
+Interval = tuple[int, int]  # first and last number, both inside
+
+FILE_BITS = 40  # offsets below 1 TiB within one binlog file; file numbers up to 2**23
+
+
+@dataclass(frozen=True, slots=True)
+class Gtid:
+    """One transaction's name.
+
+    Attributes:
+        origin: server UUID (with `:tag`), MariaDB domain, or binlog base name.
+        number: the sequence number within the origin, from 1.
+        server: MariaDB's server id, else 0. It plays no part in containment.
+    """
+
+    origin: str
+    number: int
+    server: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GtidSet:
+    """An immutable set of transactions.
+
+    Attributes:
+        flavor: which notation and which meaning.
+        intervals: origin -> its intervals.
+        servers: MariaDB only: domain -> server id of the last transaction.
+    """
+
+    flavor: Flavor
+    intervals: Mapping[str, tuple[Interval, ...]] = field(default_factory=dict)
+    servers: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, flavor: Flavor, text: str) -> GtidSet:
+        """Read the server's own notation.
+
+        Raises:
+            DecodeError: the text is not a set in that notation.
+        """
+        try:
+            return _PARSERS[flavor](text)
+        except (ValueError, IndexError) as error:
+            raise DecodeError(
+                f"not a {flavor} GTID set: {text[:200]!r}", operation="parse a GTID set"
+            ) from error
+
+    @classmethod
+    def empty(cls, flavor: Flavor) -> GtidSet:
+        """The set that holds nothing."""
+        return cls(flavor)
+
+    @property
+    def cardinality(self) -> int:
+        """How many transactions it stands for: `seq` of a stream that has executed this set.
+
+        MariaDB: the sum of the last numbers of its domains. File: the packed position.
+        """
+        return sum(last - first + 1 for spans in self.intervals.values() for first, last in spans)
+
+    def contains(self, gtid: Gtid) -> bool:
+        """Whether this one transaction is inside."""
+        spans = self.intervals.get(gtid.origin, ())
+        at = bisect_right(spans, (gtid.number, gtid.number)) - 1
+        if at + 1 < len(spans) and spans[at + 1][0] == gtid.number:
+            return True
+        return at >= 0 and spans[at][0] <= gtid.number <= spans[at][1]
+
+    def contains_all(self, other: GtidSet) -> bool:
+        """Whether every transaction of `other` is inside: the only order there is on sets."""
+        return not other.minus(self).intervals
+
+    def with_interval(self, origin: str, first: int, last: int, server: int = 0) -> GtidSet:
+        """This set and the numbers `first` to `last` of `origin`."""
+        spans = dict(self.intervals)
+        spans[origin] = _merge([*spans.get(origin, ()), (first, last)])
+        servers = self.servers
+        if self.flavor == "mariadb" and spans[origin][-1][1] == last:
+            servers = {**servers, origin: server}
+        return GtidSet(self.flavor, spans, servers)
+
+    def union(self, other: GtidSet) -> GtidSet:
+        """All transactions of both."""
+        result = self
+        for origin, spans in other.intervals.items():
+            for first, last in spans:
+                result = result.with_interval(origin, first, last, other.servers.get(origin, 0))
+        return result
+
+    def minus(self, other: GtidSet) -> GtidSet:
+        """The transactions that `other` lacks."""
+        left: dict[str, tuple[Interval, ...]] = {}
+        for origin, spans in self.intervals.items():
+            rest = _subtract(spans, other.intervals.get(origin, ()))
+            if rest:
+                left[origin] = rest
+        servers = {origin: s for origin, s in self.servers.items() if origin in left}
+        return GtidSet(self.flavor, left, servers)
+
+    def __str__(self) -> str:
+        return _FORMATTERS[self.flavor](self)
+
+
+def format_gtid(flavor: Flavor, gtid: Gtid) -> str:
+    """The transaction's name in its server's notation."""
+    if flavor == "mariadb":
+        return f"{gtid.origin}-{gtid.server}-{gtid.number}"
+    if flavor == "file":
+        return f"{gtid.origin}.{gtid.number >> FILE_BITS:06d}:{gtid.number & (1 << FILE_BITS) - 1}"
+    return f"{gtid.origin}:{gtid.number}"
+
+
+def parse_gtid(flavor: Flavor, text: str) -> Gtid:
+    """Read one transaction's name.
+
+    Raises:
+        DecodeError: the text is not one GTID of that flavour.
+    """
+    try:
+        if flavor == "mariadb":
+            domain, server, number = text.split("-")
+            return Gtid(str(int(domain)), int(number), int(server))
+        if flavor == "file":
+            return _parse_file(text)
+        origin, number = text.rsplit(":", 1)
+        head, _, tag = origin.partition(":")
+        return Gtid(str(uuid.UUID(head)) + (f":{tag}" if tag else ""), int(number))
+    except ValueError as error:
+        raise DecodeError(f"not a {flavor} GTID: {text[:200]!r}") from error
+
+
+def pack_file(name: str, offset: int) -> Gtid:
+    """A binlog file and end offset as the name of a transaction of flavour `file`."""
+    return _parse_file(f"{name}:{offset}")
+
+
+def _parse_file(text: str) -> Gtid:
+    name, _, offset = text.rpartition(":")
+    base, _, number = name.rpartition(".")
+    if not base or not 0 <= int(offset) < 1 << FILE_BITS:
+        raise ValueError(text)
+    return Gtid(base, (int(number) << FILE_BITS) + int(offset))
+
+
+_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
+
+
+def _parse_mysql(text: str) -> GtidSet:
+    spans: dict[str, list[Interval]] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        head, *items = part.split(":")
+        server = origin = str(uuid.UUID(head.strip()))
+        if not items:
+            raise ValueError(part)
+        for item in (i.strip().lower() for i in items):
+            if _TAG.fullmatch(item):
+                origin = f"{server}:{item}"
+                continue
+            first, _, last = item.partition("-")
+            interval = (int(first), int(last or first))
+            if interval[0] < 1 or interval[1] < interval[0]:
+                raise ValueError(item)
+            spans.setdefault(origin, []).append(interval)
+    return GtidSet("mysql", {origin: _merge(found) for origin, found in spans.items()})
+
+
+def _parse_mariadb(text: str) -> GtidSet:
+    spans: dict[str, tuple[Interval, ...]] = {}
+    servers: dict[str, int] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        domain, server, number = (int(n) for n in part.split("-"))
+        if number < 1 or str(domain) in spans:
+            raise ValueError(part)
+        spans[str(domain)] = ((1, number),)
+        servers[str(domain)] = server
+    return GtidSet("mariadb", spans, servers)
+
+
+def _parse_file_set(text: str) -> GtidSet:
+    if not text:
+        return GtidSet("file")
+    gtid = _parse_file(text)
+    return GtidSet("file", {gtid.origin: ((1, gtid.number),)})
+
+
+def _format_mysql(value: GtidSet) -> str:
+    parts = []
+    for origin, spans in sorted(value.intervals.items()):
+        numbers = ":".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+        parts.append(f"{origin}:{numbers}")
+    return ",".join(parts)
+
+
+def _format_last(value: GtidSet) -> str:
+    return ",".join(
+        format_gtid(value.flavor, Gtid(origin, spans[-1][1], value.servers.get(origin, 0)))
+        for origin, spans in sorted(value.intervals.items(), key=lambda item: item[0].zfill(12))
+    )
+
+
+_PARSERS = {"mysql": _parse_mysql, "mariadb": _parse_mariadb, "file": _parse_file_set}
+_FORMATTERS = {"mysql": _format_mysql, "mariadb": _format_last, "file": _format_last}
+
+
+def _merge(spans: Iterable[Interval]) -> tuple[Interval, ...]:
+    merged: list[Interval] = []
+    for first, last in sorted(spans):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
+
+
+def _subtract(spans: tuple[Interval, ...], gone: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    rest: list[Interval] = []
+    for first, last in spans:
+        start = first
+        for low, high in gone:
+            if high < start or low > last:
+                continue
+            if low > start:
+                rest.append((start, low - 1))
+            start = high + 1
+        if start <= last:
+            rest.append((start, last))
+    return tuple(rest)

@@ -1,0 +1,202 @@
+"""The records of the round log: what one committed round holds, and which shards it brought where.
+
+A round is one bounded slice of every shard's stream, committed at once with its end positions. It
+is the only checkpoint there is. `to_json`/`from_json` define the stored format (docs/formats.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from core.gtid import Gtid
+from core.position import Position
+
+FORMAT_VERSION = 1
+
+TableEventKind = Literal["ddl", "truncate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Transactions that follow each other in a stream and in their origin's numbers.
+
+    Attributes:
+        origin: GTID origin of all of them (see core.gtid).
+        first: number of the first one.
+        last: number of the last one.
+        seq: `seq` of the first one in the stream; that of the others follows by adding one. For
+            flavours `mariadb` and `file` a run may stand for numbers that were skipped.
+    """
+
+    origin: str
+    first: int
+    last: int
+    seq: int
+
+    def seq_of(self, gtid: Gtid) -> int | None:
+        """The `seq` of that transaction if it is in this run."""
+        if gtid.origin != self.origin or not self.first <= gtid.number <= self.last:
+            return None
+        return self.seq + gtid.number - self.first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeFile:
+    """One Parquet file of the change log: one table, one schema, one shard, one round.
+
+    Attributes:
+        keyspace: keyspace of the table.
+        table: name of the table.
+        shard: shard that the changes were read from (ShardId as text).
+        schema: fingerprint of its TableSchema, stored once under its id.
+        path: relative to the lake's root.
+        rows: row changes in the file (an update counts once).
+        bytes: size of the file.
+        min_seq: lowest `seq` inside.
+        max_seq: highest `seq` inside.
+        inserts: how many of the rows are inserts.
+        updates: how many are updates.
+        deletes: how many are deletes.
+        misfits: column -> how many values its lake type could not hold (see core.types).
+    """
+
+    keyspace: str
+    table: str
+    shard: str
+    schema: str
+    path: str
+    rows: int
+    bytes: int
+    min_seq: int
+    max_seq: int
+    inserts: int
+    updates: int
+    deletes: int
+    misfits: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEvent:
+    """Something that happened to a table as a whole, at one point of a shard's stream.
+
+    Attributes:
+        keyspace: keyspace of the table.
+        table: name of the table.
+        shard: shard it happened on.
+        kind: "truncate" removes all rows written before it; "ddl" is any other statement that may
+            have changed the table's shape or rows without row events.
+        statement: the statement as logged, cut at 2,000 characters.
+        gtid: transaction, in the server's notation.
+        seq: its `seq`.
+        ts: commit time, microseconds since the epoch, UTC.
+    """
+
+    keyspace: str
+    table: str
+    shard: str
+    kind: TableEventKind
+    statement: str
+    gtid: str
+    seq: int
+    ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSlice:
+    """What one round took from one shard.
+
+    Attributes:
+        shard: ShardId as text.
+        generation: lineage generation of the stream.
+        start: position before the slice; the end of the shard's slice in an earlier round.
+        end: position behind the slice's last transaction.
+        runs: the transactions in stream order, for resolving floors and finding GTIDs.
+        transactions: how many there were (of all databases).
+        rows: row changes of mirrored tables.
+        bytes: binlog bytes read.
+        min_ts: earliest commit time inside, microseconds UTC; None if no transaction.
+        max_ts: latest commit time inside.
+        observed_at: capture's clock when the slice ended, microseconds UTC.
+        caught_up: whether the stream had nothing more to give at that moment.
+    """
+
+    shard: str
+    generation: int
+    start: Position
+    end: Position
+    runs: tuple[Run, ...]
+    transactions: int
+    rows: int
+    bytes: int
+    min_ts: int | None
+    max_ts: int | None
+    observed_at: int
+    caught_up: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One committed round.
+
+    Attributes:
+        number: from 1, without holes.
+        committed_at: microseconds UTC, the capturing driver's clock.
+        slices: one per shard that took part; a shard that is missing stands where it stood.
+        files: the change files, all shards.
+        events: table events, all shards, in stream order per shard.
+    """
+
+    number: int
+    committed_at: int
+    slices: tuple[ShardSlice, ...]
+    files: tuple[ChangeFile, ...]
+    events: tuple[TableEvent, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values; `from_json` reads it back."""
+        return {
+            "format": FORMAT_VERSION,
+            "number": self.number,
+            "committed_at": self.committed_at,
+            "slices": [slice_to_json(s) for s in self.slices],
+            "files": [asdict(f) for f in self.files],
+            "events": [asdict(e) for e in self.events],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Round:
+        """Read what `to_json` wrote."""
+        return cls(
+            number=data["number"],
+            committed_at=data["committed_at"],
+            slices=tuple(slice_from_json(s) for s in data["slices"]),
+            files=tuple(ChangeFile(**f) for f in data["files"]),
+            events=tuple(TableEvent(**e) for e in data["events"]),
+        )
+
+
+def slice_to_json(value: ShardSlice) -> dict[str, Any]:
+    """A ShardSlice as plain JSON values."""
+    return {
+        **{
+            name: getattr(value, name)
+            for name in ShardSlice.__slots__
+            if name not in {"start", "end", "runs"}
+        },
+        "start": value.start.to_json(),
+        "end": value.end.to_json(),
+        "runs": [[run.origin, run.first, run.last, run.seq] for run in value.runs],
+    }
+
+
+def slice_from_json(data: dict[str, Any]) -> ShardSlice:
+    """Read what `slice_to_json` wrote."""
+    return ShardSlice(
+        **{
+            **data,
+            "start": Position.from_json(data["start"]),
+            "end": Position.from_json(data["end"]),
+            "runs": tuple(Run(*run) for run in data["runs"]),
+        }
+    )

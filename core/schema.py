@@ -1,0 +1,113 @@
+"""A table's shape as the source server describes it, whether by information_schema or by the log.
+
+What a column becomes in the lake is not here but in `core.types`, one module per family.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnType:
+    """A MySQL or MariaDB column type with the parts that matter to values.
+
+    Attributes:
+        name: the type's name in lower case as information_schema's DATA_TYPE has it ("bigint",
+            "varchar", "enum", "inet6" ...).
+        unsigned: integers, decimals and floats only.
+        length: bytes for binary, char and vector types, bits for bit, 2 for MariaDB's YEAR(2);
+            None elsewhere (also for blob and text, whose length follows from their name).
+        precision: digits in all (decimal).
+        scale: digits behind the point (decimal).
+        fraction: digits of fractional seconds (time, datetime, timestamp), 0 to 6.
+        charset: the server's charset name for character types, enum and set; None elsewhere.
+        members: labels of enum and set, in their order.
+        legacy: stored in the temporal format of MariaDB 5.3, whose fraction the log does not tell.
+    """
+
+    name: str
+    unsigned: bool = False
+    length: int | None = None
+    precision: int | None = None
+    scale: int | None = None
+    fraction: int = 0
+    charset: str | None = None
+    members: tuple[str, ...] = ()
+    legacy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column, by its own name.
+
+    Attributes:
+        name: the column's name, any characters.
+        type: see ColumnType.
+        nullable: whether the source allows NULL.
+    """
+
+    name: str
+    type: ColumnType
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSchema:
+    """A table of a keyspace.
+
+    Attributes:
+        keyspace: name of the source in the config, and of the database in the lake.
+        table: the table's name.
+        columns: in the server's order; every column that a row image holds.
+        key: names of the columns that identify a row: the primary key, else the first unique key
+            without nullable columns; empty when there is neither.
+    """
+
+    keyspace: str
+    table: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """keyspace.table, for messages."""
+        return f"{self.keyspace}.{self.table}"
+
+    def column(self, name: str) -> Column:
+        """The column of that name; KeyError if there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values; `from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TableSchema:
+        """Read what `to_json` wrote."""
+        columns = tuple(
+            Column(
+                name=column["name"],
+                type=ColumnType(**{**column["type"], "members": tuple(column["type"]["members"])}),
+                nullable=column["nullable"],
+            )
+            for column in data["columns"]
+        )
+        return cls(
+            keyspace=data["keyspace"],
+            table=data["table"],
+            columns=columns,
+            key=tuple(data["key"]),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that change with anything in the schema: its id in file names."""
+        text = json.dumps(self.to_json(), sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,72 @@
+"""The rule for every column type of MySQL and MariaDB: what it becomes in the lake.
+
+Lives here: `rule_for`, `arrow_schema` and the registry of the families, one module each
+(`numeric`, `temporal`, `text`, `binary`, `network`). Does not live here: how values are decoded
+(`wire.decode`). To add a type, touch one family module; docs/types.md follows from it.
+
+Invariant: there is one rule per type, for the log and for the snapshot; a type without a rule is
+an error, never a guess.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from core.change import TOKEN_COLUMN
+from core.errors import TableStoppedError
+from core.schema import ColumnType, TableSchema
+from core.types import binary, network, numeric, temporal, text
+from core.types.rule import Family, MisfitPolicy, Rules, TypeRule, ZeroDates
+
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "MisfitPolicy",
+    "TypeRule",
+    "ZeroDates",
+    "arrow_schema",
+    "rule_for",
+]
+
+FAMILIES: Final = {
+    "Numbers": numeric,
+    "Dates and times": temporal,
+    "Text": text,
+    "Bytes": binary,
+    "UUID and addresses": network,
+}
+_RULES: Final[Rules] = {
+    name: rule for family in FAMILIES.values() for name, rule in family.RULES.items()
+}
+
+
+def rule_for(column: ColumnType, policy: MisfitPolicy) -> TypeRule:
+    """The rule for a column's type; TableStoppedError for a type that has none."""
+    found = _RULES.get(column.name)
+    if found is None:
+        raise TableStoppedError(
+            f"there is no rule for columns of type {column.name!r}",
+            operation="find a column's lake type",
+            hint="exclude the table in the config, or change the column's type in the source",
+        )
+    return found(column, policy)
+
+
+def arrow_schema(schema: TableSchema, policy: MisfitPolicy) -> pa.Schema:
+    """The lake's columns of a table in their order, all nullable, without the token column.
+
+    Nullable, because a source may drop NOT NULL at any time, and older files keep their schema.
+    """
+    fields = []
+    for column in schema.columns:
+        if column.name.lower() == TOKEN_COLUMN:
+            raise TableStoppedError(
+                f"the column {column.name!r} has the name of Ratchet's own column",
+                operation="find a table's lake schema",
+                table=schema.name,
+                hint="rename the column in the source, or exclude the table in the config",
+            )
+        fields.append(pa.field(column.name, rule_for(column.type, policy).arrow))
+    return pa.schema(fields)

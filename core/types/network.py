@@ -1,0 +1,19 @@
+"""MariaDB's UUID, INET4 and INET6: short binary values that the server shows as text."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from core.schema import ColumnType
+from core.types.rule import Family, Rules, TypeRule, always
+
+_FAMILIES: Final[tuple[Family, ...]] = ("uuid", "inet4", "inet6")
+
+RULES: Final[Rules] = {
+    family: always(TypeRule(family=family, arrow=pa.string(), note="the server's text"))
+    for family in _FAMILIES
+}
+
+EXAMPLES: Final = tuple(ColumnType(name=name) for name in _FAMILIES)

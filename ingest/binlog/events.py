@@ -1,0 +1,241 @@
+"""The bodies of the rarer events, as values: from bytes, with no I/O and no state.
+
+Lives here: ROTATE, QUERY, tagged GTIDs, compressed transactions, MariaDB's compressed events.
+Does not live here: what comes often (`walk`), table maps (`wire.decode.tablemap`), statements
+(`statements`).
+
+Invariant: any bytes give a value or a DecodeError. A body is an event without its header of 19
+bytes and without its checksum.
+"""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+from core.errors import DecodeError
+from core.gtid import FILE_BITS
+from wire.decode.collations import python_codec
+
+_ZSTD: Final = 0
+_PLAIN: Final = 255
+_CHARSET_VARIABLE: Final = 4
+# Status variables of a QUERY event in front of the charset: number -> bytes, or -1 for a
+# length byte and that many bytes, -2 for the same and a closing zero.
+_VARIABLES: Final = {0: 4, 1: 8, 2: -2, 3: 4, 5: -1, 6: -1}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A statement in the log: its default database and text."""
+
+    database: str
+    statement: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaggedGtid:
+    """What a GTID_TAGGED event says; times in microseconds, `length` in bytes (0: not told)."""
+
+    origin: str
+    number: int
+    ts: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """A compressed transaction: where its bytes are in the body, and how they are packed."""
+
+    start: int
+    size: int
+    uncompressed: int
+    zstd: bool
+
+
+class _Reader:
+    """Reads a body from its beginning; running out of bytes is a DecodeError."""
+
+    def __init__(self, body: bytes, event: str) -> None:
+        self.body = body
+        self.at = 0
+        self.event = event
+
+    def take(self, count: int) -> bytes:
+        if count < 0 or self.at + count > len(self.body):
+            raise self.error("it ends too early")
+        self.at += count
+        return self.body[self.at - count : self.at]
+
+    def little(self, width: int) -> int:
+        return int.from_bytes(self.take(width), "little")
+
+    def lenenc(self) -> int:
+        first = self.little(1)
+        if first < 0xFB:
+            return first
+        width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first)
+        if width is None:
+            raise self.error(f"no length begins with {first:#x}")
+        return self.little(width)
+
+    def varlen(self) -> int:
+        """An integer of MySQL's serialization library: low bits set count the further bytes."""
+        first = self.little(1)
+        further = 0
+        while further < 8 and first >> further & 1:
+            further += 1
+        if further == 8:
+            return self.little(8)
+        return (first | self.little(further) << 8) >> (further + 1)
+
+    @property
+    def left(self) -> int:
+        return len(self.body) - self.at
+
+    def error(self, message: str) -> DecodeError:
+        return DecodeError(
+            f"a {self.event} event that cannot be read: {message}",
+            operation="read the binlog",
+            hint="report it with the server's version; nothing was skipped",
+        )
+
+
+def parse_rotate(body: bytes) -> tuple[str, int]:
+    """(name of the next file, offset in it)."""
+    reader = _Reader(body, "ROTATE")
+    offset = reader.little(8)
+    name = reader.take(reader.left)
+    if not name or b"\0" in name or offset >= 1 << FILE_BITS:
+        raise reader.error("it names no place in a file")
+    return name.decode("utf-8", "replace"), offset
+
+
+def parse_query(body: bytes, *, compressed: bool = False) -> Query:
+    """A QUERY event (MariaDB's QUERY_COMPRESSED with `compressed`)."""
+    reader = _Reader(body, "QUERY")
+    reader.take(8)  # thread and duration
+    database_size = reader.little(1)
+    reader.take(2)  # error code of the statement
+    variables = reader.take(reader.little(2))
+    database = reader.take(database_size)
+    reader.take(1)
+    text = reader.take(reader.left)
+    if compressed:
+        text = uncompress(text)
+    encoding = _client_encoding(variables)
+    return Query(database.decode("utf-8", "replace"), text.decode(encoding, "replace"))
+
+
+def _client_encoding(variables: bytes) -> str:
+    """The Python codec of the client's charset; names in statements come in it."""
+    at = 0
+    while at < len(variables):
+        number = variables[at]
+        if number == _CHARSET_VARIABLE and at + 3 <= len(variables):
+            return python_codec(int.from_bytes(variables[at + 1 : at + 3], "little"))
+        size = _VARIABLES.get(number)
+        if size is None or at + 1 >= len(variables):
+            return "utf-8"
+        if size < 0:
+            size = 1 + variables[at + 1] + (1 if size == -2 else 0)
+        at += 1 + size
+    return "utf-8"
+
+
+def parse_tagged_gtid(body: bytes) -> TaggedGtid:
+    """A GTID_TAGGED event: numbered fields, written by MySQL's serialization library."""
+    reader = _Reader(body, "GTID_TAGGED")
+    version = reader.varlen()
+    if version != 1:
+        raise reader.error(f"its format is {version}, known is 1")
+    if reader.varlen() != len(body):
+        raise reader.error("its length does not fit")
+    reader.varlen()  # the last field that must be understood; all known ones are
+    fields: dict[int, int] = {}
+    server = tag = b""
+    while reader.left:
+        number = reader.varlen()
+        if number == 1:
+            server = bytes(_byte(reader) for _ in range(16))
+        elif number == 3:
+            tag = reader.take(reader.varlen())
+        elif number <= 11:
+            fields[number] = reader.varlen()
+        else:
+            raise reader.error(f"field {number} is unknown")
+    if not server or 2 not in fields or 6 not in fields:
+        raise reader.error("a field is missing")
+    if max(fields.values()) >= 1 << 63:
+        raise reader.error("a number is too large")
+    origin = str(uuid.UUID(bytes=server))
+    return TaggedGtid(
+        origin=f"{origin}:{tag.decode('ascii', 'replace')}" if tag else origin,
+        number=fields[2] >> 1,  # signed numbers carry their sign in the lowest bit
+        ts=fields[6],
+        length=fields.get(8, 0),
+    )
+
+
+def _byte(reader: _Reader) -> int:
+    value = reader.varlen()
+    if value > 0xFF:
+        raise reader.error("a byte above 255")
+    return value
+
+
+def parse_payload(body: bytes) -> Payload:
+    """A TRANSACTION_PAYLOAD event's header."""
+    reader = _Reader(body, "TRANSACTION_PAYLOAD")
+    fields: dict[int, int] = {}
+    while (number := reader.lenenc()) != 0:
+        size = reader.lenenc()
+        end = reader.at + size
+        fields[number] = reader.lenenc()
+        if reader.at > end:
+            raise reader.error("a field is longer than it says")
+        reader.take(end - reader.at)
+    packing = fields.get(2, _PLAIN)
+    if packing not in {_ZSTD, _PLAIN}:
+        raise reader.error(f"compression {packing} is unknown")
+    size = fields.get(1, reader.left)
+    start = reader.at
+    reader.take(size)
+    return Payload(
+        start=start,
+        size=size,
+        uncompressed=fields.get(3, size),
+        zstd=packing == _ZSTD,
+    )
+
+
+def uncompress(data: bytes) -> bytes:
+    """What MariaDB's log_bin_compress packed: a byte with the width of the length, it, zlib."""
+    reader = _Reader(data, "compressed")
+    head = reader.little(1)
+    if head & 0x80 == 0 or head >> 4 & 0x07 != 0:
+        raise reader.error(f"unknown packing {head:#x}")
+    size = int.from_bytes(reader.take(head & 0x07), "big")
+    unpacker = zlib.decompressobj()
+    try:
+        result = unpacker.decompress(reader.take(reader.left), size + 1)
+    except zlib.error as error:
+        raise reader.error(str(error)) from error
+    if len(result) != size:
+        raise reader.error(f"{len(result)} bytes unpacked, {size} announced")
+    return result
+
+
+def uncompress_rows(body: bytes, *, version: int, update: bool) -> bytes:
+    """MariaDB's compressed rows event from the column count on, as it would stand uncompressed."""
+    reader = _Reader(body, "compressed rows")
+    reader.take(8)
+    if version == 2:
+        reader.take(reader.little(2) - 2)
+    start = reader.at
+    columns = reader.lenenc()
+    reader.take((columns + 7) // 8 * (2 if update else 1))
+    head = body[start : reader.at]
+    return head + uncompress(reader.take(reader.left))

@@ -1,0 +1,140 @@
+"""Which transactions a stream has delivered: the executed set, origins by number, runs.
+
+Lives here: `Ledger`. Does not live here: where a transaction begins and ends (`walk`, `reader`).
+
+Invariant: `executed` holds exactly the start's transactions and those that were folded in; an
+origin keeps its number as long as the ledger lives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import numpy as np
+
+from core.errors import DecodeError, PositionLostError
+from core.gtid import Gtid, pack_file
+from core.position import Position
+from core.rounds import Run
+from ingest.binlog import walk
+from ingest.binlog.notes import (
+    Records,
+    add_runs,
+    join_runs,
+    last_servers,
+    origin_bytes,
+    origin_name,
+    runs_of,
+)
+from wire.failures import REDUMP_HINT
+
+_ORIGINS: Final = 64
+
+
+class Ledger:
+    """The transactions of one stream.
+
+    Attributes:
+        executed: the start's and all that were folded in.
+        origins: see walk.Arrays.
+        highs: see walk.Arrays.
+        runs: the folded ones since the last `restart`, in stream order.
+    """
+
+    def __init__(self, start: Position, state: walk.Ints) -> None:
+        """Begin with what `start` holds; the number of origins is kept in the walker's state."""
+        self.flavor = start.flavor
+        self.executed = start.executed
+        self.runs: list[Run] = []
+        self._state = state
+        self._names = list(start.executed.intervals)
+        room = max(_ORIGINS, 2 * len(self._names))
+        self.origins = np.zeros((room, 16), np.uint8)
+        self.highs = np.zeros(room, np.int64)
+        for number, name in enumerate(self._names):
+            self.origins[number] = np.frombuffer(self._bytes_of(name), np.uint8)
+            self.highs[number] = start.executed.intervals[name][-1][1]
+        state[walk.ORIGINS] = len(self._names)
+        state[walk.SEQ] = start.seq
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the kernel has no room for another origin."""
+        return bool(self._state[walk.ORIGINS] == len(self.origins))
+
+    def grow(self) -> None:
+        """Make room for as many origins again."""
+        self.origins = np.concatenate((self.origins, np.zeros_like(self.origins)))
+        self.highs = np.concatenate((self.highs, np.zeros_like(self.highs)))
+
+    def names(self) -> list[str]:
+        """Origins by number, those included that the kernel has found by itself."""
+        for number in range(len(self._names), int(self._state[walk.ORIGINS])):
+            self._names.append(origin_name(self.flavor, self.origins[number].tobytes()))
+        return self._names
+
+    def origin(self, name: str) -> int:
+        """The number of an origin, a new one if need be."""
+        names = self.names()
+        if name in names:
+            return names.index(name)
+        if self.is_full:
+            self.grow()
+        number = len(names)
+        self.origins[number] = np.frombuffer(self._bytes_of(name), np.uint8)
+        self.highs[number] = 0
+        self._state[walk.ORIGINS] = number + 1
+        names.append(name)
+        return number
+
+    def contains(self, origin: int, number: int) -> bool:
+        """Whether a transaction is in the executed set."""
+        return self.executed.contains(Gtid(self.names()[origin], number))
+
+    def follows(self, origin: int, number: int) -> bool:
+        """Whether a transaction is the one right behind what its origin has delivered."""
+        spans = self.executed.intervals.get(self.names()[origin], ())
+        return number == (spans[-1][1] + 1 if spans else 1)
+
+    def fold(self, whole: Records) -> None:
+        """Take whole transactions in, which follow the ones before."""
+        if not whole.size:
+            return
+        names = self.names()
+        runs = runs_of(self.flavor, whole, names)
+        self.executed = add_runs(self.executed, runs, last_servers(self.flavor, whole, names))
+        self.runs = join_runs(self.flavor, self.runs, runs)
+
+    def file_number(self, name: str) -> int:
+        """Flavour `file`: the packed number that the file's transactions begin from; else 0.
+
+        Raises:
+            DecodeError: it is no name of a binlog file.
+            PositionLostError: it is a file of another series than the position's.
+        """
+        if self.flavor != "file":
+            return 0
+        try:
+            gtid = pack_file(name, 0)
+        except ValueError as error:
+            raise DecodeError(f"no name of a binlog file: {name!r}") from error
+        if gtid.origin not in self.names():
+            raise PositionLostError(
+                f"the binlog files' name is {gtid.origin!r} now, it was {self.names()}",
+                operation="follow the binlog",
+                hint=f"without GTIDs a position is good for one series of files: {REDUMP_HINT}",
+            )
+        return gtid.number
+
+    def at_file(self, file: str, offset: int) -> None:
+        """Flavour `file`: everything before this place has been delivered."""
+        gtid = pack_file(file, offset)
+        self.executed = self.executed.with_interval(gtid.origin, 1, gtid.number)
+        self._state[walk.SEQ] = self.highs[0] = gtid.number
+
+    def _bytes_of(self, name: str) -> bytes:
+        if self.flavor == "file" or ":" in name:
+            # Nothing in the stream begins with these 16 bytes but by a chance of 2**-128.
+            return hashlib.sha256(name.encode()).digest()[:16]
+        return origin_bytes(self.flavor, name)

@@ -1,0 +1,194 @@
+"""The plain twin of framing's index and the walker: one event after the other, in plain Python.
+
+Lives here: `PlainReader`, which does slowly and readably what `reader` and `walk` do: the same
+transitions, the same transactions, the same rows events. It is the oracle of their tests and the
+shortest description of what they do. Does not live here: anything that capture uses.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from core.errors import DecodeError
+from core.gtid import Flavor, Gtid, GtidSet, format_gtid, pack_file
+from core.position import Position
+from ingest.binlog import events
+from ingest.binlog.machine import KIND_OF_TYPE, TRANSITIONS, Action, Kind, State
+from ingest.binlog.payload import _pieces
+from ingest.binlog.statements import classify
+
+_TABLE: Final[Mapping[tuple[State, Kind], tuple[Action, State]]] = {
+    (state, kind): (action, state if following is None else following)
+    for states, kind, action, following in TRANSITIONS
+    for state in states
+}
+_OPS: Final = {23: 1, 24: 2, 25: 3, 30: 1, 31: 2, 32: 3, 166: 1, 167: 2, 168: 3}
+
+
+class RefusedError(Exception):
+    """The machine refuses an event; the argument is the Action."""
+
+
+@dataclass(slots=True)
+class PlainTransaction:
+    """A whole transaction: `rows` are (database, table, op, bytes from the column count on)."""
+
+    gtid: str
+    seq: int
+    ts: int
+    rows: list[tuple[str, str, int, bytes]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Name:
+    origin: str
+    number: int
+    server: int
+    ts: int
+
+
+class PlainReader:
+    """Reads events one at a time.
+
+    Attributes:
+        transactions: the whole ones that the start did not contain, in stream order.
+        executed: the set they make with the start.
+        state: the machine's state.
+    """
+
+    def __init__(self, start: Position, *, database: str) -> None:
+        self.flavor: Flavor = start.flavor
+        self.executed: GtidSet = start.executed
+        self.transactions: list[PlainTransaction] = []
+        self.state = State.BETWEEN
+        self._database = database
+        self._file = start.file
+        self._seq = start.seq
+        self._open: tuple[_Name, PlainTransaction] | None = None
+        self._maps: dict[int, tuple[str, str]] = {}
+
+    def read(self, stream: Iterable[bytes], *, inner: bool = False) -> None:
+        """Take events without checksums (header and body).
+
+        Raises:
+            RefusedError: the machine refuses one.
+            DecodeError: one cannot be read.
+        """
+        for event in stream:
+            (seconds, logged, server, size, end, flags) = struct.unpack_from("<IBIIIH", event)
+            del size, flags
+            body = event[19:]
+            kind = self._kind(logged, body)
+            step = _TABLE.get((self.state, kind))
+            if step is None:
+                raise RefusedError(Action.OUT_OF_ORDER)
+            action, following = step
+            if action >= Action.STOP:
+                raise RefusedError(action)
+            self.state = following
+            if action is Action.BEGIN:
+                self._begin(logged, body, server=server, seconds=seconds, end=end)
+            elif action is Action.MAP:
+                database, at = _short(body, 8)
+                self._maps[int.from_bytes(body[:6], "little")] = database, _short(body, at)[0]
+            elif action is Action.TAKE and self._open is not None:
+                self._take(logged, body)
+            elif action is Action.END:
+                self._end()
+            elif action is Action.ABANDON:
+                self._open = None
+            if kind is Kind.PAYLOAD and not inner:
+                self.read(_bare(b"".join(_pieces(body))), inner=True)
+
+    def _kind(self, logged: int, body: bytes) -> Kind:
+        kind = Kind(int(KIND_OF_TYPE[logged]))
+        if kind is Kind.QUERY:
+            query = events.parse_query(body, compressed=logged == 165)
+            return classify(
+                query.statement, default_database=query.database, database="", known=()
+            ).kind
+        if kind is Kind.XA_PREPARE and body[:1] == b"\1":
+            return Kind.XA_ONE_PHASE
+        if kind is Kind.GTID_GROUP and body[12] & 1:
+            return Kind.GTID_SINGLE
+        if kind is Kind.ROTATE:
+            self._file = events.parse_rotate(body)[0]
+        if kind is Kind.ROWS:
+            found = self._maps.get(int.from_bytes(body[:6], "little"))
+            return Kind.OTHER_ROWS if found and found[0] != self._database else kind
+        return kind
+
+    def _begin(self, logged: int, body: bytes, *, server: int, seconds: int, end: int) -> None:
+        name = self._name(logged, body, server=server, seconds=seconds, end=end)
+        self._open = None
+        gtid = Gtid(name.origin, name.number, name.server)
+        if self.executed.contains(gtid):
+            if self.flavor == "mariadb":
+                raise RefusedError(Action.GTID_ORDER)
+            return
+        first = name.number if self.flavor == "mysql" else 1
+        after = self.executed.with_interval(name.origin, first, name.number, name.server)
+        text = format_gtid(self.flavor, gtid)
+        self._open = name, PlainTransaction(text, after.cardinality, name.ts)
+
+    def _name(self, logged: int, body: bytes, *, server: int, seconds: int, end: int) -> _Name:
+        if self.flavor == "mariadb":
+            number, domain = struct.unpack_from("<QI", body)
+            return _Name(str(domain), number, server, seconds * 1_000_000)
+        if logged == 42:
+            tagged = events.parse_tagged_gtid(body)
+            origin, number, ts, length = tagged.origin, tagged.number, tagged.ts, tagged.length
+        else:
+            origin = body[1:17].hex()
+            origin = "-".join((origin[:8], origin[8:12], origin[12:16], origin[16:20], origin[20:]))
+            number = int.from_bytes(body[17:25], "little")
+            ts = int.from_bytes(body[42:49], "little")
+            at = 49
+            if ts & 1 << 55:
+                ts, at = ts & ~(1 << 55), 56
+            width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(body[at], 0)
+            length = int.from_bytes(body[at + 1 : at + 1 + width], "little") or body[at]
+        if self.flavor == "file":
+            begin = end - (len(body) + 19 + 4)  # the tests' events have checksums
+            packed = pack_file(self._file, begin + length)
+            return _Name(packed.origin, packed.number, 0, ts)
+        return _Name(origin, number, 0, ts)
+
+    def _take(self, logged: int, body: bytes) -> None:
+        number = int.from_bytes(body[:6], "little")
+        if number not in self._maps:
+            raise RefusedError(Action.UNMAPPED_ROWS)
+        if self._open is None:
+            raise DecodeError("rows outside a transaction")
+        if logged >= 166:
+            rows = events.uncompress_rows(body, version=1, update=logged == 167)
+        else:
+            extra = int.from_bytes(body[8:10], "little") if logged >= 30 else 0
+            rows = body[8 + extra :]
+        self._open[1].rows.append((*self._maps[number], _OPS[logged], rows))
+
+    def _end(self) -> None:
+        if self._open is None:
+            return
+        name, transaction = self._open
+        first = name.number if self.flavor == "mysql" else 1
+        self.executed = self.executed.with_interval(name.origin, first, name.number, name.server)
+        self.transactions.append(transaction)
+        self._open = None
+
+
+def _short(body: bytes, at: int) -> tuple[str, int]:
+    """A name behind its length of one byte and in front of a zero, and where the next one is."""
+    end = at + 1 + body[at]
+    return body[at + 1 : end].decode(), end + 1
+
+
+def _bare(data: bytes) -> Iterable[bytes]:
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at + 9 : at + 13], "little")
+        yield data[at : at + size]
+        at += size

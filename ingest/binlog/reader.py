@@ -1,0 +1,441 @@
+"""Reads a stream of indexed events into batches of transactions: the walker and its rare cases.
+
+Lives here: `Reader`, which owns the walker's state and answers what the kernel asks. Does not live
+here: transitions (`machine`), bytes of rare events (`events`), table maps (`slots`), executed sets
+(`ledger`), statements (`watch`), sockets (`wire.binlog`), row values.
+
+Invariant: after any call the reader stands between two events, and `position()` is the end of the
+last whole transaction. A transaction that the executed set contains leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from core.errors import BugError, DecodeError, RatchetError, RetryableError, SourceUnfitError
+from core.gtid import Gtid, format_gtid
+from core.patterns import TablePatterns
+from core.position import Position
+from core.rounds import Run
+from core.shard import ShardId
+from ingest.binlog import events, walk
+from ingest.binlog.failures import refusal
+from ingest.binlog.ledger import Ledger
+from ingest.binlog.machine import (
+    COMPRESSED_V2,
+    GTID_TAGGED,
+    KIND_OF_TYPE,
+    MACHINE,
+    QUERY_COMPRESSED,
+    Action,
+    Kind,
+    State,
+)
+from ingest.binlog.notes import Batch, Bytes, Records
+from ingest.binlog.payload import SideBuffer
+from ingest.binlog.slots import Catalog, Slots
+from ingest.binlog.watch import Moment, StatementWatch
+from wire.framing import HEADER
+
+NOTES: Final = 1 << 17  # transactions and row events in a batch, at most
+_NEVER: Final = 1 << 62
+
+
+class UnfinishedError(RetryableError):
+    """A transaction whose rows were handed out turns out never to have been finished.
+
+    Attributes:
+        place: binlog file and offset where it begins; see Reader's `unfinished`.
+    """
+
+    place: tuple[str, int] = ("", 0)
+
+
+class Reader:
+    """One stream, from one position on."""
+
+    def __init__(
+        self,
+        *,
+        shard: ShardId,
+        database: str,
+        patterns: TablePatterns,
+        start: Position,
+        catalog: Catalog,
+        keep: Callable[[Batch], int],
+        unfinished: tuple[str, int] = ("", 0),
+    ) -> None:
+        """Begin at a position.
+
+        Args:
+            shard: for table events and messages.
+            database: the database whose tables are mirrored.
+            patterns: which of its tables.
+            start: the position that the stream was opened at.
+            catalog: what the log does not tell about tables.
+            keep: gets each batch, is done with its buffers when it returns, and returns how many
+                row changes its last transaction has so far.
+            unfinished: file and offset of a transaction that is known never to have been finished.
+        """
+        self.shard = shard
+        self.flavor = start.flavor
+        self._keep = keep
+        self._known: frozenset[str] = frozenset()
+        self._slots = Slots(
+            shard=shard, database=database, patterns=patterns, flavor=start.flavor, catalog=catalog
+        )
+        self._side = SideBuffer()
+        self._data: Bytes = np.zeros(0, np.uint8)
+        self._server = start.server
+        self._file = self._next_file = start.file
+        self._unfinished = unfinished
+        self._watch = StatementWatch(shard=shard, database=database, patterns=patterns)
+        self._rows_before = 0
+        self._folded = 0
+        self._txns = np.zeros(NOTES, walk.TXN)
+        self._rows = np.zeros(NOTES, walk.ROWS)
+        self._state = state = np.zeros(walk.SIZE, np.int64)
+        state[walk.KIND] = -1
+        state[walk.FLAVOR] = walk.FLAVORS[start.flavor]
+        state[walk.LIMIT] = _NEVER
+        state[walk.UNFINISHED] = -1
+        state[walk.END_OFFSET] = start.offset if start.file else 0
+        self._ledger = Ledger(start, state)
+        self._enter_file(start.file, start.offset)
+
+    # --- what capture asks ------------------------------------------------------------------------
+
+    @property
+    def between(self) -> bool:
+        """Whether no transaction is open."""
+        return bool(self._state[walk.STATE] == State.BETWEEN)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of events since `start_slice`."""
+        return int(self._state[walk.BYTES])
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The transactions since `start_slice`, in stream order."""
+        self._fold()
+        return tuple(self._ledger.runs)
+
+    @property
+    def side_bytes(self) -> int:
+        """Bytes in the side buffer, which stand beside those received."""
+        return self._side.end
+
+    def start_slice(self, *, known: frozenset[str], limit: int) -> None:
+        """Forget the counts; stop behind the transaction that brings the bytes to `limit`.
+
+        Args:
+            known: names of tables that are mirrored already: statements are searched for them.
+            limit: bytes of events.
+        """
+        self._ledger.runs = []
+        self._known = known
+        self._state[walk.BYTES] = 0
+        self._state[walk.LIMIT] = limit
+
+    def first_follows(self) -> bool | None:
+        """Whether the first transaction is the one right behind the position; None: none yet.
+
+        For streams opened by file and offset. False may be a harmless hole in the numbers.
+        """
+        state = self._state
+        if state[walk.SKIP] == 1:
+            return False
+        if not state[walk.TXNS] or self.flavor == "file":
+            return None
+        txn = self._txns[0]
+        return self._ledger.follows(int(txn["origin"]), int(txn["number"]))
+
+    def position(self) -> Position:
+        """Behind the last whole transaction."""
+        self._fold()
+        state = self._state
+        offset = int(state[walk.END_OFFSET])
+        if self.between and offset:
+            offset = int(state[walk.HIGH] + state[walk.LOW])
+        if self.flavor == "file" and offset:
+            self._ledger.at_file(self._file, offset)
+        return Position(
+            executed=self._ledger.executed,
+            server=self._server,
+            file=self._file if offset else "",
+            offset=offset,
+        )
+
+    def feed(self, data: Bytes, index: Records, first: int, count: int) -> tuple[int, bool]:
+        """Walk the events `first` to `count`; (the next one, whether the limit stopped it).
+
+        Raises:
+            DecodeError, SourceUnfitError, PositionLostError: what the log holds is refused.
+            UnfinishedError: rows that were handed out never came into being.
+        """
+        self._data = data
+        return self._feed(data, index, first, count, where=0)
+
+    def flush(self) -> None:
+        """Hand out what is noted. Afterwards the buffers may be used again."""
+        state = self._state
+        txns, rows = int(state[walk.TXNS]), int(state[walk.ROW_EVENTS])
+        self._fold()
+        open_txn = not self.between and state[walk.SKIP] == 0 and txns > 0
+        if txns:
+            self._rows_before = self._keep(
+                Batch(
+                    flavor=self.flavor,
+                    txns=self._txns[:txns],
+                    rows=self._rows[:rows],
+                    names=self._ledger.names(),
+                    maps=self._slots.maps,
+                    buffers=(self._data, self._side.data),
+                    rows_before=self._rows_before,
+                    ended=txns - open_txn,
+                    events=tuple(self._watch.events),
+                )
+            )
+        if open_txn:
+            self._txns[0] = self._txns[txns - 1]
+        else:
+            self._rows_before = 0
+        state[walk.TXNS] = int(open_txn)
+        state[walk.ROW_EVENTS] = self._folded = 0
+        self._watch.events = []
+        self._side.release()
+
+    # --- walking ----------------------------------------------------------------------------------
+
+    def _feed(
+        self, data: Bytes, index: Records, first: int, count: int, *, where: int
+    ) -> tuple[int, bool]:
+        at = first
+        while True:
+            at, status, what = walk.walk(self._arrays(), data, index, at, count, where)
+            if status == walk.DONE:
+                return at, False
+            if status == walk.LIMITED:
+                return at, True
+            if status == walk.ROOM:
+                self.flush()
+            elif status == walk.ABANDONED:
+                self._abandon()
+            elif status == walk.ASK:
+                at = self._look(data, index, at, what)
+                if self.between and self._state[walk.BYTES] >= self._state[walk.LIMIT]:
+                    return at, True
+            else:
+                raise self._refusal(Action(what), index[at], data)
+
+    def _arrays(self) -> walk.Arrays:
+        slots = self._slots
+        return walk.Arrays(
+            code=walk.CODES,
+            machine=MACHINE,
+            kinds=KIND_OF_TYPE,
+            state=self._state,
+            txns=self._txns,
+            rows=self._rows,
+            origins=self._ledger.origins,
+            highs=self._ledger.highs,
+            ids=slots.ids,
+            slots=slots.slots,
+            targets=slots.targets,
+            maps=slots.bodies,
+            map_starts=slots.starts,
+        )
+
+    def _look(self, data: Bytes, index: Records, at: int, kind: int) -> int:
+        """Deal with an event that the kernel asks about; the number of the next one to walk."""
+        body = bytes(data[index[at]["start"] + HEADER : index[at]["end"]])
+        try:
+            if kind == Kind.PAYLOAD:
+                return self._unpack(data, index, at, body)
+            self._answer(index[at], body, kind)
+        except RatchetError as error:
+            # What reads bodies knows neither the shard nor the place.
+            error.source = error.source or str(self.shard)
+            error.position = error.position or self._place(index[at])
+            if isinstance(error, DecodeError):
+                error.hint = error.hint or "the stream may be damaged; reading it again tells"
+            raise
+        return at
+
+    def _answer(self, event: np.void, body: bytes, kind: int) -> None:
+        """Find out what the kernel needs to know of the event and put it into the state."""
+        logged = int(event["type"])
+        answer = Kind(kind)
+        if kind == Kind.TABLE_MAP:
+            self._slots.register(body)
+        elif kind == Kind.QUERY:
+            answer = self._look_at_statement(body, compressed=logged == QUERY_COMPRESSED)
+        elif kind == Kind.ROTATE:
+            self._rotate(*events.parse_rotate(body))
+        elif kind == Kind.FORMAT:
+            self._slots.clear_ids()
+            if self.between:
+                self._enter_file(self._next_file, None)
+        elif kind in {Kind.GTID, Kind.GTID_GROUP, Kind.GTID_SINGLE}:
+            if not self._name(event, body):
+                return  # there is room for another origin now: the kernel looks again
+        elif kind == Kind.ROWS:
+            self._uncompress(body, logged)
+        elif kind == Kind.XA_PREPARE and self._state[walk.STATE] in {State.OPEN, State.XA_ENDED}:
+            self._watch.prepare(body)
+        self._state[walk.KIND] = answer
+
+    # --- transactions' names ----------------------------------------------------------------------
+
+    def _name(self, event: np.void, body: bytes) -> bool:
+        """Put a transaction's name into the state; False if the kernel can do it now."""
+        state = self._state
+        logged = int(event["type"])
+        if logged == GTID_TAGGED:
+            tagged = events.parse_tagged_gtid(body)
+            state[walk.NUMBER], state[walk.TS] = tagged.number, tagged.ts
+            state[walk.LENGTH] = tagged.length
+            state[walk.ORIGIN] = self._ledger.origin(tagged.origin) if self.flavor == "mysql" else 0
+        elif self._ledger.is_full:
+            self._ledger.grow()
+            return False
+        elif logged == 34:
+            raise SourceUnfitError(
+                "a transaction has no GTID, although the server uses them",
+                operation="follow the binlog",
+                source=str(self.shard),
+                position=self._place(event),
+                hint="it was written before gtid_mode was ON: dump the tables of this shard again",
+            )
+        if self.flavor == "mysql":
+            self._fold()
+            seen = self._ledger.contains(int(state[walk.ORIGIN]), int(state[walk.NUMBER]))
+            state[walk.SKIP], state[walk.DECIDED] = int(seen), 1
+        return True
+
+    def _fold(self) -> None:
+        """Take whole transactions that are noted into the executed set and the runs."""
+        noted = int(self._state[walk.TXNS])
+        open_txn = not self.between and self._state[walk.SKIP] == 0 and noted > 0
+        whole = self._txns[self._folded : noted - open_txn]
+        self._folded += whole.size
+        self._ledger.fold(whole)
+
+    def _abandon(self) -> None:
+        """The server died in the open transaction: take back what is noted of it."""
+        state = self._state
+        if self._rows_before:
+            error = UnfinishedError(
+                "the server died while it wrote a transaction, and never finished it",
+                operation="follow the binlog",
+                source=str(self.shard),
+                hint="Ratchet reads this slice again without it, by itself",
+            )
+            error.place = self._file, int(state[walk.BEGIN_OFFSET])
+            raise error
+        if state[walk.SKIP] == 0:
+            number = int(state[walk.TXNS]) - 1
+            origin, seq = int(self._txns[number]["origin"]), int(self._txns[number]["seq"])
+            self._watch.events = [one for one in self._watch.events if one.seq != seq]
+            state[walk.TXNS] = number
+            rows = self._rows[: int(state[walk.ROW_EVENTS])]
+            state[walk.ROW_EVENTS] = int(np.count_nonzero(rows["txn"] < number))
+            state[walk.SEQ] = state[walk.SEQ_BEFORE]
+            self._ledger.highs[origin] = state[walk.HIGH_BEFORE]
+        state[walk.SKIP] = 0
+        self._enter_file(self._next_file, None)
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def _rotate(self, name: str, offset: int) -> None:
+        # Inside a transaction the file changes only when the transaction turns out abandoned,
+        # at the format description event that follows.
+        self._next_file = name
+        if self.between:
+            self._enter_file(name, offset)
+
+    def _enter_file(self, name: str, offset: int | None) -> None:
+        """From now on offsets are in this file; None: where it begins, unless it is entered."""
+        state = self._state
+        if offset is None:
+            if name == self._file:
+                return
+            offset = 4
+        self._file = name
+        high = 1 << 32
+        state[walk.LOW], state[walk.HIGH] = offset % high, offset // high * high
+        state[walk.FILE] = self._ledger.file_number(name) if name else 0
+        if state[walk.END_OFFSET]:
+            state[walk.END_OFFSET] = offset
+        unfinished_file, at = self._unfinished
+        state[walk.UNFINISHED] = at if name and name == unfinished_file else -1
+
+    # --- statements and compressed events ---------------------------------------------------------
+
+    def _look_at_statement(self, body: bytes, *, compressed: bool) -> Kind:
+        state = self._state
+        now = None
+        if state[walk.TXNS] and state[walk.SKIP] == 0:
+            txn = self._txns[int(state[walk.TXNS]) - 1]
+            name = self._ledger.names()[int(txn["origin"])]
+            gtid = Gtid(name, int(txn["number"]), int(txn["server"]))
+            now = Moment(
+                gtid=format_gtid(self.flavor, gtid), seq=int(txn["seq"]), ts=int(txn["ts"])
+            )
+        query = events.parse_query(body, compressed=compressed)
+        found = self._watch.look(query, known=self._known | self._slots.tables, now=now)
+        for table in found.tables:
+            self._slots.forget(table)
+        return found.kind
+
+    def _uncompress(self, body: bytes, logged: int) -> None:
+        """Uncompress one of MariaDB's rows events into the side buffer."""
+        version = 2 if logged in COMPRESSED_V2 else 1
+        rows = events.uncompress_rows(body, version=version, update=logged in {167, 170})
+        state = self._state
+        state[walk.ORIGIN] = self._slots.slot_of(int.from_bytes(body[:6], "little"))
+        state[walk.NUMBER] = self._side.append(rows)
+        state[walk.LENGTH] = self._side.end
+
+    def _unpack(self, data: Bytes, index: Records, at: int, body: bytes) -> int:
+        """Walk a compressed transaction's events; returns the number of the next event."""
+        state = self._state
+        state[walk.KIND] = Kind.PAYLOAD
+        following, status, what = walk.walk(self._arrays(), data, index, at, at + 1, 0)
+        if status == walk.ERROR:
+            raise self._refusal(Action(what), index[at], data)
+        if status != walk.DONE or following != at + 1:
+            raise BugError("a compressed transaction was not walked", operation="follow the binlog")
+        counted, limit = state[walk.BYTES], state[walk.LIMIT]
+        state[walk.INNER], state[walk.LIMIT] = 1, _NEVER
+        for inner, count in self._side.unpack(body, full=self.flush):
+            self._feed(self._side.data, inner, 0, count, where=1)
+        state[walk.INNER], state[walk.LIMIT] = 0, limit
+        state[walk.BYTES] = counted
+        if not self.between:
+            raise DecodeError(
+                "a compressed transaction does not end",
+                operation="follow the binlog",
+                source=str(self.shard),
+                position=self._place(index[at]),
+                hint="the stream may be damaged; reading it again tells",
+            )
+        return following
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _refusal(self, action: Action, event: np.void, data: Bytes) -> Exception:
+        logged = int(event["type"])
+        text = f"type {logged} in state {State(int(self._state[walk.STATE])).name}"
+        body = bytes(data[event["start"] + HEADER : event["end"]])
+        if logged in {2, QUERY_COMPRESSED} and action is not Action.TRUNCATED_EVENT:
+            query = events.parse_query(body, compressed=logged == QUERY_COMPRESSED)
+            text = f"{text}, statement {query.statement[:200]!r}"
+        return refusal(action, event=text, source=str(self.shard), position=self._place(event))
+
+    def _place(self, event: np.void) -> str:
+        return f"{self._file}:{int(event['log_pos'])}"

@@ -1,0 +1,177 @@
+"""The table maps a stream has shown, numbered, in the form that the walker's kernel compares with.
+
+Lives here: `Slots`, a registry of table maps by their bytes. Does not live here: parsing one
+(`wire.decode.tablemap`).
+
+Invariant: a slot stands for one table map, byte by byte. A table id that comes to mean another
+map (ids begin anew when a server restarts) gets another slot, because the bytes are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, Protocol
+
+import numpy as np
+
+from core.errors import DecodeError
+from core.gtid import Flavor
+from core.patterns import TablePatterns
+from core.shard import ShardId
+from ingest.binlog.notes import Bytes
+from wire.decode.tablemap import TableMap, parse_table_map
+
+_FREE: Final = -1
+# What a MariaDB sequence looks like in the log: a table with exactly these columns.
+_SEQUENCE: Final = (
+    "next_not_cached_value",
+    "minimum_value",
+    "maximum_value",
+    "start_value",
+    "increment",
+    "cache_size",
+    "cycle_option",
+    "cycle_count",
+)
+
+
+class Catalog(Protocol):
+    """What the log does not tell about tables."""
+
+    def hints(self, table: str) -> Mapping[str, str] | None:
+        """Column hints for a table (see parse_table_map); None: it cannot be mirrored."""
+
+    def forget(self, table: str) -> None:
+        """The table may have changed."""
+
+
+class Slots:
+    """A registry of table maps.
+
+    Attributes:
+        maps: slot -> table map; None for tables that are not mirrored.
+        ids: see walk.Arrays, as are the other arrays.
+    """
+
+    def __init__(
+        self,
+        *,
+        shard: ShardId,
+        database: str,
+        patterns: TablePatterns,
+        flavor: Flavor,
+        catalog: Catalog,
+    ) -> None:
+        self._shard = shard
+        self._database = database
+        self._patterns = patterns
+        self._flavor = flavor
+        self._catalog = catalog
+        self._by_body: dict[bytes, int] = {}
+        self._used = 0
+        self.maps: list[TableMap | None] = []
+        self.ids = np.full(256, _FREE, np.int64)
+        self.slots = np.zeros(256, np.int32)
+        self.targets = np.zeros(0, np.uint8)
+        self.bodies: Bytes = np.zeros(0, np.uint8)
+        self.starts = np.zeros(1, np.int64)
+
+    @property
+    def tables(self) -> set[str]:
+        """Names of mirrored tables that have been seen."""
+        return {found.table for found in self.maps if found is not None}
+
+    def register(self, body: bytes) -> None:
+        """Give the table id in this TABLE_MAP body its slot.
+
+        Raises:
+            DecodeError, SourceUnfitError: see parse_table_map.
+        """
+        number = int.from_bytes(body[:6], "little")
+        slot = self._by_body.get(body[8:])
+        if slot is None:
+            slot = self._add(body)
+        self._put(number, slot)
+
+    def slot_of(self, number: int) -> int:
+        """The slot of a table id; -1 if it has none."""
+        at = self._place(number)
+        return int(self.slots[at]) if self.ids[at] == number else -1
+
+    def forget(self, table: str) -> None:
+        """Parse the table's map anew when it comes again, even if its bytes are the same."""
+        self._catalog.forget(table)
+        for body, slot in list(self._by_body.items()):
+            if _names(body, operation="forget a table")[1] == table:
+                del self._by_body[body]
+                self._unlink(slot)
+
+    def clear_ids(self) -> None:
+        """All table ids are void: another file, perhaps another life of the server."""
+        self.ids[:] = _FREE
+        self._used = 0
+
+    def _unlink(self, slot: int) -> None:
+        kept = [
+            (int(number), int(found))
+            for number, found in zip(self.ids, self.slots, strict=True)
+            if number != _FREE and found != slot
+        ]
+        self.clear_ids()
+        for number, found in kept:
+            self._put(number, found)
+
+    def _add(self, body: bytes) -> int:
+        found = self._parse(body)
+        slot = len(self.maps)
+        self.maps.append(found)
+        self._by_body[body[8:]] = slot
+        self.targets = np.append(self.targets, np.uint8(found is not None))
+        self.bodies = np.concatenate((self.bodies, np.frombuffer(body[8:], np.uint8)))
+        self.starts = np.append(self.starts, np.int64(self.bodies.size))
+        return slot
+
+    def _parse(self, body: bytes) -> TableMap | None:
+        database, table = _names(body[8:], operation="read a table map")
+        if database != self._database or not self._patterns.matches(table):
+            return None
+        hints = self._catalog.hints(table)
+        if hints is None:
+            return None
+        flavor: Literal["mysql", "mariadb"] = "mariadb" if self._flavor == "mariadb" else "mysql"
+        found = parse_table_map(body, keyspace=self._shard.keyspace, hints=hints, flavor=flavor)
+        columns = tuple(column.name for column in found.schema.columns)
+        return None if columns == _SEQUENCE and flavor == "mariadb" else found
+
+    def _put(self, number: int, slot: int) -> None:
+        if self._used * 2 >= self.ids.size:
+            old = list(zip(self.ids.tolist(), self.slots.tolist(), strict=True))
+            self.ids = np.full(self.ids.size * 2, _FREE, np.int64)
+            self.slots = np.zeros(self.ids.size, np.int32)
+            self._used = 0
+            for known, its in old:
+                if known != _FREE:
+                    self._put(known, its)
+        at = self._place(number)
+        self._used += int(self.ids[at] == _FREE)
+        self.ids[at] = number
+        self.slots[at] = slot
+
+    def _place(self, number: int) -> int:
+        """Where a table id stands or would stand; the kernel goes the same way."""
+        mask = self.ids.size - 1
+        at = number * 0x9E3779B1 & mask
+        while self.ids[at] not in {_FREE, number}:
+            at = at + 1 & mask
+        return at
+
+
+def _names(body: bytes, *, operation: str) -> tuple[str, str]:
+    """(database, table) of a table map's body without its first 8 bytes."""
+    size = body[0] if body else 0
+    start = size + 3
+    table_size = body[start - 1] if len(body) >= start else 0
+    if len(body) < start + table_size + 1:
+        raise DecodeError("a table map ends within its names", operation=operation)
+    names = body[1 : 1 + size], body[start : start + table_size]
+    return names[0].decode("utf-8", "replace"), names[1].decode("utf-8", "replace")

@@ -1,0 +1,193 @@
+"""Rounds: one Spark job takes a slice of every shard, one commit makes them a round.
+
+Lives here: `RoundTaker`, which starts the job, joins what came, and appends to the round log. Does
+not live here: slices (`capture`), the log (`store.rounds`), when to try again (jobs).
+
+Invariant: the slices of a shard follow each other without a gap over all committed rounds; what
+was read but not worth a commit is carried into the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from core.errors import BugError, RatchetError, RetryableError
+from core.position import Position
+from core.rounds import Round, ShardSlice
+from ingest.binlog.notes import join_runs
+from ingest.capture import CaptureRequest, CaptureResult, capture_slice
+from store.crashpoints import reach
+from store.rounds import RoundLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log: Final = logging.getLogger(__name__)
+
+Runner = Callable[[Sequence[CaptureRequest]], Sequence[CaptureResult]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundOutcome:
+    """What one call came to.
+
+    Attributes:
+        committed: the round, None if there was nothing worth a commit.
+        errors: shard -> why it could not take part; the others did.
+        positions: shard -> where its capture stands now, committed or not.
+        caught_up: shards whose stream had nothing more to give.
+    """
+
+    committed: Round | None
+    errors: Mapping[str, RatchetError] = field(default_factory=dict)
+    positions: Mapping[str, Position] = field(default_factory=dict)
+    caught_up: Collection[str] = ()
+
+
+class RoundTaker:
+    """Takes one round after the other for one lake. Not for several threads at once.
+
+    Args:
+        round_log: where rounds are committed.
+        run: takes the slices side by side: `spark_runner` or, without Spark, `local_runner`.
+        heartbeat_commit_seconds: rounds that move positions and hold nothing are committed only
+            after this time.
+        clock: wall clock in seconds.
+    """
+
+    def __init__(
+        self,
+        round_log: RoundLog,
+        run: Runner,
+        *,
+        heartbeat_commit_seconds: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._log = round_log
+        self._run = run
+        self._patience = heartbeat_commit_seconds
+        self._clock = clock
+        self._carried: dict[str, ShardSlice] = {}
+        self._committed_at = 0.0
+
+    @property
+    def next_number(self) -> int:
+        """The number of the round that `take` works on."""
+        return self._log.last_number() + 1
+
+    def position(self, shard: str) -> Position | None:
+        """Where the shard's next slice has to begin; None if nothing was ever taken from it."""
+        carried = self._carried.get(shard)
+        return carried.end if carried else self._log.positions().get(shard)
+
+    def take(self, requests: Sequence[CaptureRequest]) -> RoundOutcome:
+        """Take a slice of each shard and commit them as a round.
+
+        Args:
+            requests: one for each shard, beginning at `position` and for `next_number`.
+
+        Raises:
+            LakeError: the round cannot be committed, for instance because another process has
+                committed that number meanwhile; nothing of it counts.
+        """
+        numbers = {request.round_number for request in requests}
+        if len(numbers) != 1:
+            raise BugError(f"requests for the rounds {sorted(numbers)}", operation="take a round")
+        results = self._run(requests)
+        errors = {result.shard: result.error for result in results if result.error is not None}
+        for shard, error in errors.items():
+            log.debug("no slice of %s: %s", shard, error)
+        taken = [result for result in results if result.slice is not None]
+        slices = [self._joined(r.slice) for r in taken if r.slice is not None]
+        committed = None
+        if self._is_worth_it(slices, taken):
+            committed = Round(
+                # Not the next one by now: the slices follow the rounds before this number.
+                number=numbers.pop(),
+                committed_at=int(self._clock() * 1e6),
+                slices=tuple(slices),
+                files=tuple(file for result in taken for file in result.files),
+                events=tuple(event for result in taken for event in result.events),
+            )
+            reach("capture.before_commit")
+            self._log.append(committed)
+            reach("capture.after_commit")
+            self._committed_at = self._clock()
+            for one in slices:
+                self._carried.pop(one.shard, None)
+        else:
+            self._carried.update({one.shard: one for one in slices if one.end != one.start})
+        return RoundOutcome(
+            committed=committed,
+            errors=errors,
+            positions={one.shard: one.end for one in slices},
+            caught_up=[one.shard for one in slices if one.caught_up],
+        )
+
+    def _joined(self, new: ShardSlice) -> ShardSlice:
+        """The slice together with what was carried over for its shard."""
+        old = self._carried.get(new.shard)
+        if old is None:
+            return new
+        return replace(
+            new,
+            start=old.start,
+            runs=tuple(join_runs(new.end.flavor, list(old.runs), list(new.runs))),
+            transactions=old.transactions + new.transactions,
+            bytes=old.bytes + new.bytes,
+            min_ts=_least(old.min_ts, new.min_ts),
+            max_ts=_greatest(old.max_ts, new.max_ts),
+        )
+
+    def _is_worth_it(self, slices: Sequence[ShardSlice], taken: Sequence[CaptureResult]) -> bool:
+        if any(result.files or result.events for result in taken):
+            return True
+        moved = any(one.end.executed != one.start.executed for one in slices)
+        return moved and self._clock() - self._committed_at >= self._patience
+
+
+def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
+    """Slices as the tasks of one Spark job, one for each shard.
+
+    Args:
+        spark: the session; needs more slots than there are shards.
+        pool: the scheduler pool of the job.
+    """
+
+    def run(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:
+        context: Any = spark.sparkContext
+        if not requests:
+            return []
+        if pool is not None:
+            context.setLocalProperty("spark.scheduler.pool", pool)
+        context.setJobDescription(f"capture round {requests[0].round_number}")
+        try:
+            tasks = context.parallelize(list(requests), len(requests))
+            found: list[CaptureResult] = tasks.map(capture_slice).collect()
+        except Exception as error:
+            # A worker died, or Spark gave the job up: none of the slices counts.
+            raise RetryableError(
+                f"the capture job failed: {str(error)[:500]}",
+                operation="take a round",
+                hint="see Spark's log for what became of its workers",
+            ) from error
+        return found
+
+    return run
+
+
+def local_runner(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:
+    """Slices one after the other in this process: for tests and small tools."""
+    return [capture_slice(request) for request in requests]
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _greatest(one: int | None, other: int | None) -> int | None:
+    return max((value for value in (one, other) if value is not None), default=None)

@@ -1,0 +1,188 @@
+"""Before the loops of a run begin: bringing lake, config and servers into agreement.
+
+Lives here: where the stream of a shard starts, tables that the config no longer mirrors or mirrors
+from more shards than before, what `dump --again` names. Does not live here: the loops (`pipeline`).
+
+Invariant: the start of every shard's stream is in the round log before anything is read from the
+shard for a dump; so a kill can never lead to a stream that starts behind a dumped row.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Final
+
+from core.errors import ConfigError
+from core.position import Position
+from core.rounds import Round, ShardSlice
+from core.shard import ShardId
+from jobs.discover import Found
+from jobs.settings import SourceSection
+from store.rounds import RoundLog
+from store.tables import Tables, TableState
+from wire.session import Session, SourceConfig
+
+log: Final = logging.getLogger("jobs.run")
+
+GENERATION: Final = 0  # rises with resharding, which has not come to pass yet
+
+
+def record_starts(
+    rounds: RoundLog, starts: Mapping[str, Position], *, now: int, generation: int = GENERATION
+) -> None:
+    """Commit a round without transactions, in which these shards stand at these positions.
+
+    Args:
+        rounds: the round log.
+        starts: ShardId as text -> position that every later read is sure to contain.
+        now: microseconds UTC.
+        generation: of these streams.
+
+    Raises:
+        LakeError: the round cannot be committed.
+    """
+    if not starts:
+        return
+    slices = tuple(
+        ShardSlice(
+            shard=shard,
+            generation=generation,
+            start=position,
+            end=position,
+            runs=(),
+            transactions=0,
+            rows=0,
+            bytes=0,
+            min_ts=None,
+            max_ts=None,
+            observed_at=now,
+            caught_up=False,
+        )
+        for shard, position in starts.items()
+    )
+    number = rounds.last_number() + 1
+    rounds.append(Round(number=number, committed_at=now, slices=slices, files=(), events=()))
+    for shard, position in starts.items():
+        log.info(
+            "%s: the mirror starts at %s",
+            shard,
+            position.executed,
+            extra={"fields": {"event": "stream_started", "source": shard, "round": number}},
+        )
+
+
+def executed(
+    configs: Mapping[ShardId, SourceConfig], shards: Collection[str]
+) -> dict[str, Position]:
+    """For each of these shards a position that every read from now on is sure to contain."""
+    found = {}
+    for shard, config in configs.items():
+        if str(shard) in shards:
+            with Session.connect(config) as session:
+                found[str(shard)] = session.executed()
+    return found
+
+
+def heads(configs: Mapping[ShardId, SourceConfig]) -> dict[str, Position]:
+    """Where each server's log ends now."""
+    found = {}
+    for shard, config in configs.items():
+        with Session.connect(config) as session:
+            found[str(shard)] = session.head()
+    return found
+
+
+def fresh_shards(
+    shards: Collection[str], known: Collection[str], again: Collection[str], found: Sequence[Found]
+) -> set[str]:
+    """The shards whose streams start now: those never read, and those given up for a new dump.
+
+    A keyspace of which every table is dumped again needs nothing of the log before, so its streams
+    start anew: that heals a lost position.
+    """
+    fresh = {shard for shard in shards if shard not in known}
+    for keyspace in {one.keyspace for one in found}:
+        if all(one.name in again for one in found if one.keyspace == keyspace):
+            fresh |= {shard for shard in shards if ShardId.parse(shard).keyspace == keyspace}
+    return fresh
+
+
+def align(
+    tables: Tables, found: Sequence[Found], sources: Mapping[str, SourceSection], fresh: set[str]
+) -> list[TableState]:
+    """Send tables back to phase new that the log does not cover; gives the states as they are now.
+
+    Those are tables that the config does not mirror (any more): capture leaves their changes out,
+    so if they come back they have to be dumped; and tables with rows on a shard whose stream only
+    starts now.
+    """
+    known = {one.name: one for one in found}
+    states = []
+    for state in tables.list():
+        source = sources.get(state.keyspace)
+        mirrored = source is not None and source.tables.matches(state.table)
+        behind = state.name in known and fresh & set(known[state.name].shards)
+        if state.phase in {"dumping", "catching_up", "streaming"} and (not mirrored or behind):
+            why = "one of its shards starts anew" if mirrored else "the config leaves it out"
+            log.info("%s needs a new dump: %s", state.name, why)
+            states.append(tables.save(replace(state, phase="new", dump=None)))
+        else:
+            states.append(state)
+    return states
+
+
+def check_keys(
+    states: Collection[TableState],
+    sources: Mapping[str, SourceSection],
+    again: Collection[str] = (),
+) -> None:
+    """Refuse a `key` in the config that is not the one a table was dumped with.
+
+    Raises:
+        ConfigError: naming the table.
+    """
+    for state in states:
+        source = sources.get(state.keyspace)
+        if source is None or state.phase == "new" or state.name in again:
+            continue
+        if state.shard_in_key != (source.key == "shard+primary"):
+            before = "shard+primary" if state.shard_in_key else "primary"
+            raise ConfigError(
+                f"sources.{state.keyspace}.key is {source.key}, but {state.name} was dumped with "
+                f"{before}",
+                operation="start",
+                hint=f"set it back, or: ratchet dump CONFIG --again '{state.keyspace}.*'",
+            )
+
+
+def named_again(patterns: Sequence[str], found: Collection[Found]) -> set[str]:
+    """The tables that `--again` names: by table, keyspace.table, or a pattern of either.
+
+    Raises:
+        ConfigError: a pattern names no table.
+    """
+    named: set[str] = set()
+    for pattern in patterns:
+        hits = {
+            one.name
+            for one in found
+            if fnmatchcase(one.table, pattern) or fnmatchcase(one.name, pattern)
+        }
+        if not hits:
+            near = difflib.get_close_matches(pattern, [one.table for one in found], n=1)
+            raise ConfigError(
+                f"--again {pattern}: there is no such table",
+                operation="start",
+                hint=f"did you mean {near[0]!r}?" if near else "see `tables` in the config",
+            )
+        named |= hits
+    return named
+
+
+def again_of_stopped(states: Collection[TableState]) -> set[str]:
+    """Tables that stopped before they were ever dumped: the cause may be mended by now."""
+    return {state.name for state in states if state.phase == "stopped" and state.dump is None}

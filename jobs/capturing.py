@@ -1,0 +1,218 @@
+"""One capture round for the loop: requests for the shards that take part, and what came of it.
+
+Lives here: `Capturing`, and `Target`, which knows when a run has everything that it was started
+for. Does not live here: when to take a round (`loops`), taking it (`ingest`).
+
+Invariant: a round is committed only while the lease is held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from core.errors import BugError, RetryableError
+from core.patterns import TablePatterns
+from core.position import Position
+from core.rounds import Round
+from core.types import MisfitPolicy
+from ingest.capture import CaptureRequest, CaptureResult, SliceLimits
+from ingest.rounds import RoundTaker, Runner
+from jobs.begin import GENERATION
+from jobs.lag import seen_until
+from jobs.loops import Captured
+from jobs.observe import Observer, RoundCommitted
+from wire.binlog import DumpOptions
+from wire.connect import SourceConfig
+
+_STILL: Final = 3  # heartbeats without a byte after which a stream is dead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """A shard as capture sees it.
+
+    Attributes:
+        source: its server.
+        patterns: which of its tables are mirrored.
+        server_id: the replica id that its stream shows.
+    """
+
+    source: SourceConfig
+    patterns: TablePatterns
+    server_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSettings:
+    """What is the same for all shards.
+
+    Attributes:
+        lake: root of the lake.
+        round_seconds: how long a round takes.
+        round_bytes: how much one shard may read in a round.
+        heartbeat: seconds after which an idle server says that it is there.
+        policy: what becomes of values that do not fit.
+    """
+
+    lake: str
+    round_seconds: float
+    round_bytes: int
+    heartbeat: float
+    policy: MisfitPolicy = field(default_factory=MisfitPolicy)
+
+
+class Target:
+    """What `--until-caught-up` waits for: all that each shard had executed when the run began.
+
+    Args:
+        positions: ShardId as text -> that position.
+    """
+
+    def __init__(self, positions: Mapping[str, Position]) -> None:
+        self._missing = dict(positions)
+        self.round: int | None = None
+
+    def wanted(self, shard: str) -> Position | None:
+        """What the shard still has to reach; None if it has."""
+        return self._missing.get(shard)
+
+    def note(self, positions: Mapping[str, Position], last_round: int) -> None:
+        """Take note of where the streams stand.
+
+        Args:
+            positions: shard -> where its stream stands.
+            last_round: the newest committed round. What was read behind it and not committed
+                touches no mirrored table.
+        """
+        for shard, position in positions.items():
+            wanted = self._missing.get(shard)
+            if wanted is not None and position.executed.contains_all(wanted.executed):
+                del self._missing[shard]
+        if not self._missing and self.round is None:
+            self.round = last_round
+
+
+class Capturing:
+    """Takes rounds. For one thread.
+
+    Args:
+        streams: ShardId as text -> its stream.
+        settings: see CaptureSettings.
+        taker: takes and commits the rounds.
+        known: keyspace -> names of the tables that the mirror holds.
+        observer: told of every committed round.
+        target: what the run waits for, if it does.
+        clock: seconds, rising.
+        wall: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        streams: Mapping[str, Stream],
+        settings: CaptureSettings,
+        taker: RoundTaker,
+        *,
+        known: Callable[[str], tuple[str, ...]],
+        observer: Observer,
+        target: Target | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._streams = streams
+        self._settings = settings
+        self._taker = taker
+        self._known = known
+        self._observer = observer
+        self._target = target
+        self._clock = clock
+        self._wall = wall
+        self.rows = 0  # changes captured so far
+        # Shard -> everything committed before this moment has been read; microseconds UTC.
+        self.seen_until: dict[str, int] = {}
+        if target is not None:
+            positions = {shard: self._position(shard) for shard in streams}
+            target.note(positions, taker.next_number - 1)
+
+    def round(self, resting: Collection[str]) -> Captured:
+        """Take one round of all shards that are not resting.
+
+        Raises:
+            LakeError: it cannot be committed.
+        """
+        began = self._clock()
+        shards = [shard for shard in self._streams if shard not in resting]
+        try:
+            outcome = self._taker.take([self._request(shard) for shard in shards])
+        except RetryableError as error:
+            # The job failed as a whole: nothing of it counts, for any shard.
+            return Captured(committed=None, failures=dict.fromkeys(shards, error))
+        if outcome.committed is not None:
+            self._tell(outcome.committed, self._clock() - began)
+        # By our clock a moment ago; a slice ends with asking the server whether there is more.
+        self.seen_until |= dict.fromkeys(outcome.caught_up, int(self._wall() * 1e6))
+        if self._target is not None:
+            self._target.note(outcome.positions, self._taker.next_number - 1)
+        number = None if outcome.committed is None else outcome.committed.number
+        return Captured(committed=number, failures=outcome.errors)
+
+    def _position(self, shard: str) -> Position:
+        position = self._taker.position(shard)
+        if position is None:
+            raise BugError("the stream has no start", operation="take a round", source=shard)
+        return position
+
+    def _request(self, shard: str) -> CaptureRequest:
+        stream, settings = self._streams[shard], self._settings
+        wanted = None if self._target is None else self._target.wanted(shard)
+        return CaptureRequest(
+            source=stream.source,
+            start=self._position(shard),
+            generation=GENERATION,
+            round_number=self._taker.next_number,
+            lake=settings.lake,
+            patterns=stream.patterns,
+            known=self._known(stream.source.shard.keyspace),
+            policy=settings.policy,
+            limits=SliceLimits(
+                max_bytes=settings.round_bytes,
+                max_seconds=settings.round_seconds,
+                # A round of changes is worth a whole one's time: fewer and larger commits.
+                min_seconds=settings.round_seconds,
+                stop_at=None if wanted is None else wanted.executed,
+            ),
+            dump=DumpOptions(
+                server_id=stream.server_id,
+                heartbeat=settings.heartbeat,
+                deadline=max(10.0, _STILL * settings.heartbeat),
+            ),
+        )
+
+    def _tell(self, committed: Round, seconds: float) -> None:
+        rows = sum(piece.rows for piece in committed.slices)
+        self.rows += rows
+        self.seen_until |= {
+            piece.shard: seen for piece in committed.slices if (seen := seen_until(piece))
+        }
+        self._observer(
+            RoundCommitted(
+                round=committed.number,
+                shards=len(committed.slices),
+                rows=rows,
+                bytes=sum(piece.bytes for piece in committed.slices),
+                seconds=round(seconds, 3),
+            )
+        )
+
+
+def guarded(run: Runner, check: Callable[[], None]) -> Runner:
+    """The runner, with a look at the lease between the slices and their commit."""
+
+    def guard(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:
+        found = run(requests)
+        check()
+        return found
+
+    return guard

@@ -1,0 +1,186 @@
+"""`ratchet check`: is everything there that a run needs?
+
+Lives here: the order of the questions, the lines and the exit code. Does not live here: the
+questions (`facts`) and the rules (`fitness`, `tablefitness`).
+
+Invariant: nothing is changed, neither on a server nor in the lake, and no password is printed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from core.errors import ConfigError, LakeError, OperatorError, RatchetError
+from core.shard import ShardId
+from jobs import logs
+from jobs.config import Config
+from jobs.facts import ServerFacts, gather
+from jobs.finding import Finding
+from jobs.fitness import judge
+from jobs.settings import ShardConfig
+from jobs.sources import server_ids, source_config
+from jobs.tablefitness import judge_shards, judge_tables
+from store import layout
+from store.files import Lake, open_lake
+from store.lease import is_alive, read_holder
+from wire.session import Session
+
+EXIT_UNFIT: Final = 3
+_MARKS: Final = {"ok": "ok  ", "info": "info", "warn": "WARN", "fail": "FAIL"}
+_STYLES: Final = {"ok": "green", "info": "cyan", "warn": "yellow", "fail": "bold red"}
+
+
+def run_check(config: Config, *, as_json: bool) -> int:
+    """Check everything and print it. Gives the exit code."""
+    printer = _Printer(as_json=as_json)
+    printer.add(
+        [Finding(place="config", check="read", status="ok", text=f"{config.path}: no errors")]
+    )
+    lake = list(check_lake(config.lake))
+    printer.add(lake)
+    for keyspace in config.sources:
+        printer.add(_check_source(config, keyspace, printer.add))
+    printer.finish()
+    if any(finding.status == "fail" for finding in lake):
+        return ConfigError.exit_code
+    failed = [finding for finding in printer.findings if finding.status == "fail"]
+    return EXIT_UNFIT if failed else 0
+
+
+def check_lake(root: str, now: Callable[[], float] = time.time) -> Iterable[Finding]:
+    """Whether the lake can be written and is ours, and who is running on it."""
+    lake = Lake.at(root)
+    try:
+        text = f"{root} is ours" if _is_there(lake, int(now() * 1e6)) else f"{root} will be made"
+        if lake.is_local:
+            _try_writing(Path(lake.root))
+        holder = read_holder(lake)
+    except (LakeError, OSError) as error:
+        hint = error.hint if isinstance(error, RatchetError) else "let this user write there"
+        yield Finding(place="lake", check="usable", status="fail", text=str(error), mend=hint)
+        return
+    yield Finding(place="lake", check="usable", status="ok", text=text)
+    if holder is not None and is_alive(holder, now()):
+        yield Finding(place="lake", check="lease", status="info", text=f"runs: {holder.describe()}")
+
+
+def _is_there(lake: Lake, now: int) -> bool:
+    """False for an empty place, which becomes a lake."""
+    if not lake.exists(layout.FORMAT_FILE):
+        folder = Path(lake.root)
+        empty = not (folder.exists() and any(folder.iterdir())) if lake.is_local else True
+        if empty and not lake.list(recursive=False):
+            return False
+    open_lake(lake.root, now=now, create=False)
+    return True
+
+
+def _try_writing(folder: Path) -> None:
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
+        raise LakeError(
+            f"{folder} cannot be written",
+            operation="look at the lake",
+            hint="let this user write there, or point `lake` elsewhere",
+        )
+
+
+def _check_source(
+    config: Config, keyspace: str, show: Callable[[Iterable[Finding]], None]
+) -> list[Finding]:
+    """Show the findings of each shard as they come; give those about all of them together."""
+    gathered = []
+    for name, shard in config.sources[keyspace].shards.items():
+        identity = ShardId(keyspace, name)
+        try:
+            facts = _ask(config, identity, shard)
+        except RatchetError as error:
+            show([_failed(identity, shard, error)])
+            continue
+        where = f"{shard.host}:{shard.port}, database {shard.database}, as {shard.user}"
+        show([Finding(place=str(identity), check="connection", status="ok", text=where)])
+        ids = server_ids(config)
+        show(
+            judge(
+                facts,
+                server_id=ids[identity],
+                ours=_is_running(config.lake),
+                clock_bound=config.merge.clock_bound_ms / 1000,
+            )
+        )
+        show(judge_tables(facts))
+        gathered.append(facts)
+    return judge_shards(gathered)
+
+
+def _ask(config: Config, identity: ShardId, shard: ShardConfig) -> ServerFacts:
+    with Session.connect(source_config(identity, shard)) as session:
+        return gather(
+            session,
+            shard=identity,
+            host=shard.host,
+            user=shard.user,
+            database=shard.database,
+            patterns=config.sources[identity.keyspace].tables,
+        )
+
+
+def _failed(identity: ShardId, shard: ShardConfig, error: RatchetError) -> Finding:
+    # A server that is away is not fit now, whatever it will be in a minute.
+    hint = error.hint or ("" if isinstance(error, OperatorError) else "is it running?")
+    text = f"{shard.host}:{shard.port} as {shard.user}: {error}"
+    return Finding(place=str(identity), check="connection", status="fail", text=text, mend=hint)
+
+
+def _is_running(root: str) -> bool:
+    try:
+        holder = read_holder(Lake.at(root))
+    except LakeError:
+        return False  # is a finding of its own
+    return holder is not None and is_alive(holder, time.time())
+
+
+class _Printer:
+    """Prints findings as they come: some servers are slow to answer."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        from rich.console import Console
+
+        self._json = as_json
+        self._console = Console(highlight=False, soft_wrap=True)
+        self.findings: list[Finding] = []
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Print these."""
+        from rich.text import Text
+
+        for finding in findings:
+            self.findings.append(finding)
+            if self._json:
+                continue
+            line = Text(f"{_MARKS[finding.status]}", style=_STYLES[finding.status])
+            line.append(f"  {finding.place:<12} ", style="default")
+            line.append(f"{finding.check:<26} {logs.clean(finding.text)}", style="not bold default")
+            self._console.print(line)
+            if finding.mend and finding.status in {"warn", "fail"}:
+                self._console.print(Text(f"      -> {logs.clean(finding.mend)}"))
+
+    def finish(self) -> None:
+        """Print the last line, or all of it as JSON."""
+        counts = dict.fromkeys(_MARKS, 0)
+        for finding in self.findings:
+            counts[finding.status] += 1
+        fit = counts["fail"] == 0
+        if self._json:
+            found = [dataclasses.asdict(finding) for finding in self.findings]
+            print(logs.clean(json.dumps({"fit": fit, "findings": found}, indent=1)))
+            return
+        verdict = "fit" if fit else f"not fit: {counts['fail']} to mend"
+        self._console.print(f"{verdict} ({counts['ok']} ok, {counts['warn']} warnings)")

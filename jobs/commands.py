@@ -1,0 +1,145 @@
+"""`ratchet dump`, `merge` and `run`: the lease, the signals, the servers, Spark, then the run.
+
+Lives here: the order of these, and what each command leaves out. Does not live here: making a run's
+parts (`wiring`), the run itself (`pipeline`).
+
+Invariant: a wrong password, a busy lake or a lost server is found before Spark is started.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from core.errors import RetryableError
+from jobs.begin import (
+    again_of_stopped,
+    align,
+    check_keys,
+    executed,
+    fresh_shards,
+    heads,
+    named_again,
+    record_starts,
+)
+from jobs.capturing import Target
+from jobs.config import Config
+from jobs.discover import look
+from jobs.loops import Control
+from jobs.signals import stop_on_signals
+from jobs.sources import source_configs
+from jobs.wiring import Plan, wire
+from merge.maintain import remove_orphans
+from snapshot.patience import Patience
+from store.files import Lake, open_lake
+from store.lease import Lease
+from store.rounds import RoundLog
+from store.tables import Tables
+
+log: Final = logging.getLogger("jobs.run")
+
+T = TypeVar("T")
+
+
+def run_all(config: Config, *, until_caught_up: bool) -> int:
+    """`ratchet run`."""
+    return _run(config, "run", until_caught_up=until_caught_up)
+
+
+def run_dump(config: Config, *, again: Sequence[str] = ()) -> int:
+    """`ratchet dump`."""
+    return _run(config, "dump", merge=False, again=again)
+
+
+def run_merge(config: Config, *, until_caught_up: bool) -> int:
+    """`ratchet merge`."""
+    return _run(config, "merge", dump=False, until_caught_up=until_caught_up)
+
+
+def _run(
+    config: Config,
+    command: str,
+    *,
+    dump: bool = True,
+    merge: bool = True,
+    until_caught_up: bool = False,
+    again: Sequence[str] = (),
+) -> int:
+    control = Control()
+    lake = open_lake(config.lake, now=_now())
+    with (
+        Lease.acquire(lake, f"ratchet {command} {config.path}") as lease,
+        stop_on_signals(control.stop),
+    ):
+        lease.start(control.fail)
+        remove_orphans(lake, RoundLog(lake))
+        plan = _patiently(
+            lambda: _prepare(
+                config, lake, dump=dump, merge=merge, until=until_caught_up, again=again
+            ),
+            config.capture.reconnect_seconds,
+            control,
+        )
+        if plan is not None:
+            from jobs.spark import spark_session
+
+            with spark_session(config, command) as spark:
+                wire(plan, spark, lease, control).run()
+        if control.error is not None:
+            raise control.error
+    return 0
+
+
+def _prepare(
+    config: Config, lake: Lake, *, dump: bool, merge: bool, until: bool, again: Sequence[str]
+) -> Plan:
+    """Ask the servers and bring the lake into agreement; may be done again from the start.
+
+    Raises:
+        RetryableError: a server does not answer.
+        OperatorError: config and lake do not agree, or a server refuses us.
+    """
+    configs = source_configs(config)
+    tables, rounds = Tables(lake), RoundLog(lake)
+    target = Target(heads(configs)) if until else None
+    found = look(config.sources, configs)
+    states = tables.list()
+    named = named_again(again, found)
+    check_keys(states, config.sources, named)
+    shards = [str(shard) for shard in configs]
+    fresh = fresh_shards(shards, rounds.positions(), named, found)
+    align(tables, found, config.sources, fresh)
+    record_starts(rounds, executed(configs, fresh), now=_now())
+    retried = again_of_stopped(states) & {one.name for one in found}
+    return Plan(
+        config=config,
+        lake=lake,
+        found=tuple(found),
+        dump=dump,
+        merge=merge,
+        again=frozenset(named | retried),
+        target=target,
+    )
+
+
+def _patiently(work: Callable[[], T], patience: float, control: Control) -> T | None:
+    """Do it until it succeeds; None if the run was stopped meanwhile.
+
+    Raises:
+        RetryableError: patience is over.
+    """
+    waiting = Patience(patience)
+    while not control.stopping:
+        try:
+            return work()
+        except RetryableError as error:
+            pause = min(waiting.failed("servers", error), max(patience, 0.1))
+            log.warning("%s; trying again in %.1f s", error, pause)
+            control.rest(pause)
+    return None
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,217 @@
+"""The config file as a whole: loading it, and what must agree between its keys.
+
+Lives here: `Config`, `load_config`, the rules about sources and shards. Does not live here: the
+keys of the sections (`settings`) and YAML (`yamlfile`).
+
+Invariant: a `Config` is complete and consistent. Each key of the file is a field, and each field is
+explained in conf/example.yaml (a test holds both to it).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, cast
+
+from core.patterns import TablePatterns
+from core.shard import ShardId
+from jobs.settings import (
+    SECTIONS,
+    CaptureSection,
+    KeyMode,
+    MergeSection,
+    ShardConfig,
+    SnapshotSection,
+    SourceSection,
+    SparkSection,
+    TypesSection,
+    is_null,
+    keys_of,
+    text,
+)
+from jobs.yamlfile import Item, read_yaml
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A whole config file.
+
+    Attributes:
+        path: the file.
+        lake: an absolute path, or a URL.
+        sources: keyspace -> source.
+        capture: see CaptureSection.
+        snapshot: see SnapshotSection.
+        merge: see MergeSection.
+        types: see TypesSection.
+        spark: see SparkSection.
+    """
+
+    path: Path
+    lake: str
+    sources: Mapping[str, SourceSection]
+    capture: CaptureSection
+    snapshot: SnapshotSection
+    merge: MergeSection
+    types: TypesSection
+    spark: SparkSection
+
+    @property
+    def shards(self) -> Mapping[ShardId, ShardConfig]:
+        """All shards of all sources, in the file's order."""
+        return {
+            ShardId(keyspace, name): shard
+            for keyspace, source in self.sources.items()
+            for name, shard in source.shards.items()
+        }
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What must never be written anywhere."""
+        return frozenset(shard.password for shard in self.shards.values() if shard.password)
+
+
+TOP_KEYS: Final = ("lake", "sources", *SECTIONS)
+SOURCE_KEYS: Final = ("kind", "shards", "tables", "key")
+
+
+def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Config:
+    """Read and check a config file.
+
+    Args:
+        path: the file.
+        environment: where `${NAME}` is looked up; the process's own environment if not given.
+
+    Raises:
+        ConfigError: naming the file, the line, the key and what is wrong.
+    """
+    root = read_yaml(path, os.environ if environment is None else environment)
+    entries = root.mapping(TOP_KEYS)
+    folder = path.resolve().parent
+    return Config(
+        path=path,
+        lake=_lake(_need(root, "lake"), folder),
+        sources=_sources(_need(root, "sources"), folder),
+        **{name: _section(kind, entries.get(name)) for name, kind in SECTIONS.items()},
+    )
+
+
+def _need(item: Item, key: str) -> Item:
+    found = item.mapping().get(key)
+    if found is None or is_null(found):
+        (found or item).fail(f"the key {key!r} is missing or empty")
+    return found
+
+
+def _section(kind: type[T], item: Item | None) -> T:
+    if item is None or is_null(item):
+        return kind()
+    return _fill(kind, item)
+
+
+def _fill(kind: type[T], item: Item) -> T:
+    entries = item.mapping(keys_of(kind))
+    known = [f for f in fields(cast("Any", kind)) if "read" in f.metadata]
+    for one in known:
+        if one.name not in entries and one.default is MISSING and one.default_factory is MISSING:
+            item.fail(f"the key {one.name!r} is missing")
+    return kind(
+        **{
+            one.name: one.metadata["read"](entries[one.name])
+            for one in known
+            if one.name in entries
+        }
+    )
+
+
+def _lake(item: Item, folder: Path) -> str:
+    value = text(item)
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
+        return value.rstrip("/")
+    return os.path.normpath(folder / Path(value).expanduser())
+
+
+def _sources(item: Item, folder: Path) -> Mapping[str, SourceSection]:
+    entries = item.mapping()
+    if not entries:
+        item.fail("at least one source is needed")
+    seen: dict[str, str] = {}
+    servers: dict[tuple[str, int, str], str] = {}
+    found = {}
+    for name, source in entries.items():
+        _check_name(source, name, "a keyspace's name")
+        if name.startswith("_"):
+            source.fail("a keyspace's name must not begin with '_' (Ratchet's own folder does)")
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            source.fail(
+                f"{name!r} and {other!r} differ in letter case only; Spark cannot tell them apart"
+            )
+        found[name] = _source(source, name, folder, servers)
+    return found
+
+
+def _source(
+    item: Item, keyspace: str, folder: Path, servers: dict[tuple[str, int, str], str]
+) -> SourceSection:
+    entries = item.mapping(SOURCE_KEYS)
+    kind = _need(item, "kind").choice(("binlog",))
+    shards_item = _need(item, "shards")
+    shards = {}
+    for name, shard_item in shards_item.mapping().items():
+        _check_name(shard_item, name, "a shard's name")
+        shard = _shard(shard_item, keyspace, folder)
+        where = (shard.host.lower(), shard.port, shard.database)
+        if (other := servers.setdefault(where, shard_item.path)) != shard_item.path:
+            shard_item.fail(f"the same server and database stand under {other} already")
+        shards[name] = shard
+    if not shards:
+        shards_item.fail("at least one shard is needed", hint='one server alone is the shard "-"')
+    tables = entries.get("tables")
+    key = entries.get("key")
+    return SourceSection(
+        kind=cast("Literal['binlog']", kind),
+        shards=shards,
+        tables=TablePatterns() if tables is None else _patterns(tables),
+        key=cast("KeyMode", "primary" if key is None else key.choice(("primary", "shard+primary"))),
+    )
+
+
+def _check_name(item: Item, name: str, what: str) -> None:
+    if not name.strip() or len(name) > 64 or "/" in name or any(ord(c) < ord(" ") for c in name):
+        item.fail(f"{what} has 1 to 64 characters, none of them '/' or a control character")
+
+
+def _shard(item: Item, keyspace: str, folder: Path) -> ShardConfig:
+    shard = _fill(ShardConfig, item)
+    values = {name: getattr(shard, name) for name in keys_of(ShardConfig)}
+    values["database"] = shard.database or keyspace
+    for name in ("tls_ca", "tls_cert", "tls_key"):
+        if values[name]:
+            values[name] = os.path.normpath(folder / Path(values[name]).expanduser())
+            if not Path(values[name]).is_file():
+                item.mapping()[name].fail(f"there is no file {values[name]}")
+            if shard.tls in {"disabled", "preferred"}:
+                item.mapping()[name].fail(
+                    f"has no use with tls: {shard.tls}",
+                    hint="set tls to required, verify_ca or verify_identity",
+                )
+    if bool(shard.tls_cert) != bool(shard.tls_key):
+        item.fail("tls_cert and tls_key are given together or not at all")
+    return ShardConfig(**values)
+
+
+def _patterns(item: Item) -> TablePatterns:
+    found = tuple(text(element) for element in item.sequence())
+    if not found:
+        item.fail("an empty list mirrors nothing", hint='["*"] mirrors every table')
+    for element, pattern in zip(item.sequence(), found, strict=True):
+        if pattern.removeprefix("!") == "":
+            element.fail("there is no pattern behind '!'")
+        if found.count(pattern) > 1:
+            element.fail(f"the pattern {pattern!r} stands here twice")
+    return TablePatterns(found)

@@ -1,0 +1,102 @@
+"""Which tables there are to mirror, and which of them need a dump.
+
+Lives here: looking at the servers for tables that match the config, and comparing with the tables'
+states in the lake. Does not live here: dumping them (`snapshot`).
+
+Invariant: a table is dumped from every shard that has it, and never while it streams unless it was
+asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from core.shard import ShardId
+from jobs.settings import SourceSection
+from snapshot.records import Wanted
+from store.tables import TableState
+from wire.session import Session, SourceConfig
+
+_TABLES: Final = (
+    "SELECT TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES "
+    "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A table that the config mirrors.
+
+    Attributes:
+        keyspace: its keyspace.
+        table: its name.
+        shards: the shards that have it, as text, in the config's order.
+        rows: the servers' estimate, over all shards.
+    """
+
+    keyspace: str
+    table: str
+    shards: tuple[str, ...]
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """keyspace.table."""
+        return f"{self.keyspace}.{self.table}"
+
+
+def look(
+    sources: Mapping[str, SourceSection], configs: Mapping[ShardId, SourceConfig]
+) -> list[Found]:
+    """Ask every server for its tables.
+
+    Raises:
+        RetryableError: a server does not answer.
+        SourceUnfitError: a server refuses us.
+    """
+    found: dict[tuple[str, str], tuple[list[str], int]] = {}
+    for shard, config in configs.items():
+        patterns = sources[shard.keyspace].tables
+        with Session.connect(config) as session:
+            rows = session.query(_TABLES, (config.database,))
+        for table, estimate in rows:
+            if patterns.matches(str(table)):
+                shards, total = found.get((shard.keyspace, str(table)), ([], 0))
+                found[shard.keyspace, str(table)] = (
+                    [*shards, str(shard)],
+                    total + int(estimate or 0),
+                )
+    return [
+        Found(keyspace=keyspace, table=table, shards=tuple(shards), rows=rows)
+        for (keyspace, table), (shards, rows) in sorted(found.items())
+    ]
+
+
+def needing_dump(
+    found: Collection[Found],
+    states: Collection[TableState],
+    sources: Mapping[str, SourceSection],
+    again: Collection[str] = (),
+) -> list[Wanted]:
+    """The tables to dump: new ones, half-dumped ones, and those asked for.
+
+    Args:
+        found: the tables that there are.
+        states: what the lake knows.
+        sources: the config's.
+        again: names of tables (keyspace.table) to dump whatever their phase.
+    """
+    phases = {state.name: state.phase for state in states}
+    return [
+        Wanted(
+            keyspace=one.keyspace,
+            table=one.table,
+            shards=one.shards,
+            shard_in_key=sources[one.keyspace].key == "shard+primary",
+            again=one.name in again,
+        )
+        for one in found
+        if one.name in again or phases.get(one.name, "new") in {"new", "dumping"}
+    ]

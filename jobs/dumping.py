@@ -1,0 +1,150 @@
+"""One pass of the dump for the loop: look which tables need it, and dump them.
+
+Lives here: `Dumping`. Does not live here: when (`loops`), how (`snapshot`), what is shown
+(`progress`).
+
+Invariant: a table is known to capture before its dump begins, so no statement about it is missed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from core.errors import RetryableError
+from core.schema import TableSchema
+from jobs.discover import Found, needing_dump
+from jobs.observe import Stops
+from jobs.progress import Display
+from jobs.settings import SourceSection
+from snapshot.dump import Dumper
+from snapshot.patience import Patience
+from snapshot.records import OnProgress, Progress, TableFailed, Wanted
+from store.tables import Stopped, Tables, TableState
+
+log: Final = logging.getLogger("jobs.run")
+
+MakeDumper = Callable[[OnProgress], Dumper]
+
+
+class KnownTables:
+    """The names of the tables that are mirrored or about to be; for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: dict[str, set[str]] = {}
+
+    def add(self, keyspace: str, table: str) -> None:
+        """From now on this table is known."""
+        with self._lock:
+            self._names.setdefault(keyspace, set()).add(table)
+
+    def of(self, keyspace: str) -> tuple[str, ...]:
+        """The tables known in a keyspace, sorted."""
+        with self._lock:
+            return tuple(sorted(self._names.get(keyspace, ())))
+
+
+class Dumping:
+    """Dumps what needs it. For one thread.
+
+    Args:
+        look: asks the servers for their tables.
+        tables: the states in the lake.
+        sources: the config's.
+        make_dumper: a Dumper that reports to the function given.
+        known: told of every table before its dump begins.
+        check: raises when the lease is lost.
+        stop: set when the run ends.
+        patience: seconds that a server may be away while it is asked for its tables.
+        stops: told of tables that cannot be dumped.
+        again: tables (keyspace.table) to dump in the first pass whatever their phase.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], list[Found]],
+        tables: Tables,
+        sources: Mapping[str, SourceSection],
+        make_dumper: MakeDumper,
+        *,
+        known: KnownTables,
+        check: Callable[[], None],
+        stop: threading.Event,
+        patience: float,
+        stops: Stops,
+        again: Collection[str] = (),
+    ) -> None:
+        self._look = look
+        self._tables = tables
+        self._sources = sources
+        self._make_dumper = make_dumper
+        self._known = known
+        self._check = check
+        self._stop = stop
+        self._patience = Patience(patience)
+        self._stops = stops
+        self._again = set(again)
+
+    def once(self) -> int:
+        """Dump all tables that need it now; gives how many are dumped.
+
+        Raises:
+            RatchetError: the dump as a whole cannot go on.
+        """
+        found = self._looked()
+        wanted = needing_dump(found, self._tables.list(), self._sources, self._again)
+        if not wanted or self._stop.is_set():
+            return 0
+        for one in wanted:
+            self._known.add(one.keyspace, one.table)
+        self._check()
+        rows = {one.name: one.rows for one in found}
+        log.info(
+            "dumping %d tables, about %s rows",
+            len(wanted),
+            f"{sum(rows[one.name] for one in wanted):,}",
+            extra={"fields": {"event": "dump_started", "tables": [one.name for one in wanted]}},
+        )
+        with Display([(one.name, rows[one.name]) for one in wanted]) as display:
+            outcome = self._make_dumper(self._watched(display, wanted)).run(wanted)
+        self._again -= set(outcome.done) | set(outcome.failed)
+        return len(outcome.done)
+
+    def _watched(self, display: Display, wanted: Sequence[Wanted]) -> OnProgress:
+        by_name = {one.name: one for one in wanted}
+
+        def on_progress(record: Progress) -> None:
+            display.show(record)
+            if isinstance(record, TableFailed):
+                note_failure(self._tables, by_name[record.table], record)
+                self._stops.tell(record.table, record.error.message, record.error.hint)
+
+        return on_progress
+
+    def _looked(self) -> list[Found]:
+        while not self._stop.is_set():
+            try:
+                found = self._look()
+            except RetryableError as error:
+                pause = self._patience.failed("servers", error)
+                log.warning("%s; trying again in %.1f s", error, pause)
+                self._stop.wait(pause)
+            else:
+                self._patience.succeeded("servers")
+                return found
+        return []
+
+
+def note_failure(tables: Tables, wanted: Wanted, failure: TableFailed) -> None:
+    """See to it that a table that could not even begin is found stopped by `ratchet status`."""
+    state = tables.load(wanted.keyspace, wanted.table)
+    why = Stopped(message=failure.error.message, hint=failure.error.hint, round=0)
+    if state is None:
+        schema = TableSchema(keyspace=wanted.keyspace, table=wanted.table, columns=(), key=())
+        state = TableState(keyspace=wanted.keyspace, table=wanted.table, schema=schema, key=())
+    if state.phase != "stopped":
+        tables.save(replace(state, phase="stopped", stopped=why))

@@ -1,0 +1,323 @@
+"""Judging a server: which settings and privileges Ratchet needs, and the statements that mend them.
+
+Lives here: the rules, as pure functions over `facts.ServerFacts`. Does not live here: asking
+(`facts`), printing (`check`), privileges (`privileges`), and rules about tables and several shards
+(`tablefitness`).
+
+Invariant: a finding that failed has a mend that an administrator can paste.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from jobs.facts import ServerFacts
+from jobs.finding import Finding, finding
+from jobs.privileges import privileges
+from jobs.text import duration, size
+
+HOUR: Final = 3600.0
+DAY: Final = 24 * HOUR
+# What a dump of one shard reads at the least, bytes/s: a slow disk behind a busy server.
+_SLOW_DUMP: Final = 20e6
+_OLDEST: Final = {"mysql": (8, 0, 14), "mariadb": (10, 5, 0)}
+_TESTED: Final = {"mysql": (9, 7), "mariadb": (10, 11)}
+_SMALL_PACKET: Final = 1 << 20
+
+
+def judge(facts: ServerFacts, *, server_id: int, ours: bool, clock_bound: float) -> list[Finding]:
+    """All findings about one server.
+
+    Args:
+        facts: its answers.
+        server_id: the replication id that capture uses for this shard.
+        ours: whether a run of this lake is alive, so that this id is in use by ourselves.
+        clock_bound: how far clocks may be apart, seconds.
+    """
+    rules = (
+        _version,
+        _encryption,
+        privileges,
+        _log_bin,
+        _format,
+        _row_image,
+        _row_metadata,
+        _partial_json,
+        _gtids,
+        _retention,
+        _filters,
+        _replica,
+        _compression,
+        _packet,
+    )
+    found = [finding for rule in rules for finding in rule(facts)]
+    found.append(_server_id(facts, server_id, ours=ours))
+    found.append(_clock(facts, clock_bound))
+    return found
+
+
+def _set(facts: ServerFacts, name: str, value: str) -> str:
+    """A change that a running server takes, and keeps."""
+    if facts.mariadb:
+        return (
+            f"SET GLOBAL {name} = {value};  -- and in my.cnf under [mysqld]: {name} = "
+            f"{value.strip(chr(39))}; then let the applications reconnect"
+        )
+    return f"SET PERSIST {name} = {value};  -- then let the applications reconnect"
+
+
+def _restart(setting: str) -> str:
+    return f"in my.cnf under [mysqld]: {setting}   (then restart the server)"
+
+
+def _version(facts: ServerFacts) -> Iterator[Finding]:
+    flavor = "mariadb" if facts.mariadb else "mysql"
+    name = "MariaDB" if facts.mariadb else "MySQL"
+    if "vitess" in facts.version.lower():
+        yield finding(
+            facts,
+            "version",
+            "fail",
+            f"{facts.version}: this is a Vitess gateway, which has no binlog",
+            "give the shards' own MySQL servers in the config",
+        )
+    elif facts.numbers < _OLDEST[flavor]:
+        oldest = ".".join(map(str, _OLDEST[flavor]))
+        yield finding(
+            facts,
+            "version",
+            "fail",
+            f"{name} {facts.version} is too old: it does not log what Ratchet needs",
+            f"upgrade to {name} {oldest} or later",
+        )
+    else:
+        tested = ".".join(map(str, _TESTED[flavor]))
+        note = "" if facts.numbers[:2] == _TESTED[flavor] else f" (tests run on {tested})"
+        yield finding(facts, "version", "ok", f"{name} {facts.version}{note}")
+
+
+def _encryption(facts: ServerFacts) -> Iterator[Finding]:
+    local = facts.host in {"localhost", "127.0.0.1", "::1"}
+    if facts.cipher:
+        yield finding(facts, "encryption", "ok", f"TLS, {facts.cipher}")
+    elif local:
+        yield finding(facts, "encryption", "info", "none, on this machine")
+    else:
+        yield finding(
+            facts,
+            "encryption",
+            "warn",
+            "none: the rows cross the network in the clear",
+            "set up TLS on the server, and tls: verify_identity for this shard in the config",
+        )
+
+
+def _log_bin(facts: ServerFacts) -> Iterator[Finding]:
+    if facts.on("log_bin"):
+        yield finding(facts, "log_bin", "ok", "on")
+    else:
+        yield finding(
+            facts, "log_bin", "fail", "off: there is no log to read", _restart("log_bin = bin")
+        )
+
+
+def _needs(facts: ServerFacts, name: str, wanted: str, why: str) -> Finding:
+    value = facts.value(name)
+    if value == wanted:
+        return finding(facts, name, "ok", value)
+    shown = value or "missing"
+    return finding(facts, name, "fail", f"{shown}: {why}", _set(facts, name, f"'{wanted}'"))
+
+
+def _format(facts: ServerFacts) -> Iterator[Finding]:
+    yield _needs(facts, "binlog_format", "ROW", "changes would be logged as statements")
+
+
+def _row_image(facts: ServerFacts) -> Iterator[Finding]:
+    yield _needs(facts, "binlog_row_image", "FULL", "the log would hold parts of rows only")
+
+
+def _row_metadata(facts: ServerFacts) -> Iterator[Finding]:
+    yield _needs(facts, "binlog_row_metadata", "FULL", "the log would not tell columns' names")
+
+
+def _partial_json(facts: ServerFacts) -> Iterator[Finding]:
+    if "binlog_row_value_options" not in facts.variables:
+        return
+    if "PARTIAL_JSON" in facts.value("binlog_row_value_options"):
+        yield finding(
+            facts,
+            "binlog_row_value_options",
+            "fail",
+            "PARTIAL_JSON: the log would hold parts of JSON values only",
+            _set(facts, "binlog_row_value_options", "''"),
+        )
+    else:
+        yield finding(facts, "binlog_row_value_options", "ok", "whole JSON values")
+
+
+def _gtids(facts: ServerFacts) -> Iterator[Finding]:
+    if facts.mariadb:
+        if facts.on("gtid_strict_mode"):
+            yield finding(facts, "gtid_strict_mode", "ok", "on")
+        else:
+            yield finding(
+                facts,
+                "gtid_strict_mode",
+                "warn",
+                "off: a server of this shard may get other numbers, and then cannot take over",
+                _set(facts, "gtid_strict_mode", "ON"),
+            )
+        return
+    mode = facts.value("gtid_mode")
+    if mode == "ON":
+        yield finding(facts, "gtid_mode", "ok", "ON")
+        return
+    yield finding(
+        facts,
+        "gtid_mode",
+        "warn",
+        f"{mode or 'OFF'}: works by file and position; no failover to another server, and a dump "
+        "repeats more of the log",
+        "SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; "
+        "SET PERSIST gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON;  -- in this order",
+    )
+
+
+def _retention(facts: ServerFacts) -> Iterator[Finding]:
+    if "rdsdbbin" in facts.variables.get("basedir", ""):
+        yield finding(
+            facts,
+            "retention",
+            "warn",
+            "on Amazon RDS it is not a server variable, so it is not known here",
+            "CALL mysql.rds_set_configuration('binlog retention hours', 72);",
+        )
+        return
+    total = sum(table.bytes for table in facts.tables)
+    estimate = total / _SLOW_DUMP
+    needed = f"a dump of {size(total)} may take {duration(estimate)}"
+    kept = _kept_for(facts)
+    mend = _set(facts, "binlog_expire_logs_seconds", str(int(3 * DAY)))
+    if kept is None:
+        yield finding(facts, "retention", "ok", f"binlogs are kept for good; {needed}")
+    elif kept <= estimate:
+        yield finding(
+            facts, "retention", "fail", f"binlogs are kept for {duration(kept)}; {needed}", mend
+        )
+    elif kept < DAY:
+        text = f"binlogs are kept for {duration(kept)}; Ratchet must never be away for longer"
+        yield finding(facts, "retention", "warn", text, mend)
+    else:
+        yield finding(facts, "retention", "ok", f"binlogs are kept for {duration(kept)}; {needed}")
+
+
+def _kept_for(facts: ServerFacts) -> float | None:
+    """Seconds until a binlog is purged; None for never."""
+    if facts.value("binlog_expire_logs_auto_purge") in {"OFF", "0"}:
+        return None
+    seconds = float(facts.variables.get("binlog_expire_logs_seconds", 0))
+    seconds = seconds or float(facts.variables.get("expire_logs_days", 0)) * DAY
+    return seconds or None
+
+
+def _filters(facts: ServerFacts) -> Iterator[Finding]:
+    if facts.binlog_filters is None or facts.binlog_filters == ("", ""):
+        return
+    do, ignore = (set(text.split(",")) - {""} for text in facts.binlog_filters)
+    if (do and facts.database not in do) or facts.database in ignore:
+        yield finding(
+            facts,
+            "binlog filters",
+            "fail",
+            f"changes of {facts.database} are not logged",
+            _restart("binlog_do_db, binlog_ignore_db: removed"),
+        )
+    else:
+        yield finding(
+            facts,
+            "binlog filters",
+            "warn",
+            "some databases are not logged; statements are filtered by the default database",
+            _restart("binlog_do_db, binlog_ignore_db: removed"),
+        )
+
+
+def _replica(facts: ServerFacts) -> Iterator[Finding]:
+    new = "log_replica_updates" in facts.variables
+    name = "log_replica_updates" if new else "log_slave_updates"
+    if facts.on(name):
+        if facts.follows:
+            yield finding(facts, name, "ok", "on; this server is a replica")
+        return
+    if facts.follows:
+        yield finding(
+            facts,
+            name,
+            "fail",
+            "off: this server is a replica, and does not log what it replicates",
+            _restart(f"{name} = ON"),
+        )
+    elif facts.follows is None:
+        yield finding(
+            facts,
+            name,
+            "warn",
+            "off: if this server is a replica, it does not log what it replicates",
+            _restart(f"{name} = ON"),
+        )
+
+
+def _compression(facts: ServerFacts) -> Iterator[Finding]:
+    for name in ("binlog_transaction_compression", "log_bin_compress"):
+        if facts.on(name):
+            yield finding(facts, name, "info", "on: is understood")
+
+
+def _packet(facts: ServerFacts) -> Iterator[Finding]:
+    value = int(facts.variables.get("max_allowed_packet", 0))
+    if 0 < value < _SMALL_PACKET:
+        yield finding(
+            facts,
+            "max_allowed_packet",
+            "warn",
+            f"{value:,} bytes: a larger row cannot be read",
+            _set(facts, "max_allowed_packet", str(64 << 20)),
+        )
+    else:
+        yield finding(facts, "max_allowed_packet", "ok", size(value))
+
+
+def _server_id(facts: ServerFacts, server_id: int, *, ours: bool) -> Finding:
+    mend = "set capture.server_id_base in the config to a number that is free"
+    if facts.value("server_id") == str(server_id):
+        return finding(
+            facts, "server_id", "fail", f"{server_id} is the server's own server_id", mend
+        )
+    if facts.replicas is not None and server_id in facts.replicas:
+        if ours:
+            return finding(facts, "server_id", "ok", f"{server_id}, in use by our own run")
+        text = f"{server_id} is in use by another replica or client"
+        return finding(facts, "server_id", "fail", text, mend)
+    if facts.replicas is None:
+        text = f"{server_id}; whether it is free cannot be seen with this account"
+        return finding(facts, "server_id", "info", text)
+    return finding(facts, "server_id", "ok", f"{server_id} is free")
+
+
+def _clock(facts: ServerFacts, bound: float) -> Finding:
+    apart = abs(facts.clock_ahead)
+    text = (
+        f"{apart * 1000:,.0f} ms {'ahead of' if facts.clock_ahead > 0 else 'behind'} this machine "
+        f"(± {facts.clock_error * 1000:,.0f} ms)"
+    )
+    if apart - facts.clock_error <= bound:
+        return finding(facts, "clock", "ok", text)
+    return finding(
+        facts,
+        "clock",
+        "warn",
+        f"{text}: more than merge.clock_bound_ms; times and lags are off by that",
+        "let both machines follow a time server (NTP)",
+    )

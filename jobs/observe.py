@@ -1,0 +1,157 @@
+"""What a run reports: typed records, told to the log as one line each with the same fields.
+
+Lives here: the records and their sentences. Does not live here: formats of the log (`logs`), the
+dump's records (`snapshot.records`, shown by `progress`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Final
+
+from jobs.text import duration, size
+
+log: Final = logging.getLogger("jobs.run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundCommitted:
+    """A round is in the change log.
+
+    Attributes:
+        round: its number.
+        shards: how many took part.
+        rows: row changes of mirrored tables.
+        bytes: binlog bytes read.
+        seconds: from the beginning of its slices to its commit.
+    """
+
+    level: ClassVar[int] = logging.DEBUG
+    round: int
+    shards: int
+    rows: int
+    bytes: int
+    seconds: float
+
+    def sentence(self) -> str:
+        """For people."""
+        return (
+            f"round {self.round}: {self.rows:,} changes, {size(self.bytes)} of binlog from "
+            f"{self.shards} shards in {self.seconds:.1f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """A merge step is done.
+
+    Attributes:
+        round: all tables hold everything up to this round.
+        tables: how many tables changed.
+        rows: rows inserted, updated and deleted.
+        seconds: how long it took.
+    """
+
+    level: ClassVar[int] = logging.DEBUG
+    round: int
+    tables: int
+    rows: int
+    seconds: float
+
+    def sentence(self) -> str:
+        """For people."""
+        return (
+            f"merged up to round {self.round}: {self.rows:,} rows of {self.tables} tables "
+            f"in {self.seconds:.1f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStopped:
+    """A table cannot go on; the others do.
+
+    Attributes:
+        table: keyspace.table.
+        message: why.
+        hint: what to do.
+    """
+
+    level: ClassVar[int] = logging.ERROR
+    table: str
+    message: str
+    hint: str
+
+    def sentence(self) -> str:
+        """For people."""
+        return f"{self.table} is stopped: {self.message} ({self.hint})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """One look at the whole run.
+
+    Attributes:
+        round: the newest round in the change log.
+        merged: the round of the newest cut.
+        streaming: tables that stream.
+        others: tables in other phases, stopped ones left out.
+        stopped: tables that are stopped.
+        rows_per_second: changes captured since the last look.
+        lag: seconds that the change log is behind at most; None while unknown.
+        troubled: shards that do not answer.
+    """
+
+    level: ClassVar[int] = logging.INFO
+    round: int
+    merged: int
+    streaming: int
+    others: int
+    stopped: int
+    rows_per_second: float
+    lag: float | None
+    troubled: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """For people."""
+        parts = [
+            f"round {self.round}, merged {self.merged}",
+            f"{self.streaming} tables streaming",
+            f"{self.others} on their way" if self.others else "",
+            f"{self.stopped} stopped" if self.stopped else "",
+            f"{self.rows_per_second:,.0f} changes/s",
+            "" if self.lag is None else f"at most {duration(self.lag)} behind",
+            f"no answer from {', '.join(self.troubled)}" if self.troubled else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+class Stops:
+    """Tells of each table that stops once, whoever finds it. For several threads."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._lock = threading.Lock()
+        self._told: set[tuple[str, str]] = set()
+
+    def tell(self, table: str, message: str, hint: str) -> None:
+        """Tell of it unless it was told of already."""
+        with self._lock:
+            if (table, message) in self._told:
+                return
+            self._told.add((table, message))
+        self._observer(TableStopped(table=table, message=message, hint=hint))
+
+
+Record = RoundCommitted | Merged | TableStopped | Pulse
+Observer = Callable[[Record], None]
+
+
+def tell(record: Record) -> None:
+    """The observer of a run's log."""
+    name = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(record).__name__)[1:]
+    log.log(
+        record.level, "%s", record.sentence(), extra={"fields": {"event": name, **asdict(record)}}
+    )

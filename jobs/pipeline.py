@@ -1,0 +1,208 @@
+"""A run: three loops over one lake, from their start to their end.
+
+Lives here: starting and watching the loops, the regular look at the whole, deciding that everything
+has been caught up. Does not live here: what a loop does in one step (`capturing`, `dumping`,
+`merging`), when it does (`loops`), what comes before (`begin`), making all of these (`wiring`).
+
+Invariant: when `run` returns, all loops have ended, each between two of its steps.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from core.errors import TableStoppedError
+from jobs.capturing import Target
+from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
+from jobs.observe import Observer, Pulse, Stops
+from store.rounds import RoundLog
+from store.tables import Tables, TableState
+
+PULSE_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 30.0  # between two looks for tables that have come
+
+
+class Counts(Protocol):
+    """What is asked of `Capturing`."""
+
+    @property
+    def rows(self) -> int:
+        """Changes captured so far."""
+
+    @property
+    def seen_until(self) -> Mapping[str, int]:
+        """Shard -> everything committed before this moment has been read; microseconds UTC."""
+
+
+class Reaches(Protocol):
+    """What is asked of `Merging`."""
+
+    @property
+    def round(self) -> int:
+        """The newest cut's round; 0 before the first one."""
+
+    def has_reached(self, number: int) -> bool:
+        """Whether all tables that can stream hold everything up to this round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a run is made of.
+
+    Attributes:
+        control: see Control.
+        stop: set when the run ends: the dump begins no chunk any more.
+        capturing: takes the rounds.
+        capture: its loop.
+        dump: the dump's loop, if the command dumps.
+        merging: merges, if the command does.
+        merge: its loop.
+        target: what the run waits for, if it does.
+    """
+
+    control: Control
+    stop: threading.Event
+    capturing: Counts
+    capture: CaptureLoop
+    dump: DumpLoop | None = None
+    merging: Reaches | None = None
+    merge: MergeLoop | None = None
+    target: Target | None = None
+
+
+class Run:
+    """One run. Use `run` once.
+
+    Args:
+        parts: see Parts.
+        rounds: the round log, for this thread alone.
+        tables: the states.
+        mirrored: whether the config mirrors a table.
+        observer: told of pulses.
+        stops: told of tables that stop.
+        clock: seconds, rising.
+        wall: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        rounds: RoundLog,
+        tables: Tables,
+        mirrored: Callable[[TableState], bool],
+        observer: Observer,
+        stops: Stops,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._parts = parts
+        self._rounds = rounds
+        self._tables = tables
+        self._mirrored = mirrored
+        self._observer = observer
+        self._clock = clock
+        self._wall = wall
+        self._stops = stops
+        self._last_rows = (clock(), 0)
+
+    def run(self) -> None:
+        """Start the loops and wait for their end.
+
+        Raises:
+            RatchetError: what ended the run.
+            TableStoppedError: the command came to its end, but some tables are stopped.
+        """
+        parts, control = self._parts, self._parts.control
+        loops = [loop for loop in (parts.capture, parts.dump, parts.merge) if loop is not None]
+        for loop in loops:
+            loop.start()
+        came_to_its_end = False
+        pulse_at = self._clock() + PULSE_SECONDS
+        while any(loop.is_alive() for loop in loops):
+            seen = control.rings
+            if control.draining:
+                parts.stop.set()
+            elif self._is_done():
+                came_to_its_end = True
+                control.stop()
+                parts.stop.set()
+            if self._clock() >= pulse_at:
+                self._pulse()
+                pulse_at = self._clock() + PULSE_SECONDS
+            control.wait(1.0, seen)
+        self._tell_stopped()
+        if control.error is not None:
+            raise control.error
+        if came_to_its_end:
+            refuse_stopped([s for s in self._states() if s.phase == "stopped"])
+
+    def _is_done(self) -> bool:
+        """Whether the command has come to its own end."""
+        parts = self._parts
+        if parts.dump is not None and not parts.dump.finished:
+            return False
+        if parts.merging is None:
+            return True  # `dump`: the tables are loaded
+        if parts.target is None or parts.target.round is None:
+            return False
+        return parts.merging.has_reached(parts.target.round)
+
+    def _states(self) -> list[TableState]:
+        return [state for state in self._tables.list() if self._mirrored(state)]
+
+    def _pulse(self) -> None:
+        states = self._states()
+        self._tell_stopped()
+        phases = [state.phase for state in states]
+        merging = self._parts.merging
+        now, rows = self._clock(), self._parts.capturing.rows
+        before, rows_before = self._last_rows
+        self._last_rows = (now, rows)
+        self._observer(
+            Pulse(
+                round=self._rounds.last_number(),
+                merged=0 if merging is None else merging.round,
+                streaming=phases.count("streaming"),
+                stopped=phases.count("stopped"),
+                others=sum(phase not in {"streaming", "stopped"} for phase in phases),
+                rows_per_second=round((rows - rows_before) / max(now - before, 1e-3), 1),
+                lag=self._lag(),
+                troubled=tuple(sorted(self._parts.capture.troubled)),
+            )
+        )
+
+    def _lag(self) -> float | None:
+        seen = self._parts.capturing.seen_until
+        if not seen:
+            return None
+        return round(max(0.0, self._wall() - min(seen.values()) / 1e6), 1)
+
+    def _tell_stopped(self) -> None:
+        for state in self._states():
+            if state.phase == "stopped" and state.stopped is not None:
+                self._stops.tell(state.name, state.stopped.message, state.stopped.hint)
+
+
+def refuse_stopped(stopped: Sequence[TableState]) -> None:
+    """End with the stopped tables' own exit code, if there are any.
+
+    Raises:
+        TableStoppedError: naming each with its reason and remedy.
+    """
+    if not stopped:
+        return
+    reasons = [
+        f"{state.name}: {state.stopped.message}" if state.stopped else state.name
+        for state in stopped
+    ]
+    hints = list(dict.fromkeys(state.stopped.hint for state in stopped if state.stopped))
+    raise TableStoppedError(
+        f"all other tables are up to date, but {len(stopped)} "
+        f"{'is' if len(stopped) == 1 else 'are'} stopped: {'; '.join(reasons)}",
+        hint=" / ".join(hints),
+    )

@@ -1,0 +1,77 @@
+"""Judging what the account of a source may do, from SHOW GRANTS.
+
+Invariant: a finding that failed has the GRANT that mends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from jobs.facts import ServerFacts
+from jobs.finding import Finding, finding
+
+
+def privileges(facts: ServerFacts) -> Iterator[Finding]:
+    """What the account lacks, each with its GRANT."""
+    held = _global_privileges(facts)
+    account = f"'{facts.user}'@'%'"
+    needed = (
+        ("REPLICATION SLAVE", {"REPLICATION SLAVE", "REPLICATION REPLICA"}),
+        ("REPLICATION CLIENT", {"REPLICATION CLIENT", "BINLOG MONITOR"}),
+    )
+    for name, names in needed:
+        if held & names or "ALL PRIVILEGES" in held:
+            yield finding(facts, name.lower(), "ok", "granted")
+        else:
+            yield finding(
+                facts, name.lower(), "fail", "not granted", f"GRANT {name} ON *.* TO {account};"
+            )
+    if _may_select(facts):
+        yield finding(facts, "select", "ok", f"granted on {facts.database}")
+    else:
+        database = facts.database.replace("`", "``")
+        yield finding(
+            facts,
+            "select",
+            "fail",
+            f"not granted on the whole of {facts.database}: some tables may be out of sight",
+            f"GRANT SELECT ON `{database}`.* TO {account};",
+        )
+
+
+_GRANT: Final = re.compile(r"GRANT (?P<what>.+?) ON (?P<where>\S+) TO ", re.DOTALL)
+
+
+def _privileges_on(facts: ServerFacts) -> Iterator[tuple[frozenset[str], str]]:
+    for line in facts.grants:
+        match = _GRANT.match(line)
+        if match is not None:
+            what = frozenset(part.strip().upper() for part in match["what"].split(","))
+            yield what, match["where"]
+
+
+def _global_privileges(facts: ServerFacts) -> frozenset[str]:
+    return frozenset().union(*(what for what, where in _privileges_on(facts) if where == "*.*"))
+
+
+def _may_select(facts: ServerFacts) -> bool:
+    for what, where in _privileges_on(facts):
+        if not what & {"SELECT", "ALL PRIVILEGES", "ALL"}:
+            continue
+        if where == "*.*":
+            return True
+        name, _, table = where.rpartition(".")
+        if table == "*" and _like(facts.database, name.strip("`").replace("``", "`")):
+            return True
+    return False
+
+
+def _like(name: str, pattern: str) -> bool:
+    """Whether GRANT's pattern (`%`, `_`, backslash) covers the database."""
+    parts = re.findall(r"\\.|.", pattern, flags=re.DOTALL)
+    regex = "".join(
+        ".*" if part == "%" else "." if part == "_" else re.escape(part[-1]) for part in parts
+    )
+    return re.fullmatch(regex, name, flags=re.DOTALL) is not None

@@ -1,0 +1,141 @@
+"""Capture beside a run: what changed on the sources after a cut, into files of its own.
+
+Lives here: `Scratch`, for `ratchet verify`. Does not live here: the run's capture (`capturing`),
+what verify makes of the changes (`snapshot.verify`).
+
+Invariant: the lake's change log is not touched; the files lie in a folder of their own under
+`_ratchet/scratch`, which `close` removes, and the streams show server ids of their own, so a
+run's streams go on beside them.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from core.errors import RetryableError
+from core.position import Position
+from core.rounds import ChangeFile, TableEvent
+from core.shard import ShardId
+from ingest.capture import CaptureRequest, SliceLimits
+from ingest.rounds import Runner
+from jobs.begin import GENERATION
+from jobs.capturing import CaptureSettings, Stream
+from snapshot.source_df import SCRATCH
+from snapshot.verify import Changes
+from store.files import Lake
+from wire.binlog import DumpOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Scratch:
+    """The changes after a cut, read as far as they are asked for. A context.
+
+    Args:
+        lake: the lake.
+        streams: ShardId as text -> its stream.
+        settings: as for a run's capture; `lake` is replaced.
+        starts: shard -> position of the cut.
+        tables: names of the tables that the mirror holds, by keyspace.
+        run: takes slices.
+        patience: seconds that a server may be away.
+        clock: seconds, rising.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        streams: Mapping[str, Stream],
+        settings: CaptureSettings,
+        starts: Mapping[str, Position],
+        *,
+        tables: Callable[[str], tuple[str, ...]],
+        run: Runner,
+        patience: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lake = lake
+        self._folder = f"{SCRATCH}/capture-{uuid.uuid4().hex[:12]}"
+        self._root = Lake.at(f"{lake.root}/{self._folder}")
+        self._streams = streams
+        self._settings = replace(settings, lake=self._root.root)
+        self._reached = dict(starts)
+        self._tables = tables
+        self._run = run
+        self._patience = patience
+        self._clock = clock
+        self._round = 0
+        self._files: list[ChangeFile] = []
+        self._events: list[TableEvent] = []
+
+    def changes(
+        self, spark: SparkSession, keyspace: str, table: str, ends: Mapping[str, Position]
+    ) -> Changes:
+        """All changes of a table after the cut, up to these positions or beyond.
+
+        Raises:
+            RetryableError: a server stays away.
+            OperatorError: a stream cannot go on.
+        """
+        self._reach(ends)
+        name = f"{keyspace}.{table}"
+        files = [f for f in self._files if f"{f.keyspace}.{f.table}" == name]
+        events = [e for e in self._events if f"{e.keyspace}.{e.table}" == name]
+        disturbed = f"meanwhile: {events[0].statement[:100]}" if events else ""
+        if len({file.schema for file in files}) > 1:
+            disturbed = disturbed or "its columns changed meanwhile"
+        if disturbed or not files:
+            return Changes(frame=None, reached=dict(self._reached), disturbed=disturbed)
+        paths = [self._root.hadoop_uri(file.path) for file in files]
+        return Changes(frame=spark.read.parquet(*paths), reached=dict(self._reached))
+
+    def close(self) -> None:
+        """Remove the files."""
+        self._lake.delete_folder(self._folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _reach(self, ends: Mapping[str, Position]) -> None:
+        deadline = self._clock() + self._patience
+        while short := [shard for shard, end in ends.items() if not self._holds(shard, end)]:
+            self._round += 1
+            for result in self._run([self._request(shard, ends[shard]) for shard in short]):
+                if result.error is None and result.slice is not None:
+                    self._reached[result.shard] = result.slice.end
+                    self._files += result.files
+                    self._events += result.events
+                    deadline = self._clock() + self._patience
+                elif not isinstance(result.error, RetryableError) or self._clock() > deadline:
+                    raise result.error or RetryableError("no slice came", source=result.shard)
+
+    def _holds(self, shard: str, end: Position) -> bool:
+        return self._reached[shard].executed.contains_all(end.executed)
+
+    def _request(self, shard: str, end: Position) -> CaptureRequest:
+        stream, settings = self._streams[shard], self._settings
+        return CaptureRequest(
+            source=stream.source,
+            start=self._reached[shard],
+            generation=GENERATION,
+            round_number=self._round,
+            lake=settings.lake,
+            patterns=stream.patterns,
+            known=self._tables(ShardId.parse(shard).keyspace),
+            policy=settings.policy,
+            limits=SliceLimits(
+                max_bytes=settings.round_bytes,
+                max_seconds=settings.round_seconds,
+                min_seconds=0.0,
+                stop_at=end.executed,
+            ),
+            dump=DumpOptions(server_id=stream.server_id, heartbeat=settings.heartbeat),
+        )

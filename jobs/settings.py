@@ -1,0 +1,262 @@
+"""The sections of the config file as frozen values: which keys exist, their defaults and limits.
+
+Does not live here: the file as a whole, its sources and what must agree between keys (`config`);
+YAML (`yamlfile`).
+
+Invariant: each key of a section is a field here, with the function that reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, TypeVar
+
+from core.patterns import TablePatterns
+from jobs.yamlfile import Item
+
+Tls = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
+KeyMode = Literal["primary", "shard+primary"]
+ZeroDates = Literal["null", "text", "fail"]
+
+TLS_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
+DAY: Final = 86_400.0
+
+T = TypeVar("T")
+
+
+def setting(default: T, read: Callable[[Item], T]) -> T:
+    """A field that may stand in the file, and how to read it."""
+    return field(default=default, metadata={"read": read})
+
+
+def required(read: Callable[[Item], Any]) -> Any:
+    """A field that must stand in the file."""
+    return field(metadata={"read": read})
+
+
+def _optional(read: Callable[[Item], T]) -> Callable[[Item], T | None]:
+    """`null` stands for the default behaviour."""
+    return lambda item: None if is_null(item) else read(item)
+
+
+def is_null(item: Item) -> bool:
+    """Whether the key stands there without a value."""
+    return item.text is None and item.entries is None and item.elements is None
+
+
+def _seconds(low: float, high: float) -> Callable[[Item], float]:
+    return lambda item: item.seconds(low, high)
+
+
+def _integer(low: int, high: int) -> Callable[[Item], int]:
+    return lambda item: item.integer(low, high)
+
+
+def _bytes(low: int, high: int) -> Callable[[Item], int]:
+    return lambda item: item.bytes(low, high)
+
+
+def _choice(*options: str) -> Callable[[Item], Any]:
+    return lambda item: item.choice(options)
+
+
+def _boolean(item: Item) -> bool:
+    return item.boolean()
+
+
+def text(item: Item) -> str:
+    """A text that says something: not empty, on one line."""
+    value = item.string()
+    if not value.strip() or any(ord(c) < ord(" ") for c in value):
+        item.fail("an empty text, or one with control characters, has no meaning here")
+    return value
+
+
+def _addresses(item: Item) -> tuple[tuple[str, int], ...]:
+    found = []
+    for element in item.sequence():
+        match = re.fullmatch(r"(\S+?)(?::(\d{1,5}))?", text(element))
+        if match is None:
+            element.fail(f"host or host:port is needed here, not {element.shown()}")
+        found.append((match[1], int(match[2] or 3306)))
+    return tuple(found)
+
+
+def _secret(item: Item) -> str:
+    return item.string(secret=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardConfig:
+    """One server of a source.
+
+    Attributes:
+        host: name or address.
+        port: TCP port.
+        user: account to read with.
+        password: kept out of every repr, message and log.
+        database: name of the database on the server; the keyspace's name if not given.
+        tls: as the MySQL clients' --ssl-mode.
+        tls_ca: file of the authority's certificate.
+        tls_cert: file of our own certificate, if the server asks for one.
+        tls_key: file of its key.
+        connect_timeout: seconds until a connection counts as failed.
+        read_timeout: seconds without an answer until a statement counts as failed.
+        replicas: host and port of replicas whose lag holds a dump back; read with this account.
+    """
+
+    host: str = required(text)
+    port: int = setting(3306, _integer(1, 65_535))
+    user: str = required(text)
+    password: str = field(default="", repr=False, metadata={"read": _secret})
+    database: str = setting("", text)
+    tls: Tls = setting("preferred", _choice(*TLS_MODES))  # noqa: RUF009 - a field
+    tls_ca: str = setting("", text)
+    tls_cert: str = setting("", text)
+    tls_key: str = setting("", text)
+    connect_timeout: float = setting(10.0, _seconds(0.1, 600))
+    read_timeout: float = setting(60.0, _seconds(1, 3600))
+    replicas: tuple[tuple[str, int], ...] = setting((), _addresses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSection:
+    """One keyspace of the lake and the servers it is read from.
+
+    Attributes:
+        kind: "binlog".
+        shards: shard name -> server.
+        tables: which tables are mirrored.
+        key: whether a row is known by its primary key alone or by shard and primary key.
+    """
+
+    kind: Literal["binlog"]
+    shards: Mapping[str, ShardConfig]
+    tables: TablePatterns
+    key: KeyMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSection:
+    """Reading the sources' logs.
+
+    Attributes:
+        round_seconds: a round ends after this time at the latest, at the end of a transaction.
+        round_bytes: and when one shard has read this much.
+        server_id_base: the first shard's replication id, the next ones count up; None derives
+            one from the lake's address.
+        heartbeat_seconds: how often an idle server says that it is there.
+        idle_commit_seconds: how often positions are committed while no mirrored table changes.
+        reconnect_seconds: how long a lost server is waited for until the run ends with an error.
+    """
+
+    round_seconds: float = setting(2.0, _seconds(0.1, 3600))
+    round_bytes: int = setting(256 << 20, _bytes(64 << 10, 64 << 30))
+    server_id_base: int | None = setting(None, _optional(_integer(1, 4_294_000_000)))
+    heartbeat_seconds: float = setting(5.0, _seconds(0.1, 600))
+    idle_commit_seconds: float = setting(10.0, _seconds(0, DAY))
+    reconnect_seconds: float = setting(300.0, _seconds(0, 30 * DAY))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSection:
+    """The full dump of a table.
+
+    Attributes:
+        parallel: chunks read at the same time, over all tables and shards.
+        chunk_seconds: the time a chunk is aimed to take; its rows are adapted to it.
+        chunk_rows: a fixed number of rows a chunk; None adapts.
+        max_rows_per_second: read no faster, over all sources; None: as fast as it goes.
+        max_threads_running: begin no chunk while the server runs more threads; None: no limit.
+        max_replica_lag: begin no chunk while a replica is further behind, seconds; None: no limit.
+    """
+
+    parallel: int = setting(4, _integer(1, 256))
+    chunk_seconds: float = setting(2.0, _seconds(0.05, 600))
+    chunk_rows: int | None = setting(None, _optional(_integer(1, 100_000_000)))
+    max_rows_per_second: int | None = setting(None, _optional(_integer(1, 1_000_000_000)))
+    max_threads_running: int | None = setting(None, _optional(_integer(1, 100_000)))
+    max_replica_lag: float | None = setting(None, _optional(_seconds(0.1, DAY)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSection:
+    """Bringing the log's changes into the tables, and their upkeep.
+
+    Attributes:
+        interval_seconds: at most one merge step in this time; 0 merges as soon as there is a round.
+        parallel: tables merged at the same time.
+        deletion_vectors: whether tables use them (faster; some readers do not know them).
+        change_log_retention: how long change files are kept, seconds.
+        tombstone_retention: how long the token of a deleted row is kept, seconds.
+        table_history: how long old versions of the tables can be read, seconds.
+        clock_bound_ms: how far the servers' clocks may be apart, milliseconds.
+    """
+
+    interval_seconds: float = setting(0.0, _seconds(0, DAY))
+    parallel: int = setting(2, _integer(1, 256))
+    deletion_vectors: bool = setting(True, _boolean)
+    change_log_retention: float = setting(14 * DAY, _seconds(60, 3650 * DAY))
+    tombstone_retention: float = setting(14 * DAY, _seconds(60, 3650 * DAY))
+    table_history: float = setting(7 * DAY, _seconds(60, 3650 * DAY))
+    clock_bound_ms: int = setting(500, _integer(0, 3_600_000))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypesSection:
+    """Values that Delta cannot hold as they are.
+
+    Attributes:
+        zero_dates: what 0000-00-00 and other invalid dates become.
+    """
+
+    zero_dates: ZeroDates = setting("null", _choice("null", "text", "fail"))  # noqa: RUF009 - a field
+
+
+def _spark_conf(item: Item) -> Mapping[str, str]:
+    found = {}
+    for name, value in item.mapping().items():
+        if not re.fullmatch(r"spark(\.[A-Za-z0-9_-]+)+", name):
+            value.fail("a setting of Spark's begins with 'spark.'")
+        found[name] = value.string()
+    return found
+
+
+def _memory(item: Item) -> str:
+    value = item.string()
+    if not re.fullmatch(r"[1-9]\d{0,5}[mg]", value):
+        item.fail(f"a size as Java takes it is needed here (2g, 1500m), not {item.shown()}")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSection:
+    """The Spark session.
+
+    Attributes:
+        master: Spark's master; None is local with enough slots for all shards, chunks and merges.
+        driver_memory: heap of the JVM.
+        log_dir: folder for Spark's own log; None is `_ratchet/logs` of a lake that is a folder.
+        conf: any other settings; they win over Ratchet's own.
+    """
+
+    master: str | None = setting(None, _optional(text))
+    driver_memory: str = setting("2g", _memory)
+    log_dir: str | None = setting(None, _optional(text))
+    conf: Mapping[str, str] = field(default_factory=dict, metadata={"read": _spark_conf})
+
+
+SECTIONS: Final[Mapping[str, type[Any]]] = {
+    "capture": CaptureSection,
+    "snapshot": SnapshotSection,
+    "merge": MergeSection,
+    "types": TypesSection,
+    "spark": SparkSection,
+}
+
+
+def keys_of(section: type[Any]) -> tuple[str, ...]:
+    """The keys that a section of the file may have."""
+    return tuple(f.name for f in fields(section) if "read" in f.metadata)

@@ -1,0 +1,249 @@
+"""The Spark session: starting the JVM quietly, finding Delta's jars, stopping.
+
+Lives here: the JVM process, its files and its errors. Does not live here: which settings
+(`sparksettings`).
+
+Invariant: nothing of Spark's is on the terminal, nothing but the loopback address is listened on,
+and a start needs no network once the jars are in Ivy's cache.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from core.errors import BugError, LakeError, OperatorError, RatchetError, RetryableError
+from jobs.config import Config
+from jobs.sparksettings import is_local, launch_settings, pools, settings
+from store import crashpoints, layout
+from store.files import Lake
+from store.lease import process_start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+LOG4J: Final = ROOT / "conf" / "log4j2.properties"
+_SCALA: Final = "2.13"
+_MAX_OUT: Final = 10 << 20
+
+
+@contextmanager
+def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
+    """A session for one command, stopped at the end.
+
+    Args:
+        config: the whole config.
+        command: names the log file.
+
+    Raises:
+        OperatorError: Java or Delta's jars are missing.
+    """
+    home = _new_home()
+    try:
+        session = _start(config, command, home)
+        try:
+            yield session
+        except Exception as error:
+            # Its text can only be had while the JVM lives.
+            known = spark_failure(error, command, log_folder(config) / f"{command}.log")
+            if known is None:
+                raise
+            raise known from None
+        finally:
+            _stop(session)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def use_pool(session: SparkSession, pool: str) -> None:
+    """From now on this thread's jobs run in that pool of the scheduler."""
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+
+
+def log_folder(config: Config) -> Path:
+    """Where Spark's log of this config goes; made if it is missing.
+
+    `spark.log_dir` of the config; else in the lake, if that is a folder of ours that we may write;
+    else below ~/.local/state.
+    """
+    if config.spark.log_dir is not None:
+        folder = config.path.resolve().parent / Path(config.spark.log_dir).expanduser()
+    else:
+        lake = Lake.at(config.lake)
+        folder = Path(lake.root) / layout.PRIVATE / "logs"
+        ours = lake.is_local and (Path(lake.root) / layout.FORMAT_FILE).exists()
+        if not ours or not os.access(folder.parent, os.W_OK):
+            state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+            folder = Path(state) / "ratchet"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OperatorError(
+            f"the folder for Spark's log cannot be made: {folder}",
+            operation="start Spark",
+            hint="set spark.log_dir in the config to a folder that can be written",
+        ) from error
+    return folder
+
+
+def _start(config: Config, command: str, home: Path) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    _hush()
+    folder = log_folder(config)
+    (home / "pools.xml").write_text(pools(config), encoding="utf-8")
+    given = settings(config, home=home, log_file=folder / f"{command}.log", log4j=LOG4J)
+    for name, value in _jars(config).items():
+        given[name] = ",".join(filter(None, (value, config.spark.conf.get(name))))
+    _set_environment(local=is_local(config))
+    out = folder / f"{command}.out"
+    if out.exists() and out.stat().st_size > _MAX_OUT:
+        out.replace(f"{out}.1")
+    launch = SparkConf(loadDefaults=False)
+    launch.setAll(list(launch_settings(given).items()))
+    # The JVM's and the Python workers' own output; what log4j writes goes to the log file.
+    with out.open("ab") as stream:
+        try:
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                launch, {"stdout": stream, "stderr": stream}
+            )
+        except PySparkRuntimeError as error:
+            raise _no_jvm(out) from error
+    full = SparkConf(loadDefaults=False)
+    full.setAll(list(given.items()))
+    context = SparkContext(conf=full, gateway=gateway)
+    return SparkSession(context)
+
+
+def _hush() -> None:
+    """PySpark prints every error of a query as JSON besides raising it."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def _stop(session: SparkSession) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark has no public way to end its JVM
+    try:
+        session.stop()
+    except (Py4JError, OSError):
+        return  # the JVM has gone already: nothing is left to stop
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - as above
+
+
+def _set_environment(*, local: bool) -> None:
+    """For the JVM and the Python workers that it starts."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if local:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if os.environ.get(crashpoints.VARIABLE):
+        os.environ[crashpoints.PROCESS] = str(os.getpid())
+    # The workers import our packages wherever this process found them.
+    path = os.environ.get("PYTHONPATH", "")
+    if str(ROOT) not in path.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), path)))
+
+
+def _jars(config: Config) -> dict[str, str]:
+    """The setting that brings Delta in: files if Ivy has them already, else the package's name."""
+    from pyspark import __version__ as spark_version
+
+    version = importlib.metadata.version("delta-spark")
+    artifact = f"delta-spark_{'.'.join(spark_version.split('.')[:2])}_{_SCALA}"
+    ivy = Path(config.spark.conf.get("spark.jars.ivy", "~/.ivy2.5.2")).expanduser() / "jars"
+    found = sorted(
+        path
+        for path in ivy.glob("io.*.jar")
+        if path.name.startswith(("io.delta_delta-", "io.unitycatalog_"))
+        # Other versions may lie there as well.
+        and (not path.name.startswith("io.delta_") or path.name.endswith(f"-{version}.jar"))
+    )
+    wanted = {f"io.delta_{artifact}-{version}.jar", f"io.delta_delta-storage-{version}.jar"}
+    if not wanted <= {path.name for path in found}:
+        return {"spark.jars.packages": f"io.delta:{artifact}:{version}"}
+    if is_local(config):
+        # On the class path at once: as spark.jars they would be copied for every session.
+        return {"spark.driver.extraClassPath": ":".join(map(str, found))}
+    return {"spark.jars": ",".join(map(str, found))}
+
+
+def _new_home() -> Path:
+    """A folder for this process's temporary files; those of dead processes are removed."""
+    base = Path(tempfile.gettempdir()) / f"ratchet-spark-{os.getuid()}"
+    base.mkdir(mode=0o700, exist_ok=True)
+    for old in base.iterdir():
+        pid, _, start = old.name.partition("-")
+        if pid.isdigit() and str(process_start(int(pid))) != start:
+            shutil.rmtree(old, ignore_errors=True)
+    home = base / f"{os.getpid()}-{process_start(os.getpid())}"
+    home.mkdir(exist_ok=True)
+    return home
+
+
+def _no_jvm(out: Path) -> OperatorError:
+    tail = out.read_text(encoding="utf-8", errors="replace")[-2000:].strip()
+    last = tail.splitlines()[-1] if tail else "no output"
+    if "unresolved dependenc" in tail.lower() or ("not found" in last and "io.delta" in tail):
+        return OperatorError(
+            "Delta's jars are not in Ivy's cache and cannot be fetched",
+            operation="start Spark",
+            hint=f"run `make setup` once with a network; the log is {out}",
+        )
+    return OperatorError(
+        f"the Java machine did not start: {last}",
+        operation="start Spark",
+        hint="Java 17 is needed (apt-get install openjdk-17-jre-headless, or set JAVA_HOME); "
+        f"what it said is in {out}",
+    )
+
+
+def spark_failure(error: Exception, operation: str, log: Path) -> RatchetError | None:
+    """What an exception of Spark's means; None if it is none of Spark's.
+
+    A lost JVM and a failed job may go better next time; a full disk needs room first.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+    if not isinstance(error, Py4JError | PySparkException):
+        return None
+    text = str(error)
+    if isinstance(error, AnalysisException | ParseException):
+        return BugError(f"Spark does not accept a query of ours: {text}", operation=operation)
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        return LakeError(
+            "no space left on the device",
+            operation=operation,
+            hint="free space where the lake and spark.local.dir lie, then start again: nothing was "
+            "lost",
+        )
+    if "OutOfMemoryError" in text:
+        return OperatorError(
+            "Spark's memory is too small for this",
+            operation=operation,
+            hint="raise spark.driver_memory in the config",
+        )
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return RetryableError(
+        f"Spark failed: {first[:300]}", operation=operation, hint=f"Spark's log is {log}"
+    )

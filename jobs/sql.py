@@ -1,0 +1,183 @@
+"""`ratchet sql`: Spark SQL over the mirrored tables at one cut.
+
+Lives here: views named keyspace.table, and printing rows. Does not live here: which versions make a
+cut (`asof`).
+
+Invariant: without `--as-of` the newest cut is shown, so a query over several tables sees one moment
+of each shard. Tables that are in no cut yet (their dump has not ended) are shown as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import decimal
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from core.errors import ConfigError
+from jobs.asof import find_cut, parse_moment, tables_of
+from jobs.config import Config
+from jobs.spark import spark_session
+from jobs.viewnames import Name, quoted, rename, view_names
+from store.cuts import Cuts
+from store.files import Lake, open_lake
+from store.tables import Tables, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_TABLE_ROWS: Final = 1000
+
+
+def run_sql(config: Config, query: str, *, moment: str | None, form: str) -> int:
+    """Run the query and print its rows."""
+    lake = open_lake(config.lake, now=0, create=False)
+    versions = versions_at(lake, moment)
+    with spark_session(config, "sql") as spark:
+        names = view_names((state.keyspace, state.table) for state, _ in versions)
+        make_views(spark, lake, mentioned(versions, query), names)
+        print_rows(_run(spark, rename(query, names), names), form)
+    return 0
+
+
+def versions_at(lake: Lake, moment: str | None) -> list[tuple[TableState, int | None]]:
+    """The tables to show and their versions; None stands for the newest.
+
+    Raises:
+        LakeError: no cut shows that moment.
+    """
+    if moment is not None:
+        return list(tables_of(lake, find_cut(lake, parse_moment(moment))))
+    last = Cuts(lake).last()
+    versions: Mapping[str, int] = {} if last is None else last.tables
+    return [
+        (state, versions.get(state.name))
+        for state in Tables(lake).list()
+        if state.name in versions or lake.exists(f"{state.path}/_delta_log")
+    ]
+
+
+def mentioned(
+    tables: Sequence[tuple[TableState, int | None]], query: str
+) -> list[tuple[TableState, int | None]]:
+    """Those whose names stand in the query: a view costs a look at its table's log.
+
+    All of them if none does, for SHOW TABLES and the like.
+    """
+    text = query.lower().replace("``", "`")
+    return [pair for pair in tables if pair[0].table.lower() in text] or list(tables)
+
+
+def make_views(
+    spark: SparkSession,
+    lake: Lake,
+    tables: Sequence[tuple[TableState, int | None]],
+    names: Mapping[Name, Name],
+) -> None:
+    """Make a view of each table at its version; views live as long as the session."""
+    for state, version in tables:
+        keyspace, table = names[state.keyspace, state.table]
+        source = f"delta.{quoted(lake.hadoop_uri(state.path))}"
+        at = "" if version is None else f" VERSION AS OF {version}"
+        view = f"{quoted(keyspace)}.{quoted(table)}"
+        spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(keyspace)}")
+        spark.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {source}{at}")
+
+
+def _run(spark: SparkSession, query: str, names: Mapping[Name, Name]) -> DataFrame:
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        return spark.sql(query)
+    except (AnalysisException, ParseException) as error:
+        first = str(error).strip().splitlines()[0]
+        tables = ", ".join(sorted(f"{quoted(k)}.{quoted(t)}" for k, t in names))
+        raise ConfigError(
+            f"Spark does not accept the query: {first}",
+            operation="sql",
+            hint=f"the tables are: {tables or 'none yet'}",
+        ) from None
+
+
+def print_rows(frame: DataFrame, form: str) -> None:
+    """Print all rows as a table, a JSON array or CSV; rows are fetched as they are printed."""
+    names = frame.columns
+    rows = (tuple(plain(value) for value in row) for row in frame.toLocalIterator())
+    if form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(tuple(_cell(value) for value in row) for row in rows)
+    elif form == "json":
+        _print_json(names, rows)
+    else:
+        _print_table(names, rows)
+
+
+def plain(value: Any) -> Any:
+    """A value of Spark's as JSON has it: decimals and times as text, bytes as hex digits."""
+    if hasattr(value, "asDict"):
+        return {name: plain(inner) for name, inner in zip(value.__fields__, value, strict=True)}
+    for kind, convert in _PLAIN:
+        if isinstance(value, kind):
+            return convert(value)
+    return value
+
+
+_PLAIN: Final[tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...]] = (
+    (dict, lambda value: {str(plain(key)): plain(inner) for key, inner in value.items()}),
+    ((list, tuple), lambda value: [plain(inner) for inner in value]),
+    ((bytes, bytearray), lambda value: value.hex()),
+    (decimal.Decimal, lambda value: f"{value:f}"),
+    ((datetime.date, datetime.datetime), lambda value: value.isoformat()),
+    (datetime.timedelta, str),
+    (float, lambda value: value if math.isfinite(value) else str(value)),
+)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+
+
+def _print_json(names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    print("[", end="")
+    for number, row in enumerate(rows):
+        text = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
+        print(",\n" if number else "", text, sep="", end="")
+    print("]")
+
+
+def _print_table(names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = list(islice(rows, MAX_TABLE_ROWS))
+    for number, name in enumerate(names):
+        is_number = any(isinstance(row[number], int | float) for row in shown)
+        table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
+    for row in shown:
+        table.add_row(*(_rich_cell(value) for value in row))
+    console = Console(highlight=False)
+    # To a file or a pipe the whole width is printed, whatever it takes.
+    if not console.is_terminal:
+        console = Console(highlight=False, width=10_000)
+    console.print(table)
+    more = next(rows, None) is not None
+    console.print(f"{len(shown):,} rows" + (", and more (--format csv has all)" if more else ""))
+
+
+def _rich_cell(value: Any) -> Any:
+    from rich.text import Text
+
+    return Text("NULL", style="dim") if value is None else Text(_cell(value))

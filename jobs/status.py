@@ -1,0 +1,332 @@
+"""`ratchet status`: where each shard and table stands, from the lake and a look at the servers.
+
+Lives here: gathering, judging the state and the lag, printing. Does not live here: anything that
+needs Spark.
+
+Invariant: a lag is an interval that holds the true value as long as the clocks are no further apart
+than `merge.clock_bound_ms`; nothing is claimed when the server cannot be asked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from core.errors import RatchetError
+from core.position import Position
+from core.rounds import Round, ShardSlice
+from core.shard import ShardId
+from jobs import logs
+from jobs.config import Config
+from jobs.lag import seen_until
+from jobs.sources import source_configs
+from jobs.text import age, moment, size
+from store import layout
+from store.cuts import Cut, Cuts
+from store.delta_tables import open_delta
+from store.files import Lake, open_lake
+from store.lease import Holder, is_alive, read_holder
+from store.rounds import RoundLog
+from store.tables import Tables, TableState
+from wire.connect import SourceConfig
+from wire.session import Session
+
+State = Literal["idle", "streaming", "disconnected"]
+
+# How many rounds back a shard's newest slice is looked for.
+_ROUNDS_BACK = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardStatus:
+    """One shard.
+
+    Attributes:
+        shard: keyspace/shard.
+        state: idle (a run follows it, and there is nothing new), streaming (a run follows it),
+            disconnected (no run follows it, or the server does not answer).
+        reason: why it is disconnected.
+        position: what the change log holds of it, in the server's notation; "" before the first
+            round.
+        file: binlog file of that position, "" if unknown.
+        offset: offset in that file.
+        observed_at: when it was last read, microseconds UTC; None before the first round.
+        lag_min: seconds that the change log is behind at least; None if unknown.
+        lag_max: and at most.
+    """
+
+    shard: str
+    state: State
+    reason: str
+    position: str
+    file: str
+    offset: int
+    observed_at: int | None
+    lag_min: float | None
+    lag_max: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """One table.
+
+    Attributes:
+        keyspace: its keyspace.
+        table: its name.
+        phase: new, dumping, catching_up, streaming or stopped.
+        rows: rows in the Delta table; None before there is one.
+        version: its Delta version; None before there is one.
+        round: it holds everything up to this round.
+        last_change: when its newest Delta commit was made, microseconds UTC.
+        stopped: why it is stopped, "" if it is not.
+        hint: what to do about that.
+    """
+
+    keyspace: str
+    table: str
+    phase: str
+    rows: int | None
+    version: int | None
+    round: int
+    last_change: int | None
+    stopped: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Everything.
+
+    Attributes:
+        lake: where it lies.
+        run: who runs on it: host, pid, command, started; None if nobody.
+        round: the newest round.
+        shards: see ShardStatus.
+        tables: see TableStatus.
+        change_files: how many the change log has.
+        change_bytes: their size.
+    """
+
+    lake: str
+    run: Mapping[str, Any] | None
+    round: int
+    shards: tuple[ShardStatus, ...]
+    tables: tuple[TableStatus, ...]
+    change_files: int
+    change_bytes: int
+
+
+def run_status(config: Config, *, as_json: bool) -> int:
+    """Gather and print."""
+    found = gather(config)
+    if as_json:
+        print(logs.clean(json.dumps(dataclasses.asdict(found), indent=1)))
+    else:
+        _print(found, time.time())
+    return 0
+
+
+def gather(config: Config) -> Status:
+    """Ask the lake and the servers.
+
+    Raises:
+        LakeError: there is no lake, or it is not ours.
+    """
+    lake = open_lake(config.lake, now=0, create=False)
+    holder = read_holder(lake)
+    running = holder if holder is not None and is_alive(holder, time.time()) else None
+    rounds = RoundLog(lake)
+    last = rounds.last_number()
+    positions = rounds.positions()
+    recent = rounds.since(max(last - _ROUNDS_BACK, rounds.first_number() - 1)) if last else []
+    slices = newest_slices(recent)
+    heads = _heads(source_configs(config))
+    bound = config.merge.clock_bound_ms / 1000
+    cut = Cuts(lake).last()
+    changes = [f for f in lake.list(layout.CHANGES) if f.path.endswith(".parquet")]
+    return Status(
+        lake=config.lake,
+        run=_run(running),
+        round=last,
+        shards=tuple(
+            judge_shard(
+                str(shard),
+                position=positions.get(str(shard)),
+                newest=slices.get(str(shard)),
+                head=heads[shard],
+                running=running is not None,
+                now=time.time(),
+                bound=bound,
+            )
+            for shard in config.shards
+        ),
+        tables=tuple(_table(lake, state, cut) for state in Tables(lake).list()),
+        change_files=len(changes),
+        change_bytes=sum(file.size for file in changes),
+    )
+
+
+def newest_slices(rounds: Sequence[Round]) -> dict[str, ShardSlice]:
+    """Shard -> the last slice that was read from it."""
+    return {piece.shard: piece for one in rounds for piece in one.slices}
+
+
+def judge_shard(
+    shard: str,
+    *,
+    position: Position | None,
+    newest: ShardSlice | None,
+    head: Position | RatchetError,
+    running: bool,
+    now: float,
+    bound: float,
+) -> ShardStatus:
+    """State and lag of one shard.
+
+    Args:
+        shard: keyspace/shard.
+        position: what the change log holds of it; None before the first round.
+        newest: the newest slice, if it is among the recent rounds.
+        head: the end of the server's log now, or why the server did not tell.
+        running: whether a run is alive on the lake.
+        now: our clock, seconds since the epoch.
+        bound: how far clocks may be apart, seconds.
+    """
+    state: State = "streaming"
+    reason = ""
+    lag_min = lag_max = None
+    if isinstance(head, RatchetError):
+        state, reason = "disconnected", f"the server does not answer: {head}"
+    elif not running:
+        state, reason = "disconnected", "no run follows it"
+    at_head = (
+        position is not None
+        and isinstance(head, Position)
+        and position.flavor == head.flavor
+        and position.executed.contains_all(head.executed)
+    )
+    if at_head:
+        lag_min = lag_max = 0.0
+        state = "idle" if state == "streaming" else state
+    elif newest is not None and (seen := seen_until(newest)) is not None:
+        lag_min, lag_max = 0.0, max(0.0, now - seen / 1e6 + bound)
+    return ShardStatus(
+        shard=shard,
+        state=state,
+        reason=reason,
+        position="" if position is None else str(position.executed),
+        file="" if position is None else position.file,
+        offset=0 if position is None else position.offset,
+        observed_at=None if newest is None else newest.observed_at,
+        lag_min=lag_min,
+        lag_max=lag_max,
+    )
+
+
+def _heads(sources: Mapping[ShardId, SourceConfig]) -> dict[ShardId, Position | RatchetError]:
+    def ask(config: SourceConfig) -> Position | RatchetError:
+        try:
+            with Session.connect(config) as session:
+                return session.head()
+        except RatchetError as error:  # becomes the shard's state
+            return error
+
+    # All at once: each server that is away takes its whole time-out.
+    with ThreadPoolExecutor(max_workers=min(16, len(sources))) as pool:
+        return dict(zip(sources, pool.map(ask, sources.values()), strict=True))
+
+
+def _run(holder: Holder | None) -> Mapping[str, Any] | None:
+    if holder is None:
+        return None
+    return {name: getattr(holder, name) for name in ("host", "pid", "command", "started")}
+
+
+def _table(lake: Lake, state: TableState, cut: Cut | None) -> TableStatus:
+    delta = open_delta(lake, state.path)
+    merged = state.merged_round
+    if cut is not None and state.phase == "streaming" and state.name in cut.tables:
+        merged = max(merged, cut.round)  # a state is not rewritten for rounds without changes
+    rows = version = last = None
+    if delta is not None:
+        rows, version = count_rows(delta), int(delta.version())
+        last = int(delta.history(1)[0]["timestamp"]) * 1000
+    return TableStatus(
+        keyspace=state.keyspace,
+        table=state.table,
+        phase=state.phase,
+        rows=rows,
+        version=version,
+        round=merged,
+        last_change=last,
+        stopped="" if state.stopped is None else state.stopped.message,
+        hint="" if state.stopped is None else state.stopped.hint,
+    )
+
+
+def count_rows(delta: Any) -> int:
+    """Rows of a Delta table, from its log and deletion vectors; no data is read."""
+    from deltalake import QueryBuilder
+
+    found = QueryBuilder().register("t", delta).execute("SELECT count(*) AS n FROM t").read_all()
+    return int(found["n"][0].as_py())
+
+
+def _print(found: Status, now: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, soft_wrap=True)
+    run = found.run
+    who = f"`{run['command']}`, pid {run['pid']} on {run['host']}" if run else "nobody"
+    console.print(f"lake {found.lake}, round {found.round}; running: {who}", markup=False)
+    shards = Table("shard", "state", "lag", "read", "position", box=None, pad_edge=False)
+    for shard in found.shards:
+        shards.add_row(
+            shard.shard,
+            shard.state,
+            _lag(shard),
+            age(shard.observed_at, now),
+            _cut(shard.position),
+        )
+    tables = Table("table", "phase", box=None, pad_edge=False)
+    for name in ("rows", "round", "version"):
+        tables.add_column(name, justify="right")
+    tables.add_column("last change (UTC)")
+    for table in found.tables:
+        tables.add_row(
+            f"{table.keyspace}.{table.table}",
+            table.phase,
+            "" if table.rows is None else f"{table.rows:,}",
+            str(table.round),
+            "" if table.version is None else str(table.version),
+            moment(table.last_change),
+        )
+    console.print()
+    console.print(shards)
+    console.print()
+    console.print(tables)
+    console.print()
+    console.print(f"change log: {size(found.change_bytes)} in {found.change_files:,} files")
+    for shard in found.shards:
+        if shard.reason:
+            console.print(logs.clean(f"{shard.shard}: {shard.reason}"), markup=False)
+    for table in found.tables:
+        if table.stopped:
+            text = f"{table.keyspace}.{table.table} is stopped: {table.stopped}\n  {table.hint}"
+            console.print(logs.clean(text), markup=False)
+
+
+def _lag(shard: ShardStatus) -> str:
+    if shard.lag_max is None:
+        return "unknown"
+    return "0 s" if shard.lag_max == 0 else f"{shard.lag_min:.0f} to {shard.lag_max:.1f} s"
+
+
+def _cut(position: str) -> str:
+    return position if len(position) <= 60 else f"{position[:57]}..."

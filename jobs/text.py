@@ -1,0 +1,53 @@
+"""Numbers and times for people; times are UTC, as everywhere in Ratchet."""
+
+from __future__ import annotations
+
+import datetime
+
+
+def duration(seconds: float) -> str:
+    """A duration in its largest unit that makes at least one.
+
+    >>> duration(5400)
+    '1.5 h'
+    """
+    for unit_seconds, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit_seconds:
+            return f"{seconds / unit_seconds:.3g} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
+
+
+def size(count: float) -> str:
+    """Bytes in their largest unit.
+
+    >>> size(1536)
+    '1.5 KB'
+    """
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} TB"
+
+
+def moment(micros: int | None) -> str:
+    """A time of microseconds since the epoch, to the second; "" for None."""
+    if micros is None:
+        return ""
+    return f"{datetime.datetime.fromtimestamp(micros / 1e6, tz=datetime.UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def age(micros: int | None, now: float) -> str:
+    """How long ago that was; "never" for None."""
+    return "never" if micros is None else f"{duration(max(0.0, now - micros / 1e6))} ago"
+
+
+def clock_time(seconds: float) -> str:
+    """A time to go as minutes and seconds.
+
+    >>> clock_time(83)
+    '1:23'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,268 @@
+"""`ratchet verify`: the mirror against its sources, table by table, at the newest cut.
+
+Lives here: which tables, at which versions, the printing and the exit code. Does not live here: the
+comparison (`snapshot.verify`), the changes after the cut (`scratch`).
+
+Invariant: "identical" is said only of tables of which every row and column was compared; what was
+not compared is named.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from core.errors import ConfigError, LakeError
+from core.types import MisfitPolicy
+from ingest.rounds import spark_runner
+from jobs import logs
+from jobs.asof import tables_of
+from jobs.begin import GENERATION
+from jobs.capturing import CaptureSettings, Stream
+from jobs.config import Config
+from jobs.discover import Found, look
+from jobs.scratch import Scratch
+from jobs.sources import server_ids, source_configs
+from jobs.spark import spark_session, use_pool
+from jobs.sparksettings import DUMP
+from jobs.text import clock_time
+from snapshot.records import DumpSettings, ShardSource, Wanted
+from snapshot.tasks import spark_reader
+from snapshot.verify import VerifyResult, verify_table
+from store.cuts import Cut, Cuts
+from store.files import Lake, open_lake
+from store.tables import Tables, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXIT_DIFFERENT: Final = 1
+_TRIES: Final = 3  # of a table about which no verdict was possible
+_SHOWN: Final = 20  # differences of a table that are printed
+_LARGE_ID: Final = 4_000_000_000  # ids are below 2**32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    state: TableState
+    version: int
+    wanted: Wanted
+
+
+def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
+    """Compare and print; gives the exit code."""
+    lake = open_lake(config.lake, now=0, create=False)
+    began = time.monotonic()
+    results = []
+    found = look(config.sources, source_configs(config))
+    with spark_session(config, "verify") as spark:
+        verifier = _Verifier(config, lake, spark)
+        cut, chosen, left = choose(lake, found, tables)
+        for one in chosen:
+            results.append(verifier.table(cut, one))
+            if not as_json:
+                _print_result(results[-1])
+    same = all(result.same for result in results)
+    if as_json:
+        data = {
+            "same": same,
+            "round": cut.round,
+            "tables": [result.to_json() for result in results],
+            "not_compared": left,
+        }
+        print(logs.clean(json.dumps(data, indent=1)))
+    else:
+        _print_summary(results, left, time.monotonic() - began)
+    return 0 if same else EXIT_DIFFERENT
+
+
+def choose(
+    lake: Lake, found: Sequence[Found], names: Collection[str]
+) -> tuple[Cut, list[_Table], dict[str, str]]:
+    """The newest cut, its tables, and why the others are not compared.
+
+    Args:
+        lake: the lake.
+        found: the tables that the servers have.
+        names: only these (table or keyspace.table); all if empty.
+
+    Raises:
+        LakeError: nothing is merged yet.
+        ConfigError: a name stands for no mirrored table.
+    """
+    cut = Cuts(lake).last()
+    if cut is None:
+        raise LakeError(
+            "nothing has been merged yet",
+            operation="verify",
+            hint="let `ratchet run` go on until the tables are streaming",
+        )
+    sources = {one.name: one for one in found}
+    versions = {state.name: version for state, version in tables_of(lake, cut)}
+    chosen, left = [], {}
+    states = [s for s in Tables(lake).list() if not names or {s.table, s.name} & set(names)]
+    if missing := set(names) - {part for s in states for part in (s.table, s.name)}:
+        raise ConfigError(
+            f"--table {', '.join(sorted(missing))}: there is no such table in the mirror",
+            operation="verify",
+            hint="`ratchet status` lists the tables",
+        )
+    for state in states:
+        if state.phase == "stopped" or state.name in cut.stopped:
+            left[state.name] = "it is stopped" if state.stopped is None else state.stopped.message
+        elif state.name not in versions:
+            left[state.name] = f"it is in phase {state.phase}"
+        elif state.name not in sources:
+            left[state.name] = "the sources do not have it, or the config leaves it out"
+        else:
+            wanted = Wanted(
+                keyspace=state.keyspace,
+                table=state.table,
+                shards=sources[state.name].shards,
+                shard_in_key=state.shard_in_key,
+            )
+            chosen.append(_Table(state=state, version=versions[state.name], wanted=wanted))
+    return cut, chosen, left
+
+
+def beside(server_id: int) -> int:
+    """An id for a stream beside the run's stream with this id."""
+    return server_id + (100_000 if server_id < _LARGE_ID else -100_000)
+
+
+class _Verifier:
+    """Compares tables in one Spark session."""
+
+    def __init__(self, config: Config, lake: Lake, spark: SparkSession) -> None:
+        self._config, self._lake, self._spark = config, lake, spark
+        self._policy = MisfitPolicy(zero_dates=config.types.zero_dates)
+        self._shards = {
+            str(shard): ShardSource(config=source, generation=GENERATION)
+            for shard, source in source_configs(config).items()
+        }
+
+    def table(self, cut: Cut, table: _Table) -> VerifyResult:
+        """Compare one table; again, at a newer cut, if no verdict was possible on some rows.
+
+        Raises:
+            RetryableError: a server stays away.
+        """
+        for _ in range(_TRIES - 1):
+            result = self._once(cut, table)
+            if result.differences or not result.unsettled:
+                return result
+            newer = Cuts(self._lake).last()
+            if newer is not None and table.state.name in newer.tables:
+                cut, table = newer, replace(table, version=newer.tables[table.state.name])
+        return self._once(cut, table)
+
+    def _once(self, cut: Cut, table: _Table) -> VerifyResult:
+        use_pool(self._spark, DUMP)
+        positions = {
+            shard: cut.shards[shard].position
+            for shard in table.wanted.shards
+            if shard in cut.shards
+        }
+        mirror = (
+            self._spark.read.format("delta")
+            .option("versionAsOf", table.version)
+            .load(self._lake.hadoop_uri(table.state.path))
+        )
+        state = table.state
+        with self._scratch(cut) as scratch:
+            return verify_table(
+                self._spark,
+                self._lake,
+                table.wanted,
+                mirror=mirror,
+                key=state.key,
+                round_number=cut.round,
+                positions=positions,
+                shards=self._shards,
+                read=spark_reader(self._spark),
+                changes=lambda ends: scratch.changes(
+                    self._spark, state.keyspace, state.table, ends
+                ),
+                now=time.time_ns() // 1000,
+                settings=self._settings,
+            )
+
+    @property
+    def _settings(self) -> DumpSettings:
+        return DumpSettings(
+            parallel=self._config.snapshot.parallel,
+            chunk_seconds=self._config.snapshot.chunk_seconds,
+            patience=self._config.capture.reconnect_seconds,
+            policy=self._policy,
+        )
+
+    def _scratch(self, cut: Cut) -> Scratch:
+        config = self._config
+        ids = server_ids(config)
+        streams = {
+            str(shard): Stream(
+                source=source,
+                patterns=config.sources[shard.keyspace].tables,
+                server_id=beside(ids[shard]),
+            )
+            for shard, source in source_configs(config).items()
+        }
+        settings = CaptureSettings(
+            lake=self._lake.root,
+            round_seconds=config.capture.round_seconds,
+            round_bytes=config.capture.round_bytes,
+            heartbeat=config.capture.heartbeat_seconds,
+            policy=self._policy,
+        )
+        tables: dict[str, list[str]] = {}
+        for state in Tables(self._lake).list():
+            tables.setdefault(state.keyspace, []).append(state.table)
+        return Scratch(
+            self._lake,
+            streams,
+            settings,
+            {name: shard.position for name, shard in cut.shards.items()},
+            tables=lambda keyspace: tuple(tables.get(keyspace, ())),
+            run=spark_runner(self._spark),
+            patience=config.capture.reconnect_seconds,
+        )
+
+
+def _print_result(result: VerifyResult) -> None:
+    verdict = "identical" if result.same else "DIFFERENT" if result.differences else "UNSETTLED"
+    moved = f", {result.settled:,} changed meanwhile and agree" if result.settled else ""
+    print(
+        f"{verdict:<9}  {result.table}: {result.source_rows:,} rows of the source, "
+        f"{len(result.columns)} columns, {result.chunks} chunks, at round {result.round}{moved}",
+        flush=True,
+    )
+    if result.columns_missing:
+        print(f"  columns that the mirror lacks: {', '.join(result.columns_missing)}")
+    for reason, count in result.unsettled.items():
+        print(f"  {count:,} rows without a verdict: {logs.clean(reason)}")
+    for one in result.examples[:_SHOWN]:
+        what = f"columns {', '.join(one.columns)}" if one.columns else ""
+        where = f" on {one.shard}" if one.shard else ""
+        key = ", ".join(f"{name}={value}" for name, value in one.key.items())
+        print(f"  {one.kind}: {key}{where} {what}".rstrip())
+    if result.differences > _SHOWN:
+        print(f"  and {result.differences - _SHOWN:,} more (--json lists up to 100)")
+
+
+def _print_summary(
+    results: Sequence[VerifyResult], left: Mapping[str, str], seconds: float
+) -> None:
+    for name, why in left.items():
+        print(f"not compared: {name}: {why}")
+    rows = sum(result.source_rows for result in results)
+    differing = sum(result.differences for result in results)
+    unsettled = sum(sum(result.unsettled.values()) for result in results)
+    verdict = "identical" if all(result.same for result in results) else "NOT identical"
+    odd = f" ({differing:,} rows differ, {unsettled:,} without a verdict)"
+    print(
+        f"{verdict}{odd if differing or unsettled else ''}: {len(results)} tables, {rows:,} rows, "
+        f"every column of every row, in {clock_time(seconds)}"
+    )

@@ -1,0 +1,278 @@
+"""Making a run's parts out of the rooms: the one place where all of them meet.
+
+Lives here: constructors and their arguments, the scheduler's pools, errors of Spark's turned into
+ours. Does not live here: any decision.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from core.types import MisfitPolicy
+from ingest.rounds import RoundTaker, spark_runner
+from jobs.begin import GENERATION
+from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
+from jobs.config import Config
+from jobs.discover import Found, look
+from jobs.dumping import Dumping, KnownTables
+from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
+from jobs.merging import LakeUpkeep, Merging
+from jobs.observe import Stops, tell
+from jobs.pipeline import LOOK_SECONDS, Parts, Run
+from jobs.sources import replica_configs, server_ids, source_configs
+from jobs.spark import log_folder, spark_failure, use_pool
+from jobs.sparksettings import CAPTURE, DUMP, MERGE
+from merge.rounds import Merger
+from merge.step import MergeOptions
+from snapshot.dump import Dumper
+from snapshot.records import DumpSettings, OnProgress, ShardSource
+from snapshot.tasks import spark_reader
+from snapshot.throttle import ThrottleLimits
+from store.files import Lake
+from store.lease import Lease
+from store.rounds import RoundLog
+from store.tables import Tables, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run is to do.
+
+    Attributes:
+        config: the whole config.
+        lake: opened.
+        found: the tables that the servers have.
+        dump: whether it dumps.
+        merge: whether it merges.
+        again: tables (keyspace.table) to dump whatever their phase.
+        target: what it waits for, if it does.
+    """
+
+    config: Config
+    lake: Lake
+    found: tuple[Found, ...]
+    dump: bool
+    merge: bool
+    again: frozenset[str]
+    target: Target | None
+
+
+def wire(plan: Plan, spark: SparkSession, lease: Lease, control: Control) -> Run:
+    """A run, ready to go."""
+    return _Wiring(plan, spark, lease, control).run()
+
+
+class _Wiring:
+    """What all parts of one run share, and the making of each."""
+
+    def __init__(self, plan: Plan, spark: SparkSession, lease: Lease, control: Control) -> None:
+        self._plan, self._spark, self._lease, self._control = plan, spark, lease, control
+        self._config = plan.config
+        self._configs = source_configs(plan.config)
+        self._mirrored = mirrored_by(plan.config)
+        self._guard = _Guard(spark, plan.config)
+        self._stop = threading.Event()
+        self._stops = Stops(tell)
+        self._known = KnownTables()
+        for one in plan.found:
+            self._known.add(one.keyspace, one.table)
+
+    def run(self) -> Run:
+        """The run."""
+        config, control, guard = self._config, self._control, self._guard
+        capturing = self._capturing()
+        capture = CaptureLoop(
+            control,
+            guard.in_pool(CAPTURE, "capture", capturing.round),
+            shards=[str(shard) for shard in config.shards],
+            patience=config.capture.reconnect_seconds,
+        )
+        dump = merging = merge = None
+        if self._plan.dump:
+            # `dump` looks once; a run looks again, for tables that have come.
+            every = LOOK_SECONDS if self._plan.merge else None
+            dump = DumpLoop(control, guard.plain("dump", self._dumping().once), every=every)
+        if self._plan.merge:
+            merging = self._merging()
+            step = guard.in_pool(MERGE, "merge", merging.step)
+            merge = MergeLoop(control, step, interval=config.merge.interval_seconds)
+        parts = Parts(
+            control=control,
+            stop=self._stop,
+            capturing=capturing,
+            capture=capture,
+            dump=dump,
+            merging=merging,
+            merge=merge,
+            target=self._plan.target,
+        )
+        return Run(
+            parts,
+            rounds=RoundLog(self._plan.lake),
+            tables=Tables(self._plan.lake),
+            mirrored=self._mirrored,
+            observer=tell,
+            stops=self._stops,
+        )
+
+    def _capturing(self) -> Capturing:
+        config, given = self._config, self._config.capture
+        ids = server_ids(config)
+        streams = {
+            str(shard): Stream(
+                source=source,
+                patterns=config.sources[shard.keyspace].tables,
+                server_id=ids[shard],
+            )
+            for shard, source in self._configs.items()
+        }
+        settings = CaptureSettings(
+            lake=self._plan.lake.root,
+            round_seconds=given.round_seconds,
+            round_bytes=given.round_bytes,
+            heartbeat=given.heartbeat_seconds,
+            policy=self._policy,
+        )
+        taker = RoundTaker(
+            RoundLog(self._plan.lake),
+            guarded(spark_runner(self._spark, pool=CAPTURE), self._lease.check),
+            heartbeat_commit_seconds=given.idle_commit_seconds,
+        )
+        return Capturing(
+            streams,
+            settings,
+            taker,
+            known=self._known.of,
+            observer=tell,
+            target=self._plan.target,
+        )
+
+    def _dumping(self) -> Dumping:
+        config = self._config
+        return Dumping(
+            lambda: look(config.sources, self._configs),
+            Tables(self._plan.lake),
+            config.sources,
+            self._dumper,
+            known=self._known,
+            check=self._lease.check,
+            stop=self._stop,
+            patience=config.capture.reconnect_seconds,
+            stops=self._stops,
+            again=self._plan.again,
+        )
+
+    def _dumper(self, on_progress: OnProgress) -> Dumper:
+        config, given = self._config, self._config.snapshot
+        shards = {
+            str(shard): ShardSource(
+                config=self._configs[shard],
+                generation=GENERATION,
+                replicas=replica_configs(shard, server),
+            )
+            for shard, server in config.shards.items()
+        }
+        settings = DumpSettings(
+            parallel=given.parallel,
+            chunk_seconds=given.chunk_seconds,
+            chunk_rows=given.chunk_rows,
+            patience=config.capture.reconnect_seconds,
+            throttle=ThrottleLimits(
+                rows_per_second=given.max_rows_per_second or 0,
+                threads_running=given.max_threads_running or 0,
+                replica_lag=given.max_replica_lag or 0,
+            ),
+            policy=self._policy,
+            deletion_vectors=config.merge.deletion_vectors,
+        )
+        return Dumper(
+            self._plan.lake,
+            shards,
+            # Per call, because the dumper's threads are its own.
+            self._guard.in_pool(DUMP, "dump", spark_reader(self._spark)),
+            settings=settings,
+            on_progress=on_progress,
+            stop=self._stop,
+        )
+
+    def _merging(self) -> Merging:
+        config, lake = self._config.merge, self._plan.lake
+        merger = Merger(
+            self._spark,
+            lake,
+            MergeOptions(policy=self._policy, parallel=config.parallel, pool=MERGE),
+            wanted=self._mirrored,
+        )
+        upkeep = LakeUpkeep(
+            spark=self._spark,
+            lake=lake,
+            policy=self._policy,
+            forget_sides=merger.forget_sides,
+            change_log=config.change_log_retention,
+            tombstones=config.tombstone_retention,
+            history=config.table_history,
+        )
+        return Merging(
+            merger.step,
+            upkeep,
+            lake,
+            check=self._lease.check,
+            mirrored=self._mirrored,
+            observer=tell,
+            stops=self._stops,
+        )
+
+    @property
+    def _policy(self) -> MisfitPolicy:
+        return MisfitPolicy(zero_dates=self._config.types.zero_dates)
+
+
+def mirrored_by(config: Config) -> Callable[[TableState], bool]:
+    """Whether the config mirrors a table."""
+
+    def mirrored(state: TableState) -> bool:
+        source = config.sources.get(state.keyspace)
+        return source is not None and source.tables.matches(state.table)
+
+    return mirrored
+
+
+class _Guard:
+    """Functions that run in their pool, and whose Spark errors come out as ours."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self._spark = spark
+        self._log = log_folder(config)
+
+    def plain(self, operation: str, work: Callable[P, T]) -> Callable[P, T]:
+        """With our errors."""
+
+        def guarded_work(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return work(*args, **kwargs)
+            except Exception as error:
+                known = spark_failure(error, operation, self._log)
+                if known is None:
+                    raise
+                raise known from None
+
+        return guarded_work
+
+    def in_pool(self, pool: str, operation: str, work: Callable[P, T]) -> Callable[P, T]:
+        """With our errors, and in a pool of the scheduler: for whichever thread calls it."""
+        guarded_work = self.plain(operation, work)
+
+        def pooled(*args: P.args, **kwargs: P.kwargs) -> T:
+            use_pool(self._spark, pool)
+            return guarded_work(*args, **kwargs)
+
+        return pooled

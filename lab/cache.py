@@ -1,0 +1,56 @@
+"""The cache folder: what is downloaded or prepared once and used again.
+
+Lives here: where the folder is, the lock that lets one process prepare an entry while others
+wait, and the rule that an entry appears whole or not at all. Does not live here: what the
+entries are (`debs`, `template`).
+
+Invariant: a folder under its final name is complete, because it is built under a temporary name
+and renamed. A half-finished download therefore never counts as done.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """`$RATCHET_CACHE`, or `~/.cache/ratchet`; created if it is missing."""
+    given = os.environ.get("RATCHET_CACHE")
+    folder = Path(given) if given else Path.home() / ".cache" / "ratchet"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+@contextmanager
+def locked(lock_file: Path) -> Iterator[None]:
+    """Hold an exclusive lock between processes; it ends with the process at the latest."""
+    with lock_file.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def prepared(folder: Path, build: Callable[[Path], None]) -> Path:
+    """Return `folder`, built by `build(empty temporary folder)` if it does not exist yet."""
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{folder.name}-"
+    with locked(folder.parent / f".{folder.name}.lock"):
+        if folder.is_dir():  # another process built it while this one waited
+            return folder
+        for stale in folder.parent.glob(f"{prefix}*"):  # nobody builds while we hold the lock
+            shutil.rmtree(stale)
+        work = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
+        try:
+            build(work)
+            work.rename(folder)
+        finally:
+            if work.exists():
+                shutil.rmtree(work)
+    return folder

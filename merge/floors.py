@@ -1,0 +1,87 @@
+"""The floors of dumped chunks as ranks: read from the dump's commits, resolved by the log.
+
+Most floors resolve to the `seq` that their rows' tokens carry anyway: then there is nothing to
+override, and the merge pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from core.dumps import DumpCommit, DumpedChunk
+from core.errors import LakeError
+from core.floor import join_runs, resolve_floor
+from core.position import Position
+from core.rounds import Round, Run
+from store.delta_log import delta_errors
+from store.delta_tables import open_delta
+from store.files import Lake
+from store.tables import DumpState
+
+Overrides = dict[tuple[str, int], int]
+
+
+def dumped_chunks(lake: Lake, path: str, dump: DumpState) -> list[DumpedChunk]:
+    """All chunks that a dump committed to a table.
+
+    Raises:
+        LakeError: some of the dump's commits are no longer in the table's history.
+    """
+    table = open_delta(lake, path)
+    if table is None:
+        return []
+    with delta_errors("read a dump's floors", path):
+        texts = [entry.get("userMetadata") for entry in table.history()]
+    commits = [c for c in map(DumpCommit.from_text, texts) if c is not None and c.dump == dump.id]
+    newest = max((c.number for c in commits), default=0)
+    if {c.number for c in commits} != set(range(1, newest + 1)):
+        raise LakeError(
+            "the history of the dump's commits is incomplete",
+            operation="read a dump's floors",
+            table=path,
+            hint="dump the table again (`ratchet dump CONFIG --again TABLE`)",
+        )
+    return [chunk for commit in commits for chunk in commit.chunks]
+
+
+def floor_overrides(
+    chunks: Iterable[DumpedChunk], rounds: Sequence[Round], start: Mapping[str, Position]
+) -> Overrides:
+    """(shard, chunk number) -> the `seq` its floor really has, where it is not its cardinality.
+
+    Args:
+        chunks: the dump's chunks.
+        rounds: all rounds from the dump's first one on, in order.
+        start: shard -> its position before those rounds, or one contained in all chunks.
+    """
+    runs: dict[str, list[Run]] = defaultdict(list)
+    first: dict[str, Position] = dict(start)
+    for value in reversed(rounds):
+        for piece in value.slices:
+            first[piece.shard] = piece.start
+    for value in rounds:
+        for piece in value.slices:
+            runs[piece.shard].extend(piece.runs)
+    joined = {shard: join_runs(found) for shard, found in runs.items()}
+    found: Overrides = {}
+    known: dict[tuple[str, str], int] = {}
+    for chunk in chunks:
+        floor = chunk.floor.executed
+        where = (chunk.shard, str(floor))
+        if where not in known:
+            before = first.get(chunk.shard, chunk.floor)
+            known[where] = resolve_floor(floor, before, joined.get(chunk.shard, ()))
+        if known[where] != floor.cardinality:
+            found[chunk.shard, chunk.number] = known[where]
+    return found
+
+
+def as_arrays(overrides: Overrides) -> dict[str, list[int | None]]:
+    """Shard -> by chunk number the override or None, as merge.sql looks them up."""
+    arrays: dict[str, list[int | None]] = {}
+    for (shard, number), seq in overrides.items():
+        array = arrays.setdefault(shard, [])
+        array.extend([None] * (number + 1 - len(array)))
+        array[number] = seq
+    return arrays

@@ -1,0 +1,188 @@
+"""Upkeep: small files together, old versions, cuts and change files away, orphans of killed runs.
+
+Lives here: what may be removed when, and how. Does not live here: when upkeep is due (the merge
+loop calls it between two steps, so it never meets a merge), tombstones (`side`).
+
+Invariant: nothing is removed that a table still has to merge, that a cut still names, or that is
+younger than its retention.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from deltalake import DeltaTable
+
+from merge.delta import plain_session, spark_errors
+from merge.sql import quoted
+from store import layout
+from store.cuts import Cut, Cuts
+from store.delta_log import delta_errors
+from store.files import Lake
+from store.rounds import RoundLog
+from store.tables import TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL_FILE: Final = 32 << 20  # bytes; a file below it is worth putting together with others
+MANY_SMALL_FILES: Final = 40
+_CHANGE_FILE: Final = re.compile(r"(\d{12})-.*\.parquet")
+_HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long things are kept, in seconds.
+
+    Attributes:
+        change_log: change files and rounds, counted from the round's commit.
+        history: old versions of the tables, and the cuts that name them.
+    """
+
+    change_log: float
+    history: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What a clean-up of the change log removed.
+
+    Attributes:
+        files: change files.
+        bytes: their size.
+        before_round: rounds below this one are gone.
+    """
+
+    files: int
+    bytes: int
+    before_round: int
+
+
+def small_files(lake: Lake, path: str) -> int:
+    """How many small data files a Delta table's newest version has."""
+    with delta_errors("look at a table's files", path):
+        table = DeltaTable(lake.delta_uri(path), storage_options=lake.storage_options)
+        sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    return sum(1 for size in sizes if size < SMALL_FILE)
+
+
+def compact(spark: SparkSession, lake: Lake, state: TableState) -> bool:
+    """Put small files together if there are many; also applies deletion vectors in them.
+
+    Returns:
+        Whether there was something to do.
+    """
+    if small_files(lake, state.path) < MANY_SMALL_FILES:
+        return False
+    session = plain_session(
+        spark,
+        {
+            # Files near their final size are left alone: the cost follows the change.
+            "spark.databricks.delta.optimize.minFileSize": str(SMALL_FILE),
+            "spark.databricks.delta.optimize.maxFileSize": str(8 * SMALL_FILE),
+        },
+    )
+    with spark_errors("put small files together", table=state.name):
+        session.sql(f"OPTIMIZE delta.{quoted(lake.hadoop_uri(state.path))}").collect()
+    return True
+
+
+def vacuum(spark: SparkSession, lake: Lake, path: str, *, name: str, keep: float) -> None:
+    """Remove data files that no version younger than `keep` seconds names.
+
+    Files of a dump under way are named by no version yet; they are younger than any sensible
+    `keep`, and an hour is the least that is taken.
+    """
+    session = plain_session(
+        spark, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
+    )
+    hours = max(1.0, keep / _HOUR)
+    with spark_errors("remove old versions", table=name):
+        session.sql(f"VACUUM delta.{quoted(lake.hadoop_uri(path))} RETAIN {hours:.3f} HOURS")
+
+
+def prune_cuts(cuts: Cuts, *, now: int, history: float) -> None:
+    """Forget cuts whose versions may be gone: those merged before the history began.
+
+    Args:
+        cuts: the list of cuts.
+        now: microseconds UTC.
+        history: seconds.
+    """
+    first = cuts.first_since(now - int(history * 1e6))
+    if first is not None:
+        cuts.prune(first.number)
+
+
+def needed_from(states: Iterable[TableState], cut: Cut | None) -> int | None:
+    """The oldest round that some table may still have to merge; None if no table waits.
+
+    A stopped table waits for nothing: its remedy is a new dump, which begins with newer rounds.
+
+    Args:
+        states: all tables.
+        cut: the newest cut: the tables in it hold its round, also those whose state lags behind
+            because nothing happened to them.
+    """
+    needed = []
+    for state in states:
+        if state.phase in {"dumping", "catching_up"} and state.dump is not None:
+            needed.append(state.dump.start_round)
+        elif state.phase == "streaming":
+            shown = cut.round if cut and state.name in cut.tables else 0
+            needed.append(max(state.merged_round, shown) + 1)
+    return min(needed, default=None)
+
+
+def prune_change_log(
+    lake: Lake, log: RoundLog, states: Sequence[TableState], *, now: int, keep: float
+) -> Pruned:
+    """Remove rounds, and their change files, that are old and merged everywhere.
+
+    The files go first: a round that is still in the log while its files are gone is never read,
+    because no table needs it.
+
+    Args:
+        lake: the lake.
+        log: its rounds.
+        states: all tables.
+        now: microseconds UTC.
+        keep: seconds from a round's commit.
+    """
+    first = log.first_number()
+    before = first
+    limit = needed_from(states, Cuts(lake).last()) or log.last_number()
+    for value in log.since(first - 1) if first else []:
+        if value.number >= limit or value.committed_at >= now - int(keep * 1e6):
+            break
+        before = value.number + 1
+    if before == first:
+        return Pruned(files=0, bytes=0, before_round=first)
+    removed = [f for f in lake.list(layout.CHANGES) if (_round_of(f.path) or before) < before]
+    for file in removed:
+        lake.delete(file.path)
+    log.prune(before)
+    return Pruned(files=len(removed), bytes=sum(f.size for f in removed), before_round=before)
+
+
+def remove_orphans(lake: Lake, log: RoundLog) -> int:
+    """Remove change files of rounds that were never committed; how many.
+
+    Only for the holder of the lease, before its capture begins: a file of a round above the last
+    one is then nobody's.
+    """
+    last = log.last_number()
+    orphans = [f.path for f in lake.list(layout.CHANGES) if (_round_of(f.path) or 0) > last]
+    for path in orphans:
+        lake.delete(path)
+    return len(orphans)
+
+
+def _round_of(path: str) -> int | None:
+    found = _CHANGE_FILE.fullmatch(PurePosixPath(path).name)
+    return int(found[1]) if found else None

@@ -1,0 +1,224 @@
+"""What a merge step has to do, read from the rounds. Pure: no Spark, no files.
+
+Lives here: which round the step goes to, what each table's batch is, and whether a table stops on
+the way. Does not live here: carrying it out (`table`, `rounds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from core.errors import DecodeError, TableStoppedError
+from core.gtid import parse_gtid
+from core.position import Position
+from core.rounds import ChangeFile, Round, TableEvent
+from core.schema import TableSchema
+from core.types import MisfitPolicy
+from merge.ddl import Effect, effect_of, lossy, misfit
+from merge.reduce import Mark
+from store.tables import Stopped, TableState
+
+SchemaOf = Callable[[str], TableSchema]  # by fingerprint
+
+_AGAIN: Final = "look at the table, then dump it again: `ratchet dump CONFIG --again {table}`"
+
+
+def app_id(state: TableState) -> str:
+    """Whose transaction versions count the rounds merged into a table.
+
+    The dump is part of it: after a new dump the table may have to be merged to a round that the old
+    one had reached already, and Delta would take that for a replay.
+    """
+    return f"ratchet.merge/{state.dump.id}" if state.dump else "ratchet.merge"
+
+
+def choose_round(
+    rounds: Sequence[Round], *, begin: int, at_least: int, upto: int, max_bytes: int
+) -> int:
+    """The round that a step brings all tables to.
+
+    Args:
+        rounds: the committed rounds above `begin`, in order.
+        begin: the round of the last cut.
+        at_least: some table is there already (a step was killed half-way).
+        upto: not further than this.
+        max_bytes: change files that one step takes; at least one round is taken.
+    """
+    chosen, taken = begin, 0
+    for value in rounds:
+        taken += sum(file.bytes for file in value.files)
+        if value.number > upto or (chosen > begin and taken > max_bytes):
+            break
+        chosen = value.number
+    return max(chosen, at_least)
+
+
+def covers(positions: Mapping[str, Position], end: Mapping[str, Position]) -> bool:
+    """Whether every shard has been captured up to where a dump ended."""
+    return all(
+        shard in positions and positions[shard].executed.contains_all(position.executed)
+        for shard, position in end.items()
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Gathered:
+    """What the rounds hold for one table. Filled by `gather`, then only read.
+
+    Attributes:
+        round: the last round taken.
+        files: change files to merge.
+        until: shard -> first transaction that is left out, because the table stops there.
+        truncated: shard -> (newest TRUNCATE, commit time in microseconds).
+        lowest: shard -> where its changes begin.
+        highest: shard -> where they end.
+        logged: shard -> fingerprint of the shape of its newest row events (TableState.logged).
+        stopped: why the table stops in `round`, if it does.
+    """
+
+    round: int
+    files: list[ChangeFile] = field(default_factory=list)
+    until: dict[str, Mark] = field(default_factory=dict)
+    truncated: dict[str, tuple[Mark, int]] = field(default_factory=dict)
+    lowest: dict[str, Mark] = field(default_factory=dict)
+    highest: dict[str, Mark] = field(default_factory=dict)
+    logged: dict[str, str] = field(default_factory=dict)
+    stopped: Stopped | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to merge."""
+        return not (self.files or self.truncated)
+
+    @property
+    def may_delete(self) -> bool:
+        """Whether deletes or changes of key may be among the changes."""
+        return any(file.deletes or file.updates for file in self.files)
+
+
+def gather(
+    state: TableState, rounds: Iterable[Round], schema_of: SchemaOf, policy: MisfitPolicy
+) -> Gathered:
+    """What those rounds hold for a table, up to where it stops.
+
+    What stands before the dump's start is in every chunk. Row changes from there may come along
+    nevertheless (docs/ordering.md says why that is harmless); statements must not.
+
+    Args:
+        state: the table.
+        rounds: consecutive rounds, in order.
+        schema_of: reads a shape by its fingerprint.
+        policy: decides about the lake's types.
+    """
+    found = Gathered(round=0, logged=dict(state.logged))
+    for value in rounds:
+        found.round = value.number
+        for piece in value.slices:
+            _Shard(state, found, piece.shard, piece.generation, schema_of, policy).take(value)
+        if found.stopped:
+            break
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """One shard's part of one round."""
+
+    state: TableState
+    found: Gathered
+    shard: str
+    generation: int
+    schema_of: SchemaOf
+    policy: MisfitPolicy
+
+    def take(self, value: Round) -> None:
+        """Files and events in the order of the stream."""
+        mine = (self.state.keyspace, self.state.table, self.shard)
+        events = [e for e in value.events if (e.keyspace, e.table, e.shard) == mine]
+        files = [f for f in value.files if (f.keyspace, f.table, f.shard) == mine]
+        items: list[tuple[int, int, TableEvent | ChangeFile]] = [
+            *((event.seq, 0, event) for event in events),
+            *((file.min_seq, 1, file) for file in files),
+        ]
+        for seq, _, item in sorted(items, key=lambda one: one[:2]):
+            if (
+                self.shard in self.found.until
+                and (self.generation, seq) >= self.found.until[self.shard]
+            ):
+                return
+            if isinstance(item, ChangeFile):
+                self._file(item)
+            elif not self._before_dump(item):
+                self._event(item)
+
+    def _file(self, file: ChangeFile) -> None:
+        reason = self._check(file.schema)
+        if reason:
+            self._stop(file.min_seq, f"its columns changed ({reason})", "")
+            return
+        found, shard = self.found, self.shard
+        found.logged[shard] = file.schema
+        found.files.append(file)
+        low, high = (self.generation, file.min_seq), (self.generation, file.max_seq)
+        found.lowest[shard] = min(low, found.lowest.get(shard, low))
+        found.highest[shard] = max(high, found.highest.get(shard, high))
+
+    def _event(self, event: TableEvent) -> None:
+        if event.kind == "truncate":
+            self.found.truncated[self.shard] = ((self.generation, event.seq), event.ts)
+            return
+        effect = effect_of(event.statement, self.state.table)
+        if effect is Effect.SHAPE or (effect is Effect.KEY and self._has_primary_key()):
+            # From here on a new shape is compared with the one before, value by value.
+            self.found.logged.setdefault(self.shard, self.state.schema.fingerprint)
+        elif effect is Effect.KEY:
+            self._stop(
+                event.seq, "an index was dropped that may have been its key", event.statement
+            )
+        elif effect is Effect.ROWS:
+            what = "a statement may have changed its rows without row events"
+            self._stop(event.seq, what, event.statement)
+
+    def _check(self, fingerprint: str) -> str | None:
+        if fingerprint == self.found.logged.get(self.shard, self.state.schema.fingerprint):
+            return None
+        shape = self.schema_of(fingerprint)
+        try:
+            reason = misfit(self.state.schema, shape, self.policy)
+        except TableStoppedError as error:  # a type that has no rule
+            return error.message
+        before = self.found.logged.get(self.shard)
+        if reason or before is None:
+            return reason
+        old = self.state.schema
+        if before != old.fingerprint:
+            old = self.schema_of(before)
+        elif not shape.key:
+            old = replace(old, key=())  # a key by a unique index is not in the log
+        return lossy(old, shape)
+
+    def _has_primary_key(self) -> bool:
+        known = self.found.logged.get(self.shard)
+        if known is None or known == self.state.schema.fingerprint:
+            return False  # nothing has told yet whether the key is a primary key
+        return bool(self.schema_of(known).key)
+
+    def _before_dump(self, event: TableEvent) -> bool:
+        start = self.state.dump.start.get(self.shard) if self.state.dump else None
+        if start is None:
+            return False
+        try:
+            return start.executed.contains(parse_gtid(start.flavor, event.gtid))
+        except DecodeError:
+            return False  # another flavour than at the dump's start: then it is later
+
+    def _stop(self, seq: int, message: str, statement: str) -> None:
+        where = f" on {self.shard}: {statement[:200]}" if statement else f" on {self.shard}"
+        self.found.until[self.shard] = (self.generation, seq)
+        self.found.stopped = self.found.stopped or Stopped(
+            message=message + where,
+            hint=_AGAIN.format(table=self.state.name),
+            round=self.found.round,
+        )

@@ -1,0 +1,107 @@
+"""Clean-up of side tables: tombstones that no older event can meet any more, shadows that are over.
+
+A shadow is over when something newer is known of the same key and shard: a tombstone, another
+shadow, a truncation, or the table's own row. Shadows go before tombstones, in a commit of their
+own: a shadow that outlived the tombstone of its row would bring the row back.
+Invariant: what `merge.order` would decide is the same before and after.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.types import MisfitPolicy
+from merge import order, side, sql
+from merge.delta import plain_session, read_delta, spark_errors, view
+from merge.plan import app_id
+from merge.shape import Shape
+from store import layout
+from store.delta_tables import app_version, table_version
+from store.files import Lake
+from store.tables import TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def purge_side(
+    spark: SparkSession,
+    lake: Lake,
+    state: TableState,
+    *,
+    policy: MisfitPolicy,
+    now: int,
+    keep: float,
+) -> bool:
+    """Remove from a streaming table's side table what can no longer matter.
+
+    Nothing happens to a table in another phase: while it is dumped, chunks may bring rows that are
+    older than a tombstone. Never while the table is merged; a Merger that lives on should
+    `forget_sides` afterwards.
+
+    Args:
+        spark: any session.
+        lake: the lake.
+        state: the table.
+        policy: decides about the lake's types.
+        now: microseconds UTC.
+        keep: seconds that tombstones are kept; at least as long as an event may be delivered late.
+
+    Returns:
+        Whether anything was there to look at.
+    """
+    if state.phase != "streaming" or state.dump is None:
+        return False
+    _remove_old_sides(lake, state)
+    if not table_version(lake, state.side_path):
+        return False
+    shape = Shape.of(
+        state.schema,
+        policy,
+        key=state.key,
+        many_shards=len(state.dump.start) > 1,
+        shard_in_key=state.shard_in_key,
+    )
+    merged = app_version(lake, state.path, app_id(state)) or 0
+    session = plain_session(spark)
+    with spark_errors("clean up tombstones", table=state.name):
+        if shape.contested:
+            _drop_shadows(session, lake, state, shape)
+        target = f"delta.{sql.quoted(lake.hadoop_uri(state.side_path))}"
+        session.sql(
+            f"DELETE FROM {target} WHERE kind <> {side.SHADOW} AND round <= {merged} "
+            f"AND written_at < timestamp_micros({now - int(keep * 1e6)}L)"
+        ).collect()
+    return True
+
+
+def _drop_shadows(session: SparkSession, lake: Lake, state: TableState, shape: Shape) -> None:
+    uri = lake.hadoop_uri(state.side_path)
+    if not side.read_stats(session, uri).shadows:
+        return
+    registers = side.registers(session, uri, shape)
+    known = order.Sources(
+        main=read_delta(session, lake.hadoop_uri(state.path)),
+        side=registers,
+        batch=None,
+        marks=side.read_marks(session, uri),
+    )
+    over = order.over_shadows(session, registers, known, shape).localCheckpoint()
+    if over.isEmpty():
+        return
+    match = shape.row_has_key("t.key", "s")
+    session.sql(
+        f"MERGE INTO delta.{sql.quoted(uri)} t USING {view(over)} s ON {match} "
+        f"AND t.shard = s.shard AND t.kind = {side.SHADOW} "
+        f"AND {sql.rank('t.token')} <= struct(s.generation, s.seq, s.idx) "
+        "WHEN MATCHED THEN DELETE"
+    ).collect()
+
+
+def _remove_old_sides(lake: Lake, state: TableState) -> None:
+    """Side tables of earlier dumps: nobody reads them any more."""
+    folder = f"{layout.SIDE}/{layout.table_path(state.keyspace, state.table)}"
+    kept = state.side_path[len(folder) + 1 :]
+    found = {file.path[len(folder) + 1 :].split("/")[0] for file in lake.list(folder)}
+    for name in found - {kept}:
+        lake.delete_folder(f"{folder}/{name}")

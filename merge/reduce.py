@@ -1,0 +1,98 @@
+"""From change files to at most one change per key and shard: the newest one.
+
+The result has the key as k0, k1 ... and
+  shard   the shard the change is from
+  token   its token
+  dead    whether the row is deleted by it
+  fresh   whether the key may be new on the shard: an insert or a change of key is among the changes
+  row     the whole row; null if dead
+It has no chance in it: computed again, it gives the same rows, so MERGE may read it several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from core.change import DELETE, INSERT, UPDATE
+from merge import sql
+from merge.delta import view
+from merge.shape import Shape
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Mark = tuple[int, int]  # generation and seq of a transaction
+
+# Almost all keys of a batch have one change: a first sort to drop the others is not worth it.
+WINDOW_SETTINGS: Final = {"spark.sql.optimizer.windowGroupLimitThreshold": "-1"}
+
+
+def read_changes(session: SparkSession, paths: Sequence[str], shape: Shape) -> DataFrame:
+    """The rows of change files (core.change.change_schema); none if there are no files."""
+    if not paths:
+        return session.createDataFrame([], shape.change_type)
+    return session.read.schema(shape.change_type).parquet(*paths)
+
+
+def wanted(
+    changes: DataFrame, *, until: Mapping[str, Mark], truncated: Mapping[str, Mark]
+) -> DataFrame:
+    """Without the changes that come too late or too early.
+
+    Args:
+        changes: rows of change files.
+        until: shard -> the first transaction that is left out, where the table stops.
+        truncated: shard -> the newest TRUNCATE; what stands before it is gone anyway.
+    """
+    for shard, mark in until.items():
+        late = f"token.shard = {sql.text(shard)} AND NOT {sql.below('token', *mark)}"
+        changes = changes.where(f"NOT ({late})")
+    if truncated:
+        changes = changes.where(f"NOT ({sql.before_marks('token', truncated)})")
+    return changes
+
+
+def newest(session: SparkSession, changes: DataFrame, shape: Shape) -> DataFrame:
+    """The newest change per key and shard.
+
+    An update that changes the key is a delete of the old key and an insert of the new one, with one
+    token. Inside a transaction `idx` decides, so that rows may even swap their keys.
+    """
+    moved = f"(op = {UPDATE} AND ({sql.differs('before', 'after', shape.key)}))"
+    source = view(changes)
+    written = (
+        f"SELECT {shape.key_from('after')}, token.shard AS shard, token, false AS dead, "
+        f"(op = {INSERT} OR {moved}) AS fresh, after AS row "
+        f"FROM {source} WHERE op IN ({INSERT}, {UPDATE})"
+    )
+    removed = (
+        f"SELECT {shape.key_from('before')}, token.shard AS shard, token, true AS dead, "
+        f"false AS fresh, CAST(NULL AS {shape.row_ddl}) AS row "
+        f"FROM {source} WHERE op = {DELETE} OR (op = {UPDATE} AND {moved})"
+    )
+    both = session.sql(f"{written} UNION ALL {removed}")
+    return newest_per(session, both, shape)
+
+
+def newest_per(session: SparkSession, registers: DataFrame, shape: Shape) -> DataFrame:
+    """One row per key and shard: that of the highest rank.
+
+    `fresh` holds if it holds for any of the rows; it is false where no other shard can contest.
+    A window was the cheapest of the ways tried (bench/results/reduce.md): 500,000 rows take 1.0 s
+    of processor time, max_by over the row 1.9 s, the highest rank and a join back 2.5 s.
+
+    Args:
+        session: where the query runs; has the setting `WINDOW_SETTINGS`.
+        registers: k0, k1 ..., shard, token, dead, fresh, row.
+        shape: the table.
+    """
+    window = f"PARTITION BY {shape.key_list}, shard"
+    order = ", ".join(f"token.{part} DESC" for part in sql.RANK_PARTS)
+    fresh = f"bool_or(fresh) OVER ({window})" if shape.contested else "false"
+    return session.sql(
+        f"SELECT {shape.key_list}, shard, token, dead, fresh, row FROM "
+        f"(SELECT {shape.key_list}, shard, token, dead, {fresh} AS fresh, row, "
+        f"row_number() OVER ({window} ORDER BY {order}) AS nth FROM {view(registers)}) "
+        "WHERE nth = 1"
+    )

@@ -1,0 +1,372 @@
+"""The merge step: all tables to one round, side by side, then one cut.
+
+Lives here: the order of a step's commits, what is remembered between steps, and where a step goes
+on after a kill. Does not live here: what a batch is (`plan`), how it is applied (`table`).
+
+Invariant: a cut is written only when every streaming table holds exactly what its round says. A
+table's own Delta transaction version says how far it is, so a step that was killed is done again:
+tables that are ahead make no commit, and no step ends below a table that is ahead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from core.errors import BugError, RatchetError, TableStoppedError
+from core.position import Position
+from core.rounds import Round
+from core.schema import TableSchema
+from merge import floors, plan, prune
+from merge.delta import spark_errors
+from merge.plan import Gathered, app_id
+from merge.shape import Shape
+from merge.side import SideStats
+from merge.step import Done, MergeOptions, Step, StepResult, Work, step_to
+from merge.table import (
+    Batch,
+    Merged,
+    collapse,
+    collapse_id,
+    merge_table,
+    read_side_stats,
+)
+from store.crashpoints import reach
+from store.cuts import Cut, Cuts
+from store.delta_tables import app_version, newest_version
+from store.files import Lake
+from store.rounds import RoundLog
+from store.schemas import get_schema
+from store.tables import Tables, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Merger:
+    """Merges the tables of one lake, step by step. One thread calls it; close it after use."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        options: MergeOptions,
+        *,
+        wanted: Callable[[TableState], bool] = lambda _: True,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            spark: any session of the application; each commit gets one of its own.
+            lake: the lake.
+            options: see MergeOptions.
+            wanted: whether a table takes part.
+            clock: microseconds UTC.
+        """
+        self._spark = spark
+        self._lake = lake
+        self._options = options
+        self._wanted = wanted
+        self._clock = clock
+        self._log = RoundLog(lake)
+        self._cuts = Cuts(lake)
+        self._tables = Tables(lake)
+        self._threads = ThreadPoolExecutor(options.parallel, thread_name_prefix="merge")
+        self._rounds: list[Round] = []
+        self._versions: dict[str, int] = {}
+        # Of tables whose side table and progress this process knows, by their app id.
+        self._sides: dict[str, SideStats] = {}
+        self._merged: dict[str, int] = {}
+        self._schemas: dict[tuple[str, str, str], TableSchema] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the threads back."""
+        self._threads.shutdown(wait=True)
+
+    def forget_sides(self) -> None:
+        """Look at the side tables anew: to be called when they were cleaned up (merge.purge)."""
+        self._sides.clear()
+
+    def step(self, upto: int | None = None) -> StepResult:
+        """Merge what there is, up to a round.
+
+        Args:
+            upto: the last round that may be merged; None for all that are committed.
+
+        Raises:
+            RetryableError: a conflict or a failure of Spark; the same call goes on from there.
+            LakeError: the lake cannot be read or written.
+        """
+        began = time.monotonic()
+        states = [state for state in self._tables.list() if self._wanted(state)]
+        works = self._works(states, upto)
+        if works is None:
+            return StepResult(cut=None, changed={}, stopped={}, seconds=time.monotonic() - began)
+        step, todo, idle = works
+        done = list(self._threads.map(partial(self._guarded, step), todo))
+        failed = [one.error for one in done if one.error is not None]
+        hopeless = [error for error in failed if not isinstance(error, TableStoppedError)]
+        if hopeless:
+            raise hopeless[0]
+        cut = self._cut(step, [*idle, *(one.state for one in done)])
+        return StepResult(
+            cut=cut,
+            changed={one.state.name: one.changed for one in done if one.changed},
+            stopped={
+                one.state.name: one.error
+                for one in done
+                if isinstance(one.error, TableStoppedError)
+            },
+            seconds=time.monotonic() - began,
+        )
+
+    def _works(
+        self, states: Sequence[TableState], upto: int | None
+    ) -> tuple[Step, list[Work], list[TableState]] | None:
+        """What there is to do: the step, tables with work, tables without; None if nothing."""
+        streaming = [s for s in states if s.phase == "streaming"]
+        ready = [s for s in states if s.phase == "catching_up" and s.dump and s.dump.end]
+        last = self._log.last_number() if upto is None else min(upto, self._log.last_number())
+        if not last or not (streaming or ready):
+            return None
+        killed = [s for s in ready if self._committed(s)]
+        streaming += [self._settled(s) for s in killed]
+        ready = [s for s in ready if s not in killed]
+        before = self._cuts.last()
+        base = before.round if before else 0
+        begins = {s.name: self._progress(s, before) for s in streaming}
+        begins |= {s.name: s.dump.start_round - 1 for s in ready if s.dump}
+        first = min(begins.values())
+        rounds = self._since(min(first, last), last)
+        above = [r for r in rounds if r.number > base]
+        number = plan.choose_round(
+            above,
+            begin=max(base, first) if not above else above[0].number - 1,
+            at_least=max(self._committed(s) for s in (*streaming, *ready)),
+            upto=last,
+            max_bytes=self._options.max_bytes,
+        )
+        if number > last:
+            raise BugError(f"a table holds round {number}, the log ends at {last}")
+        step = step_to(number, self._log.positions_at(number), above, before, self._clock())
+        works, idle = [], []
+        for state in (*streaming, *ready):
+            catches_up = state.phase == "catching_up"
+            if catches_up and not _covered(state, step.positions):
+                continue
+            mine = [r for r in rounds if begins[state.name] < r.number <= number]
+            found = plan.gather(state, mine, partial(self._schema, state), self._options.policy)
+            work = Work(state=state, found=found, rounds=mine, catches_up=catches_up)
+            if catches_up or found.stopped or not found.is_empty or found.logged != state.logged:
+                works.append(work)
+            else:
+                idle.append(state)
+        if not works and not (streaming and number > base):
+            return None
+        return step, works, [*idle, *(s for s in states if s.phase == "stopped")]
+
+    def _settled(self, state: TableState) -> TableState:
+        """A table whose catch-up was committed and then killed: it streams from there on.
+
+        It must not be caught up once more, even with more rounds: rows that the collapse has hidden
+        are in the side table by now, where a catch-up does not look.
+        """
+        number, dump = self._committed(state), state.dump
+        begin = dump.start_round - 1 if dump else 0
+        rounds = self._since(begin, self._log.last_number())
+        mine = [r for r in rounds if begin < r.number <= number]
+        found = plan.gather(state, mine, partial(self._schema, state), self._options.policy)
+        step = step_to(number, self._log.positions_at(number), [], None, self._clock())
+        batch = self._batch(step, Work(state=state, found=found, rounds=mine, catches_up=True))
+        with spark_errors(f"merge round {number}", table=state.name):
+            known = read_side_stats(self._spark, self._lake, batch.side_path)
+            if batch.collapse:
+                known = collapse(self._spark, self._lake, batch, known).side
+        self._sides[batch.app_id] = known
+        after = replace(state, phase="streaming", merged_round=number, logged=dict(found.logged))
+        return self._tables.save(after)
+
+    def _guarded(self, step: Step, work: Work) -> Done:
+        """One table, on one of our threads; its errors are results."""
+        if self._options.pool is not None:
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._options.pool)
+        state = work.state
+        try:
+            return self._one(step, work)
+        except TableStoppedError as error:
+            stopped = self._tables.stop(
+                state, message=error.message, hint=error.hint, at_round=work.found.round
+            )
+            return Done(state=stopped, error=error)
+        except RatchetError as error:
+            # What is remembered of the table may be wrong now: it is read again next time.
+            self._sides.pop(app_id(state), None)
+            self._merged.pop(app_id(state), None)
+            return Done(state=state, error=error)
+
+    def _one(self, step: Step, work: Work) -> Done:
+        state, found = work.state, work.found
+        stopped = _stopped_error(state, found)
+        if work.catches_up and stopped:
+            raise stopped  # nothing of it was ever shown as a consistent cut
+        changed = 0
+        if work.catches_up or not found.is_empty:
+            batch = self._batch(step, work)
+            with spark_errors(f"merge round {batch.round}", table=state.name):
+                for merged in self._apply(batch, work):
+                    self._sides[batch.app_id] = merged.side
+                    self._versions[state.path] = merged.version
+                    changed += merged.changed
+            self._merged[batch.app_id] = batch.round
+        after = replace(
+            state, phase="streaming", merged_round=found.round, logged=dict(found.logged)
+        )
+        if stopped:
+            after = self._tables.stop(
+                after, message=stopped.message, hint=stopped.hint, at_round=found.round
+            )
+        else:
+            self._tables.save(after)
+        return Done(state=after, changed=changed, error=stopped)
+
+    def _apply(self, batch: Batch, work: Work) -> Iterable[Merged]:
+        known = self._sides.get(batch.app_id)
+        if known is None:
+            known = read_side_stats(self._spark, self._lake, batch.side_path)
+        if not work.found.is_empty:
+            merged = merge_table(self._spark, self._lake, batch, known)
+            known = merged.side
+            yield merged
+        if batch.collapse:
+            yield collapse(self._spark, self._lake, batch, known)
+
+    def _batch(self, step: Step, work: Work) -> Batch:
+        state, found = work.state, work.found
+        dump = state.dump
+        if dump is None:
+            raise BugError("a table past its dump has none", table=state.name)
+        shape = Shape.of(
+            state.schema,
+            self._options.policy,
+            key=state.key,
+            many_shards=len(dump.start) > 1,
+            shard_in_key=state.shard_in_key,
+        )
+        paths = [file.path for file in found.files]
+        overrides: floors.Overrides = {}
+        wide = work.catches_up or found.truncated
+        if work.catches_up and found.files:
+            chunks = floors.dumped_chunks(self._lake, state.path, dump)
+            overrides = floors.floor_overrides(chunks, work.rounds, dump.start)
+        ranges = [] if wide else prune.key_ranges(self._lake, paths, shape)
+        return Batch(
+            shape=shape,
+            path=state.path,
+            side_path=state.side_path,
+            app_id=app_id(state),
+            round=found.round,
+            files=paths,
+            bytes=sum(file.bytes for file in found.files),
+            may_delete=found.may_delete,
+            until=found.until,
+            truncated=found.truncated,
+            lowest=found.lowest,
+            highest=found.highest,
+            floors=floors.as_arrays(overrides),
+            collapse=work.catches_up and shape.contested,
+            prune=prune.condition(ranges, shape),
+            metadata=step.metadata(),
+            now=step.now,
+        )
+
+    def _cut(self, step: Step, states: Iterable[TableState]) -> Cut:
+        before = step.before
+        old = before.tables if before else {}
+        tables, stopped = {}, []
+        for state in states:
+            if state.phase == "stopped" and state.name in old:
+                # It belongs to another moment from now on: keep what it showed when it did.
+                tables[state.name] = self._versions.get(state.path, old[state.name])
+                stopped.append(state.name)
+            elif state.phase == "streaming":
+                known = self._versions.get(state.path, old.get(state.name))
+                version = newest_version(self._lake, state.path, known)
+                self._versions[state.path] = tables[state.name] = version
+        cut = Cut(
+            number=before.number + 1 if before else 1,
+            round=step.round,
+            merged_at=step.now,
+            shards=dict(step.shards),
+            tables=tables,
+            stopped=tuple(sorted(stopped)),
+        )
+        reach("merge.before_cut")
+        self._cuts.append(cut)
+        reach("merge.after_cut")
+        self._rounds = [r for r in self._rounds if r.number > step.round]
+        return cut
+
+    def _progress(self, state: TableState, before: Cut | None) -> int:
+        """The round that a streaming table holds, whatever its state says."""
+        shown = before.round if before and state.name in before.tables else 0
+        return max(state.merged_round, self._committed(state), shown)
+
+    def _committed(self, state: TableState) -> int:
+        """The round of the last merge that changed the table; 0 if none did since its dump."""
+        key = app_id(state)
+        if key not in self._merged:
+            # A catch-up that had no changes has committed nothing but its collapse.
+            versions = (app_version(self._lake, state.path, one) for one in (key, collapse_id(key)))
+            self._merged[key] = max(version or 0 for version in versions)
+        return self._merged[key]
+
+    def _since(self, number: int, last: int) -> list[Round]:
+        """The rounds above `number` up to `last`; the newest ones are remembered."""
+        held = self._rounds
+        if not held or held[0].number > number + 1:
+            self._rounds = held = self._log.since(number)
+        elif held[-1].number < last:
+            held.extend(self._log.since(held[-1].number))
+        return [r for r in held if number < r.number <= last]
+
+    def _schema(self, state: TableState, fingerprint: str) -> TableSchema:
+        key = (state.keyspace, state.table, fingerprint)
+        if key not in self._schemas:
+            self._schemas[key] = get_schema(self._lake, *key)
+        return self._schemas[key]
+
+
+def merge_step(
+    spark: SparkSession, lake: Lake, options: MergeOptions, upto: int | None = None
+) -> StepResult:
+    """One step by a Merger of its own; a process that goes on merging keeps one instead."""
+    with Merger(spark, lake, options) as merger:
+        return merger.step(upto)
+
+
+def _covered(state: TableState, positions: Mapping[str, Position]) -> bool:
+    return bool(
+        state.dump and state.dump.end is not None and plan.covers(positions, state.dump.end)
+    )
+
+
+def _stopped_error(state: TableState, found: Gathered) -> TableStoppedError | None:
+    if found.stopped is None:
+        return None
+    return TableStoppedError(
+        found.stopped.message,
+        operation=f"merge round {found.stopped.round}",
+        table=state.name,
+        hint=found.stopped.hint,
+    )

@@ -1,0 +1,150 @@
+"""The values of a merge step: what it is told, what its tables share, what became of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.errors import RatchetError, TableStoppedError
+from core.position import Position
+from core.rounds import Round, ShardSlice
+from core.types import MisfitPolicy
+from merge.plan import Gathered
+from store.cuts import Cut, CutShard
+from store.tables import TableState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeOptions:
+    """How a step goes about it.
+
+    Attributes:
+        policy: decides about the lake's types; the one that capture uses.
+        parallel: tables merged at the same time.
+        max_bytes: change files that one step takes, all tables together; at least one round.
+        pool: Spark's scheduler pool for the merges; None is the default one.
+    """
+
+    policy: MisfitPolicy
+    parallel: int = 2
+    max_bytes: int = 1 << 30
+    pool: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What a step did.
+
+    Attributes:
+        cut: the cut that it wrote; None if there was nothing to do.
+        changed: keyspace.table -> rows inserted, updated and deleted; only tables that had changes.
+        stopped: keyspace.table -> why it stopped in this step.
+        seconds: how long it took.
+    """
+
+    cut: Cut | None
+    changed: Mapping[str, int]
+    stopped: Mapping[str, TableStoppedError]
+    seconds: float
+
+    @property
+    def worked(self) -> bool:
+        """Whether there was anything to do."""
+        return self.cut is not None or bool(self.stopped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One table in a step.
+
+    Attributes:
+        state: as the step found it.
+        found: what the rounds hold for it.
+        rounds: those rounds.
+        catches_up: whether its dump has just ended.
+    """
+
+    state: TableState
+    found: Gathered
+    rounds: Sequence[Round]
+    catches_up: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What all tables of a step share."""
+
+    round: int
+    positions: Mapping[str, Position]
+    shards: Mapping[str, CutShard]
+    before: Cut | None
+    now: int
+
+    def metadata(self) -> dict[str, Any]:
+        """What each Delta commit of the step says of itself."""
+        times = [t for s in self.shards.values() for t in (s.min_ts, s.max_ts) if t is not None]
+        return {
+            "ratchet": 1,
+            "round": self.round,
+            "positions": {shard: str(p.executed) for shard, p in sorted(self.positions.items())},
+            "min_ts": min(times, default=None),
+            "max_ts": max(times, default=None),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What became of one table."""
+
+    state: TableState
+    changed: int = 0
+    error: RatchetError | None = None
+
+
+def step_to(
+    number: int,
+    positions: Mapping[str, Position],
+    above: Sequence[Round],
+    before: Cut | None,
+    now: int,
+) -> Step:
+    """The step to a round.
+
+    Args:
+        number: the round.
+        positions: where the shards stand at it.
+        above: rounds above the last cut, in order.
+        before: the last cut.
+        now: microseconds UTC.
+    """
+    shards = {}
+    for shard, position in positions.items():
+        old = before.shards.get(shard) if before else None
+        pieces = [p for r in above if r.number <= number for p in r.slices if p.shard == shard]
+        early = [p.min_ts for p in pieces if p.min_ts is not None]
+        late = [p.max_ts for p in pieces if p.max_ts is not None]
+        seen = [p.observed_at for p in pieces]
+        known = [old.latest_ts] if old else seen[:1] or [now]
+        latest = [*map(_latest, pieces), *known]
+        shards[shard] = CutShard(
+            position=position,
+            min_ts=min(early, default=None),
+            max_ts=max(late, default=None),
+            latest_ts=max(latest),
+            observed_at=max(seen, default=old.observed_at if old else now),
+        )
+    return Step(round=number, positions=positions, shards=shards, before=before, now=now)
+
+
+def _latest(piece: ShardSlice) -> int:
+    """Nothing in the slice was committed later, microseconds UTC; 0 if nothing is in it.
+
+    MariaDB's log has whole seconds: a transaction of second 10 may have been committed at 10.9. It
+    was committed before capture saw it, though.
+    """
+    if piece.max_ts is None:
+        return 0
+    if piece.end.flavor != "mariadb":
+        return piece.max_ts
+    return min(piece.max_ts + 999_999, max(piece.max_ts, piece.observed_at))

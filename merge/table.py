@@ -1,0 +1,306 @@
+"""Merges one batch of changes into one table.
+
+The order of the commits is the whole of crash safety: first the side table gets whatever is about
+to leave the mirrored table, then the mirrored table is changed in one MERGE that carries the round
+as its transaction version. Killed in between, the batch is merged again, with the same or more
+rounds, and comes to the same end: the side table may hold a register twice, which counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from merge import order, reduce, side, sql
+from merge.delta import append_delta, commit_session, plain_session, read_delta, view
+from merge.reduce import Mark
+from merge.shape import Shape
+from merge.side import SideStats
+from store.crashpoints import reach
+from store.delta_tables import table_version
+from store.files import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Above this, a batch is joined by a shuffle: a broadcast is held several times in memory.
+_BROADCAST_BYTES: Final = 64 << 20
+_PARTITION_BYTES: Final = 32 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What one step brings to one table. Made by merge.plan.
+
+    Attributes:
+        shape: the table's shape.
+        path: the mirrored table, relative to the lake.
+        side_path: its side table.
+        app_id: whose transaction versions count the rounds (merge.plan.app_id).
+        round: the round that the table stands at afterwards.
+        files: change files, relative to the lake.
+        bytes: their size.
+        may_delete: whether deletes or changes of key may be among the changes.
+        until: shard -> first transaction that is left out, where the table stops.
+        truncated: shard -> (newest TRUNCATE, its commit time in microseconds).
+        lowest: shard -> where its changes begin.
+        highest: shard -> where they end.
+        floors: shard -> for each chunk the `seq` of its floor, where it is not the token's.
+        collapse: whether each shard's dump may have brought a row of the same key.
+        prune: a condition on the table's row `t` that every changed key fulfils.
+        metadata: what the commit says of itself.
+        now: the driver's clock, microseconds UTC.
+    """
+
+    shape: Shape
+    path: str
+    side_path: str
+    app_id: str
+    round: int
+    files: Sequence[str]
+    bytes: int
+    may_delete: bool
+    until: Mapping[str, Mark] = field(default_factory=dict)
+    truncated: Mapping[str, tuple[Mark, int]] = field(default_factory=dict)
+    lowest: Mapping[str, Mark] = field(default_factory=dict)
+    highest: Mapping[str, Mark] = field(default_factory=dict)
+    floors: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
+    collapse: bool = False
+    prune: str = "true"
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    now: int = 0
+
+    @property
+    def marks(self) -> dict[str, Mark]:
+        """The truncations without their times."""
+        return {shard: mark for shard, (mark, _) in self.truncated.items()}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Spark's settings for a batch of this size."""
+        partitions = max(2, min(200, self.bytes // _PARTITION_BYTES))
+        broadcast = 4 * _BROADCAST_BYTES if self.bytes <= _BROADCAST_BYTES else -1
+        return {
+            "spark.sql.shuffle.partitions": str(partitions),
+            "spark.sql.autoBroadcastJoinThreshold": str(broadcast),
+            **reduce.WINDOW_SETTINGS,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """What a merge did.
+
+    Attributes:
+        version: the table's Delta version afterwards.
+        changed: rows inserted, updated and deleted.
+        side: what is now known of the side table.
+    """
+
+    version: int
+    changed: int
+    side: SideStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What the two commits will write. Frames are computed and kept (localCheckpoint).
+
+    Attributes:
+        changes: reduced changes (merge.reduce) to apply by the merge rule.
+        drops: registers (k0, k1 ..., shard) whose row in the table must go whatever its rank.
+        side: rows for the side table.
+        shadows: whether there may be shadows among them.
+    """
+
+    changes: DataFrame
+    drops: DataFrame | None
+    side: tuple[DataFrame, ...]
+    shadows: bool = False
+
+
+def merge_table(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> Merged:
+    """Bring a batch into its table; done before (by transaction version), it changes nothing.
+
+    Args:
+        spark: any session of the application.
+        lake: the lake.
+        batch: what to merge.
+        known: what is known of the side table.
+    """
+    session = commit_session(
+        spark,
+        app_id=batch.app_id,
+        version=batch.round,
+        metadata=batch.metadata,
+        extra=batch.settings,
+    )
+    plan = _plan(session, lake, batch, known)
+    reach("merge.before_side")
+    known = _write_side(session, lake, batch, plan, known)
+    reach("merge.after_side")
+    reach("merge.before_merge")
+    changed = _write_main(session, lake, batch, plan)
+    reach("merge.after_merge")
+    version = table_version(lake, batch.path)
+    return Merged(version=version or 0, changed=changed, side=known)
+
+
+def collapse_id(app_id: str) -> str:
+    """Whose transaction versions say that a table's doubled keys are collapsed."""
+    return f"{app_id}/collapse"
+
+
+def collapse(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> Merged:
+    """Show one row per key after the dumps of several shards brought one each.
+
+    The winner stays, the others become shadows. Done again, it finds nothing to do.
+    """
+    session = commit_session(
+        spark,
+        app_id=collapse_id(batch.app_id),
+        version=batch.round,
+        metadata=batch.metadata,
+        extra=batch.settings,
+    )
+    main = read_delta(session, lake.hadoop_uri(batch.path))
+    keys = order.doubled_keys(session, main, batch.shape).localCheckpoint()
+    changed = 0
+    if not keys.isEmpty():
+        shown = order.Sources(main=main, side=None, batch=None, marks={})
+        decided = order.resolve(session, keys, shown, batch.shape).localCheckpoint()
+        losers = decided.where("shadow")
+        plan = _Plan(
+            changes=decided.where("false").selectExpr(*_names(batch.shape), "token", "dead", "row"),
+            drops=decided.where("drop"),
+            side=(side.shadows(session, losers, batch.shape),),
+            shadows=True,
+        )
+        known = _write_side(session, lake, batch, plan, known)
+        changed = _write_main(session, lake, batch, plan)
+    return Merged(version=table_version(lake, batch.path) or 0, changed=changed, side=known)
+
+
+def read_side_stats(spark: SparkSession, lake: Lake, side_path: str) -> SideStats:
+    """What a merge must know of the side table; one look through it."""
+    if not table_version(lake, side_path):
+        return side.EMPTY
+    return side.read_stats(plain_session(spark), lake.hadoop_uri(side_path))
+
+
+def _plan(session: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> _Plan:
+    shape = batch.shape
+    changes = _changes(session, lake, batch)
+    outdated = known.may_matter(batch.lowest)
+    registers, marks = None, batch.marks
+    if outdated or (shape.contested and known.shadows):
+        uri = lake.hadoop_uri(batch.side_path)
+        registers = side.registers(session, uri, shape)
+        marks = _later(side.read_marks(session, uri), marks)
+    dead = (side.tombstones(session, changes, shape),) if batch.may_delete else ()
+    if shape.contested and not batch.collapse:
+        sources = order.Sources(
+            main=read_delta(session, lake.hadoop_uri(batch.path)),
+            side=registers,
+            batch=changes,
+            marks=marks,
+            truncated=bool(batch.truncated),
+            prune=batch.prune,
+        )
+        keys = order.contested_keys(session, changes, sources, shape).localCheckpoint()
+        if not keys.isEmpty():
+            decided = order.resolve(session, keys, sources, shape).localCheckpoint()
+            changes = order.without(session, changes, keys, shape)
+            if outdated and registers is not None:
+                changes = order.not_outdated(session, changes, registers, marks, shape)
+            puts = decided.where("put").selectExpr(*_names(shape), "token", "dead", "row")
+            return _Plan(
+                changes=changes.drop("fresh").unionByName(puts).localCheckpoint(),
+                drops=decided.where("drop"),
+                side=(*dead, side.shadows(session, decided.where("shadow"), shape)),
+                shadows=True,
+            )
+    if outdated and registers is not None:
+        changes = order.not_outdated(session, changes, registers, marks, shape).localCheckpoint()
+    return _Plan(changes=changes.drop("fresh"), drops=None, side=dead)
+
+
+def _changes(session: SparkSession, lake: Lake, batch: Batch) -> DataFrame:
+    paths = [lake.hadoop_uri(path) for path in batch.files]
+    changes = reduce.read_changes(session, paths, batch.shape)
+    changes = reduce.wanted(changes, until=batch.until, truncated=batch.marks)
+    # Kept, because MERGE reads it three times, and the side table and contests before it. Delta
+    # refuses a cached source (`persist`), and a copy in Parquet costs more (bench/results).
+    return reduce.newest(session, changes, batch.shape).localCheckpoint()
+
+
+def _write_side(
+    session: SparkSession, lake: Lake, batch: Batch, plan: _Plan, known: SideStats
+) -> SideStats:
+    frames = list(plan.side)
+    if batch.truncated:
+        frames.append(side.truncations(session, batch.truncated, batch.shape))
+    frames = [frame for frame in frames if not frame.isEmpty()]
+    if not frames:
+        return known
+    rows = frames[0]
+    for frame in frames[1:]:
+        rows = rows.unionByName(frame)
+    side.ensure_side(lake, batch.side_path, batch.shape, now=batch.now)
+    stamped = side.stamped(rows, round_number=batch.round, now=batch.now)
+    append_delta(stamped, lake.hadoop_uri(batch.side_path))
+    marks = _later(batch.highest, batch.marks)
+    return known.with_marks(marks, shadows=plan.shadows)
+
+
+def _write_main(session: SparkSession, lake: Lake, batch: Batch, plan: _Plan) -> int:
+    source = plan.changes.selectExpr(*_names(batch.shape), "token", "dead", "row", "false AS drop")
+    if plan.drops is not None:
+        source = source.unionByName(
+            plan.drops.selectExpr(*_names(batch.shape), "true AS dead", "true AS drop"),
+            allowMissingColumns=True,
+        )
+    target = sql.quoted(lake.hadoop_uri(batch.path))
+    statement = merge_statement(f"delta.{target}", view(source), batch)
+    found = session.sql(statement).collect()
+    return int(found[0]["num_affected_rows"] or 0) if found else 0
+
+
+def merge_statement(target: str, source: str, batch: Batch) -> str:
+    """The MERGE of a batch: the merge rule in SQL.
+
+    Args:
+        target: the table as SQL names it.
+        source: a view with k0, k1 ..., shard, token, dead, row, drop.
+        batch: says what may happen, and which part of the table can be touched.
+    """
+    shape, names = batch.shape, batch.shape.columns.names
+    newer = sql.newer("s.token", f"t.{sql.TOKEN}", batch.floors)
+    match = [shape.row_has_key("t", "s")]
+    if shape.many_shards:
+        match.append(f"(t.{sql.TOKEN}.shard <=> s.shard OR (t.{sql.TOKEN} IS NULL AND NOT s.drop))")
+    if batch.prune != "true":
+        match.append(batch.prune)
+    updates = ", ".join(f"t.{sql.quoted(n)} = s.row.{sql.quoted(n)}" for n in names)
+    columns = ", ".join(map(sql.quoted, names))
+    values = ", ".join(f"s.row.{sql.quoted(n)}" for n in names)
+    update = f"UPDATE SET {updates}, t.{sql.TOKEN} = s.token"
+    insert = f"INSERT ({columns}, {sql.TOKEN}) VALUES ({values}, s.token)"
+    clauses = [
+        f"WHEN MATCHED AND NOT s.dead AND {newer} THEN {update}",
+        f"WHEN MATCHED AND (s.drop OR (s.dead AND {newer})) THEN DELETE",
+        f"WHEN NOT MATCHED AND NOT s.dead THEN {insert}",
+    ]
+    if batch.truncated:
+        gone = sql.before_marks(f"t.{sql.TOKEN}", batch.marks, batch.floors)
+        clauses.append(f"WHEN NOT MATCHED BY SOURCE AND ({gone}) THEN DELETE")
+    return f"MERGE INTO {target} t USING {source} s ON {' AND '.join(match)} " + " ".join(clauses)
+
+
+def _names(shape: Shape) -> list[str]:
+    return [*shape.key_list.split(", "), "shard"]
+
+
+def _later(a: Mapping[str, Mark], b: Mapping[str, Mark]) -> dict[str, Mark]:
+    return {s: max(m for m in (a.get(s), b.get(s)) if m is not None) for s in {*a, *b}}

@@ -1,0 +1,453 @@
+"""The dump of tables: chunks of many tables and shards, read side by side, committed in order.
+
+Lives here: what is read next and by whom, retries, throttling, progress. Does not live here:
+reading a chunk (`reader`), the books of a table (`ledger`), what is written down before and after
+(`start`), where tasks run (`tasks`), capture.
+
+Invariant: before a table's first chunk is read, its state holds each shard's position and the first
+round that may have changes which the chunks lack; capture of these shards must be running by then
+from a position inside. After its last chunk the state holds positions that contain everything any
+chunk may have shown. A kill at any moment loses at most the chunks in the making.
+
+Some threads (`parallel`) each take the next piece of work: begin a table, read a chunk, end a
+table. A thread that finds fewer chunks than threads splits its range first, and leaves the other
+half to the next one. So a table is read in parallel from the start, and so is its last range.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+
+from core.errors import DecodeError, RatchetError, RetryableError, TableStoppedError
+from snapshot import chunks
+from snapshot.ledger import Claim, file_prefix
+from snapshot.patience import Patience
+from snapshot.reader import ChunkRequest, ChunkResult, ReadLimits, ShapeChangedError
+from snapshot.records import (
+    ChunkDone,
+    DumpSettings,
+    Meter,
+    OnProgress,
+    Progress,
+    ShardSource,
+    TableDone,
+    TableFailed,
+    TableRestarted,
+    TableStarted,
+    Waiting,
+    Wanted,
+)
+from snapshot.sessions import close_sessions, open_session
+from snapshot.source import SourceCatalog
+from snapshot.start import Started, finish_table, start_table, stop_table
+from snapshot.tasks import ReadChunk
+from snapshot.throttle import Throttle
+from store import crashpoints
+from store.files import Lake
+
+Phase = Literal["waiting", "starting", "reading", "finishing", "done", "failed"]
+Piece = Callable[[], None]
+
+_IDLE: Final = 0.1  # seconds between looks for work that depends on the clock
+_THROTTLED: Final = 0.5  # seconds until a throttled shard is looked at again
+_RESTARTS: Final = 3  # of a table whose columns change while it is dumped
+_STRIKES: Final = 1  # times that a chunk is read again after an error that may be gone by then
+_FIRST_ROWS: Final = 50_000  # of a chunk's first SELECT
+_FIRST_BYTES: Final = 16 << 20  # that it should not exceed by the server's own estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpOutcome:
+    """What became of the tables.
+
+    Attributes:
+        done: tables that are dumped now (also those that were before).
+        failed: table -> the error that stopped it.
+        left: tables that are not finished, because the dump was told to stop.
+    """
+
+    done: tuple[str, ...]
+    failed: Mapping[str, RatchetError]
+    left: tuple[str, ...]
+
+
+class _Table:
+    """One table's dump in this run. Everything in it is guarded by the dumper's lock."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.again = wanted.again
+        self.phase: Phase = "waiting"
+        self.started: Started | None = None
+        self.error: RatchetError | None = None
+        self.restarts = 0
+        self.strikes = 0
+        self.not_before = 0.0
+        self.committing = False
+        self.last_commit = 0.0
+        self.begun = 0.0
+        self.meter = Meter(0.0)
+
+    def is_current(self, started: Started) -> bool:
+        """Whether work on `started` still counts: it does not after a restart or a failure."""
+        return self.started is started and self.phase in {"reading", "finishing"}
+
+
+class Dumper:
+    """Dumps tables. Made for one run; `run` once."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        shards: Mapping[str, ShardSource],
+        read: ReadChunk,
+        *,
+        settings: DumpSettings | None = None,
+        on_progress: OnProgress = lambda _: None,
+        stop: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        """Prepare a dump.
+
+        Args:
+            lake: where to.
+            shards: ShardId as text -> where it is read from.
+            read: reads a chunk (snapshot.tasks).
+            settings: how to go about it.
+            on_progress: called with each record, by one thread at a time.
+            stop: when set, no chunk is begun any more, and what was read is committed.
+            clock: seconds, for rates and waiting.
+            now: microseconds UTC, for what is written down.
+        """
+        self._lake = lake
+        self._shards = shards
+        self._catalog = SourceCatalog({shard: source.config for shard, source in shards.items()})
+        self._read = read
+        self._settings = settings or DumpSettings()
+        self._on_progress = on_progress
+        self._reporting = threading.Lock()
+        self._stop = stop or threading.Event()
+        self._clock = clock
+        self._now = now
+        self._throttle = Throttle(self._settings.throttle, clock=clock)
+        self._patience = Patience(self._settings.patience, clock=clock)
+        self._tables: list[_Table] = []
+        self._changed = threading.Condition()
+        self._reading = 0  # chunks being read
+        self._resume_at: dict[str, float] = {}  # shard -> no chunk before
+        self._fatal: BaseException | None = None
+
+    def run(self, tables: Sequence[Wanted]) -> DumpOutcome:
+        """Dump tables that are not dumped yet, and go on with those that are half done.
+
+        Raises:
+            RatchetError: the dump as a whole cannot go on: a server stays away, the lake fails.
+                What was read until then is committed.
+        """
+        self._tables = [_Table(wanted) for wanted in tables]
+        workers = [
+            threading.Thread(target=self._work, name=f"dump-{n}", daemon=True)
+            for n in range(self._settings.parallel)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        for table in self._tables:
+            try:
+                self._commit(table)
+            except RatchetError as error:
+                self._fatal = self._fatal or error
+        if self._fatal is not None:
+            raise self._fatal
+        names: dict[str, list[str]] = {"done": [], "failed": [], "left": []}
+        for table in self._tables:
+            names[table.phase if table.phase in names else "left"].append(table.wanted.name)
+        return DumpOutcome(
+            done=tuple(names["done"]),
+            left=tuple(names["left"]),
+            failed={t.wanted.name: t.error for t in self._tables if t.error is not None},
+        )
+
+    # --- which piece of work is next --------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            while (piece := self._next()) is not None:
+                piece()
+        except BaseException as error:  # noqa: BLE001 - raised again by run()
+            with self._changed:
+                self._fatal = self._fatal or error
+                self._changed.notify_all()
+        finally:
+            close_sessions()
+
+    def _next(self) -> Piece | None:
+        with self._changed:
+            while self._fatal is None and not self._stop.is_set():
+                piece = self._pick()
+                if piece is not None:
+                    return piece
+                if all(table.phase in {"done", "failed"} for table in self._tables):
+                    break
+                self._changed.wait(_IDLE)
+        return None
+
+    def _pick(self) -> Piece | None:
+        now = self._clock()
+        barred = {shard for shard, when in self._resume_at.items() if when > now}
+        ready = [t for t in self._tables if t.not_before <= now and not t.committing]
+        for table in ready:
+            if table.phase == "reading" and table.started and table.started.ledger.all_read:
+                table.phase = "finishing"
+                return partial(self._finish, table, table.started)
+        for table in self._tables:
+            if table.phase == "reading" and table.started:
+                claim = table.started.ledger.claim(barred)
+                if claim is not None:
+                    self._reading += 1
+                    return partial(self._chunk, table, table.started, claim)
+        for table in ready:
+            if table.phase == "waiting":
+                table.phase = "starting"
+                return partial(self._start, table)
+        return None
+
+    # --- the pieces -------------------------------------------------------------------------------
+
+    def _start(self, table: _Table) -> None:
+        try:
+            started = start_table(
+                self._lake,
+                table.wanted,
+                again=table.again,
+                shards=self._shards,
+                catalog=self._catalog,
+                settings=self._settings,
+                now=self._now(),
+            )
+        except TableStoppedError as error:
+            self._fail(table, error)
+            return
+        except RetryableError as error:
+            self._delay(table, error, phase="waiting")
+            return
+        self._patience.succeeded(table.wanted.name)
+        with self._changed:
+            table.again = False
+            table.started = started
+            table.phase = "done" if started is None else "reading"
+            table.begun = table.last_commit = self._clock()
+            table.meter = Meter(table.begun)
+            self._changed.notify_all()
+        if started is not None:
+            rows = started.ledger.rows
+            expected = max(started.estimated_rows, rows)
+            self._report(TableStarted(table=table.wanted.name, estimated_rows=expected, rows=rows))
+
+    def _chunk(self, table: _Table, started: Started, claim: Claim) -> None:
+        mine: Claim | None = claim
+        try:
+            mine = self._prepare(started, claim)
+            if mine is None:
+                return
+            crashpoints.reach("dump.before_chunk")
+            result = self._read(self._request(started, mine))
+            crashpoints.reach("dump.after_read")
+        except RatchetError as error:
+            self._chunk_failed(table, started, mine or claim, error)
+            return
+        finally:
+            with self._changed:
+                self._reading -= 1
+                self._changed.notify_all()
+        self._chunk_read(table, started, mine, result)
+
+    def _prepare(self, started: Started, claim: Claim) -> Claim | None:
+        """What of a claimed range is to be read now; None if nothing is."""
+        source = self._shards[claim.shard]
+        with contextlib.ExitStack() as stack:
+            session = stack.enter_context(open_session(source.config))
+            replicas = [stack.enter_context(open_session(c)) for c in source.replicas]
+            reason = self._throttle.reason(session, replicas)
+            if reason:
+                with self._changed:
+                    started.ledger.give_back(claim)
+                    self._resume_at[claim.shard] = self._clock() + _THROTTLED
+                self._report(Waiting(shard=claim.shard, reason=reason))
+                return None
+            with self._changed:
+                queued = sum(t.started.ledger.queued for t in self._tables if t.started)
+                enough = self._reading + queued >= self._settings.parallel
+            if enough or claim.whole:
+                return claim
+            parts = chunks.split(session.query, started.sources[claim.shard].plan, claim.keys)
+        with self._changed:
+            kept = started.ledger.narrow(claim, parts)
+            self._changed.notify_all()
+        return kept
+
+    def _request(self, started: Started, claim: Claim) -> ChunkRequest:
+        settings, source = self._settings, started.sources[claim.shard]
+        shard, fixed = self._shards[claim.shard], settings.chunk_rows
+        limits = ReadLimits(
+            seconds=settings.chunk_seconds if fixed is None else math.inf,
+            rows=fixed or ReadLimits().rows,
+            bytes=settings.chunk_bytes,
+            first_rows=max(1, min(_FIRST_ROWS, _FIRST_BYTES // max(1, source.size.row_bytes))),
+        )
+        return ChunkRequest(
+            number=claim.number,
+            config=shard.config,
+            schema=source.schema,
+            shape=source.shape,
+            plan=source.plan,
+            keys=claim.keys,
+            generation=shard.generation,
+            lake=self._lake,
+            folder=started.state.path,
+            name=file_prefix(started.ledger.dump),
+            policy=settings.policy,
+            key=started.state.key,
+            limits=limits,
+            columns=started.columns,
+        )
+
+    def _finish(self, table: _Table, started: Started) -> None:
+        self._commit(table)
+        try:
+            finish_table(self._lake, started, self._shards)
+        except RetryableError as error:
+            self._delay(table, error, phase="reading")
+            return
+        with self._changed:
+            table.phase = "done"
+            seconds = self._clock() - table.begun
+            self._changed.notify_all()
+        ledger = started.ledger
+        self._report(
+            TableDone(
+                table=table.wanted.name, rows=ledger.rows, bytes=ledger.bytes, seconds=seconds
+            )
+        )
+
+    # --- what comes of them -----------------------------------------------------------------------
+
+    def _chunk_read(
+        self, table: _Table, started: Started, claim: Claim, result: ChunkResult
+    ) -> None:
+        self._patience.succeeded(claim.shard)
+        self._throttle.count(result.rows)
+        ledger, now = started.ledger, self._clock()
+        with self._changed:
+            current = table.is_current(started)
+            if current:
+                ledger.finish(claim, result)
+                rate = table.meter.count(now, result.rows)
+                rows, read, all_read = ledger.rows, ledger.bytes, ledger.all_read
+            self._changed.notify_all()
+        if not current:
+            if result.file:
+                self._lake.delete(f"{started.state.path}/{result.file}")
+            return
+        expected = max(started.estimated_rows, rows)
+        self._report(
+            ChunkDone(
+                table=table.wanted.name,
+                shard=result.shard,
+                number=result.number,
+                chunk_rows=result.rows,
+                seconds=result.seconds,
+                misfits=result.misfits,
+                rows=rows,
+                estimated_rows=rows if all_read else expected,
+                bytes=read,
+                rows_per_second=rate,
+                eta=0.0 if all_read else (expected - rows) / rate if rate > 0 else None,
+            )
+        )
+        if now - table.last_commit >= self._settings.commit_seconds:
+            self._commit(table)
+
+    def _commit(self, table: _Table) -> None:
+        with self._changed:
+            started = table.started
+            if started is None or table.committing or not table.is_current(started):
+                return
+            draft = started.ledger.draft()
+            if draft is None:
+                return
+            table.committing = True
+        try:
+            crashpoints.reach("dump.before_commit")
+            started.ledger.write(draft)
+            crashpoints.reach("dump.after_commit")
+            with self._changed:
+                started.ledger.committed(draft)
+                table.last_commit = self._clock()
+        finally:
+            with self._changed:
+                table.committing = False
+                self._changed.notify_all()
+
+    def _chunk_failed(
+        self, table: _Table, started: Started, claim: Claim, error: RatchetError
+    ) -> None:
+        with self._changed:
+            started.ledger.give_back(claim)
+            if not table.is_current(started):
+                return
+            # A table that is altered under a read makes that read fail; the next one tells more.
+            second_look = isinstance(error, TableStoppedError | DecodeError)
+            if second_look and not isinstance(error, ShapeChangedError):
+                table.strikes += 1
+                if table.strikes <= _STRIKES:
+                    return
+        if isinstance(error, ShapeChangedError) and table.restarts < _RESTARTS:
+            self._restart(table, error)
+        elif isinstance(error, TableStoppedError):
+            self._fail(table, error)
+        elif isinstance(error, RetryableError):
+            delay = self._patience.failed(claim.shard, error)
+            with self._changed:
+                self._resume_at[claim.shard] = self._clock() + delay
+            self._report(Waiting(shard=claim.shard, reason=str(error)))
+        else:
+            raise error
+
+    def _restart(self, table: _Table, error: ShapeChangedError) -> None:
+        self._catalog.forget()
+        with self._changed:
+            table.restarts += 1
+            table.again = True
+            table.started = None
+            table.phase = "waiting"
+            self._changed.notify_all()
+        self._report(TableRestarted(table=table.wanted.name, reason=error.message))
+
+    def _fail(self, table: _Table, error: TableStoppedError) -> None:
+        with self._changed:
+            table.phase = "failed"
+            table.error = error
+            self._changed.notify_all()
+        stop_table(self._lake, table.wanted, error)
+        self._report(TableFailed(table=table.wanted.name, error=error))
+
+    def _delay(self, table: _Table, error: RetryableError, *, phase: Phase) -> None:
+        delay = self._patience.failed(table.wanted.name, error)
+        with self._changed:
+            table.phase = phase
+            table.not_before = self._clock() + delay
+        self._report(Waiting(shard=error.source, reason=str(error)))
+
+    def _report(self, record: Progress) -> None:
+        with self._reporting:
+            self._on_progress(record)

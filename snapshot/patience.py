@@ -1,0 +1,46 @@
+"""How long a server that fails is waited for.
+
+Lives here: growing delays between tries, and the moment to give up. Does not live here: waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from core.errors import RetryableError
+
+_FIRST: Final = 0.5
+_LONGEST: Final = 15.0
+
+
+class Patience:
+    """Failures of servers, by name. For several threads."""
+
+    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Give up on a server after `seconds` of failures without a success between."""
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures: dict[str, tuple[float, int]] = {}
+
+    def failed(self, name: str, error: RetryableError) -> float:
+        """Note a failure; the seconds to wait until the next try.
+
+        Raises:
+            RetryableError: the error itself, when patience is over.
+        """
+        with self._lock:
+            since, count = self._failures.get(name, (self._clock(), 0))
+            self._failures[name] = (since, count + 1)
+            if self._clock() - since > self._seconds:
+                raise error
+        delay: float = min(_LONGEST, _FIRST * 2**count)
+        return delay
+
+    def succeeded(self, name: str) -> None:
+        """Forget the failures of a server."""
+        with self._lock:
+            self._failures.pop(name, None)

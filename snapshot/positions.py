@@ -1,0 +1,53 @@
+"""Positions that contain everything a read may have seen.
+
+Lives here: the upper bound that the end of a dump and the end of a verification need. The lower
+bound, what a read is sure to contain, is `Session.executed` and `Session.snapshot`.
+
+Invariant: what any read that ended before the call may have shown is inside the result.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+from core.gtid import GtidSet
+from core.position import Position
+from wire.session import Session
+
+_OWNER: Final = re.compile(r"#\d+")
+_PATIENCE: Final = 5.0
+_POLL: Final = 0.02
+
+
+def seen_position(
+    session: Session,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Position:
+    """A position that contains all that reads have shown until now.
+
+    MariaDB's `gtid_binlog_pos` and the end of the binlog run ahead of what reads see, so they serve
+    as they are. MySQL's `gtid_executed` may lag behind: a transaction shows its rows an instant
+    before its GTID is entered, and until then `gtid_owned` has it. So the owned ones are
+    waited for (an instant; a client that sits on a GTID is not waited for: it has committed
+    nothing).
+    """
+    if session.flavor != "mysql":
+        return session.head()
+    committing = _owned(session)
+    deadline = clock() + _PATIENCE
+    while committing.intervals and clock() < deadline:
+        sleep(_POLL)
+        left = _owned(session)
+        committing = committing.minus(committing.minus(left))
+    return session.head()
+
+
+def _owned(session: Session) -> GtidSet:
+    (text,) = session.query("SELECT @@GLOBAL.gtid_owned")[0]
+    # uuid:number#thread:number#thread,...
+    return GtidSet.parse("mysql", _OWNER.sub("", str(text)).replace("\n", ""))

@@ -1,0 +1,302 @@
+"""Reading one chunk of a table: from a consistent read on the server to one Parquet file.
+
+Lives here: what a Spark task does for a dump or a verification, and nothing that needs Spark. Does
+not live here: which chunks there are and what becomes of their files (`dump`).
+
+Invariant: all rows of a chunk come from one consistent read, which contains the chunk's floor; the
+file holds exactly the rows of (after, end], where `end` came from the server with the last row.
+Memory stays bounded whatever a row's width: rows leave as row groups of some 16 MB.
+
+A chunk is several SELECTs in that one read, each limited to as many rows as the time and the bytes
+that are left allow for. So a chunk ends near its target on any table without a plan made before;
+a SELECT whose rows turn out much wider than those before is broken off at the limit.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from core.change import FLOOR_IDX
+from core.errors import TableStoppedError
+from core.position import Position
+from core.schema import Column, ColumnType, TableSchema
+from core.types import MisfitPolicy
+from snapshot.chunkfile import ChunkFile, Token
+from snapshot.keys import Bound, KeyPlan, KeyRange
+from snapshot.sessions import open_session
+from snapshot.source import table_shapes
+from store.files import Lake
+from wire.decode.text import TextRowDecoder
+from wire.session import Session, Snapshot, SourceConfig
+
+_FEWEST: Final = 1_000  # rows that a SELECT asks for at least
+_GROWTH: Final = 8  # how many times the last SELECT's rows the next one may ask for
+_OVERRUN: Final = 2  # a SELECT is broken off when it made a chunk this many times too large
+_KEY_COLUMN: Final = "ratchet key "  # + number; of columns that are only read to see the end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLimits:
+    """When a chunk ends, if its range does not end before.
+
+    Attributes:
+        seconds: target time of a chunk.
+        rows: most rows of a chunk.
+        bytes: about the most bytes of a chunk, as the server sends them.
+        first_rows: rows of the first SELECT, while nothing is known of the table's speed.
+    """
+
+    seconds: float = 1.0
+    rows: int = 2_000_000
+    bytes: int = 256 << 20
+    first_rows: int = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRequest:
+    """Everything a task needs to read a chunk.
+
+    Attributes:
+        number: the chunk's number within its dump, from 1.
+        config: the server.
+        schema: the table's schema on that server.
+        shape: what `table_shapes` gave when the schema was read.
+        plan: how the table is walked.
+        keys: the range to read; the chunk is the part of it at its beginning.
+        generation: generation of the shard's stream.
+        lake: where the file goes.
+        folder: its folder in the lake.
+        name: what the file's name begins with.
+        policy: what becomes of values that do not fit.
+        key: columns that identify a row in the lake.
+        limits: when to stop.
+        columns: the lake's columns in their order; the schema's own order if empty.
+        compression: Parquet codec (zstd: as fast as snappy here, 0.13 s for a million rows, and
+            two thirds of its size).
+    """
+
+    number: int
+    config: SourceConfig
+    schema: TableSchema
+    shape: str
+    plan: KeyPlan
+    keys: KeyRange
+    generation: int
+    lake: Lake
+    folder: str
+    name: str
+    policy: MisfitPolicy
+    key: tuple[str, ...]
+    limits: ReadLimits = field(default_factory=ReadLimits)
+    columns: tuple[str, ...] = ()
+    compression: str = "zstd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkResult:
+    """A chunk that was read.
+
+    Attributes:
+        number: as in the request.
+        shard: shard it was read from.
+        keys: the range that was asked for.
+        end: the last key read, if the range goes on behind it; None if it was read to its end.
+        file: name of the Parquet file in the folder; empty if there were no rows.
+        size: its bytes.
+        stats: Delta's statistics of the file.
+        rows: rows in it.
+        bytes: bytes that the server sent.
+        floor: what the rows are sure to contain.
+        read_at: the server's clock when the read began, microseconds UTC.
+        seconds: time the chunk took.
+        misfits: column -> values that became NULL because they did not fit.
+    """
+
+    number: int
+    shard: str
+    keys: KeyRange
+    end: Bound | None
+    file: str
+    size: int
+    stats: str
+    rows: int
+    bytes: int
+    floor: Position
+    read_at: int
+    seconds: float
+    misfits: dict[str, int]
+
+    @property
+    def rest(self) -> KeyRange | None:
+        """What is left of the range; None if nothing is."""
+        return None if self.end is None else KeyRange(after=self.end, upto=self.keys.upto)
+
+
+def read_chunk(request: ChunkRequest) -> ChunkResult:
+    """Read the beginning of a range into one Parquet file in the lake.
+
+    A file that was begun when an error struck is removed.
+
+    Raises:
+        RetryableError: the connection failed; the same request may succeed later.
+        TableStoppedError: the table is gone, has changed its shape, or holds what does not fit.
+        DecodeError, LakeError, SourceUnfitError: see core.errors.
+    """
+    with open_session(request.config) as session, session.snapshot() as snapshot:
+        _check_shape(session, request)
+        return _Reading(request, session, snapshot).run()
+
+
+def _check_shape(session: Session, request: ChunkRequest) -> None:
+    # Inside the read: a table that is rebuilt later makes the server refuse the read (1412).
+    plan = request.plan
+    if table_shapes(session.query, plan.database, plan.table).get(plan.table) != request.shape:
+        raise ShapeChangedError(
+            "the table's columns have changed since its dump began",
+            operation="read a chunk",
+            source=session.source,
+            table=request.schema.name,
+            hint="dump the table again: `ratchet dump CONFIG --again TABLE`",
+        )
+
+
+class ShapeChangedError(TableStoppedError):
+    """A table changed its columns in the middle of its dump: only a new dump is right."""
+
+
+class _Reading:
+    """One chunk being read. Used once."""
+
+    def __init__(self, request: ChunkRequest, session: Session, snapshot: Snapshot) -> None:
+        self._request = request
+        self._session = session
+        self._snapshot = snapshot
+        self._started = time.monotonic()
+        ends = [column.raw for column in request.plan.columns if not column.native]
+        schema = _with_key_columns(request.schema, len(ends))
+        self._decoder = TextRowDecoder(schema, request.policy, key=request.key)
+        own = self._decoder.select_list[: len(request.schema.columns)]
+        self._select = ", ".join([*own, *ends])
+        self._rows = 0
+        self._bytes = 0
+        self._misfits: dict[str, int] = {}
+        self._last: pa.RecordBatch | None = None
+        self._file = ChunkFile(
+            request.lake,
+            folder=request.folder,
+            name=f"{request.name}-{request.number:06d}",
+            columns=_lake_columns(request),
+            token=Token(
+                ts=snapshot.read_at,
+                shard=str(request.config.shard),
+                generation=request.generation,
+                seq=snapshot.floor.seq,
+                idx=FLOOR_IDX + request.number,
+            ),
+            described=request.key,
+            compression=request.compression,
+        )
+
+    def run(self) -> ChunkResult:
+        """Read until the range or the limits end."""
+        try:
+            end = self._read()
+            name, size, stats = self._file.finish()
+        except BaseException:
+            self._file.discard()
+            raise
+        request = self._request
+        return ChunkResult(
+            number=request.number,
+            shard=str(request.config.shard),
+            keys=request.keys,
+            end=end,
+            file=name,
+            size=size,
+            stats=stats,
+            rows=self._rows,
+            bytes=self._bytes,
+            floor=self._snapshot.floor,
+            read_at=self._snapshot.read_at,
+            seconds=time.monotonic() - self._started,
+            misfits=self._misfits,
+        )
+
+    def _read(self) -> Bound | None:
+        plan, limits, keys = self._request.plan, self._request.limits, self._request.keys
+        if not plan.walkable:
+            self._select_rows(keys, limit=None)
+            return None
+        asked = max(1, min(limits.first_rows, limits.rows))
+        while True:
+            before = self._rows
+            whole = self._select_rows(keys, limit=asked)
+            if whole and self._rows - before < asked:
+                return None
+            end = self._end_key()
+            asked = self._next_limit(asked)
+            if not whole or asked == 0:
+                return end
+            keys = KeyRange(after=end, upto=keys.upto)
+
+    def _select_rows(self, keys: KeyRange, *, limit: int | None) -> bool:
+        """Read one SELECT; False if it was broken off."""
+        plan = self._request.plan
+        sql = f"SELECT {self._select} FROM {plan.source}{plan.where(keys)}{plan.order()}"
+        if limit is not None:
+            sql += f" LIMIT {limit}"
+        most = self._request.limits.bytes * _OVERRUN
+        with self._session.stream_rows(sql) as rows:
+            for buffer, start, end in rows:
+                self._take(buffer, start, end)
+                if limit is not None and self._bytes > most:
+                    return False
+        return True
+
+    def _take(self, buffer: Any, start: int, end: int) -> None:
+        decoded = self._decoder.decode(buffer, start, end)
+        self._rows += decoded.batch.num_rows
+        self._bytes += end - start
+        for column, count in decoded.misfits.items():
+            self._misfits[column] = self._misfits.get(column, 0) + count
+        self._last = decoded.batch
+        self._file.add(decoded.batch)
+
+    def _next_limit(self, asked: int) -> int:
+        """Rows for the next SELECT; 0 if the chunk is large enough."""
+        limits = self._request.limits
+        spent = time.monotonic() - self._started
+        left = min(
+            (limits.seconds - spent) / max(spent, 1e-6) * self._rows,
+            (limits.bytes - self._bytes) / max(self._bytes, 1) * self._rows,
+            limits.rows - self._rows,
+        )
+        # A rest that is small beside the chunk is not worth another statement.
+        if left < max(_FEWEST, self._rows // 10):
+            return 0
+        return int(min(left, asked * _GROWTH))
+
+    def _end_key(self) -> Bound:
+        """The key of the last row, as the server gave it."""
+        batch = self._last
+        assert batch is not None  # noqa: S101 - a SELECT that ended at its limit gave rows
+        extra = iter(range(len(self._request.schema.columns), batch.num_columns))
+        return tuple(
+            column.text_of(batch.column(column.name if column.native else next(extra))[-1].as_py())
+            for column in self._request.plan.columns
+        )
+
+
+def _lake_columns(request: ChunkRequest) -> tuple[str, ...]:
+    return request.columns or tuple(column.name for column in request.schema.columns)
+
+
+def _with_key_columns(schema: TableSchema, count: int) -> TableSchema:
+    """The schema and `count` columns of bytes, to see where a chunk ends."""
+    kind = ColumnType(name="varbinary")
+    extra = tuple(Column(name=f"{_KEY_COLUMN}{n}", type=kind) for n in range(count))
+    return replace(schema, columns=(*schema.columns, *extra))

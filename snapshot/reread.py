@@ -1,0 +1,110 @@
+"""Reading single rows of the source again, by their keys.
+
+Lives here: what a verification needs to settle keys that change while it looks at them.
+
+Invariant: what was seen of a key comes with the floor of the read that saw it; `end` contains all
+that any of the reads may have shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from core.position import Position
+from core.types import MisfitPolicy
+from snapshot.judge import Look
+from snapshot.records import ShardSource
+from snapshot.rows import Row, frozen_row, key_literal
+from snapshot.sessions import open_session
+from snapshot.source import SourceTable
+from snapshot.source_df import seen_positions
+from wire.decode.text import TextRowDecoder
+from wire.session import Session, quoted
+
+_STATEMENT: Final = 200  # keys asked for in one SELECT
+_READ: Final = 4_000  # keys asked for in one consistent read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reread:
+    """What the source showed of some keys.
+
+    Attributes:
+        seen: shard -> frozen key -> what was seen of it.
+        end: shard -> position that contains everything that was shown.
+    """
+
+    seen: Mapping[str, Mapping[Row, Look]]
+    end: Mapping[str, Position]
+
+
+def read_keys(
+    keys: Sequence[Mapping[str, Any]],
+    *,
+    tables: Mapping[str, SourceTable],
+    shards: Mapping[str, ShardSource],
+    columns: Sequence[str],
+    policy: MisfitPolicy,
+) -> Reread:
+    """Read rows of the source by key, on every shard of the table.
+
+    Args:
+        keys: values of the key's columns as the lake has them.
+        tables: ShardId as text -> the table there.
+        shards: ShardId as text -> its source.
+        columns: the columns of the frozen rows, in order.
+        policy: what becomes of values that do not fit.
+
+    Raises:
+        RetryableError: a server does not answer.
+        TableStoppedError: the table is gone or has changed.
+    """
+    seen: dict[str, dict[Row, Look]] = {shard: {} for shard in tables}
+    for shard, table in tables.items():
+        with open_session(shards[shard].config) as session:
+            for group in _batches(keys, _READ):
+                with session.snapshot() as snapshot:
+                    found: dict[Row, Row] = {}
+                    for part in _batches(group, _STATEMENT):
+                        found |= _select(session, table, part, columns, policy)
+                for key in group:
+                    name = frozen_row(key, table.schema.key)
+                    assert name is not None  # noqa: S101 - keys are rows
+                    seen[shard][name] = Look(row=found.get(name), floor=snapshot.floor)
+    return Reread(seen=seen, end=seen_positions(shards, tables))
+
+
+def _select(
+    session: Session,
+    table: SourceTable,
+    keys: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    policy: MisfitPolicy,
+) -> dict[Row, Row]:
+    schema, plan = table.schema, table.plan
+    decoder = TextRowDecoder(schema, policy)
+    names = [(quoted(name), schema.column(name), name) for name in schema.key]
+    wanted = " OR ".join(
+        "(" + " AND ".join(f"{sql} = {key_literal(c, key[name])}" for sql, c, name in names) + ")"
+        for key in keys
+    )
+    sql = (
+        f"SELECT {', '.join(decoder.select_list)} FROM {quoted(plan.database)}."
+        f"{quoted(plan.table)} WHERE {wanted}"
+    )
+    found: dict[Row, Row] = {}
+    with session.stream_rows(sql) as rows:
+        for buffer, start, end in rows:
+            for row in decoder.decode(np.asarray(buffer), start, end).batch.to_pylist():
+                key, values = frozen_row(row, schema.key), frozen_row(row, columns)
+                assert key is not None and values is not None  # noqa: S101, PT018 - rows
+                found[key] = values
+    return found
+
+
+def _batches(keys: Sequence[Mapping[str, Any]], size: int) -> Sequence[Sequence[Mapping[str, Any]]]:
+    return [keys[at : at + size] for at in range(0, len(keys), size)]

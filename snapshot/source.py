@@ -1,0 +1,151 @@
+"""A source's tables as a dump or a verification needs them: schema, shape, plan, size.
+
+Lives here: reading them so that they belong together. A table's shape is a few hex digits that
+every chunk compares with the server's inside its own read: chunks of two shapes never mix.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from core.errors import RetryableError, TableStoppedError
+from core.schema import TableSchema
+from core.types import MisfitPolicy, arrow_schema
+from snapshot.chunks import TableSize, table_size
+from snapshot.keys import KeyPlan, Query, find_plan, string_literal
+from snapshot.sessions import open_session
+from wire.decode.catalog import read_schemas
+from wire.session import Session, SourceConfig
+
+_TRIES = 5  # for schemas that change while they are read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """A table on one server.
+
+    Attributes:
+        schema: its columns and key.
+        shape: what `table_shapes` gave for exactly this schema.
+        plan: how it is walked.
+        size: the server's estimates.
+    """
+
+    schema: TableSchema
+    shape: str
+    plan: KeyPlan
+    size: TableSize
+
+
+def table_shapes(query: Query, database: str, table: str | None = None) -> dict[str, str]:
+    """Table -> hex digits that change when its columns change; of all tables, or of one."""
+    only = "" if table is None else f" AND TABLE_NAME = {string_literal(table)}"
+    rows = query(
+        "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME,"
+        " IS_NULLABLE, EXTRA FROM information_schema.COLUMNS"
+        f" WHERE TABLE_SCHEMA = {string_literal(database)}{only}"
+        " ORDER BY TABLE_NAME, ORDINAL_POSITION"
+    )
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for name, *rest in rows:
+        found.setdefault(str(name), []).append(tuple(map(str, rest)))
+    return {
+        name: hashlib.sha256(repr(columns).encode()).hexdigest()[:16]
+        for name, columns in found.items()
+    }
+
+
+class SourceCatalog:
+    """The schemas of the shards' tables, read once for each shard; for several threads."""
+
+    def __init__(self, shards: Mapping[str, SourceConfig]) -> None:
+        """Nothing is read yet.
+
+        Args:
+            shards: ShardId as text -> its server.
+        """
+        self._shards = shards
+        self._lock = threading.Lock()
+        self._found: dict[str, dict[str, tuple[TableSchema, str]]] = {}
+
+    def forget(self) -> None:
+        """Read everything anew: some table has changed."""
+        with self._lock:
+            self._found.clear()
+
+    def table(self, shard: str, table: str) -> SourceTable:
+        """A table of a shard.
+
+        Raises:
+            TableStoppedError: it is not there, or has no usable key.
+        """
+        config = self._shards[shard]
+        with open_session(config) as session:
+            with self._lock:
+                if shard not in self._found:
+                    self._found[shard] = _read_catalog(session)
+                found = self._found[shard].get(table)
+            if found is None:
+                raise TableStoppedError(
+                    "the table does not exist on this shard",
+                    operation="look at a table",
+                    source=shard,
+                    table=f"{config.shard.keyspace}.{table}",
+                    hint="create it there, or exclude it in `tables` of the config",
+                )
+            schema, shape = found
+            plan = find_plan(
+                session.query,
+                database=config.database,
+                schema=schema,
+                mariadb=session.is_mariadb,
+            )
+            size = table_size(session.query, plan)
+        return SourceTable(schema=schema, shape=shape, plan=plan, size=size)
+
+
+def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str]]:
+    config = session.config
+    before = table_shapes(session.query, config.database)
+    for _ in range(_TRIES):
+        schemas = read_schemas(
+            session.query, keyspace=config.shard.keyspace, database=config.database
+        )
+        after = table_shapes(session.query, config.database)
+        if before == after:
+            return {name: (schema, after[name]) for name, schema in schemas.items()}
+        before = after
+    raise RetryableError(
+        "the tables change faster than they can be looked at",
+        operation="read the tables' schemas",
+        source=session.source,
+        hint="Ratchet tries again by itself",
+    )
+
+
+def common_columns(tables: Sequence[SourceTable], policy: MisfitPolicy) -> pa.Schema:
+    """The lake's columns of a table that several shards have; the first shard's order.
+
+    Raises:
+        TableStoppedError: their columns differ in name or lake type, or their keys do.
+    """
+    first = tables[0].schema
+    columns = arrow_schema(first, policy)
+    types = {field.name: field.type for field in columns}
+    for other in (table.schema for table in tables[1:]):
+        found = {field.name: field.type for field in arrow_schema(other, policy)}
+        odd = sorted(name for name in {*types, *found} if types.get(name) != found.get(name))
+        if odd or first.key != other.key:
+            raise TableStoppedError(
+                f"the shards' columns differ: {', '.join(odd)}" if odd else "the keys differ",
+                operation="compare the shards' tables",
+                table=first.name,
+                hint="give the table the same columns and the same key on all shards, then dump "
+                "it again (`ratchet dump CONFIG --again TABLE`)",
+            )
+    return columns

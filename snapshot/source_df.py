@@ -1,0 +1,234 @@
+"""Reading a source's table for a verification, as a Spark DataFrame.
+
+Lives here: the scan into scratch Parquet files under `_ratchet/scratch/`. Does not live here:
+reading single rows again (`reread`), comparing (`compare`), judging (`judge`).
+
+Invariant: each chunk of a scan comes with its floor, a position that its rows are sure to contain;
+the scan's end is a position that contains all that any chunk may have shown.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from core.errors import RetryableError
+from core.position import Position
+from snapshot.chunks import first_ranges
+from snapshot.keys import KeyRange
+from snapshot.patience import Patience
+from snapshot.positions import seen_position
+from snapshot.reader import ChunkRequest, ChunkResult, ReadLimits
+from snapshot.records import DumpSettings, ShardSource, Wanted
+from snapshot.sessions import close_sessions, open_session
+from snapshot.source import SourceCatalog, SourceTable, common_columns
+from snapshot.tasks import ReadChunk
+from store import layout
+from store.files import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCRATCH: Final = f"{layout.PRIVATE}/scratch"
+_STALE: Final = 86_400_000_000  # microseconds after which a scratch file is nobody's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceScan:
+    """A table of the source, read once.
+
+    Attributes:
+        folder: where its files lie, relative to the lake's root; `remove` takes them away.
+        chunks: what was read, with floors; those without rows have no file.
+        tables: ShardId as text -> the table there.
+        columns: the lake's columns.
+        end: shard -> position that contains everything the scan may have shown.
+    """
+
+    folder: str
+    chunks: tuple[ChunkResult, ...]
+    tables: Mapping[str, SourceTable]
+    columns: pa.Schema
+    end: Mapping[str, Position]
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(chunk.rows for chunk in self.chunks)
+
+    def frame(self, spark: SparkSession, lake: Lake) -> DataFrame | None:
+        """The rows, with a `_token` whose `shard` tells where from; None if there are none."""
+        files = [lake.hadoop_uri(f"{self.folder}/{c.file}") for c in self.chunks if c.file]
+        return spark.read.parquet(*files) if files else None
+
+    def remove(self, lake: Lake) -> None:
+        """Delete the scratch files."""
+        lake.delete_folder(self.folder)
+
+
+def scan_source(
+    lake: Lake,
+    wanted: Wanted,
+    shards: Mapping[str, ShardSource],
+    read: ReadChunk,
+    *,
+    settings: DumpSettings | None = None,
+    now: int,
+    stop: threading.Event | None = None,
+) -> SourceScan:
+    """Read a whole table into scratch files.
+
+    Args:
+        lake: where the scratch files go.
+        wanted: the table.
+        shards: ShardId as text -> its source.
+        read: reads a chunk (snapshot.tasks).
+        settings: how to go about it.
+        now: microseconds UTC; scratch files that are a day old are removed.
+        stop: when set, the scan ends with RetryableError.
+
+    Raises:
+        TableStoppedError: the table is gone, differs between shards, or changes while it is read.
+        RetryableError: a server stays away, or the scan was told to stop.
+    """
+    _remove_stale(lake, now)
+    chosen = settings or DumpSettings()
+    catalog = SourceCatalog({shard: shards[shard].config for shard in wanted.shards})
+    tables = {shard: catalog.table(shard, wanted.table) for shard in wanted.shards}
+    columns = common_columns(list(tables.values()), chosen.policy)
+    folder = f"{SCRATCH}/verify-{uuid.uuid4().hex[:12]}"
+    scan = _Scan(
+        lake,
+        folder=folder,
+        shards=shards,
+        tables=tables,
+        columns=tuple(columns.names),
+        read=read,
+        settings=chosen,
+        stop=stop,
+    )
+    try:
+        chunks = scan.run()
+    except BaseException:
+        lake.delete_folder(folder)
+        raise
+    return SourceScan(
+        folder=folder,
+        chunks=chunks,
+        tables=tables,
+        columns=columns,
+        end=seen_positions(shards, wanted.shards),
+    )
+
+
+def seen_positions(shards: Mapping[str, ShardSource], wanted: Iterable[str]) -> dict[str, Position]:
+    """For each shard a position that contains everything that reads have shown until now."""
+    found = {}
+    for shard in wanted:
+        with open_session(shards[shard].config) as session:
+            found[shard] = seen_position(session)
+    return found
+
+
+class _Scan:
+    """One scan: ranges side by side, each chunk after chunk."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        folder: str,
+        shards: Mapping[str, ShardSource],
+        tables: Mapping[str, SourceTable],
+        columns: tuple[str, ...],
+        read: ReadChunk,
+        settings: DumpSettings,
+        stop: threading.Event | None,
+    ) -> None:
+        self._lake = lake
+        self._folder = folder
+        self._shards = shards
+        self._tables = tables
+        self._columns = columns
+        self._read = read
+        self._settings = settings
+        self._stop = stop or threading.Event()
+        self._patience = Patience(settings.patience)
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def run(self) -> tuple[ChunkResult, ...]:
+        """Read everything."""
+        ranges = []
+        for shard, table in self._tables.items():
+            with open_session(self._shards[shard].config) as session:
+                found = first_ranges(session.query, table.plan, 2 * self._settings.parallel)
+            ranges += [(shard, keys) for keys in found]
+        with ThreadPoolExecutor(self._settings.parallel, "scan") as pool:
+            parts = list(pool.map(lambda one: self._range(*one), ranges))
+        return tuple(chunk for part in parts for chunk in part)
+
+    def _range(self, shard: str, keys: KeyRange) -> list[ChunkResult]:
+        chunks: list[ChunkResult] = []
+        rest: KeyRange | None = keys
+        try:
+            while rest is not None:
+                chunks.append(self._chunk(shard, rest))
+                rest = chunks[-1].rest
+        except BaseException:
+            self._stop.set()  # the other ranges' work would be lost
+            raise
+        finally:
+            close_sessions()
+        return chunks
+
+    def _chunk(self, shard: str, keys: KeyRange) -> ChunkResult:
+        while not self._stop.is_set():
+            try:
+                result = self._read(self._request(shard, keys))
+            except RetryableError as error:
+                self._stop.wait(self._patience.failed(shard, error))
+                continue
+            self._patience.succeeded(shard)
+            return result
+        raise RetryableError(
+            "the scan was told to stop", operation="read a table to verify it", source=shard
+        )
+
+    def _request(self, shard: str, keys: KeyRange) -> ChunkRequest:
+        table, settings = self._tables[shard], self._settings
+        with self._lock:
+            self._number += 1
+            number = self._number
+        return ChunkRequest(
+            number=number,
+            config=self._shards[shard].config,
+            schema=table.schema,
+            shape=table.shape,
+            plan=table.plan,
+            keys=keys,
+            generation=self._shards[shard].generation,
+            lake=self._lake,
+            folder=self._folder,
+            name="scan",
+            policy=settings.policy,
+            key=table.schema.key,
+            limits=ReadLimits(
+                seconds=settings.chunk_seconds,
+                rows=settings.chunk_rows or ReadLimits().rows,
+                bytes=settings.chunk_bytes,
+            ),
+            columns=self._columns,
+        )
+
+
+def _remove_stale(lake: Lake, now: int) -> None:
+    for file in lake.list(SCRATCH):
+        if 0 < file.modified_at < now - _STALE:
+            lake.delete(file.path)

@@ -1,0 +1,212 @@
+"""The beginning and the end of a table's dump: positions, state, Delta table.
+
+Lives here: what must be written down before the first chunk is read and after the last one.
+
+Invariant: the state with the dump's id, positions and first round is saved before anything of the
+dump is in the lake; so a dump without a state does not exist, and a state without commits is a dump
+at its beginning.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from core.errors import BugError, TableStoppedError
+from core.position import Position
+from snapshot.ledger import Ledger, open_ledger
+from snapshot.positions import seen_position
+from snapshot.records import DumpSettings, ShardSource, Wanted
+from snapshot.sessions import open_session
+from snapshot.source import SourceCatalog, SourceTable, common_columns
+from store import crashpoints
+from store.delta_tables import create_mirrored_table, mirrored_schema
+from store.files import Lake
+from store.rounds import RoundLog
+from store.tables import DumpState, Tables, TableState
+
+_LOOK_BACK = 20  # rounds looked at first for the one to begin with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A table that is being dumped.
+
+    Attributes:
+        state: as saved.
+        ledger: its books.
+        sources: ShardId as text -> the table there.
+        columns: names of the lake's columns, in order.
+        estimated_rows: over all shards.
+    """
+
+    state: TableState
+    ledger: Ledger
+    sources: Mapping[str, SourceTable]
+    columns: tuple[str, ...]
+    estimated_rows: int
+
+
+def start_table(
+    lake: Lake,
+    wanted: Wanted,
+    *,
+    again: bool,
+    shards: Mapping[str, ShardSource],
+    catalog: SourceCatalog,
+    settings: DumpSettings,
+    now: int,
+) -> Started | None:
+    """Begin a table's dump or go on with it; None if it is dumped already.
+
+    Args:
+        lake: where to.
+        wanted: the table.
+        again: begin anew, whatever its phase.
+        shards: ShardId as text -> its source.
+        catalog: the tables on the servers.
+        settings: how to go about it.
+        now: microseconds UTC.
+
+    Raises:
+        TableStoppedError: the table cannot be dumped, or stopped earlier.
+        RetryableError: a server does not answer.
+        LakeError: the lake cannot be written.
+    """
+    states = Tables(lake)
+    state = states.load(wanted.keyspace, wanted.table)
+    if state is not None and not again:
+        if state.phase in {"catching_up", "streaming"}:
+            return None
+        if state.phase == "stopped" and state.stopped is not None:
+            raise TableStoppedError(
+                state.stopped.message,
+                operation="dump a table",
+                table=wanted.name,
+                hint=state.stopped.hint,
+            )
+    sources = {shard: catalog.table(shard, wanted.table) for shard in wanted.shards}
+    columns = common_columns(list(sources.values()), settings.policy)
+    schema = next(iter(sources.values())).schema
+    resumable = (
+        not again
+        and state is not None
+        and state.phase == "dumping"
+        and state.dump is not None
+        and state.schema == schema
+        and set(state.dump.start) == set(wanted.shards)
+    )
+    if state is None or not resumable:
+        state = states.save(_new_dump(lake, wanted, state, sources, shards))
+    dump = state.dump
+    assert dump is not None  # noqa: S101 - both ways above have one
+    full = mirrored_schema(columns, table=wanted.name)
+    create_mirrored_table(
+        lake,
+        state.path,
+        columns,
+        key=state.key,
+        name=wanted.name,
+        now=now,
+        deletion_vectors=settings.deletion_vectors,
+    )
+    ledger = open_ledger(
+        lake,
+        path=state.path,
+        dump=dump.id,
+        generations={shard: shards[shard].generation for shard in wanted.shards},
+        columns=full,
+        key=state.key,
+    )
+    return Started(
+        state=state,
+        ledger=ledger,
+        sources=sources,
+        columns=tuple(columns.names),
+        estimated_rows=sum(source.size.rows for source in sources.values()),
+    )
+
+
+def _new_dump(
+    lake: Lake,
+    wanted: Wanted,
+    old: TableState | None,
+    sources: Mapping[str, SourceTable],
+    shards: Mapping[str, ShardSource],
+) -> TableState:
+    schema = next(iter(sources.values())).schema
+    start = {shard: _executed(shards[shard]) for shard in wanted.shards}
+    first = start_round(lake, start)
+    dump = DumpState(id=uuid.uuid4().hex[:12], start_round=first, start=start)
+    # A key that the config chose stays; it was the source's own otherwise.
+    key = schema.key if old is None or old.key == old.schema.key else old.key
+    return TableState(
+        keyspace=wanted.keyspace,
+        table=wanted.table,
+        schema=schema,
+        key=key,
+        shard_in_key=wanted.shard_in_key,
+        phase="dumping",
+        dump=dump,
+        merged_round=first - 1,
+    )
+
+
+def _executed(source: ShardSource) -> Position:
+    with open_session(source.config) as session:
+        return session.executed()
+
+
+def start_round(lake: Lake, start: Mapping[str, Position]) -> int:
+    """The first round that may hold changes which reads from these positions on do not show.
+
+    Args:
+        lake: the lake.
+        start: ShardId as text -> a position that every read is sure to contain.
+    """
+    log = RoundLog(lake)
+    last = log.last_number()
+    oldest = log.first_number()
+    back = _LOOK_BACK
+    while True:
+        since = max(0, oldest - 1, last - back)
+        needed, unknown = last + 1, set(start)
+        for found in reversed(log.since(since)):
+            for piece in found.slices:
+                if piece.shard not in unknown:
+                    continue
+                if start[piece.shard].executed.contains_all(piece.end.executed):
+                    unknown.remove(piece.shard)  # and so it has all rounds before
+                else:
+                    needed = found.number
+        if not unknown or since <= max(0, oldest - 1):
+            return needed
+        back *= 4
+
+
+def finish_table(lake: Lake, started: Started, shards: Mapping[str, ShardSource]) -> TableState:
+    """Note that a table's last chunk is committed; from here on the merge has it.
+
+    Raises:
+        RetryableError: a server does not answer.
+    """
+    end = {}
+    for shard in started.sources:
+        with open_session(shards[shard].config) as session:
+            end[shard] = seen_position(session)
+    crashpoints.reach("dump.before_done")
+    state = started.state
+    if state.dump is None:
+        raise BugError("a dump without a state", operation="end a dump", table=state.name)
+    dump = replace(state.dump, end=end, done=True)
+    return Tables(lake).save(replace(state, phase="catching_up", dump=dump))
+
+
+def stop_table(lake: Lake, wanted: Wanted, error: TableStoppedError) -> None:
+    """Note why a table cannot be dumped, if it has a state to note it in."""
+    states = Tables(lake)
+    state = states.load(wanted.keyspace, wanted.table)
+    if state is not None and state.phase != "stopped":
+        at_round = state.dump.start_round if state.dump else 0
+        states.stop(state, message=error.message, hint=error.hint, at_round=at_round)

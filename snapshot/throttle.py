@@ -1,0 +1,142 @@
+"""Holding a dump back for the sake of the source.
+
+Lives here: when the next chunk may be read, by rows per second, by the server's running threads, by
+the lag of its replicas. Does not live here: making chunks small enough for that to bite (`dump`).
+
+Invariant: a throttle only ever delays; it never skips a chunk, and says why it waits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from core.errors import SourceUnfitError
+
+_LOOK_EVERY: Final = 1.0  # seconds between two looks at a server
+# Seconds_Behind_Master or Seconds_Behind_Source: in this place in every version of both servers.
+_LAG_COLUMN: Final = 32
+_BURST: Final = 2.0  # seconds' worth of rows that may be ahead of the rate
+
+
+class Asked(Protocol):
+    """What is needed of a session (wire.session.Session has it)."""
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether the server is a MariaDB."""
+
+    @property
+    def source(self) -> str:
+        """keyspace/shard, for messages."""
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a statement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThrottleLimits:
+    """When to wait; 0 switches a limit off.
+
+    Attributes:
+        rows_per_second: rows read from all sources together.
+        threads_running: the server's `Threads_running` above which no chunk begins.
+        replica_lag: seconds of lag of any replica asked above which no chunk begins.
+    """
+
+    rows_per_second: int = 0
+    threads_running: int = 0
+    replica_lag: float = 0
+
+
+class Throttle:
+    """Decides for one dump; may be used by several threads."""
+
+    def __init__(
+        self,
+        limits: ThrottleLimits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is looked at before `reason`."""
+        self._limits = limits
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rows_until = clock()  # by when the rows read so far are due at the wanted rate
+        self._looks: dict[int, tuple[float, str]] = {}
+
+    def count(self, rows: int) -> None:
+        """Note that rows were read."""
+        if self._limits.rows_per_second:
+            with self._lock:
+                start = max(self._rows_until, self._clock() - _BURST)
+                self._rows_until = start + rows / self._limits.rows_per_second
+
+    def reason(self, source: Asked, replicas: Sequence[Asked] = ()) -> str:
+        """Why the next chunk must wait; empty if it may begin.
+
+        Args:
+            source: the server that the chunk is read from.
+            replicas: servers whose lag counts.
+
+        Raises:
+            RetryableError: a server does not answer.
+            SourceUnfitError: a replica is none, or does not replicate.
+        """
+        with self._lock:
+            if self._rows_until > self._clock():
+                return f"rate above {self._limits.rows_per_second} rows/s"
+            return self._running(source) or next(
+                (why for replica in replicas if (why := self._lag(replica))), ""
+            )
+
+    def _running(self, source: Asked) -> str:
+        limit = self._limits.threads_running
+        if not limit:
+            return ""
+
+        def look() -> str:
+            running = int(source.query("SHOW GLOBAL STATUS LIKE 'Threads_running'")[0][1])
+            return f"{running} threads running on {source.source}" if running > limit else ""
+
+        return self._recent(source, look)
+
+    def _lag(self, replica: Asked) -> str:
+        limit = self._limits.replica_lag
+        if not limit:
+            return ""
+
+        def look() -> str:
+            lag = replica_lag(replica)
+            return f"replica {replica.source} is {lag:.0f} s behind" if lag > limit else ""
+
+        return self._recent(replica, look)
+
+    def _recent(self, server: Asked, look: Callable[[], str]) -> str:
+        now = self._clock()
+        when, found = self._looks.get(id(server), (now - _LOOK_EVERY, ""))
+        if now - when >= _LOOK_EVERY:
+            found = look()
+            self._looks[id(server)] = (now, found)
+        return found
+
+
+def replica_lag(replica: Asked) -> float:
+    """Seconds that a replica is behind its source; the largest, if it has several.
+
+    Raises:
+        SourceUnfitError: it is no replica, or its replication stands still.
+    """
+    rows = replica.query("SHOW SLAVE STATUS" if replica.is_mariadb else "SHOW REPLICA STATUS")
+    lags = [row[_LAG_COLUMN] for row in rows]
+    if not lags or None in lags:
+        raise SourceUnfitError(
+            "it does not replicate" if rows else "it is not a replica",
+            operation="ask a replica for its lag",
+            source=replica.source,
+            hint="correct the replicas that the throttle asks, or start replication there",
+        )
+    return max(float(lag) for lag in lags)

@@ -1,0 +1,291 @@
+"""Is the mirror what the source is? The protocol, and the verdict on each key that differs.
+
+Lives here: the steps and the result. Does not live here: reading the source (`source_df`,
+`reread`), comparing all rows (`compare`), the verdict on a key (`judge`), capturing (a function
+that comes in from outside).
+
+1. The mirror stands at a cut, and its positions say what it holds of each shard.
+2. The source is scanned; it may go on changing meanwhile.
+3. Keys for which mirror and scan differ are read again.
+4. What changed after the cut, up to beyond that second look, settles them. For a key with changes:
+   a. the row before the first change is the source's row at the cut, so it must equal the mirror's;
+   b. the row read again must equal the mirror's row with the changes laid over it, up to any
+      change from the read's floor on.
+   A key without changes that differs is a difference.
+
+Invariant: a key counts as the same only if both looks agree with the mirror; where the changes
+do not reach far enough to tell, the key counts as unsettled, never as the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from core.change import TOKEN_COLUMN
+from core.position import Position
+from snapshot.compare import Mismatches, changes_of_keys, mismatches, shard_of
+from snapshot.judge import Event, Kind, Verdict, events_of, judge
+from snapshot.records import DumpSettings, ShardSource, Wanted
+from snapshot.reread import Reread, read_keys
+from snapshot.rows import Row, frozen_row
+from snapshot.source_df import scan_source
+from snapshot.tasks import ReadChunk
+from store.files import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EXAMINED: Final = 20_000  # keys that are looked at one by one
+_REPORTED: Final = 100  # differences that a result lists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What changed in a table after the mirror's cut.
+
+    Attributes:
+        frame: rows as core.change.change_schema has them; None if there are none.
+        reached: shard -> everything up to here is in `frame`.
+        disturbed: why rows may have changed without row changes (a DDL statement, a TRUNCATE);
+            empty if they have not. What differs is unsettled then.
+    """
+
+    frame: DataFrame | None
+    reached: Mapping[str, Position]
+    disturbed: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A row that is not what it should be.
+
+    Attributes:
+        key: the key's values as the lake has them.
+        shard: shard of the row; empty if keys are unique over the shards.
+        kind: "missing" from the mirror, "extra" in it, or "changed".
+        columns: the columns that differ, if it is changed.
+    """
+
+    key: Mapping[str, Any]
+    shard: str
+    kind: Kind
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyResult:
+    """The outcome for one table.
+
+    Attributes:
+        table: keyspace.table.
+        round: the mirror's cut.
+        positions: shard -> what the mirror holds at that cut.
+        ends: shard -> the source was looked at up to here.
+        source_rows: rows scanned.
+        mirror_rows: rows of the mirror.
+        chunks: chunks of the scan.
+        columns: columns compared.
+        columns_missing: columns of the source that the mirror lacks.
+        columns_extra: columns of the mirror that the source lacks (not compared).
+        mismatched: keys for which scan and mirror differed.
+        settled: of these, keys that later changes explain.
+        unsettled: of these, keys on which no verdict is possible, with the reason.
+        differences: rows that differ; the first hundred are listed in `examples`.
+        examples: see there.
+    """
+
+    table: str
+    round: int
+    positions: Mapping[str, Position]
+    ends: Mapping[str, Position]
+    source_rows: int
+    mirror_rows: int
+    chunks: int
+    columns: tuple[str, ...]
+    columns_missing: tuple[str, ...] = ()
+    columns_extra: tuple[str, ...] = ()
+    mismatched: int = 0
+    settled: int = 0
+    unsettled: Mapping[str, int] = field(default_factory=dict)
+    differences: int = 0
+    examples: tuple[Difference, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """Whether every row and column was found to be the same."""
+        return not (self.differences or self.unsettled or self.columns_missing)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values, for reports."""
+        data: dict[str, Any] = asdict(self)
+        data["same"] = self.same
+        data["positions"] = {s: str(p.executed) for s, p in self.positions.items()}
+        data["ends"] = {s: str(p.executed) for s, p in self.ends.items()}
+        for example in data["examples"]:
+            example["key"] = {name: _shown(value) for name, value in example["key"].items()}
+        return data
+
+
+def verify_table(
+    spark: SparkSession,
+    lake: Lake,
+    wanted: Wanted,
+    *,
+    mirror: DataFrame,
+    key: Sequence[str],
+    round_number: int,
+    positions: Mapping[str, Position],
+    shards: Mapping[str, ShardSource],
+    read: ReadChunk,
+    changes: Callable[[Mapping[str, Position]], Changes],
+    now: int,
+    settings: DumpSettings | None = None,
+    stop: threading.Event | None = None,
+    examined: int = EXAMINED,
+) -> VerifyResult:
+    """Compare a mirrored table with its source.
+
+    Args:
+        spark: the session.
+        lake: for scratch files.
+        wanted: the table and its shards.
+        mirror: the Delta table at the cut, with `_token`.
+        key: columns that identify a row.
+        round_number: the cut's round.
+        positions: shard -> what the mirror holds of it at the cut.
+        shards: ShardId as text -> its source.
+        read: reads a chunk (snapshot.tasks).
+        changes: called once with positions to reach if something differs: gives all changes after
+            the cut up to there or beyond.
+        now: microseconds UTC.
+        settings: how the source is read.
+        stop: when set, the scan ends with RetryableError.
+        examined: how many keys are looked at one by one; if more differ, the others are unsettled.
+
+    Raises:
+        TableStoppedError: the table is gone, or changed its columns while it was read.
+        RetryableError: a server stays away.
+    """
+    chosen = settings or DumpSettings()
+    scan = scan_source(lake, wanted, shards, read, settings=chosen, now=now, stop=stop)
+    try:
+        names = [name for name in scan.columns.names if name in mirror.columns]
+        found = mismatches(
+            mirror,
+            scan.frame(spark, lake),
+            key=key,
+            columns=names,
+            shard_in_key=wanted.shard_in_key,
+            limit=examined,
+        )
+        tally = _Tally(key, names, shard_in_key=wanted.shard_in_key)
+        ends = scan.end
+        if found.count:
+            keys = found.keys(key)
+            again = read_keys(
+                keys, tables=scan.tables, shards=shards, columns=names, policy=chosen.policy
+            )
+            ends = again.end
+            known = changes(ends)
+            tally.decide(found, again, known, changes_of_keys(spark, known.frame, keys, key))
+        return VerifyResult(
+            table=wanted.name,
+            round=round_number,
+            positions=positions,
+            ends=ends,
+            source_rows=scan.rows,
+            mirror_rows=mirror.count(),
+            chunks=len(scan.chunks),
+            columns=tuple(names),
+            columns_missing=tuple(n for n in scan.columns.names if n not in names),
+            columns_extra=tuple(n for n in mirror.columns if n not in {*names, TOKEN_COLUMN}),
+            mismatched=found.count,
+            settled=tally.settled,
+            unsettled=tally.unsettled,
+            differences=tally.differences,
+            examples=tuple(tally.examples),
+        )
+    finally:
+        scan.remove(lake)
+
+
+class _Tally:
+    """Verdicts on the keys of one table, counted."""
+
+    def __init__(self, key: Sequence[str], columns: Sequence[str], *, shard_in_key: bool) -> None:
+        self._key = key
+        self._columns = columns
+        self._shard_in_key = shard_in_key
+        self.settled = 0
+        self.unsettled: dict[str, int] = {}
+        self.differences = 0
+        self.examples: list[Difference] = []
+
+    def decide(
+        self,
+        found: Mismatches,
+        again: Reread,
+        changes: Changes,
+        change_rows: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Judge all keys that were brought back; the others are unsettled."""
+        events = events_of(change_rows, key=self._key, columns=self._columns)
+        short = sorted(
+            shard
+            for shard, end in again.end.items()
+            if shard not in changes.reached
+            or not changes.reached[shard].executed.contains_all(end.executed)
+        )
+        for mirror, source in found.pairs():
+            row = mirror or source or {}
+            shard = shard_of(row) if self._shard_in_key else ""
+            if short:
+                verdict = Verdict(
+                    kind="unsettled", reason=f"the log was not read far enough on {short[0]}"
+                )
+            else:
+                verdict = self._judge(mirror, source, shard, events, again)
+            if changes.disturbed and verdict.kind != "same":
+                verdict = Verdict(kind="unsettled", reason=changes.disturbed)
+            self._count(verdict, {name: row[name] for name in self._key}, shard)
+        left = found.count - found.rows.num_rows
+        if left:
+            self.unsettled["not examined: too many keys differ"] = left
+
+    def _judge(
+        self,
+        mirror: Mapping[str, Any] | None,
+        source: Mapping[str, Any] | None,
+        shard: str,
+        events: Mapping[Row, Sequence[Event]],
+        again: Reread,
+    ) -> Verdict:
+        key = frozen_row(mirror or source, self._key) or ()
+        return judge(
+            frozen_row(mirror, self._columns),
+            frozen_row(source, self._columns),
+            [e for e in events.get(key, ()) if not shard or e.shard == shard],
+            {s: looks[key] for s, looks in again.seen.items() if not shard or s == shard},
+            self._columns,
+        )
+
+    def _count(self, verdict: Verdict, key: Mapping[str, Any], shard: str) -> None:
+        if verdict.kind == "same":
+            self.settled += 1
+        elif verdict.kind == "unsettled":
+            self.unsettled[verdict.reason] = self.unsettled.get(verdict.reason, 0) + 1
+        else:
+            self.differences += 1
+            if len(self.examples) < _REPORTED:
+                self.examples.append(
+                    Difference(key=key, shard=shard, kind=verdict.kind, columns=verdict.columns)
+                )
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if isinstance(value, str | int | float | None) else str(value)

@@ -1,0 +1,243 @@
+"""The cuts: at which Delta versions all tables together show one moment of every shard.
+
+One row per cut, written after all tables were merged to the same round. `as-of` reads nothing else.
+Invariant: cuts are numbered from 1 without holes; along them rounds and positions only grow. Two
+cuts may have the same round: when a table ends its dump while nothing new was captured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core.errors import DecodeError, LakeError
+from core.gtid import parse_gtid
+from core.position import Position
+from store import layout
+from store.delta_log import DeltaLogTable
+from store.files import Lake
+
+APP_ID: Final = "ratchet.cuts"
+_COMPACT_EVERY: Final = 100
+
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("cut", pa.int64(), nullable=False),
+        pa.field("round", pa.int64(), nullable=False),
+        pa.field("merged_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("latest", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("record", pa.string(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutShard:
+    """One shard in a cut.
+
+    Attributes:
+        position: every transaction in it is in the tables, and no other.
+        min_ts: earliest commit time among what this cut added, microseconds UTC; None if nothing.
+        max_ts: latest commit time among what this cut added.
+        latest_ts: no transaction in the position was committed later, by the shard's clock; where
+            nothing was captured yet, when capture first looked.
+        observed_at: capture's clock when it had read up to the position.
+    """
+
+    position: Position
+    min_ts: int | None
+    max_ts: int | None
+    latest_ts: int
+    observed_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """One cut over all tables.
+
+    Attributes:
+        number: from 1, without holes.
+        round: all rounds up to this one are in the tables.
+        merged_at: the merging driver's clock, microseconds UTC.
+        shards: shard -> where it stands.
+        tables: "keyspace.table" -> Delta version; tables that are not dumped yet are missing.
+        stopped: those of them that stopped earlier and no longer belong to the moment.
+    """
+
+    number: int
+    round: int
+    merged_at: int
+    shards: dict[str, CutShard]
+    tables: dict[str, int]
+    stopped: tuple[str, ...] = ()
+
+    @property
+    def latest_ts(self) -> int:
+        """Nothing in the cut was committed later than this, by any shard's clock."""
+        return max((shard.latest_ts for shard in self.shards.values()), default=self.merged_at)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        shards = {
+            name: {
+                "position": shard.position.to_json(),
+                "min_ts": shard.min_ts,
+                "max_ts": shard.max_ts,
+                "latest_ts": shard.latest_ts,
+                "observed_at": shard.observed_at,
+            }
+            for name, shard in self.shards.items()
+        }
+        return {
+            "number": self.number,
+            "round": self.round,
+            "merged_at": self.merged_at,
+            "shards": shards,
+            "tables": self.tables,
+            "stopped": list(self.stopped),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Cut:
+        """Read what `to_json` wrote."""
+        shards = {
+            name: CutShard(**{**shard, "position": Position.from_json(shard["position"])})
+            for name, shard in data["shards"].items()
+        }
+        return cls(**{**data, "shards": shards, "stopped": tuple(data["stopped"])})
+
+
+class Cuts:
+    """The cuts of one lake. Not shared between threads."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._table = DeltaLogTable(lake, layout.CUTS, _SCHEMA)
+        self._last: Cut | None = None
+
+    def last(self) -> Cut | None:
+        """The newest cut, also if another process wrote it."""
+        number = self._table.version_of(APP_ID)
+        if number == 0:
+            return None
+        if self._last is None or self._last.number != number:
+            self._last = self._get(number)
+        return self._last
+
+    def append(self, cut: Cut) -> None:
+        """Commit a cut.
+
+        Raises:
+            LakeError: its number is not the next one, or another process has just written it.
+        """
+        before = self.last()
+        expected = before.number + 1 if before else 1
+        if cut.number != expected:
+            raise LakeError(
+                f"cut {cut.number} cannot follow cut {expected - 1}",
+                operation="commit a cut",
+                hint="another `ratchet` is merging in this lake: stop one of them",
+            )
+        row = {
+            "cut": cut.number,
+            "round": cut.round,
+            "merged_at": cut.merged_at,
+            "latest": cut.latest_ts,
+            "record": json.dumps(cut.to_json(), sort_keys=True),
+        }
+        self._table.append(
+            pa.Table.from_pylist([row], schema=_SCHEMA),
+            app_id=APP_ID,
+            version=cut.number,
+            operation=f"commit cut {cut.number}",
+        )
+        self._last = cut
+        if cut.number % _COMPACT_EVERY == 0:
+            self._table.compact()
+
+    def at_round(self, number: int) -> Cut | None:
+        """The newest cut that holds no round above `number`; None if there is none."""
+        return self._newest(lambda row: bool(row["round"] <= number))
+
+    def at_time(self, moment: int) -> Cut | None:
+        """The newest cut in which nothing was committed after `moment`.
+
+        By each shard's own clock (`CutShard.latest_ts`), so clocks that differ by some
+        milliseconds make the answer uncertain by as much. What was committed before the moment
+        but captured later than the cut is not in it: a mirror lags. None if every cut that is
+        left holds something later.
+
+        Args:
+            moment: microseconds UTC.
+        """
+        return self._newest(lambda row: bool(_microseconds(row["latest"]) <= moment))
+
+    def holding_gtid(self, gtid: str) -> Cut | None:
+        """The first cut that holds that transaction, whichever shard it is from; None if none does.
+
+        If it was there before the first cut that is left, that one.
+
+        Raises:
+            DecodeError: it is no GTID in the notation of any shard's server.
+        """
+        numbers = sorted(int(row["cut"]) for row in self._overview())
+        if not numbers or not _holds(self._get(numbers[-1]), gtid):
+            return None
+        low, high = 0, len(numbers) - 1
+        while low < high:  # positions only grow, so the first cut is found by halving
+            middle = (low + high) // 2
+            if _holds(self._get(numbers[middle]), gtid):
+                high = middle
+            else:
+                low = middle + 1
+        return self._get(numbers[low])
+
+    def first_since(self, moment: int) -> Cut | None:
+        """The oldest cut merged at or after `moment`, microseconds UTC."""
+        rows = [r for r in self._overview() if _microseconds(r["merged_at"]) >= moment]
+        return self._get(min(int(row["cut"]) for row in rows)) if rows else None
+
+    def prune(self, before: int) -> None:
+        """Forget the cuts numbered below `before`; the newest one always stays."""
+        self._table.delete_below("cut", min(before, self._table.version_of(APP_ID)))
+
+    def _newest(self, accept: Callable[[dict[str, Any]], bool]) -> Cut | None:
+        numbers = [int(row["cut"]) for row in self._overview() if accept(row)]
+        return self._get(max(numbers)) if numbers else None
+
+    def _overview(self) -> list[dict[str, Any]]:
+        self._table.version_of(APP_ID)  # looks for new commits
+        return self._table.read(columns=["cut", "round", "merged_at", "latest"])
+
+    def _get(self, number: int) -> Cut:
+        (row,) = self._table.read(columns=["record"], where=pc.field("cut") == number)
+        return Cut.from_json(json.loads(row["record"]))
+
+
+def _holds(cut: Cut, gtid: str) -> bool:
+    understood = False
+    for shard in cut.shards.values():
+        executed = shard.position.executed
+        try:
+            name = parse_gtid(executed.flavor, gtid)
+        except DecodeError:
+            continue
+        understood = True
+        if executed.contains(name):
+            return True
+    if not understood:
+        raise DecodeError(
+            f"{gtid!r} is no GTID as any of the mirrored servers writes them",
+            operation="find a transaction's cut",
+            hint="MySQL: UUID:number; MariaDB: domain-server-number; "
+            "without GTIDs: binlog file:end offset",
+        )
+    return False
+
+
+def _microseconds(moment: Any) -> int:
+    return int(pa.scalar(moment, pa.timestamp("us", tz="UTC")).value)

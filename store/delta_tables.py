@@ -1,0 +1,239 @@
+"""Creates the Delta tables that Ratchet mirrors into, and their side tables.
+
+The first commit of the log is written here, by the rules of Delta's PROTOCOL.md, rather than by
+Spark (seconds per table) or deltalake (adds the reader feature variantType with deletion vectors,
+which keeps older readers out): see docs/decisions. Everything later is committed by Spark or
+deltalake. Invariant: a table is created once; its features are those it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import TableNotFoundError
+
+from core.change import TOKEN_COLUMN, TOKEN_TYPE
+from core.errors import LakeError, TableStoppedError
+from store.delta_log import delta_errors
+from store.files import Lake
+
+RETENTION: Final = "interval 7 days"
+_FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
+
+
+def mirrored_schema(columns: pa.Schema, *, table: str) -> pa.Schema:
+    """The mirrored table's schema: the source's columns, all nullable, and `_token`.
+
+    Raises:
+        TableStoppedError: a column of the source has the token's name.
+    """
+    for name in columns.names:
+        if name.lower() == TOKEN_COLUMN:
+            raise TableStoppedError(
+                f"the column {name!r} has the name that Ratchet's own column needs",
+                operation="create the mirrored table",
+                table=table,
+                hint="rename the column at the source, or exclude the table in the config",
+            )
+    fields = [field.with_nullable(True).remove_metadata() for field in columns]
+    return pa.schema([*fields, pa.field(TOKEN_COLUMN, TOKEN_TYPE)])
+
+
+def create_delta_table(
+    lake: Lake,
+    path: str,
+    schema: pa.Schema,
+    *,
+    name: str,
+    description: str,
+    now: int,
+    stats: Sequence[str] = (),
+    deletion_vectors: bool = True,
+) -> bool:
+    """Create an empty Delta table unless there is one.
+
+    Args:
+        lake: the lake.
+        path: relative to its root (store.layout).
+        schema: all columns.
+        name: the table's name in Delta's metadata.
+        description: what readers of the table should know.
+        now: microseconds UTC.
+        stats: columns (top level or "struct.field") that files keep statistics of, in Delta's
+            quoted notation (`stats_columns`). Only these are pruned by.
+        deletion_vectors: whether changes may mark rows instead of rewriting their files.
+
+    Returns:
+        Whether it was created now.
+    """
+    configuration = {
+        "delta.logRetentionDuration": RETENTION,
+        "delta.deletedFileRetentionDuration": RETENTION,
+        "delta.checkpointInterval": "20",
+    }
+    if stats:
+        configuration["delta.dataSkippingStatsColumns"] = ",".join(stats)
+    else:
+        configuration["delta.dataSkippingNumIndexedCols"] = "0"
+    if deletion_vectors:
+        configuration["delta.enableDeletionVectors"] = "true"
+    actions = [
+        {
+            "commitInfo": {
+                "timestamp": now // 1000,
+                "operation": "CREATE TABLE",
+                "operationParameters": {},
+                "engineInfo": "Ratchet",
+                "isBlindAppend": True,
+            }
+        },
+        {"protocol": _protocol(schema, deletion_vectors=deletion_vectors)},
+        {
+            "metaData": {
+                "id": str(uuid.uuid4()),
+                "name": name,
+                "description": description,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": Schema.from_arrow(schema).to_json(),
+                "partitionColumns": [],
+                "configuration": configuration,
+                "createdTime": now // 1000,
+            }
+        },
+    ]
+    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+    return lake.create_file(f"{path}/{_FIRST_COMMIT}", text.encode())
+
+
+def create_mirrored_table(
+    lake: Lake,
+    path: str,
+    columns: pa.Schema,
+    *,
+    key: Sequence[str],
+    name: str,
+    now: int,
+    deletion_vectors: bool = True,
+) -> bool:
+    """Create the Delta table of a mirrored table unless there is one.
+
+    Args:
+        lake: the lake.
+        path: `TableState.path`.
+        columns: the source's columns (`core.types.arrow_schema`).
+        key: names of the key's columns: files keep statistics of them.
+        name: keyspace.table.
+        now: microseconds UTC.
+        deletion_vectors: see create_delta_table.
+
+    Returns:
+        Whether it was created now.
+
+    Raises:
+        TableStoppedError: a column of the source is named `_token`.
+    """
+    schema = mirrored_schema(columns, table=name)
+    return create_delta_table(
+        lake,
+        path,
+        schema,
+        name=name,
+        description=f"{name}, mirrored by Ratchet. Column {TOKEN_COLUMN} says which transaction "
+        "wrote each row. Read it freely; only Ratchet may write.",
+        now=now,
+        stats=stats_columns(schema, key),
+        deletion_vectors=deletion_vectors,
+    )
+
+
+def stats_columns(schema: pa.Schema, names: Sequence[str], *, inside: str = "") -> list[str]:
+    """Those columns that Delta can keep statistics of, quoted as its table property wants them.
+
+    Args:
+        schema: where the columns are.
+        names: the columns asked for.
+        inside: the struct column they are fields of, if any.
+    """
+    prefix = f"{quoted(inside)}." if inside else ""
+    return [prefix + quoted(name) for name in names if _skippable(schema.field(name).type)]
+
+
+def table_version(lake: Lake, path: str) -> int | None:
+    """The table's newest Delta version; None if there is no table."""
+    table = open_delta(lake, path)
+    return None if table is None else int(table.version())
+
+
+def newest_version(lake: Lake, path: str, known: int | None) -> int:
+    """The table's newest Delta version, found from one that is known: a look per newer commit.
+
+    Raises:
+        LakeError: nothing is known, and there is no table.
+    """
+    version = table_version(lake, path) if known is None else known
+    if version is None:
+        raise LakeError(
+            f"the Delta table {path} is gone",
+            operation="look for a table's newest version",
+            hint="dump it again (`ratchet dump CONFIG --again TABLE`)",
+        )
+    while lake.exists(f"{path}/_delta_log/{version + 1:020d}.json"):
+        version += 1
+    return version
+
+
+def app_version(lake: Lake, path: str, app_id: str) -> int | None:
+    """The newest transaction version that `app_id` has committed; None if none."""
+    table = open_delta(lake, path)
+    return None if table is None else table.transaction_version(app_id)
+
+
+def open_delta(lake: Lake, path: str) -> DeltaTable | None:
+    """The table as deltalake sees it; None if there is no table."""
+    with delta_errors("open the Delta table", path):
+        try:
+            return DeltaTable(lake.delta_uri(path), storage_options=lake.storage_options)
+        except TableNotFoundError:
+            return None
+
+
+def quoted(name: str) -> str:
+    """An identifier as Spark and Delta quote it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _protocol(schema: pa.Schema, *, deletion_vectors: bool) -> dict[str, Any]:
+    features = ["deletionVectors"] if deletion_vectors else []
+    if any(_has_plain_timestamp(field.type) for field in schema):
+        features.append("timestampNtz")
+    if not features:
+        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": features,
+        "writerFeatures": [*features, "appendOnly", "invariants"],
+    }
+
+
+def _has_plain_timestamp(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_has_plain_timestamp(field.type) for field in kind)
+    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
+
+
+def _skippable(kind: pa.DataType) -> bool:
+    # Delta refuses to list any other type in dataSkippingStatsColumns.
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_string(kind)
+    )

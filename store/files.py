@@ -1,0 +1,358 @@
+"""The lake's files: the only way (besides Spark and Delta) that Ratchet touches them.
+
+A lake is a folder or a URL that Arrow, deltalake and Spark can all write. Paths given to `Lake` are
+relative to its root, as store.layout builds them. Every failure becomes a LakeError that says what
+to do. JSON files are replaced whole or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.fs
+
+from core.errors import LakeError
+from store import layout
+
+FORMAT_VERSION = 1
+
+_HINTS = {
+    errno.ENOSPC: "free space where the lake lies (old change files and `ratchet` logs first), "
+    "then start again: nothing was lost",
+    errno.EDQUOT: "raise the quota where the lake lies, then start again: nothing was lost",
+    errno.EACCES: "let this user read and write the lake's folder",
+    errno.EPERM: "let this user read and write the lake's folder",
+    errno.EROFS: "the file system is mounted read-only: mount it writable or move the lake",
+    errno.ENOENT: "something else removed the file: only `ratchet` may change what lies there",
+}
+_OTHER_HINT = "see the cause; the lake's storage must be reachable and writable"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFile:
+    """A file in the lake.
+
+    Attributes:
+        path: relative to the root.
+        size: bytes.
+        modified_at: microseconds since the epoch, UTC; 0 if the store does not tell.
+    """
+
+    path: str
+    size: int
+    modified_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """A lake by its root. Cheap to pickle: the connection is made where it is used.
+
+    Attributes:
+        root: absolute local path without a trailing slash, or a URL ("s3://bucket/prefix").
+    """
+
+    root: str
+
+    @classmethod
+    def at(cls, root: str | os.PathLike[str]) -> Lake:
+        """The lake at a path (made absolute) or URL; neither read nor created."""
+        text = os.fspath(root)
+        if "%" in text:  # deltalake decodes %XX in local paths when it reads, not when it creates
+            raise LakeError(
+                f"a lake's path cannot hold a percent sign: {text}",
+                operation="open the lake",
+                hint="give `lake:` another name",
+            )
+        if _scheme(text) == "file":
+            text = urlsplit(text).path
+        if _scheme(text):
+            return cls(text.rstrip("/"))
+        return cls(str(Path(text).expanduser().absolute()))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder of this machine."""
+        return not _scheme(self.root)
+
+    @property
+    def filesystem(self) -> pa.fs.FileSystem:
+        """Arrow's file system; give it `self.absolute(path)`."""
+        return _filesystem(self.root)[0]
+
+    def absolute(self, path: str = "") -> str:
+        """The path for Arrow's file system."""
+        base = _filesystem(self.root)[1]
+        return f"{base}/{path}" if path else base
+
+    def hadoop_uri(self, path: str = "") -> str:
+        """The path as Spark takes it."""
+        root = f"file://{self.root}" if self.is_local else self.root
+        if _scheme(root) == "s3":
+            root = "s3a" + root[2:]
+        return f"{root}/{path}" if path else root
+
+    def delta_uri(self, path: str = "") -> str:
+        """The path as deltalake takes it."""
+        if self.is_local:
+            return self.absolute(path)
+        root = "s3" + self.root[3:] if _scheme(self.root) == "s3a" else self.root
+        return f"{root}/{path}" if path else root
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """Options for deltalake, from the environment (AWS_*, AZURE_*, GOOGLE_*); never logged."""
+        if self.is_local:
+            return {}
+        options = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))
+        }
+        if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+            options.setdefault("AWS_ALLOW_HTTP", "true")
+        return options
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder is there."""
+        with lake_errors("look for a file", path):
+            return bool(self._info(path).type != pa.fs.FileType.NotFound)
+
+    def list(self, path: str = "", *, recursive: bool = True) -> list[LakeFile]:
+        """The files under a folder, by path; empty if the folder is missing."""
+        base = self.absolute()
+        selector = pa.fs.FileSelector(
+            self.absolute(path), allow_not_found=True, recursive=recursive
+        )
+        with lake_errors("list files", path):
+            found = self.filesystem.get_file_info(selector)
+        return sorted(
+            (
+                LakeFile(
+                    i.path[len(base) :].lstrip("/"), int(i.size), int((i.mtime_ns or 0) // 1000)
+                )
+                for i in found
+                if i.type == pa.fs.FileType.File
+            ),
+            key=lambda file: file.path,
+        )
+
+    def size(self, path: str) -> int:
+        """Bytes of a file.
+
+        Raises:
+            LakeError: it is missing.
+        """
+        with lake_errors("read a file's size", path):
+            info = self._info(path)
+            if info.type != pa.fs.FileType.File:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            return int(info.size)
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        """A new file, its folders made. Call within `lake_errors` while writing to it."""
+        with lake_errors("create a file", path):
+            self._make_parent(path)
+            return self.filesystem.open_output_stream(self.absolute(path))
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """A file for reading at any offset."""
+        with lake_errors("open a file", path):
+            return self.filesystem.open_input_file(self.absolute(path))
+
+    def delete(self, path: str) -> None:
+        """Remove a file; nothing happens if it is not there."""
+        with lake_errors("remove a file", path):
+            if self._info(path).type == pa.fs.FileType.File:
+                self.filesystem.delete_file(self.absolute(path))
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder and everything in it; nothing happens if it is not there."""
+        if not path.strip("/"):
+            raise LakeError("will not remove the lake itself", operation="remove a folder")
+        with lake_errors("remove a folder", path):
+            if self._info(path).type == pa.fs.FileType.Directory:
+                self.filesystem.delete_dir(self.absolute(path))
+
+    def read_json(self, path: str) -> Any:
+        """A JSON file's value; None if the file is missing.
+
+        Raises:
+            LakeError: it cannot be read, or is not JSON.
+        """
+        with lake_errors("read", path):
+            if self._info(path).type == pa.fs.FileType.NotFound:
+                return None
+            with self.filesystem.open_input_stream(self.absolute(path)) as stream:
+                text = stream.read()
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise LakeError(
+                "the file is damaged",
+                operation=f"read {path}",
+                hint="restore it, or remove the table it belongs to and dump it again",
+            ) from error
+
+    def write_json(self, path: str, value: Any) -> None:
+        """Put a JSON file in the place of the old one: readers see the one or the other."""
+        with lake_errors("write", path):
+            self._make_parent(path)
+            if self.is_local:
+                self._temporary(path, _dump(value)).replace(self.absolute(path))
+            else:  # a put into an object store is atomic
+                self._put(path, _dump(value))
+
+    def create_json(self, path: str, value: Any) -> bool:
+        """Write a JSON file unless there is one; False if there is. See `create_file`."""
+        return self.create_file(path, _dump(value))
+
+    def create_file(self, path: str, content: bytes) -> bool:
+        """Write a whole file unless there is one; False if there is.
+
+        Exclusive on local file systems. On object stores two writers at the same moment may both
+        get True (Arrow has no conditional put), so use it where one process writes, or where all
+        write the same.
+        """
+        if self.exists(path):
+            return False
+        with lake_errors("write", path):
+            self._make_parent(path)
+            if not self.is_local:
+                self._put(path, content)
+                return True
+            temporary = self._temporary(path, content)
+            try:
+                os.link(temporary, self.absolute(path))
+            except FileExistsError:
+                return False
+            finally:
+                temporary.unlink()
+        return True
+
+    def _put(self, path: str, content: bytes) -> None:
+        with self.filesystem.open_output_stream(self.absolute(path)) as stream:
+            stream.write(content)
+
+    def _temporary(self, path: str, content: bytes) -> Path:
+        target = Path(self.absolute(path))
+        name = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        with name.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        return name
+
+    def _info(self, path: str) -> pa.fs.FileInfo:
+        return self.filesystem.get_file_info(self.absolute(path))
+
+    def _make_parent(self, path: str) -> None:
+        if self.is_local:
+            Path(self.absolute(path)).parent.mkdir(parents=True, exist_ok=True)
+
+
+def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) -> Lake:
+    """The lake at `root`, checked to be ours; an empty place becomes a new lake.
+
+    Args:
+        root: path or URL.
+        now: the time noted in a new lake, microseconds UTC.
+        create: whether an empty place may become a lake.
+
+    Raises:
+        LakeError: the place holds something else, a lake of another format, or nothing and
+            `create` is False.
+    """
+    lake = Lake.at(root)
+    found = lake.read_json(layout.FORMAT_FILE)
+    if found is None:
+        if lake.list(recursive=False) or _folders(lake):
+            raise LakeError(
+                f"{lake.root} holds files, but is not a lake of Ratchet's",
+                operation="open the lake",
+                hint="point `lake:` at an empty or new folder",
+            )
+        if not create:
+            raise LakeError(
+                f"there is no lake at {lake.root}",
+                operation="open the lake",
+                hint="check `lake:` in the config; `ratchet run` creates it",
+            )
+        value = {"format": FORMAT_VERSION, "id": str(uuid.uuid4()), "created_at": now}
+        lake.create_json(layout.FORMAT_FILE, value)
+        found = lake.read_json(layout.FORMAT_FILE)
+    if not isinstance(found, Mapping) or found.get("format") != FORMAT_VERSION:
+        version = found.get("format") if isinstance(found, Mapping) else None
+        raise LakeError(
+            f"the lake has format {version}, this is Ratchet for format {FORMAT_VERSION}",
+            operation="open the lake",
+            hint="use the version of Ratchet that wrote it, or another lake",
+        )
+    return lake
+
+
+def lake_id(lake: Lake) -> str:
+    """The id that the lake got when it was created."""
+    return str(lake.read_json(layout.FORMAT_FILE)["id"])
+
+
+@contextmanager
+def lake_errors(operation: str, path: str = "") -> Iterator[None]:
+    """Turn what Arrow and the operating system raise into a LakeError with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        hint = _HINTS.get(error.errno or 0, _OTHER_HINT)
+        what = os.strerror(error.errno) if error.errno else "the storage failed"
+        raise LakeError(
+            f"{what}: {path or 'the lake'}", operation=f"{operation} in the lake", hint=hint
+        ) from error
+
+
+def _folders(lake: Lake) -> bool:
+    selector = pa.fs.FileSelector(lake.absolute(), allow_not_found=True)
+    with lake_errors("list the lake"):
+        return bool(lake.filesystem.get_file_info(selector))
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def _scheme(text: str) -> str:
+    head, found, _ = text.partition("://")
+    return head.lower() if found else ""
+
+
+@lru_cache(maxsize=16)
+def _filesystem(root: str) -> tuple[pa.fs.FileSystem, str]:
+    if not _scheme(root):
+        return pa.fs.LocalFileSystem(), root
+    if _scheme(root) in {"s3", "s3a"}:
+        endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+        scheme, _, address = endpoint.rpartition("://")
+        filesystem = pa.fs.S3FileSystem(
+            endpoint_override=address or None,
+            scheme=scheme or "https",
+            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        )
+        return filesystem, root.partition("://")[2]
+    try:
+        filesystem, base = pa.fs.FileSystem.from_uri(root)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise LakeError(
+            f"cannot open {root}",
+            operation="open the lake",
+            hint="use a folder or a URL with s3://, gs://, abfs:// or hdfs://",
+        ) from error
+    return filesystem, base.rstrip("/")

@@ -1,0 +1,107 @@
+"""Where everything lies in the lake: the one place that builds paths (docs/formats.md).
+
+Pure functions; all paths are relative to the lake's root, with "/" between parts.
+Invariant: two different names never give the same path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+PRIVATE: Final = "_ratchet"
+FORMAT_FILE: Final = f"{PRIVATE}/format.json"
+LEASE_FILE: Final = f"{PRIVATE}/lease.json"
+ROUNDS: Final = f"{PRIVATE}/rounds"
+CUTS: Final = f"{PRIVATE}/cuts"
+TABLES: Final = f"{PRIVATE}/tables"
+CHANGES: Final = f"{PRIVATE}/changes"
+SCHEMAS: Final = f"{PRIVATE}/schemas"
+SIDE: Final = f"{PRIVATE}/side"
+
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")
+_LONGEST = 200  # bytes; file systems allow 255, and files add their own endings
+_KEPT = 150
+
+
+def encode_part(name: str) -> str:
+    """A keyspace, table or shard name as one part of a path.
+
+    Letters, digits, `_`, `$`, `-` and inner dots stay; everything else becomes @XX of its UTF-8
+    bytes, and so does a leading `_`, which readers of Delta and Spark take for hidden. A result
+    longer than 200 bytes is cut and ends in `@-` and a hash of the name. The escape is not `%`,
+    because deltalake 1.6.6 decodes %XX in local paths when it reads, though not when it creates.
+
+    >>> encode_part("orders"), encode_part("_tmp"), encode_part("a.b"), encode_part("größe/1")
+    ('orders', '@5Ftmp', 'a.b', 'gr@C3@B6@C3@9Fe@2F1')
+    >>> encode_part(".."), encode_part("-80")
+    ('@2E@2E', '-80')
+
+    Raises:
+        ValueError: the name is empty.
+    """
+    if not name:
+        raise ValueError("an empty name has no path")
+    raw = name.encode()
+    last = len(raw) - 1
+    parts = [
+        chr(byte)
+        if (byte in _PLAIN and not (at == 0 and byte == ord("_")))
+        or (byte == ord(".") and 0 < at < last and raw[at - 1] != byte)
+        else f"@{byte:02X}"
+        for at, byte in enumerate(raw)
+    ]
+    text = "".join(parts)
+    if len(text) <= _LONGEST:
+        return text
+    head = ""
+    for part in parts:
+        if len(head) + len(part) > _KEPT:
+            break
+        head += part
+    return f"{head}@-{hashlib.sha256(raw).hexdigest()[:16]}"
+
+
+def table_path(keyspace: str, table: str) -> str:
+    """The mirrored Delta table."""
+    return f"{encode_part(keyspace)}/{encode_part(table)}"
+
+
+def side_path(keyspace: str, table: str, dump: str) -> str:
+    """The Delta table of a mirrored table's tombstones and shadows since that dump began.
+
+    A new dump begins with a new one: what the old one knew is not about the new rows.
+    """
+    return f"{SIDE}/{table_path(keyspace, table)}/{encode_part(dump)}"
+
+
+def state_path(keyspace: str, table: str) -> str:
+    """The TableState file."""
+    return f"{TABLES}/{table_path(keyspace, table)}.json"
+
+
+def changes_path(keyspace: str, table: str) -> str:
+    """The folder of a table's change files."""
+    return f"{CHANGES}/{table_path(keyspace, table)}"
+
+
+def change_file_path(
+    keyspace: str, table: str, *, round_number: int, shard: str, schema: str, part: int
+) -> str:
+    """A new change file.
+
+    Args:
+        keyspace: keyspace of the table.
+        table: its name.
+        round_number: the round that will hold the file.
+        shard: the shard's name, with or without its keyspace ("shop/-80" or "-80").
+        schema: fingerprint of the table's schema.
+        part: counts the files of the same round, shard, table and schema.
+    """
+    name = encode_part(shard.rpartition("/")[2])
+    return f"{changes_path(keyspace, table)}/{round_number:012d}-{name}-{schema}-{part}.parquet"
+
+
+def schema_path(keyspace: str, table: str, fingerprint: str) -> str:
+    """The TableSchema file of that fingerprint."""
+    return f"{SCHEMAS}/{table_path(keyspace, table)}/{fingerprint}.json"

@@ -1,0 +1,38 @@
+"""Table schemas by fingerprint, stored once and never changed.
+
+Invariant: a change file's schema is in the store before the round that names the file is committed.
+"""
+
+from __future__ import annotations
+
+from core.errors import LakeError
+from core.schema import TableSchema
+from store import layout
+from store.files import Lake
+
+
+def put_schema(lake: Lake, schema: TableSchema) -> str:
+    """Store a schema unless it is there; gives its fingerprint."""
+    fingerprint = schema.fingerprint
+    lake.create_json(
+        layout.schema_path(schema.keyspace, schema.table, fingerprint), schema.to_json()
+    )
+    return fingerprint
+
+
+def get_schema(lake: Lake, keyspace: str, table: str, fingerprint: str) -> TableSchema:
+    """Read a schema back.
+
+    Raises:
+        LakeError: it is missing or damaged.
+    """
+    found = lake.read_json(layout.schema_path(keyspace, table, fingerprint))
+    if found is None:
+        raise LakeError(
+            f"schema {fingerprint} is missing",
+            operation="read a table's schema",
+            table=f"{keyspace}.{table}",
+            hint="restore _ratchet/schemas, or dump the table again "
+            f"(`ratchet dump CONFIG --again {keyspace}.{table}`)",
+        )
+    return TableSchema.from_json(found)

@@ -1,0 +1,195 @@
+"""The state of each mirrored table: its phase, its dump, how far it is merged.
+
+One JSON file per table. It is a note, not the truth: what a Delta table holds is said by its own
+transaction versions, so a state that lags behind a kill is corrected, never trusted over them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from core.position import Position
+from core.schema import TableSchema
+from store import layout
+from store.files import Lake
+
+Phase = Literal["new", "dumping", "catching_up", "streaming", "stopped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpState:
+    """A table's dump.
+
+    Attributes:
+        id: unique; names the dump in the Delta commits of its chunks.
+        start_round: the first round that may hold changes the chunks lack.
+        start: shard -> a position that every chunk is sure to contain.
+        end: shard -> a position that contains everything any chunk may have seen; None until the
+            last chunk has been read.
+        done: whether every chunk is committed.
+    """
+
+    id: str
+    start_round: int
+    start: dict[str, Position]
+    end: dict[str, Position] | None = None
+    done: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "id": self.id,
+            "start_round": self.start_round,
+            "start": _positions_to_json(self.start),
+            "end": None if self.end is None else _positions_to_json(self.end),
+            "done": self.done,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> DumpState:
+        """Read what `to_json` wrote."""
+        end = data["end"]
+        return cls(
+            id=data["id"],
+            start_round=data["start_round"],
+            start=_positions_from_json(data["start"]),
+            end=None if end is None else _positions_from_json(end),
+            done=data["done"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Why a table stopped.
+
+    Attributes:
+        message: one sentence.
+        hint: the remedy.
+        round: the round in which it happened; rounds below it are merged.
+    """
+
+    message: str
+    hint: str
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """One mirrored table.
+
+    Attributes:
+        keyspace: its keyspace.
+        table: its name.
+        schema: its shape when it was dumped, on all shards.
+        key: columns that identify a row; `schema.key` unless the config says otherwise.
+        shard_in_key: whether two shards may hold the same key (config `key: shard+primary`).
+        phase: new -> dumping -> catching_up -> streaming; stopped from anywhere.
+        dump: the dump under way or the last one; None before the first.
+        merged_round: everything up to this round is in the Delta table (a lower bound).
+        stopped: the reason, in phase stopped.
+        logged: shard -> fingerprint of the shape that the shard's row events had last.
+    """
+
+    keyspace: str
+    table: str
+    schema: TableSchema
+    key: tuple[str, ...]
+    shard_in_key: bool = False
+    phase: Phase = "new"
+    dump: DumpState | None = None
+    merged_round: int = 0
+    stopped: Stopped | None = None
+    logged: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """keyspace.table, for messages."""
+        return f"{self.keyspace}.{self.table}"
+
+    @property
+    def path(self) -> str:
+        """The Delta table, relative to the lake's root."""
+        return layout.table_path(self.keyspace, self.table)
+
+    @property
+    def side_path(self) -> str:
+        """The side table of the newest dump, relative to the lake's root."""
+        dump = "none" if self.dump is None else self.dump.id
+        return layout.side_path(self.keyspace, self.table, dump)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "keyspace": self.keyspace,
+            "table": self.table,
+            "schema": self.schema.to_json(),
+            "key": list(self.key),
+            "shard_in_key": self.shard_in_key,
+            "phase": self.phase,
+            "dump": None if self.dump is None else self.dump.to_json(),
+            "merged_round": self.merged_round,
+            "stopped": None
+            if self.stopped is None
+            else {
+                "message": self.stopped.message,
+                "hint": self.stopped.hint,
+                "round": self.stopped.round,
+            },
+            "logged": self.logged,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TableState:
+        """Read what `to_json` wrote."""
+        stopped = data["stopped"]
+        return cls(
+            keyspace=data["keyspace"],
+            table=data["table"],
+            schema=TableSchema.from_json(data["schema"]),
+            key=tuple(data["key"]),
+            shard_in_key=data["shard_in_key"],
+            phase=data["phase"],
+            dump=None if data["dump"] is None else DumpState.from_json(data["dump"]),
+            merged_round=data["merged_round"],
+            stopped=None if stopped is None else Stopped(**stopped),
+            logged=data.get("logged", {}),
+        )
+
+
+class Tables:
+    """The table states of one lake. Every call reads or writes a file."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def load(self, keyspace: str, table: str) -> TableState | None:
+        """The state of one table; None if it was never seen."""
+        found = self._lake.read_json(layout.state_path(keyspace, table))
+        return None if found is None else TableState.from_json(found)
+
+    def save(self, state: TableState) -> TableState:
+        """Replace the table's state; gives it back."""
+        self._lake.write_json(layout.state_path(state.keyspace, state.table), state.to_json())
+        return state
+
+    def list(self, keyspace: str | None = None) -> list[TableState]:
+        """All states, by path; of one keyspace if named."""
+        under = (
+            layout.TABLES if keyspace is None else f"{layout.TABLES}/{layout.encode_part(keyspace)}"
+        )
+        found = [f.path for f in self._lake.list(under) if f.path.endswith(".json")]
+        return [TableState.from_json(self._lake.read_json(path)) for path in found]
+
+    def stop(self, state: TableState, *, message: str, hint: str, at_round: int) -> TableState:
+        """Put a table into phase stopped."""
+        why = Stopped(message=message, hint=hint, round=at_round)
+        return self.save(replace(state, phase="stopped", stopped=why))
+
+
+def _positions_to_json(positions: dict[str, Position]) -> dict[str, Any]:
+    return {shard: position.to_json() for shard, position in sorted(positions.items())}
+
+
+def _positions_from_json(data: dict[str, Any]) -> dict[str, Position]:
+    return {shard: Position.from_json(value) for shard, value in data.items()}

@@ -1,0 +1,27 @@
+"""Lists the fixture families (each its own file) and marks tests by what they start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+# Every tests/fix_*.py is a plugin: a family of fixtures appears by adding its file.
+pytest_plugins = sorted(path.stem for path in Path(__file__).parent.glob("fix_*.py"))
+
+_SERVER_FIXTURES = {"mariadb", "mysql", "server", "make_server"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark by fixture, so `-m "not spark and not servers"` is the quick run without more ado."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures & _SERVER_FIXTURES:
+            item.add_marker(pytest.mark.servers)
+        if "spark" in fixtures:
+            item.add_marker(pytest.mark.spark)
+        quick_on = item.get_closest_marker("quick_on")
+        # End to end, each test runs a dozen commands that each start a JVM. How many of them fit
+        # into `make test` has yet to be measured on a machine that does nothing else.
+        if "e2e" in item.path.parts or (quick_on and quick_on.args[0] not in item.name):
+            item.add_marker(pytest.mark.long)

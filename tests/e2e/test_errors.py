@@ -1,0 +1,216 @@
+"""First errors: each ends with the right exit code and says what to do; nothing is lost by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fix_e2e import (
+    PASSWORD,
+    TABLES,
+    Ratchet,
+    Writer,
+    assert_identical,
+    create_tables,
+    mirror_rows,
+    status,
+)
+
+from lab.servers import create_ratchet_user
+
+
+@pytest.fixture
+def prepared(server: Any, database: str) -> Any:
+    """The shared server with the writer's tables and some rows."""
+    return _prepare(server, database)
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def own_server(request: pytest.FixtureRequest, make_server: Callable[..., Any]) -> Any:
+    """A server of the test's own, with the same in the database `shop`: to kill and to purge."""
+    server = make_server(request.param)
+    server.execute("CREATE DATABASE shop")
+    return _prepare(server, "shop")
+
+
+def _prepare(server: Any, database: str) -> Any:
+    create_tables(server, database)
+    create_ratchet_user(server, PASSWORD, [database])
+    writer = Writer(server, database, seed=3)
+    writer.start()
+    while writer.transactions < 100 and writer.is_alive():
+        writer.join(0.05)
+    writer.finish()
+    return server
+
+
+@pytest.mark.quick_on("mysql")
+def test_wrong_password(prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]) -> None:
+    """A refused login is the source's unfitness, without the password in any output."""
+    ratchet = make_ratchet({"-": prepared}, database)
+    for command in ("check", "run"):
+        done = ratchet.run(command, expect=3, RATCHET_TEST_PASSWORD="wrong-Passw0rd")
+        assert "wrong-Passw0rd" not in done.stdout + done.stderr
+        assert "ratchet" in done.stdout + done.stderr
+
+
+@pytest.mark.quick_on("mariadb")
+def test_unknown_host(prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]) -> None:
+    """A host that does not answer is named, with what to look at."""
+    ratchet = make_ratchet({"-": prepared}, database, capture={"reconnect_seconds": 2})
+    text = ratchet.config.read_text().replace("127.0.0.1", "no-such-host.invalid")
+    ratchet.config.write_text(text)
+    done = ratchet.run("run", expect=4)
+    assert "no-such-host.invalid" in done.stderr
+
+
+@pytest.mark.quick_on("mysql")
+def test_no_privilege(prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]) -> None:
+    """A missing privilege comes with the GRANT that mends it."""
+    prepared.execute("CREATE USER IF NOT EXISTS 'poor'@'%%' IDENTIFIED BY %s", (PASSWORD,))
+    prepared.execute(f"GRANT SELECT ON `{database}`.* TO 'poor'@'%'")
+    ratchet = make_ratchet({"-": prepared}, database)
+    ratchet.config.write_text(ratchet.config.read_text().replace("user: ratchet", "user: poor"))
+    assert "GRANT" in ratchet.run("check", expect=3).stdout
+    assert "GRANT" in ratchet.run("run", expect=3).stderr
+
+
+@pytest.mark.quick_on("mysql")
+def test_server_killed_and_restarted_in_mid_stream(
+    own_server: Any, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """Capture reconnects by itself, and the mirror ends identical."""
+    prepared, database = own_server, "shop"
+    ratchet = make_ratchet({"-": prepared}, database)
+    running = ratchet.start("run")
+    writer = Writer(prepared, database, seed=4)
+    writer.start()
+    while not (ratchet.lake / "_ratchet" / "cuts").exists() and running.poll() is None:
+        writer.join(0.2)
+    prepared.kill()
+    prepared.start()
+    reached = writer.transactions + 200
+    while writer.transactions < reached and writer.is_alive():
+        writer.join(0.1)
+    writer.finish()
+    assert running.poll() is None, running.communicate()
+    running.send_signal(signal.SIGTERM)
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, (out, err)
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [prepared], database, TABLES)
+
+
+@pytest.mark.quick_on("mariadb")
+def test_purged_binlog(own_server: Any, make_ratchet: Callable[..., Ratchet]) -> None:
+    """A purged position is a named error with a remedy, never a silent jump."""
+    prepared, database = own_server, "shop"
+    ratchet = make_ratchet({"-": prepared}, database)
+    ratchet.run("run", "--until-caught-up")
+    before = mirror_rows(ratchet.lake, "shop", "orders")
+    prepared.execute(f"DELETE FROM `{database}`.orders")
+    for _ in range(2):
+        prepared.execute("FLUSH BINARY LOGS")
+    (last, *_) = list(prepared.execute("SHOW BINARY LOGS"))[-1]
+    prepared.execute(f"PURGE BINARY LOGS TO '{last}'")
+    done = ratchet.run("run", "--until-caught-up", expect=5)
+    assert "purged" in done.stderr
+    assert mirror_rows(ratchet.lake, "shop", "orders") == before
+
+
+@pytest.mark.quick_on("mariadb")
+def test_table_without_a_key_stops_alone(
+    prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """The keyless table is named with the remedy; the others are mirrored."""
+    prepared.execute(f"CREATE TABLE `{database}`.keyless (a INT, b INT)")
+    prepared.execute(f"INSERT INTO `{database}`.keyless VALUES (1, 2)")
+    ratchet = make_ratchet({"-": prepared}, database)
+    done = ratchet.run("run", "--until-caught-up", expect=6)
+    assert "keyless" in done.stderr
+    assert "primary key" in done.stderr.lower()
+    assert_identical(ratchet.lake, [prepared], database, TABLES)
+    phases = {table["table"]: table["phase"] for table in status(ratchet)["tables"]}
+    assert phases.pop("keyless") == "stopped"
+    assert set(phases.values()) == {"streaming"}
+
+
+@pytest.mark.quick_on("mysql")
+def test_statement_format_is_never_skipped(
+    prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """A change logged as a statement stops the stream by name."""
+    ratchet = make_ratchet({"-": prepared}, database)
+    ratchet.run("run", "--until-caught-up")
+    with prepared.connect(database=database, autocommit=True) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
+        cursor.execute("UPDATE orders SET customer = customer + 1")
+    done = ratchet.run("run", "--until-caught-up", expect=3)
+    assert "binlog_format" in done.stderr
+    assert "ROW" in done.stderr
+
+
+@pytest.mark.quick_on("mysql")
+def test_changed_columns_stop_one_table_and_dumping_again_heals_it(
+    prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """ALTER stops that table by name; the others go on; the remedy in the message works."""
+    ratchet = make_ratchet({"-": prepared}, database)
+    ratchet.run("run", "--until-caught-up")
+    prepared.execute(f"ALTER TABLE `{database}`.orders ADD COLUMN extra INT NOT NULL DEFAULT 7")
+    prepared.execute(f"UPDATE `{database}`.orders SET customer = customer + 1 LIMIT 5")
+    prepared.execute(f"INSERT INTO `{database}`.people (name) VALUES ('after the change')")
+    done = ratchet.run("run", "--until-caught-up", expect=6)
+    assert "--again" in done.stderr
+    assert_identical(ratchet.lake, [prepared], database, ("items", "people"))
+    ratchet.run("dump", "--again", "orders")
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [prepared], database, TABLES)
+
+
+@pytest.mark.quick_on("mariadb")
+def test_truncate_is_followed(
+    prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """TRUNCATE has no row events, and the mirror still empties."""
+    ratchet = make_ratchet({"-": prepared}, database)
+    ratchet.run("run", "--until-caught-up")
+    prepared.execute(f"TRUNCATE TABLE `{database}`.items")
+    prepared.execute(f"INSERT INTO `{database}`.items (order_id, line, sku) VALUES (1, 1, 'after')")
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [prepared], database, TABLES)
+
+
+@pytest.mark.quick_on("mariadb")
+def test_second_run_names_the_first(
+    prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """Two runs on one lake: the second refuses and says who holds it."""
+    ratchet = make_ratchet({"-": prepared}, database)
+    first = ratchet.start("run")
+    lease = ratchet.lake / "_ratchet" / "lease.json"
+    while not lease.exists() and first.poll() is None:
+        os.sched_yield()
+    second = ratchet.run("run", "--until-caught-up", expect=7)
+    owner = json.loads(lease.read_text())
+    assert str(owner["pid"]) in second.stderr
+    first.send_signal(signal.SIGINT)
+    out, err = first.communicate(timeout=120)
+    assert first.returncode == 0, (out, err)
+
+
+@pytest.mark.quick_on("mysql")
+def test_lake_that_is_not_ours(
+    prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """A folder with other people's files is not written to."""
+    ratchet = make_ratchet({"-": prepared}, database)
+    ratchet.lake.mkdir()
+    (ratchet.lake / "thesis.txt").write_text("mine")
+    ratchet.run("run", expect=7)
+    assert [path.name for path in ratchet.lake.iterdir()] == ["thesis.txt"]

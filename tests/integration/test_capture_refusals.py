@@ -1,0 +1,102 @@
+"""What capture refuses on real servers: by name, with the statement that mends it, every time."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from capture_kit import Capturer, close_streams, run, source_of, started
+
+from core.errors import PositionLostError, SourceUnfitError
+from ingest.capture import SliceLimits
+from lab.servers import Server
+
+MakeServer = Callable[..., Server]
+flavors = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+SHORT = SliceLimits(max_seconds=2, min_seconds=0)
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    close_streams()
+
+
+REFUSED = [
+    ("mysql", {}, "SET binlog_row_value_options = 'PARTIAL_JSON'", "partial", "row_value_options"),
+    ("mysql", {}, "SET binlog_format = 'STATEMENT'", "as its text", "binlog_format=ROW"),
+    ("mariadb", {}, "SET binlog_format = 'STATEMENT'", "as its text", "binlog_format=ROW"),
+    ("mysql", {}, "SET binlog_row_image = 'MINIMAL'", "columns", "binlog_row_image=FULL"),
+    ("mariadb", {}, "SET binlog_row_image = 'MINIMAL'", "columns", "binlog_row_image=FULL"),
+    ("mysql", {"binlog-row-metadata": "MINIMAL"}, "DO 1", "names", "binlog_row_metadata=FULL"),
+    ("mariadb", {"binlog-row-metadata": "MINIMAL"}, "DO 1", "names", "binlog_row_metadata=FULL"),
+]
+
+
+@pytest.mark.parametrize(("flavor", "options", "setting", "message", "hint"), REFUSED)
+def test_what_is_refused(  # noqa: PLR0917 - one column each
+    make_server: MakeServer,
+    tmp_path: Path,
+    flavor: str,
+    options: dict[str, str],
+    setting: str,
+    message: str,
+    hint: str,
+) -> None:
+    server = started(make_server, flavor, options=options)
+    server.execute("CREATE TABLE j (id INT PRIMARY KEY, doc JSON, x INT)", database="d")
+    text = '{"a": "' + "x" * 300 + '", "b": 1}'
+    server.execute("INSERT INTO j VALUES (1, %s, 1)", (text,), database="d")
+    capture = Capturer(source_of(server, "d"), tmp_path)
+    run(server, setting, "UPDATE j SET doc = JSON_SET(doc, '$.b', 2) WHERE id = 1")
+    error = capture.fail(limits=SHORT)
+    assert isinstance(error, SourceUnfitError)
+    assert message in error.message
+    assert hint in error.hint
+    assert error.source == "shop/-"
+    again = capture.fail(limits=SHORT)
+    assert (again.message, again.hint) == (error.message, error.hint)
+
+
+@flavors
+def test_a_prepared_transaction_is_refused(
+    make_server: MakeServer, flavor: str, tmp_path: Path
+) -> None:
+    server = started(make_server, flavor)
+    capture = Capturer(source_of(server, "d"), tmp_path)
+    run(server, "XA START 'x'", "INSERT INTO t (n) VALUES (1)", "XA END 'x'", "XA PREPARE 'x'",
+        "XA COMMIT 'x'")  # fmt: skip
+    error = capture.fail(limits=SHORT)
+    assert isinstance(error, SourceUnfitError)
+    assert "XA" in error.message
+
+
+def test_an_incident_is_refused(make_server: MakeServer, tmp_path: Path) -> None:
+    """MariaDB lets nobody log one on request, so one is put into its file."""
+    server = started(make_server, "mariadb")
+    capture = Capturer(source_of(server, "d"), tmp_path)
+    run(server, "INSERT INTO t (n) VALUES (1)")
+    server.stop()
+    name = max(server.datadir.glob("bin.[0-9]*"))
+    raw = name.read_bytes()
+    body = struct.pack("<HB", 1, 4) + b"lost"
+    size = 19 + len(body) + 4
+    event = struct.pack("<IBIIIH", 1, 26, 1, size, len(raw) + size, 0) + body
+    name.write_bytes(raw + event + struct.pack("<I", zlib.crc32(event)))
+    server.start()
+    error = capture.fail(limits=SHORT)
+    assert isinstance(error, PositionLostError)
+    assert "incident" in error.message
+
+
+def test_mariadb_numbers_out_of_order_are_refused(make_server: MakeServer, tmp_path: Path) -> None:
+    server = started(make_server, "mariadb")
+    capture = Capturer(source_of(server, "d"), tmp_path)
+    run(server, "SET SESSION gtid_seq_no = 1000", "INSERT INTO t (n) VALUES (1)")
+    run(server, "SET SESSION gtid_seq_no = 500", "INSERT INTO t (n) VALUES (2)")
+    error = capture.fail(limits=SHORT)
+    assert isinstance(error, SourceUnfitError)
+    assert "gtid_strict_mode" in error.hint

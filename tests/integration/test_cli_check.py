@@ -1,0 +1,131 @@
+"""`ratchet check` on real servers: fit, unfit, and that each mending statement mends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.servers import create_ratchet_user
+
+ROOT = Path(__file__).parents[2]
+PASSWORD = "check-Me-7"
+
+
+def check(
+    folder: Path, server: Any, database: str, *args: str, user: str = "checker", **more: Any
+) -> subprocess.CompletedProcess[str]:
+    shard = {
+        "host": server.host, "port": server.port, "user": user, "password": "${CHECK_PW}",
+        "database": database, **more.pop("shard", {}),
+    }  # fmt: skip
+    source = {"kind": "binlog", "shards": {"-": shard}}
+    config = {"lake": "./lake", "sources": {"shop": source}, **more}
+    path = folder / "ratchet.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return subprocess.run(
+        [sys.executable, "-m", "jobs.cli", "check", str(path), *args],
+        cwd=ROOT,
+        env={**os.environ, "CHECK_PW": PASSWORD},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def findings(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:
+    assert PASSWORD not in done.stdout + done.stderr
+    return {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
+
+
+def failed(done: subprocess.CompletedProcess[str]) -> set[str]:
+    return {name for name, finding in findings(done).items() if finding["status"] == "fail"}
+
+
+@pytest.fixture
+def ready(server: Any, database: str) -> Any:
+    server.execute(f"CREATE TABLE `{database}`.orders (id INT NOT NULL PRIMARY KEY, v INT)")
+    create_ratchet_user(server, PASSWORD, [database], user="checker")
+    return server
+
+
+def test_a_fit_source(ready: Any, database: str, tmp_path: Path) -> None:
+    """Exit 0, nothing failed, and nothing was made on the way."""
+    done = check(tmp_path, ready, database, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert failed(done) == set()
+    assert not (tmp_path / "lake").exists()
+    text = check(tmp_path, ready, database)
+    assert text.returncode == 0
+    assert "fit (" in text.stdout
+
+
+def test_each_statement_mends(make_server: Callable[..., Any], tmp_path: Path) -> None:
+    """A server with everything wrong that can be wrong while it runs, mended by what check says."""
+    for flavor in ("mariadb", "mysql"):
+        server = make_server(flavor)
+        server.execute("CREATE DATABASE shop")
+        server.execute("CREATE TABLE shop.orders (id INT NOT NULL PRIMARY KEY)")
+        server.execute("CREATE USER 'checker'@'%%' IDENTIFIED BY %s", (PASSWORD,))
+        server.execute("GRANT SELECT ON shop.orders TO 'checker'@'%'")
+        wrong = ["binlog_format = 'STATEMENT'", "binlog_row_image = 'MINIMAL'"]
+        wrong.append("binlog_row_metadata = 'MINIMAL'")
+        expected = {"binlog_format", "binlog_row_image", "binlog_row_metadata"}
+        expected |= {"replication slave", "replication client", "select"}
+        if flavor == "mysql":
+            wrong.append("binlog_row_value_options = 'PARTIAL_JSON'")
+            expected.add("binlog_row_value_options")
+        for setting in wrong:
+            server.execute(f"SET GLOBAL {setting}")
+        done = check(tmp_path, server, "shop", "--json")
+        assert done.returncode == 3
+        assert failed(done) == expected
+        for name in expected:
+            server.execute(findings(done)[name]["mend"].split("  --")[0])
+        done = check(tmp_path, server, "shop", "--json")
+        assert failed(done) == set()
+        assert done.returncode == 0
+        server.close()
+
+
+def test_tables_that_cannot_be_mirrored(ready: Any, database: str, tmp_path: Path) -> None:
+    for definition in (
+        "nokey (a INT)",
+        "prefix_key (a VARCHAR(100) NOT NULL, UNIQUE (a(5)))",
+        "null_key (a INT NULL, UNIQUE (a))",
+        "unique_key (a INT NOT NULL, UNIQUE (a))",
+        "ORDERS (id INT NOT NULL PRIMARY KEY)",
+    ):
+        ready.execute(f"CREATE TABLE `{database}`.{definition}")
+    done = check(tmp_path, ready, database, "--json")
+    assert done.returncode == 3
+    assert failed(done) == {"key of nokey", "key of prefix_key", "key of null_key"}
+    assert findings(done)["table names"]["status"] == "warn"
+
+
+def test_servers_that_do_not_answer(ready: Any, database: str, tmp_path: Path) -> None:
+    """Wrong port, wrong user, wrong database: exit 3, the cause, and what to do."""
+    done = check(tmp_path, ready, database, "--json", shard={"port": 9, "connect_timeout": 2})
+    assert done.returncode == 3
+    assert "127.0.0.1:9" in findings(done)["connection"]["text"]
+    done = check(tmp_path, ready, database, "--json", user="nobody-there")
+    assert done.returncode == 3
+    assert "GRANT" in findings(done)["connection"]["mend"]
+    done = check(tmp_path, ready, f"{database}_not", "--json")
+    assert done.returncode == 3
+
+
+def test_a_wrong_config_or_lake(ready: Any, database: str, tmp_path: Path) -> None:
+    assert check(tmp_path, ready, database, captur={}).returncode == 2
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "thesis.txt").write_text("mine")
+    done = check(tmp_path, ready, database, "--json")
+    assert done.returncode == 2
+    assert failed(done) == {"usable"}

@@ -1,0 +1,407 @@
+"""A source and its change log without servers, for tests of the merge.
+
+`Source` keeps each shard's rows as the server would, writes rounds with real change files, dumps
+chunks with real commits, and knows (by tests.model.reference) what the mirror must show.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
+from deltalake.transaction import AddAction
+
+from core.change import DELETE, FLOOR_IDX, INSERT, UPDATE, change_schema
+from core.dumps import DumpCommit, DumpedChunk, app_id
+from core.gtid import GtidSet
+from core.position import Position
+from core.rounds import ChangeFile, Round, Run, ShardSlice, TableEvent
+from core.schema import Column, ColumnType, TableSchema
+from core.types import MisfitPolicy, arrow_schema
+from merge.rounds import Merger
+from merge.step import MergeOptions
+from store.delta_tables import create_mirrored_table, mirrored_schema
+from store.files import Lake
+from store.layout import change_file_path
+from store.rounds import RoundLog
+from store.schemas import put_schema
+from store.tables import DumpState, Tables, TableState
+from tests.model.reference import Place, Register, shown
+
+POLICY = MisfitPolicy()
+Row = dict[str, Any]
+Rank = tuple[int, int, int]
+
+PLAIN = TableSchema(
+    keyspace="shop",
+    table="t",
+    columns=(
+        Column(name="id", type=ColumnType(name="bigint"), nullable=False),
+        Column(name="v", type=ColumnType(name="varchar", length=40, charset="utf8mb4")),
+    ),
+    key=("id",),
+)
+
+
+@dataclass
+class _Log:
+    """One shard's server."""
+
+    uuid: str
+    rows: dict[Any, Row] = field(default_factory=dict)
+    seq: int = 10
+    start: int = 10  # of the next round
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    events: list[TableEvent] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    said: list[tuple[Place, Register]] = field(default_factory=list)
+    mark: tuple[int, int] | None = None
+    old: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Source:
+    """A table on several shards, its log, and its lake."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        schema: TableSchema = PLAIN,
+        shards: Sequence[str] = ("-",),
+        shard_in_key: bool = False,
+    ) -> None:
+        self.lake = Lake.at(root)
+        self.schema = schema
+        self.columns = arrow_schema(schema, POLICY)
+        self.names = [f"{schema.keyspace}/{shard}" for shard in shards]
+        self.logs = {
+            n: _Log(f"3e11fa47-71ca-11e1-9e33-c80aa94295{i:02x}") for i, n in enumerate(self.names)
+        }
+        self.rounds = RoundLog(self.lake)
+        self.tables = Tables(self.lake)
+        self.shard_in_key = shard_in_key
+        self.registers: dict[Place, Register] = {}
+        self.marks: dict[str, tuple[int, int]] = {}
+        self.clock = 1_000_000
+        self.dumped: list[DumpedChunk] = []
+
+    # --- the servers
+
+    def key(self, row: Row) -> Any:
+        found = tuple(row[name] for name in self.schema.key)
+        return found[0] if len(found) == 1 else found
+
+    def tx(self, shard: str, *ops: tuple[Any, ...], ts: int | None = None) -> int:
+        """A transaction: ("put", row), ("del", key), ("move", key, row), in their order."""
+        name = self._name(shard)
+        log = self.logs[name]
+        log.seq += 1
+        self.clock += 1_000_000
+        ts = self.clock if ts is None else ts
+        log.times.append(ts)
+        for idx, (kind, *args) in enumerate(ops):
+            before, after = None, None
+            if kind == "put":
+                (after,) = args
+                before = log.rows.get(self.key(after))
+            else:
+                before = log.rows.pop(args[0])
+                after = args[1] if kind == "move" else None
+            rank = (0, log.seq, idx)
+            if before is not None:
+                log.said.append(((self.key(before), name), Register(rank, ts, None)))
+            if after is not None:
+                log.rows[self.key(after)] = after
+                log.said.append(((self.key(after), name), Register(rank, ts, freeze(after))))
+            op = INSERT if before is None else DELETE if after is None else UPDATE
+            token = self._token(name, ts, log.seq, idx, f"{log.uuid}:{log.seq}")
+            log.changes.append({"op": op, "token": token, "before": before, "after": after})
+        return log.seq
+
+    def event(self, shard: str, statement: str, *, truncate: bool = False) -> int:
+        """A statement about the table."""
+        name = self._name(shard)
+        log = self.logs[name]
+        log.seq += 1
+        self.clock += 1_000_000
+        log.times.append(self.clock)
+        if truncate:
+            log.rows.clear()
+            log.mark = (0, log.seq)
+        log.events.append(
+            TableEvent(
+                keyspace=self.schema.keyspace,
+                table=self.schema.table,
+                shard=name,
+                kind="truncate" if truncate else "ddl",
+                statement=statement,
+                gtid=f"{log.uuid}:{log.seq}",
+                seq=log.seq,
+                ts=self.clock,
+            )
+        )
+        return log.seq
+
+    def position(self, shard: str, seq: int | None = None) -> Position:
+        """The executed set of a shard, or what it was at that seq."""
+        log = self.logs[self._name(shard)]
+        return Position(executed=GtidSet("mysql", {log.uuid: ((1, seq or log.seq),)}))
+
+    # --- capture
+
+    def round(self, *shards: str, schema: TableSchema | None = None) -> int:
+        """Commit what those shards (all, if none is named) wrote since their last round."""
+        number = self.rounds.last_number() + 1
+        files, slices, events = [], [], []
+        for name in [self._name(s) for s in shards] or self.names:
+            log = self.logs[name]
+            if log.changes:
+                files.append(self._file(number, name, schema or self.schema))
+            runs = (
+                (Run(log.uuid, log.start + 1, log.seq, log.start + 1),)
+                if log.seq > log.start
+                else ()
+            )
+            slices.append(
+                ShardSlice(
+                    shard=name,
+                    generation=0,
+                    start=self.position(name, log.start),
+                    end=self.position(name),
+                    runs=runs,
+                    transactions=log.seq - log.start,
+                    rows=len(log.changes),
+                    bytes=100,
+                    min_ts=min(log.times, default=None),
+                    max_ts=max(log.times, default=None),
+                    observed_at=self.clock,
+                    caught_up=True,
+                )
+            )
+            events += log.events
+            log.old += log.changes
+            log.start, log.changes, log.events, log.times = log.seq, [], [], []
+            self._captured(name)
+        self.rounds.append(
+            Round(
+                number=number,
+                committed_at=self.clock,
+                slices=tuple(slices),
+                files=tuple(files),
+                events=tuple(events),
+            )
+        )
+        return number
+
+    def deliver_again(self, shard: str, first: int = 0, last: int | None = None) -> None:
+        """Put changes that earlier rounds have held into the next round once more."""
+        log = self.logs[self._name(shard)]
+        log.changes = log.old[first:last] + log.changes
+
+    def _captured(self, name: str) -> None:
+        log = self.logs[name]
+        for place, register in log.said:
+            self._say(place, register)
+        log.said = []
+        if log.mark is not None:
+            self.marks[name] = log.mark
+
+    def _file(self, number: int, name: str, schema: TableSchema) -> ChangeFile:
+        changes = self.logs[name].changes
+        path = change_file_path(
+            schema.keyspace,
+            schema.table,
+            round_number=number,
+            shard=name,
+            schema=put_schema(self.lake, schema),
+            part=0,
+        )
+        rows = pa.Table.from_pylist(changes, schema=change_schema(arrow_schema(schema, POLICY)))
+        with self.lake.open_output(path) as out:
+            pq.write_table(rows, out, compression="lz4")
+        seqs = [change["token"]["seq"] for change in changes]
+        ops = [change["op"] for change in changes]
+        return ChangeFile(
+            keyspace=schema.keyspace,
+            table=schema.table,
+            shard=name,
+            schema=schema.fingerprint,
+            path=path,
+            rows=len(changes),
+            bytes=self.lake.size(path),
+            min_seq=min(seqs),
+            max_seq=max(seqs),
+            inserts=ops.count(INSERT),
+            updates=ops.count(UPDATE),
+            deletes=ops.count(DELETE),
+            misfits={},
+        )
+
+    # --- dump
+
+    def dump_begin(self, dump: str = "d1") -> None:
+        """Create the table, note where its dump starts."""
+        self.dumped = []
+        state = TableState(
+            keyspace=self.schema.keyspace,
+            table=self.schema.table,
+            schema=self.schema,
+            key=self.schema.key,
+            shard_in_key=self.shard_in_key,
+            phase="dumping",
+            dump=DumpState(
+                id=dump,
+                start_round=self.rounds.last_number() + 1,
+                start={name: self.position(name) for name in self.names},
+            ),
+        )
+        self.tables.save(state)
+        create_mirrored_table(
+            self.lake, state.path, self.columns, key=state.key, name=state.name, now=1
+        )
+
+    def chunk(
+        self,
+        shard: str,
+        *,
+        floor: Position | None = None,
+        only: Callable[[Row], bool] = lambda _: True,
+    ) -> None:
+        """Read rows as they are now; the floor may be older than the read."""
+        name = self._name(shard)
+        position = floor or self.position(name)
+        number = len(self.dumped)
+        rows = [row for row in self.logs[name].rows.values() if only(row)]
+        token = self._token(name, self.clock, position.seq, FLOOR_IDX + number, None)
+        for row in rows:
+            rank = (0, position.seq, FLOOR_IDX + number)
+            self._say((self.key(row), name), Register(rank, self.clock, freeze(row)))
+        full = mirrored_schema(self.columns, table=self.schema.name)
+        table = pa.Table.from_pylist([{**row, "_token": token} for row in rows], schema=full)
+        path = Path(self.lake.absolute(self.state.path)) / f"chunk-{number}.parquet"
+        pq.write_table(table, path)
+        self.dumped.append(
+            DumpedChunk(
+                number=number,
+                shard=name,
+                generation=0,
+                rows=len(rows),
+                read_at=self.clock,
+                floor=position,
+            )
+        )
+        dump = self.state.dump
+        assert dump is not None
+        record = DumpCommit(
+            dump=dump.id,
+            number=len(self.dumped),
+            chunks=(self.dumped[-1],),
+            todo={},
+            next_chunk=number + 1,
+            rows=0,
+            bytes=0,
+        )
+        DeltaTable(self.lake.delta_uri(self.state.path)).create_write_transaction(
+            [
+                AddAction(
+                    path.name,
+                    path.stat().st_size,
+                    {},
+                    1,
+                    True,
+                    json.dumps({"numRecords": len(rows)}),
+                )
+            ],
+            "append",
+            full,
+            commit_properties=CommitProperties(
+                custom_metadata={"userMetadata": record.to_text()},
+                app_transactions=[Transaction(app_id(dump.id), record.number)],
+            ),
+        )
+
+    def dump_end(self) -> None:
+        """The last chunk is in."""
+        state = self.state
+        assert state.dump is not None
+        end = {name: self.position(name) for name in self.names}
+        dump = replace(state.dump, end=end, done=True)
+        self.tables.save(replace(state, phase="catching_up", dump=dump))
+
+    def dump_all(self) -> None:
+        """A dump of everything, in which nothing happens."""
+        self.dump_begin()
+        for name in self.names:
+            self.chunk(name)
+        self.dump_end()
+
+    # --- what must be, and what is
+
+    @property
+    def state(self) -> TableState:
+        found = self.tables.load(self.schema.keyspace, self.schema.table)
+        assert found is not None
+        return found
+
+    def expected(self) -> dict[Place, tuple[Rank, Any]]:
+        """What the mirror must show once everything is merged."""
+        contested = len(self.names) > 1 and not self.shard_in_key
+        rows = shown(self.registers, self.marks, contested=contested)
+        return {place: (row.rank, row.row) for place, row in rows.items()}
+
+    def mirror(self) -> dict[Place, tuple[Rank, Any]]:
+        """What it shows."""
+        found: dict[Place, tuple[Rank, Any]] = {}
+        for row in self.mirror_rows():
+            token = row.pop("_token")
+            place = (self.key(row), token["shard"])
+            assert place not in found, f"{place} twice"
+            found[place] = ((token["generation"], token["seq"], token["idx"]), freeze(row))
+        return found
+
+    def mirror_rows(self) -> list[Row]:
+        """Its rows with tokens."""
+        table = DeltaTable(self.lake.delta_uri(self.state.path))
+        reader = QueryBuilder().register("t", table).execute("SELECT * FROM t")
+        rows: list[Row] = pa.table(reader.read_all()).to_pylist()
+        return rows
+
+    def assert_mirrored(self) -> None:
+        """The mirror is what it must be: rows, shards and ranks."""
+        expected, found = self.expected(), self.mirror()
+        wrong = {
+            p: (expected.get(p), found.get(p))
+            for p in {*expected, *found}
+            if expected.get(p) != found.get(p)
+        }
+        assert not wrong, f"{len(wrong)} wrong: {dict(sorted(wrong.items(), key=str)[:5])}"
+
+    def _say(self, place: Place, register: Register) -> None:
+        old = self.registers.get(place)
+        # An update says twice of one key, with one rank: gone, and then there.
+        if old is None or old.rank < register.rank or (old.rank == register.rank and not old.row):
+            self.registers[place] = register
+
+    def _name(self, shard: str) -> str:
+        return shard if shard in self.names else f"{self.schema.keyspace}/{shard}"
+
+    def _token(self, name: str, ts: int, seq: int, idx: int, gtid: str | None) -> Mapping[str, Any]:
+        return {"ts": ts, "shard": name, "gtid": gtid, "generation": 0, "seq": seq, "idx": idx}
+
+
+def freeze(row: Row) -> tuple[tuple[str, Any], ...]:
+    """A row as a value that compares."""
+    return tuple(sorted(row.items()))
+
+
+def merger(spark: Any, source: Source, **options: Any) -> Merger:
+    """A Merger of the source's lake with a clock of the source's."""
+    return Merger(
+        spark, source.lake, MergeOptions(policy=POLICY, **options), clock=lambda: source.clock
+    )

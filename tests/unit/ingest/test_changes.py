@@ -1,0 +1,125 @@
+"""From batches to change rows: operations, images, tokens, places in the transaction."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from event_kit import MYSQL_MAP, SERVER, SHARD, Collected, Log, feed, make_reader
+
+from core.change import DELETE, INSERT, UPDATE
+from core.gtid import GtidSet
+from core.position import Position
+from core.types import MisfitPolicy
+from ingest.binlog.notes import Batch
+from ingest.changes import Decoders, TableChanges, changes_of
+
+OTHER_MAP = MYSQL_MAP.replace(b"\x01w", b"\x01v")
+START = Position(executed=GtidSet.parse("mysql", f"{SERVER}:1-41"), server=SERVER)
+
+
+def row(number: int, text: str) -> bytes:
+    """A row image without NULLs."""
+    return b"\0" + struct.pack("<iB", number, len(text)) + text.encode()
+
+
+def insert(*rows: bytes) -> bytes:
+    return b"\2\xff" + b"".join(rows)
+
+
+def update(*pairs: bytes) -> bytes:
+    return b"\2\xff\xff" + b"".join(pairs)
+
+
+class Changes:
+    """Takes batches as a slice does and keeps their rows as plain values."""
+
+    def __init__(self) -> None:
+        self.decoders = Decoders(MisfitPolicy())
+        self.found: list[TableChanges] = []
+
+    def keep(self, batch: Batch) -> int:
+        found, rows = changes_of(batch, self.decoders, shard=SHARD, generation=3)
+        self.found += found
+        return rows
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        tables = [one.rows for one in self.found if one.schema.table == table]
+        return pa.concat_tables(tables).to_pylist()
+
+
+def taken(*logs: Log) -> Changes:
+    """Feed logs to one reader, with a flush behind each."""
+    changes = Changes()
+    reader = make_reader(START, Collected())
+    reader._keep = changes.keep
+    for log in logs:
+        feed(reader, log.events)
+        reader.flush()
+    return changes
+
+
+def mixed() -> Log:
+    log = Log().rotate("bin.000001").gtid(42, ts=1_700_000_000_123_456).query("BEGIN")
+    log.table_map(1).table_map(2, OTHER_MAP)
+    log.rows(insert(row(1, "a"), row(2, "b")), 1).rows(insert(row(9, "x")), 2)
+    log.rows(update(row(1, "a"), row(1, "c"), row(2, "b"), row(3, "b")), 1, 31)
+    log.rows(insert(row(3, "b")), 1, 32).rows(insert(row(4, "d")), 1)
+    return log.xid()
+
+
+def test_rows_come_in_stream_order_with_their_operations_and_images() -> None:
+    rows = taken(mixed()).rows("w")
+    assert [r["op"] for r in rows] == [INSERT, INSERT, UPDATE, UPDATE, DELETE, INSERT]
+    assert [r["before"] and (r["before"]["id"], r["before"]["v"]) for r in rows] == [
+        None, None, (1, "a"), (2, "b"), (3, "b"), None,
+    ]  # fmt: skip
+    assert [r["after"] and (r["after"]["id"], r["after"]["v"]) for r in rows] == [
+        (1, "a"), (2, "b"), (1, "c"), (3, "b"), None, (4, "d"),
+    ]  # fmt: skip
+
+
+def test_tokens_count_over_all_tables_of_a_transaction() -> None:
+    changes = taken(mixed())
+    assert [r["token"]["idx"] for r in changes.rows("w")] == [0, 1, 3, 4, 5, 6]
+    (other,) = changes.rows("v")
+    ts = other["token"].pop("ts")
+    assert other["token"] == {
+        "shard": "shop/-",
+        "gtid": f"{SERVER}:42",
+        "generation": 3,
+        "seq": 42,
+        "idx": 2,
+    }
+    assert ts.timestamp() == pytest.approx(1_700_000_000.123456, abs=1e-6)
+
+
+def test_a_summary_goes_with_each_table() -> None:
+    by_table = {one.schema.table: one for one in taken(mixed()).found}
+    assert by_table["w"].counts == (3, 2, 1)
+    assert by_table["v"].counts == (1, 0, 0)
+    assert (by_table["w"].min_seq, by_table["w"].max_seq) == (42, 42)
+    assert by_table["w"].rows.schema.names == ["op", "token", "before", "after"]
+
+
+def test_places_go_on_over_batches() -> None:
+    first = Log().rotate("bin.000001").gtid(42).query("BEGIN").table_map()
+    first.rows(insert(row(1, "a"), row(2, "b")))
+    second = Log(position=first.position).rows(insert(row(3, "c")))
+    third = Log(position=second.position).query("SAVEPOINT a").rows(insert(row(4, "d"))).xid()
+    third.gtid(43).query("BEGIN").table_map().rows(insert(row(5, "e")))
+    fourth = Log(position=third.position).rows(insert(row(6, "f"))).xid()
+    rows = taken(first, second, third, fourth).rows("w")
+    places = [(r["token"]["seq"], r["token"]["idx"]) for r in rows]
+    assert places == [(42, 0), (42, 1), (42, 2), (42, 3), (43, 0), (43, 1)]
+
+
+def test_a_batch_without_rows_keeps_the_count() -> None:
+    first = Log().rotate("bin.000001").gtid(42).query("BEGIN").table_map()
+    first.rows(insert(row(1, "a")))
+    silent = Log(position=first.position).query("SAVEPOINT a")
+    last = Log(position=silent.position).rows(insert(row(2, "b"))).xid()
+    rows = taken(first, silent, last).rows("w")
+    assert [r["token"]["idx"] for r in rows] == [0, 1]

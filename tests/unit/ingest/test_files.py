@@ -1,0 +1,103 @@
+"""Change files: one for each table and schema, in order, bounded in memory, gone when abandoned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from event_kit import SHARD
+
+from core.change import TOKEN_TYPE, change_schema
+from core.errors import LakeError
+from core.schema import Column, ColumnType, TableSchema
+from ingest import files as files_module
+from ingest.changes import TableChanges
+from ingest.files import ChangeFiles
+from store.files import Lake, open_lake
+from store.schemas import get_schema
+
+
+def changes(table: str, first: int, count: int, *, wide: bool = False) -> TableChanges:
+    columns = (Column(name="id", type=ColumnType(name="bigint")),)
+    if wide:
+        columns += (Column(name="x", type=ColumnType(name="int")),)
+    schema = TableSchema(keyspace="shop", table=table, columns=columns, key=("id",))
+    arrow = pa.schema([pa.field("id", pa.int64())] + [pa.field("x", pa.int32())] * wide)
+    token = {"ts": 0, "shard": "s", "gtid": "g", "generation": 1, "seq": 1, "idx": 0}
+    rows = [
+        {"op": 1, "token": {**token, "seq": n}, "before": None, "after": {"id": n}}
+        for n in range(first, first + count)
+    ]
+    return TableChanges(
+        schema=schema,
+        rows=pa.Table.from_pylist(rows, schema=change_schema(arrow)),
+        min_seq=first,
+        max_seq=first + count - 1,
+        counts=(count, 0, 0),
+        misfits={"id": 1},
+    )
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(tmp_path / "lake", now=1)
+
+
+def test_one_file_for_each_table_and_schema(lake: Lake) -> None:
+    files = ChangeFiles(lake, shard=SHARD, round_number=7)
+    for one in (changes("a", 1, 3), changes("b", 4, 1), changes("a", 5, 2),
+                changes("a", 7, 1, wide=True)):  # fmt: skip
+        files.add(one)
+    assert files.rows == 7
+    written = files.finish()
+    assert [(f.table, f.rows, f.min_seq, f.max_seq) for f in written] == [
+        ("a", 5, 1, 6), ("b", 1, 4, 4), ("a", 1, 7, 7),
+    ]  # fmt: skip
+    first = pq.read_table(lake.absolute(written[0].path))
+    assert [row["id"] for row in first["after"].to_pylist()] == [1, 2, 3, 5, 6]
+    assert first.schema.field("token").type == TOKEN_TYPE
+    assert written[0].misfits == {"id": 2}
+    assert written[0].bytes == Path(lake.absolute(written[0].path)).stat().st_size
+    assert written[0].path.startswith("_ratchet/changes/shop/a/000000000007---")
+    assert get_schema(lake, "shop", "a", written[2].schema).columns[1].name == "x"
+
+
+def test_memory_is_bounded_by_row_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_module, "_GROUP_BYTES", 20_000)
+    monkeypatch.setattr(files_module, "_HELD_BYTES", 30_000)
+    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    for n in range(20):
+        files.add(changes(f"t{n % 4}", n * 100, 100))
+        assert files._held < 30_000
+    written = files.finish()
+    assert sum(f.rows for f in written) == 2000
+    parts = [pq.ParquetFile(lake.absolute(f.path)).num_row_groups for f in written]
+    assert max(parts) > 1
+
+
+def test_abandoned_files_are_gone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_module, "_GROUP_BYTES", 1)
+    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files.add(changes("a", 1, 3))
+    assert lake.list("_ratchet/changes")
+    files.abandon()
+    assert not lake.list("_ratchet/changes")
+
+
+def test_names_are_never_used_again(lake: Lake) -> None:
+    paths = set()
+    for _ in range(3):
+        files = ChangeFiles(lake, shard=SHARD, round_number=1)
+        files.add(changes("a", 1, 1))
+        paths.add(files.finish()[0].path)
+    assert len(paths) == 3
+
+
+def test_a_lake_that_cannot_be_written_is_named(lake: Lake) -> None:
+    (Path(lake.absolute("_ratchet")) / "changes").write_text("in the way")
+    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files.add(changes("a", 1, 1))
+    with pytest.raises(LakeError):
+        files.finish()

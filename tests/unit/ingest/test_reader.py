@@ -1,0 +1,356 @@
+"""The reader on streams made by hand: transactions, names, files, refusals."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from event_kit import MARIADB_MAP, OTHER, SERVER, Collected, Log, NoCatalog, feed, make_reader
+
+from core.errors import DecodeError, PositionLostError, RatchetError, SourceUnfitError
+from core.gtid import GtidSet, pack_file
+from core.patterns import TablePatterns
+from core.position import Position
+from core.rounds import Run
+from ingest.binlog import reader as reader_module
+from ingest.binlog.reader import UnfinishedError
+
+IMAGE = b"\2\xff\0\1\0\0\0\1a"
+
+
+def mysql(executed: str = "") -> Position:
+    return Position(executed=GtidSet.parse("mysql", executed), server=SERVER)
+
+
+def mariadb(executed: str = "") -> Position:
+    return Position(executed=GtidSet.parse("mariadb", executed), server="1@h:1")
+
+
+def in_file(offset: int = 4) -> Position:
+    executed = GtidSet.parse("file", f"bin.000001:{offset}")
+    return Position(executed=executed, server="s", file="bin.000001", offset=offset)
+
+
+def opened() -> Log:
+    return Log().rotate("bin.000001").format()
+
+
+def read(start: Position, log: Log, **more: Any) -> tuple[Collected, Position, tuple[Run, ...]]:
+    found = Collected()
+    reader = make_reader(start, found, **more)
+    feed(reader, log.events)
+    reader.flush()
+    return found, reader.position(), reader.runs
+
+
+def test_transactions_with_their_names_ranks_and_rows() -> None:
+    log = opened().insert(11, IMAGE).insert(12, IMAGE)
+    found, position, runs = read(mysql(f"{SERVER}:1-10"), log)
+    assert found.gtids == [f"{SERVER}:11", f"{SERVER}:12"]
+    assert found.seqs == [11, 12]
+    assert found.ts == [5, 5]
+    assert found.rows == [(f"{SERVER}:{n}", "w", 1, IMAGE) for n in (11, 12)]
+    assert str(position.executed) == f"{SERVER}:1-12"
+    assert (position.file, position.offset) == ("bin.000001", log.position)
+    assert runs == (Run(SERVER, 11, 12, 11),)
+
+
+def test_operations_and_post_headers_of_both_versions() -> None:
+    log = opened().gtid(1).query("BEGIN").table_map()
+    for kind in (23, 24, 25, 30, 31, 32):
+        log.rows(bytes([kind]) + IMAGE, kind=kind)
+    found, _, _ = read(mysql(), log.xid())
+    assert [op for _, _, op, _ in found.rows] == [1, 2, 3, 1, 2, 3]
+    assert [image[0] for _, _, _, image in found.rows] == [23, 24, 25, 30, 31, 32]
+
+
+def test_a_contained_transaction_leaves_no_trace() -> None:
+    """Also one that stands behind newer ones, as on a replica that commits in another order."""
+    log = opened().insert(7).insert(5)
+    log.gtid(4).query("ALTER TABLE w ADD x INT").insert(9)
+    found, position, runs = read(mysql(f"{SERVER}:1-4:6"), log)
+    assert found.gtids == [f"{SERVER}:{n}" for n in (7, 5, 9)]
+    assert found.seqs == [6, 7, 8]
+    assert found.events == []
+    assert [gtid for gtid, *_ in found.rows] == found.gtids
+    assert str(position.executed) == f"{SERVER}:1-7:9"
+    assert runs == (Run(SERVER, 7, 7, 6), Run(SERVER, 5, 5, 7), Run(SERVER, 9, 9, 8))
+
+
+def test_many_origins_and_tags() -> None:
+    log, names = opened(), []
+    for n in range(150):
+        names.append(f"{n:08x}-0000-0000-0000-000000000000:1")
+        log.gtid(1, server=names[-1][:-2]).query("BEGIN").table_map().rows(IMAGE).xid()
+    found, position, _ = read(mysql(f"{OTHER}:1-5"), log)
+    assert found.gtids == names
+    assert position.seq == 155
+
+
+def test_the_log_moves_on_for_other_databases() -> None:
+    other = b"\x05other" + MARIADB_MAP[5:]
+    log = opened().gtid(1).query("BEGIN").table_map(8, other).rows(IMAGE, 8).xid()
+    found, position, _ = read(mysql(), log)
+    assert found.gtids == [f"{SERVER}:1"]
+    assert found.rows == []
+    assert position.seq == 1
+
+
+def test_patterns_and_sequences_are_left_out() -> None:
+    patterns = TablePatterns(("*", "!w"))
+    found, _, _ = read(mysql(), opened().insert(1), patterns=patterns)
+    assert found.rows == []
+
+    class Unfit(NoCatalog):
+        def hints(self, table: str) -> None:
+            del table
+
+    reader = make_reader(mysql(), found)
+    reader._slots._catalog = Unfit()
+    feed(reader, opened().insert(1).events)
+    reader.flush()
+    assert found.rows == []
+
+
+def test_table_ids_are_taken_anew_with_each_file() -> None:
+    """After a restart of the server an id stands for another table."""
+    second = MARIADB_MAP.replace(b"\x01w", b"\x01v")
+    log = opened().insert(1)
+    log.gtid(2).query("BEGIN").table_map(7, second).rows(IMAGE).xid()
+    log.format().gtid(3).query("BEGIN").table_map(7).rows(IMAGE).xid()
+    found, _, _ = read(mysql(), log)
+    assert [table for _, table, _, _ in found.rows] == ["w", "v", "w"]
+
+
+def test_statements_become_table_events() -> None:
+    log = opened().gtid(1).query("ALTER TABLE w ADD x INT").gtid(2).query("TRUNCATE w")
+    log.gtid(3).query("CREATE USER x").gtid(4).query("ALTER TABLE other.w ADD x INT")
+    log.gtid(5).query("BEGIN").query("CREATE TABLE `y` (i INT) START TRANSACTION").xid()
+    found, position, _ = read(mysql(), log)
+    assert found.events == [
+        ("w", "ddl", f"{SERVER}:1"),
+        ("w", "truncate", f"{SERVER}:2"),
+        ("y", "ddl", f"{SERVER}:5"),
+    ]
+    assert position.seq == 5
+
+
+def test_excluded_tables_have_no_events() -> None:
+    log = opened().gtid(1).query("DROP TABLE tmp_x, w")
+    found, _, _ = read(mysql(), log, patterns=TablePatterns(("*", "!tmp_*")))
+    assert [table for table, _, _ in found.events] == ["w"]
+
+
+def test_mariadb_groups_statements_and_domains() -> None:
+    log = opened().mariadb_gtid(8).table_map(body=MARIADB_MAP).rows(b"\2\3\xfc", kind=23).xid()
+    log.mariadb_gtid(3, domain=2, flags=1).query("DROP TABLE w")
+    log.mariadb_gtid(12).table_map(body=MARIADB_MAP).rows(b"\2\3\xfc", kind=25).query("COMMIT")
+    found, position, runs = read(mariadb("0-1-7"), log)
+    assert found.gtids == ["0-1-8", "2-1-3", "0-1-12"]
+    assert found.seqs == [8, 11, 15]
+    assert found.ts == [1_700_000_000_000_000] * 3
+    assert str(position.executed) == "0-1-12,2-1-3"
+    assert runs == (Run("0", 8, 8, 8), Run("2", 3, 3, 11), Run("0", 12, 12, 15))
+
+
+def test_mariadb_numbers_that_fall_are_refused() -> None:
+    log = opened().mariadb_gtid(7, flags=1).query("DROP TABLE w")
+    with pytest.raises(SourceUnfitError, match="not above") as caught:
+        read(mariadb("0-1-7"), log)
+    assert "gtid_strict_mode" in caught.value.hint
+
+
+def test_mariadbs_compressed_rows() -> None:
+    image = b"\2\3" + b"\xfc" + b"i" * 500
+    packed = b"\2\3" + b"\x82" + (501).to_bytes(2, "big") + zlib.compress(image[2:])
+    log = opened().mariadb_gtid(1).table_map(body=MARIADB_MAP).rows(packed, kind=166)
+    log.rows(b"\2\3\xfd", kind=23)
+    found, _, _ = read(mariadb(), log.xid())
+    assert [image for _, _, _, image in found.rows] == [image, b"\2\3\xfd"]
+
+
+def payload(log: Log) -> bytes:
+    """The body of a TRANSACTION_PAYLOAD with the events of another log in it."""
+    whole = b"".join(log.bare())
+    packed = pa.Codec("zstd").compress(whole).to_pybytes()
+    sizes = (
+        b"\1\3\xfc" + struct.pack("<H", len(packed)) + b"\3\3\xfc" + struct.pack("<H", len(whole))
+    )
+    return b"\2\1\0" + sizes + b"\0" + packed
+
+
+def test_a_compressed_transaction() -> None:
+    inner = Log(checksum=False).query("BEGIN").table_map().rows(IMAGE).rows(IMAGE, kind=32).xid()
+    log = opened().gtid(1).add(40, payload(inner)).insert(2)
+    found, position, _ = read(mysql(), log)
+    assert found.gtids == [f"{SERVER}:1", f"{SERVER}:2"]
+    assert [op for _, _, op, _ in found.rows] == [1, 3, 1]
+    assert position.offset == log.position
+
+
+def test_a_compressed_transaction_that_is_contained() -> None:
+    inner = Log(checksum=False).query("BEGIN").table_map().rows(IMAGE).xid()
+    found, position, _ = read(mysql(f"{SERVER}:1-3"), opened().gtid(2).add(40, payload(inner)))
+    assert found == Collected()
+    assert position.seq == 3
+
+
+def test_a_compressed_transaction_must_end() -> None:
+    inner = Log(checksum=False).query("BEGIN").table_map().rows(IMAGE)
+    with pytest.raises(DecodeError, match="does not end"):
+        read(mysql(), opened().gtid(1).add(40, payload(inner)))
+
+
+def anonymous(log: Log) -> Log:
+    """A transaction without a GTID, which tells its length."""
+    draft = Log(position=log.position).gtid(0, kind=34).query("BEGIN").table_map().rows(IMAGE).xid()
+    log.gtid(0, kind=34, length=draft.position - log.position)
+    return log.query("BEGIN").table_map().rows(IMAGE).xid()
+
+
+def test_files_name_transactions_by_their_end() -> None:
+    log = opened()
+    ends = [anonymous(log).position for _ in range(3)]
+    found, position, _ = read(in_file(), log)
+    assert found.gtids == [f"bin.000001:{end}" for end in ends]
+    assert found.seqs == [pack_file("bin.000001", end).number for end in ends]
+    assert position == Position(
+        executed=GtidSet.parse("file", f"bin.000001:{ends[-1]}"),
+        server="s",
+        file="bin.000001",
+        offset=ends[-1],
+    )
+
+
+def test_an_idle_file_still_moves_the_position() -> None:
+    log = opened()
+    log.add(4, struct.pack("<Q", 4) + b"bin.000002").rotate("bin.000002").format().add(35, bytes(8))
+    _, position, _ = read(in_file(), log)
+    assert str(position.executed) == f"bin.000002:{log.position}"
+
+
+def test_files_beyond_four_gigabytes() -> None:
+    begin = (1 << 32) - 100
+    log = Log().rotate("bin.000001", begin)
+    for _ in range(4):
+        anonymous(log)
+    found, position, _ = read(in_file(begin), log)
+    assert position.offset == log.position > 1 << 32
+    assert found.gtids[-1] == f"bin.000001:{log.position}"
+
+
+def test_the_limit_stops_behind_a_transaction() -> None:
+    found = Collected()
+    reader = make_reader(mysql(), found)
+    reader.start_slice(known=frozenset(), limit=1)
+    log = Log().insert(1).insert(2)
+    with pytest.raises(AssertionError):  # the kit wants all events to be used
+        feed(reader, log.events)
+    assert reader.between
+    reader.flush()
+    assert found.gtids == [f"{SERVER}:1"]
+
+
+def test_a_full_batch_is_handed_out_inside_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_module, "NOTES", 4)
+    log = opened().gtid(1).query("BEGIN").table_map()
+    for n in range(11):
+        log.rows(bytes([n]))
+    log.xid().insert(2).insert(3).insert(4).insert(5).insert(6)
+    found, position, _ = read(mysql(), log)
+    assert [image[0] for gtid, _, _, image in found.rows if gtid.endswith(":1")] == list(range(11))
+    assert found.gtids == [f"{SERVER}:{n}" for n in range(1, 7)]
+    assert position.seq == 6
+
+
+def test_a_server_that_died_in_a_transaction_never_made_it() -> None:
+    log = opened().insert(1).gtid(2).query("BEGIN").table_map().rows(b"lost")
+    log.rotate("bin.000002").format().insert(2, b"kept")
+    found, position, runs = read(mysql(), log)
+    assert found.gtids == [f"{SERVER}:1", f"{SERVER}:2"]
+    assert [image for _, _, _, image in found.rows][1:] == [b"kept"]
+    assert found.seqs == [1, 2]
+    assert runs == (Run(SERVER, 1, 2, 1),)
+    assert (position.file, position.offset) == ("bin.000002", log.position)
+
+
+def test_rows_of_it_that_were_handed_out_already_are_asked_back() -> None:
+    log = opened().insert(1)
+    begin = log.position
+    log.gtid(2).query("BEGIN").table_map().rows(b"lost")
+    head = len(log.events)
+    log.rotate("bin.000002").format().insert(2, b"kept")
+    found = Collected()
+    reader = make_reader(mysql(), found)
+    feed(reader, log.events[:head])
+    reader.flush()
+    with pytest.raises(UnfinishedError) as caught:
+        feed(reader, log.events[head:])
+    assert caught.value.place == ("bin.000001", begin)
+    again, position, _ = read(mysql(), log, unfinished=caught.value.place)
+    assert [image for _, _, _, image in again.rows][1:] == [b"kept"]
+    assert str(position.executed) == f"{SERVER}:1-2"
+
+
+REFUSED: list[tuple[Callable[[Log], Log], type[RatchetError], str]] = [
+    (lambda log: log.add(200), DecodeError, "does not know"),
+    (lambda log: log.add(26, b"\1\0\0"), PositionLostError, "incident"),
+    (lambda log: log.gtid(1).query("BEGIN").add(39, bytes(20)), SourceUnfitError, "partial"),
+    (lambda log: log.gtid(1).query("BEGIN").query("UPDATE w SET a=1"), SourceUnfitError, "UPDATE"),
+    (lambda log: log.gtid(1).query("BEGIN").add(18, bytes(40)), SourceUnfitError, "text"),
+    (lambda log: log.gtid(1).query("CREATE TABLE x SELECT 1"), SourceUnfitError, "CREATE TABLE x"),
+    (lambda log: log.xid(), DecodeError, "cannot stand"),
+    (lambda log: log.gtid(1).gtid(2), DecodeError, "cannot stand"),
+    (lambda log: log.gtid(1).query("BEGIN").rows(IMAGE, 99), DecodeError, "table map"),
+    (lambda log: log.gtid(1, kind=34), SourceUnfitError, "no GTID"),
+    (lambda log: log.gtid(1).query("BEGIN").add(30, b"\7"), DecodeError, "shorter"),
+    (lambda log: log.add(33, b"\7"), DecodeError, "shorter"),
+    (lambda log: log.add(2, b"\7"), DecodeError, "shorter"),
+    (lambda log: log.gtid(1).query("BEGIN").add(19, b"\7" * 9), DecodeError, "table map"),
+    (
+        lambda log: log.gtid(1).query("BEGIN").table_map().rows(IMAGE).query("ROLLBACK"),
+        SourceUnfitError,
+        "rolled back in part",
+    ),
+    (
+        lambda log: (
+            log.gtid(1).query("XA START X'61',X'',1").table_map().rows(IMAGE)
+            .query("XA END X'61',X'',1").add(38, XA_PREPARE)
+        ),
+        SourceUnfitError,
+        "XA",
+    ),
+    (lambda log: log.gtid(1).query("XA COMMIT X'61',X'',1"), SourceUnfitError, "XA COMMIT"),
+]  # fmt: skip
+XA_PREPARE = b"\0" + struct.pack("<III", 1, 1, 0) + b"a"
+
+
+@pytest.mark.parametrize(("build", "kind", "text"), REFUSED)
+def test_what_is_refused(build: Callable[[Log], Log], kind: type[RatchetError], text: str) -> None:
+    with pytest.raises(kind, match=text) as caught:
+        read(mysql(), build(opened().insert(900)))
+    assert caught.value.hint
+    assert caught.value.source == "shop/-"
+    assert caught.value.position.startswith("bin.000001:")
+
+
+def test_xa_in_one_phase_and_xa_of_other_tables_pass() -> None:
+    log = opened().gtid(1).query("XA START X'61',X'',1").table_map().rows(IMAGE)
+    log.query("XA END X'61',X'',1").add(38, b"\1" + XA_PREPARE[1:])
+    other = b"\x05other" + MARIADB_MAP[5:]
+    log.gtid(2).query("XA START X'61',X'',1").table_map(9, other).rows(IMAGE, 9)
+    log.query("XA END X'61',X'',1").add(38, XA_PREPARE)
+    log.gtid(3).query("XA COMMIT X'61',X'',1")
+    found, position, _ = read(mysql(), log)
+    assert len(found.rows) == 1
+    assert position.seq == 3
+
+
+def test_rolled_back_without_rows_of_ours_passes() -> None:
+    log = opened().gtid(1).query("BEGIN").query("SAVEPOINT a").query("ROLLBACK TO a")
+    _, position, _ = read(mysql(), log.query("ROLLBACK"))
+    assert position.seq == 1

@@ -1,0 +1,151 @@
+"""Rounds: what is committed, what is carried over, whose errors come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from event_kit import SERVER
+
+from core.errors import LakeError, RetryableError
+from core.gtid import GtidSet
+from core.patterns import TablePatterns
+from core.position import Position
+from core.rounds import ChangeFile, Round, Run, ShardSlice
+from core.shard import ShardId
+from ingest.capture import CaptureRequest, CaptureResult
+from ingest.rounds import RoundTaker
+from store.files import open_lake
+from store.rounds import RoundLog
+from wire.binlog import DumpOptions
+from wire.connect import SourceConfig
+
+
+def at(number: int) -> Position:
+    return Position(executed=GtidSet.parse("mysql", f"{SERVER}:1-{number}"), server=SERVER)
+
+
+def request(shard: str, taker: RoundTaker, begin: int) -> CaptureRequest:
+    source = SourceConfig(shard=ShardId("shop", shard), host="h", user="u", database="shop")
+    return CaptureRequest(
+        source=source,
+        start=taker.position(f"shop/{shard}") or at(begin),
+        generation=1,
+        round_number=taker.next_number,
+        lake="unused",
+        patterns=TablePatterns(),
+        dump=DumpOptions(server_id=1),
+    )
+
+
+class FakeSlices:
+    """Moves each shard by some transactions, with or without a file."""
+
+    def __init__(self) -> None:
+        self.moves: dict[str, int] = {}
+        self.rows: dict[str, int] = {}
+        self.fails: set[str] = set()
+
+    def __call__(self, requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:
+        return [self.one(request) for request in requests]
+
+    def one(self, request: CaptureRequest) -> CaptureResult:
+        shard = str(request.source.shard)
+        if shard in self.fails:
+            return CaptureResult(shard=shard, error=RetryableError("gone"))
+        first, moved = request.start.seq + 1, self.moves.get(shard, 0)
+        last = first + moved - 1
+        rows = self.rows.get(shard, 0)
+        file = ChangeFile(
+            keyspace="shop", table="t", shard=shard, schema="x", path=f"{shard}-{first}", rows=rows,
+            bytes=1, min_seq=first, max_seq=last, inserts=rows, updates=0, deletes=0, misfits={},
+        )  # fmt: skip
+        taken = ShardSlice(
+            shard=shard, generation=1, start=request.start, end=at(last),
+            runs=(Run(SERVER, first, last, first),) if moved else (), transactions=moved, rows=rows,
+            bytes=10 * moved, min_ts=first if moved else None, max_ts=last if moved else None,
+            observed_at=1, caught_up=True,
+        )  # fmt: skip
+        return CaptureResult(shard=shard, slice=taken, files=(file,) if rows else ())
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> RoundLog:
+    return RoundLog(open_lake(tmp_path / "lake", now=1))
+
+
+def test_a_round_holds_all_shards_and_moves_their_positions(log: RoundLog) -> None:
+    slices = FakeSlices()
+    taker = RoundTaker(log, slices, clock=Clock())
+    slices.moves, slices.rows = {"shop/a": 3, "shop/b": 2}, {"shop/a": 1}
+    outcome = taker.take([request("a", taker, 10), request("b", taker, 20)])
+    committed = outcome.committed
+    assert committed is not None
+    assert committed.number == 1
+    assert [s.shard for s in committed.slices] == ["shop/a", "shop/b"]
+    assert log.last() == committed
+    assert taker.position("shop/a") == at(13)
+    assert taker.position("shop/b") == at(22)
+    assert set(outcome.caught_up) == {"shop/a", "shop/b"}
+
+
+def test_nothing_new_is_not_committed(log: RoundLog) -> None:
+    taker = RoundTaker(log, FakeSlices(), clock=Clock())
+    assert taker.take([request("a", taker, 10)]).committed is None
+    assert log.last_number() == 0
+    assert taker.position("shop/a") is None
+
+
+def test_moves_without_rows_are_carried_into_the_next_commit(log: RoundLog) -> None:
+    slices, clock = FakeSlices(), Clock()
+    taker = RoundTaker(log, slices, heartbeat_commit_seconds=10, clock=clock)
+    slices.moves, slices.rows = {"shop/a": 1}, {"shop/a": 1}
+    taker.take([request("a", taker, 10)])
+    slices.rows = {}
+    for _ in range(3):
+        assert taker.take([request("a", taker, 10)]).committed is None
+    assert taker.position("shop/a") == at(14)
+    clock.now += 10
+    committed = taker.take([request("a", taker, 10)]).committed
+    assert committed is not None
+    (one,) = committed.slices
+    assert (one.start, one.end) == (at(11), at(15))
+    assert one.runs == (Run(SERVER, 12, 15, 12),)
+    assert (one.transactions, one.bytes, one.min_ts, one.max_ts) == (4, 40, 12, 15)
+
+
+def test_a_failing_shard_does_not_hold_up_the_others(log: RoundLog) -> None:
+    slices = FakeSlices()
+    taker = RoundTaker(log, slices, clock=Clock())
+    slices.moves, slices.rows, slices.fails = {"shop/a": 1}, {"shop/a": 1}, {"shop/b"}
+    outcome = taker.take([request("a", taker, 10), request("b", taker, 20)])
+    assert outcome.committed is not None
+    assert [s.shard for s in outcome.committed.slices] == ["shop/a"]
+    assert list(outcome.errors) == ["shop/b"]
+    assert taker.position("shop/b") is None
+
+
+def test_a_commit_that_fails_moves_nothing(log: RoundLog) -> None:
+    slices = FakeSlices()
+    taker = RoundTaker(log, slices, clock=Clock())
+    slices.moves, slices.rows = {"shop/a": 1}, {"shop/a": 1}
+    wanted = request("a", taker, 10)
+    other = Round(number=1, committed_at=1, slices=(), files=(), events=())
+
+    def overtaken(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:
+        RoundLog(log._table._lake).append(other)
+        return slices(requests)
+
+    taker._run = overtaken
+    with pytest.raises(LakeError):
+        taker.take([wanted])
+    assert taker.position("shop/a") is None
+    assert log.last() == other

@@ -1,0 +1,148 @@
+"""From what the user names to a cut and its versions; and how values are printed."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError, LakeError
+from core.gtid import GtidSet
+from core.position import Position
+from core.schema import TableSchema
+from jobs.asof import find_cut, parse_moment, run_as_of
+from jobs.config import load_config
+from jobs.sql import mentioned, plain, versions_at
+from store.cuts import Cut, Cuts, CutShard
+from store.files import Lake, open_lake
+from store.tables import Tables, TableState
+
+T1, T2 = 1_700_000_000_000_000, 1_700_000_100_000_000
+
+
+def cut(number: int, latest: int) -> Cut:
+    executed = GtidSet.parse("mariadb", f"0-1-{number * 10}")
+    shard = CutShard(
+        position=Position(executed=executed),
+        min_ts=None,
+        max_ts=None,
+        latest_ts=latest,
+        observed_at=latest,
+    )
+    tables = {f"shop.{t}": number for t in ("orders", "items")}
+    return Cut(
+        number=number, round=number * 2, merged_at=latest, shards={"shop/-": shard}, tables=tables
+    )
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = open_lake(tmp_path / "lake", now=1)
+    for table in ("orders", "items", "fresh"):
+        schema = TableSchema(keyspace="shop", table=table, columns=(), key=("id",))
+        Tables(lake).save(TableState(keyspace="shop", table=table, schema=schema, key=("id",)))
+    for number, latest in ((1, T1), (2, T2)):
+        Cuts(lake).append(cut(number, latest))
+    return lake
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2023-11-14T22:13:20Z", T1),
+        ("2023-11-14 22:13:20", T1),
+        ("2023-11-14T23:13:20.000001+01:00", T1 + 1),
+        ("2023-11-14", 1_699_920_000_000_000),
+        ("round:12", 12),
+    ],
+)
+def test_moments(text: str, value: int) -> None:
+    assert parse_moment(text).value == value
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "round:", "round:x", "gtid:", "12"])
+def test_no_moments(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a moment"):
+        parse_moment(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("round:2", 1),
+        ("round:3", 1),
+        ("round:99", 2),
+        ("2023-11-14T22:13:20Z", 1),
+        ("2023-11-14T22:14:59Z", 1),
+        ("2023-11-14T22:15:00Z", 2),
+        ("gtid:0-1-10", 1),
+        ("gtid:0-1-11", 2),
+    ],
+)
+def test_cuts(lake: Lake, text: str, number: int) -> None:
+    assert find_cut(lake, parse_moment(text)).number == number
+
+
+@pytest.mark.parametrize("text", ["round:1", "2020-01-01", "gtid:0-1-21"])
+def test_no_cut_says_what_there_is(lake: Lake, text: str) -> None:
+    with pytest.raises(LakeError, match="there is no cut") as caught:
+        find_cut(lake, parse_moment(text))
+    assert "the newest cut is round 4" in caught.value.hint
+
+
+def test_an_empty_lake_has_no_cuts(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="nothing has been merged"):
+        find_cut(open_lake(tmp_path / "lake", now=1), parse_moment("round:1"))
+
+
+def test_printed(lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ratchet.yaml"
+    path.write_text(
+        "lake: ./lake\nsources: {shop: {kind: binlog, shards: {'-': {host: h, user: u}}}}"
+    )
+    config = load_config(path)
+    assert run_as_of(config, "round:2", as_json=True) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["round"], data["latest"]) == (2, "2023-11-14T22:13:20Z")
+    assert data["shards"]["shop/-"]["position"] == "0-1-10"
+    assert [(t["table"], t["version"]) for t in data["tables"]] == [("items", 1), ("orders", 1)]
+    assert data["tables"][0]["path"] == f"file://{lake.root}/shop/items"
+    assert run_as_of(config, "round:2", as_json=False) == 0
+    assert "shop.orders" in capsys.readouterr().out
+
+
+def test_versions_for_sql(lake: Lake) -> None:
+    """The newest cut's; a table that is in none yet only once it has a Delta log."""
+    found = {state.table: version for state, version in versions_at(lake, None)}
+    assert found == {"orders": 2, "items": 2}
+    lake.write_json("shop/fresh/_delta_log/0.json", {})
+    found = {state.table: version for state, version in versions_at(lake, None)}
+    assert found == {"orders": 2, "items": 2, "fresh": None}
+    found = {state.table: version for state, version in versions_at(lake, "round:2")}
+    assert found == {"orders": 1, "items": 1}
+
+
+def test_only_what_a_query_mentions(lake: Lake) -> None:
+    tables = versions_at(lake, None)
+    assert [s.table for s, _ in mentioned(tables, "SELECT * FROM shop.ORDERS")] == ["orders"]
+    assert len(mentioned(tables, "SHOW TABLES IN shop")) == 2
+
+
+def test_values() -> None:
+    moment = datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+    given = [
+        Decimal("1E+3"),
+        b"\x01\xff",
+        moment,
+        float("nan"),
+        None,
+        True,
+        {"a": [Decimal("1.50")]},
+    ]
+    assert plain(given) == [
+        "1000", "01ff", "2024-01-02T03:04:05+00:00", "nan", None, True, {"a": ["1.50"]},
+    ]  # fmt: skip
+    assert json.dumps(plain(given), allow_nan=False)

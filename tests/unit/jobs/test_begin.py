@@ -1,0 +1,151 @@
+"""Before the loops: where streams start, which tables must be dumped anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError
+from core.gtid import GtidSet
+from core.position import Position
+from core.schema import TableSchema
+from jobs.begin import (
+    again_of_stopped,
+    align,
+    check_keys,
+    fresh_shards,
+    named_again,
+    record_starts,
+)
+from jobs.config import Config, load_config
+from jobs.discover import Found
+from store.files import Lake, open_lake
+from store.rounds import RoundLog
+from store.tables import DumpState, Phase, Tables, TableState
+
+CONFIG = """\
+lake: ./lake
+sources:
+  shop:
+    {kind: binlog, tables: ["!tmp_*"], shards: {a: {host: a, user: u}, b: {host: b, user: u}}}
+  wiki: {kind: binlog, key: shard+primary, shards: {a: {host: c, user: u}}}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    path = tmp_path / "ratchet.yaml"
+    path.write_text(CONFIG)
+    return load_config(path)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(tmp_path / "lake", now=1)
+
+
+@pytest.fixture
+def save(lake: Lake) -> Callable[..., TableState]:
+    def save(
+        name: str, phase: Phase, *, shard_in_key: bool = False, dumped: bool = True
+    ) -> TableState:
+        keyspace, table = name.split(".")
+        schema = TableSchema(keyspace=keyspace, table=table, columns=(), key=("id",))
+        dump = DumpState(id="d", start_round=1, start={}) if dumped else None
+        return Tables(lake).save(
+            TableState(
+                keyspace=keyspace, table=table, schema=schema, key=("id",), phase=phase,
+                shard_in_key=shard_in_key, dump=dump,
+            )
+        )  # fmt: skip
+
+    return save
+
+
+def found(name: str, *shards: str) -> Found:
+    keyspace, table = name.split(".")
+    return Found(
+        keyspace=keyspace, table=table, shards=tuple(f"{keyspace}/{s}" for s in shards), rows=1
+    )
+
+
+FOUND = [found("shop.items", "a"), found("shop.orders", "a", "b"), found("wiki.page", "a")]
+
+
+def position(number: int) -> Position:
+    return Position(executed=GtidSet.parse("mariadb", f"0-1-{number}"))
+
+
+def test_starts_are_rounds(lake: Lake) -> None:
+    log = RoundLog(lake)
+    record_starts(log, {"shop/a": position(7)}, now=5)
+    record_starts(log, {}, now=6)
+    record_starts(log, {"shop/b": position(9)}, now=7)
+    assert log.last_number() == 2
+    assert {shard: str(p.executed) for shard, p in RoundLog(lake).positions().items()} == {
+        "shop/a": "0-1-7",
+        "shop/b": "0-1-9",
+    }
+    (first, _) = log.since(0)
+    assert (first.slices[0].start, first.slices[0].observed_at) == (position(7), 5)
+
+
+def test_fresh_shards() -> None:
+    shards = ["shop/a", "shop/b", "wiki/a"]
+    assert fresh_shards(shards, shards, set(), FOUND) == set()
+    assert fresh_shards(shards, ["shop/a"], set(), FOUND) == {"shop/b", "wiki/a"}
+    assert fresh_shards(shards, shards, {"shop.orders"}, FOUND) == set()
+    both = {"shop.orders", "shop.items"}
+    assert fresh_shards(shards, shards, both, FOUND) == {"shop/a", "shop/b"}
+
+
+def test_tables_that_the_log_does_not_cover(
+    lake: Lake, config: Config, save: Callable[..., TableState]
+) -> None:
+    """Left out by the config, of a source that is gone, or with rows on a shard that starts now."""
+    for name in ("shop.items", "shop.orders", "shop.tmp_x", "gone.t", "wiki.page"):
+        save(name, "streaming")
+    save("shop.stuck", "stopped")
+    phases = {s.name: s.phase for s in align(Tables(lake), FOUND, config.sources, {"shop/b"})}
+    assert phases == {
+        "gone.t": "new",
+        "shop.items": "streaming",
+        "shop.orders": "new",
+        "shop.stuck": "stopped",
+        "shop.tmp_x": "new",
+        "wiki.page": "streaming",
+    }
+    assert {s.name: s.phase for s in Tables(lake).list()} == phases
+    orders = Tables(lake).load("shop", "orders")
+    assert orders is not None
+    assert orders.dump is None
+
+
+def test_another_key_is_refused(config: Config, save: Callable[..., TableState]) -> None:
+    fitting = [save("shop.orders", "streaming"), save("wiki.page", "dumping", shard_in_key=True)]
+    check_keys(fitting, config.sources)
+    odd = save("shop.items", "streaming", shard_in_key=True)
+    with pytest.raises(ConfigError, match=r"shop\.items was dumped with shard\+primary"):
+        check_keys([*fitting, odd], config.sources)
+    check_keys([odd], config.sources, again={"shop.items"})
+    check_keys([save("shop.items", "new", shard_in_key=True)], config.sources)
+
+
+def test_names_for_again() -> None:
+    assert named_again(["orders"], FOUND) == {"shop.orders"}
+    assert named_again(["shop.*"], FOUND) == {"shop.orders", "shop.items"}
+    assert named_again(["*"], FOUND) == {one.name for one in FOUND}
+    with pytest.raises(ConfigError, match="order") as caught:
+        named_again(["order"], FOUND)
+    assert "'orders'" in caught.value.hint
+
+
+def test_tables_that_never_began_are_tried_again(save: Callable[..., TableState]) -> None:
+    states = [
+        save("shop.a", "stopped", dumped=False),
+        save("shop.b", "stopped"),
+        save("shop.c", "streaming"),
+    ]
+    assert again_of_stopped(states) == {"shop.a"}

@@ -1,0 +1,168 @@
+"""What the capture loop asks for, and when a run has everything that it was started for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.errors import BugError, LakeError, RetryableError
+from core.gtid import GtidSet
+from core.patterns import TablePatterns
+from core.position import Position
+from core.rounds import ShardSlice, TableEvent
+from core.shard import ShardId
+from ingest.capture import CaptureRequest, CaptureResult
+from ingest.rounds import RoundTaker
+from jobs.begin import record_starts
+from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
+from jobs.observe import Record, RoundCommitted
+from store.files import Lake, open_lake
+from store.rounds import RoundLog
+from wire.connect import SourceConfig
+
+
+def position(number: int) -> Position:
+    return Position(executed=GtidSet.parse("mariadb", f"0-1-{number}"))
+
+
+class Source:
+    """Shards that move by one transaction each round; some fail."""
+
+    def __init__(self) -> None:
+        self.requests: list[CaptureRequest] = []
+        self.failing: dict[str, RetryableError] = {}
+        self.broken = False
+        self.worth = True  # whether a slice has something to commit
+
+    def run(self, requests: Sequence[CaptureRequest]) -> list[CaptureResult]:
+        if self.broken:
+            raise RetryableError("the capture job failed")
+        self.requests += requests
+        return [self._slice(request) for request in requests]
+
+    def _slice(self, request: CaptureRequest) -> CaptureResult:
+        shard = str(request.source.shard)
+        if shard in self.failing:
+            return CaptureResult(shard=shard, error=self.failing[shard])
+        end = position(request.start.seq + 1)
+        piece = ShardSlice(
+            shard=shard, generation=0, start=request.start, end=end, runs=(), transactions=1,
+            rows=2, bytes=10, min_ts=1, max_ts=1, observed_at=2, caught_up=True,
+        )  # fmt: skip
+        event = TableEvent(
+            keyspace="shop", table="t", shard=shard, kind="ddl", statement="", gtid="0-1-1", seq=1,
+            ts=1,
+        )  # fmt: skip
+        return CaptureResult(shard=shard, slice=piece, events=(event,) if self.worth else ())
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(tmp_path / "lake", now=1)
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+def capturing(
+    lake: Lake, source: Source, target: Target | None = None, told: list[Record] | None = None
+) -> Capturing:
+    log = RoundLog(lake)
+    records: list[Record] = [] if told is None else told
+    shards = [ShardId("shop", name) for name in ("a", "b")]
+    record_starts(log, {str(shard): position(5) for shard in shards}, now=1)
+    streams = {
+        str(shard): Stream(
+            source=SourceConfig(shard=shard, host="h", user="u", database="shop"),
+            patterns=TablePatterns(("*",)),
+            server_id=100 + number,
+        )
+        for number, shard in enumerate(shards)
+    }
+    settings = CaptureSettings(lake=lake.root, round_seconds=2, round_bytes=99, heartbeat=5)
+    taker = RoundTaker(log, source.run, heartbeat_commit_seconds=1e9, clock=lambda: 10.0)
+    return Capturing(
+        streams,
+        settings,
+        taker,
+        known=lambda keyspace: (f"{keyspace}-table",),
+        observer=records.append,
+        target=target,
+    )
+
+
+def test_requests_follow_each_other(lake: Lake, source: Source) -> None:
+    told: list[Record] = []
+    capture = capturing(lake, source, told=told)
+    assert capture.round(()).committed == 2
+    assert capture.round({"shop/b"}).committed == 3
+    a, b, again = source.requests
+    assert (a.start, b.start, again.start) == (position(5), position(5), position(6))
+    assert (a.round_number, again.round_number) == (2, 3)
+    assert (a.known, a.limits.max_seconds, a.limits.max_bytes) == (("shop-table",), 2, 99)
+    assert [r.dump.server_id for r in (a, b)] == [100, 101]
+    assert [r.rows for r in told if isinstance(r, RoundCommitted)] == [4, 2]
+    assert capture.rows == 6
+
+
+def test_failures_are_handed_on_by_shard(lake: Lake, source: Source) -> None:
+    source.failing["shop/b"] = RetryableError("gone")
+    captured = capturing(lake, source).round(())
+    assert captured.committed == 2
+    assert dict(captured.failures) == source.failing
+    source.broken = True
+    captured = capturing(lake, source).round(())
+    assert set(captured.failures) == {"shop/a", "shop/b"}
+
+
+def test_target(lake: Lake, source: Source) -> None:
+    """Reached when every shard has it; then no slice ends for it any more."""
+    target = Target({"shop/a": position(7), "shop/b": position(6)})
+    capture = capturing(lake, source, target)
+    assert target.round is None
+    capture.round(())
+    assert target.round is None
+    capture.round(())
+    assert target.round == 3
+    capture.round(())
+    stops = [r.limits.stop_at for r in source.requests]
+    assert stops == [position(7).executed, position(6).executed, position(7).executed] + [None] * 3
+
+
+def test_target_that_is_held_already(lake: Lake, source: Source) -> None:
+    target = Target({"shop/a": position(5), "shop/b": position(4)})
+    capturing(lake, source, target)
+    assert target.round == 1
+
+
+def test_what_is_not_worth_a_round_counts_as_well(lake: Lake, source: Source) -> None:
+    """Transactions of other databases: nothing is committed, and nothing more is waited for."""
+    source.worth = False
+    target = Target({"shop/a": position(6), "shop/b": position(6)})
+    assert capturing(lake, source, target).round(()).committed is None
+    assert target.round == 1
+
+
+def test_nothing_is_committed_without_the_lease(lake: Lake, source: Source) -> None:
+    def lost() -> None:
+        raise LakeError("lost its lease")
+
+    log = RoundLog(lake)
+    taker = RoundTaker(log, guarded(source.run, lost))
+    capture = capturing(lake, source)
+    request = replace(capture._request("shop/a"), round_number=2)
+    with pytest.raises(LakeError, match="lease"):
+        taker.take([request])
+    assert log.last_number() == 1
+
+
+def test_a_stream_without_a_start_is_a_bug(lake: Lake, source: Source) -> None:
+    capture = capturing(lake, source)
+    capture._taker = RoundTaker(RoundLog(Lake.at(f"{lake.root}-other")), source.run)
+    with pytest.raises(BugError):
+        capture.round(())

@@ -1,0 +1,239 @@
+"""The config file: defaults, limits, and messages that say where and what."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError
+from core.patterns import TablePatterns
+from core.shard import ShardId
+from jobs.config import SOURCE_KEYS, TOP_KEYS, Config, load_config
+from jobs.settings import SECTIONS, ShardConfig, keys_of
+
+EXAMPLE = Path(__file__).parents[3] / "conf" / "example.yaml"
+SECRET = "hunter2-and-more"
+MINIMAL = """\
+lake: ./lake
+sources:
+  shop:
+    kind: binlog
+    shards:
+      "-": {host: db.example, user: ratchet, password: "${PW}"}
+"""
+
+
+def load(tmp_path: Path, text: str, **environment: str) -> Config:
+    path = tmp_path / "ratchet.yaml"
+    path.write_text(text)
+    return load_config(path, {"PW": SECRET, **environment})
+
+
+def failure(tmp_path: Path, text: str, **environment: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, **environment)
+    message = f"{caught.value} {caught.value.hint}"
+    assert SECRET not in message
+    return message
+
+
+def test_minimal_file_gets_defaults(tmp_path: Path) -> None:
+    config = load(tmp_path, MINIMAL)
+    assert config.lake == str(tmp_path / "lake")
+    shard = config.shards[ShardId("shop", "-")]
+    assert (shard.host, shard.port, shard.database, shard.tls) == (
+        "db.example",
+        3306,
+        "shop",
+        "preferred",
+    )
+    assert shard.password == SECRET
+    assert config.secrets == {SECRET}
+    assert SECRET not in repr(config)
+    assert config.sources["shop"].tables == TablePatterns(("*",))
+    assert config.merge.change_log_retention == 14 * 86400
+
+
+def test_example_loads_and_equals_the_defaults() -> None:
+    """What the example says are the defaults, are."""
+    config = load_config(EXAMPLE, {"SHOP_PASSWORD": SECRET})
+    for name, kind in SECTIONS.items():
+        if name != "spark":
+            assert getattr(config, name) == kind()
+    assert config.spark.conf == {"spark.sql.shuffle.partitions": "2"}
+
+
+def test_example_names_every_key() -> None:
+    text = EXAMPLE.read_text()
+    keys = {*TOP_KEYS, *SOURCE_KEYS, *keys_of(ShardConfig)}
+    for kind in SECTIONS.values():
+        keys.update(keys_of(kind))
+    missing = {key for key in keys if not re.search(rf"(?m)^\s*(# )?{key}:", text)}
+    assert missing == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        (("lake:", "lakee:"), ("ratchet.yaml:1", "'lakee'", "'lake'")),
+        (("kind: binlog", "kind: binlogs"), (":4", "sources.shop.kind", "did you mean 'binlog'")),
+        (("host:", "hots:"), (":6", "unknown key 'hots'", "did you mean 'host'")),
+        (("user: ratchet,", ""), (":6", "'user' is missing")),
+        (("host: db.example", "port: 70000, host: h"), ("port", "70000", "65,535")),
+        (("host: db.example", "port: many, host: h"), ("a whole number", "'many'")),
+        (("host: db.example", "tls: on, host: h"), ("'disabled' or", "'on'")),
+        (("host: db.example", "host: ''"), ("host", "empty text")),
+        (("host: db.example", "host: h, tls_ca: conf"), ("there is no file",)),
+        (("host: db.example", "host: h, tls_ca: ratchet.yaml"), ("no use with tls: preferred",)),
+        (('"-"', '"a/b"'), ("a shard's name",)),
+        (("shop:", "_shop:"), ("must not begin with '_'",)),
+        (("${PW}", "${NOT_SET}"), ("NOT_SET is not set", "export NOT_SET")),
+        (("${PW}", "${1x}"), ("name of an environment variable",)),
+        (("lake: ./lake", "lake: [a]"), ("a text is needed", "a list")),
+        (("lake: ./lake", "lake:"), ("'lake' is missing or empty",)),
+        (("lake: ./lake", "lake: a\nlake: b"), (":2", "twice")),
+        (("    kind", "    tables: []\n    kind"), ("mirrors nothing",)),
+        (("    kind", '    tables: ["a", "a"]\n    kind'), ("twice",)),
+        (("    kind", '    tables: ["!"]\n    kind'), ("no pattern behind",)),
+        (("    kind", "    key: shard\n    kind"), ("'shard+primary' is needed",)),
+        (("    kind: binlog", "    kind: binlog\n    shards: {}"), ("twice",)),
+        (('"${PW}"', "[1]"), ("password", "not something else")),
+    ],
+)
+def test_wrong_files(tmp_path: Path, change: tuple[str, str], parts: tuple[str, ...]) -> None:
+    message = failure(tmp_path, MINIMAL.replace(*change))
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("section", "part"),
+    [
+        ("capture: {round_secnds: 1}", "did you mean 'round_seconds'"),
+        ("capture: {round_seconds: 1w}", "the units are ms, s, m, h, d"),
+        ("capture: {round_seconds: 0}", "outside of"),
+        ("capture: {round_bytes: 1TB}", "the units are B, KB, MB, GB"),
+        ("capture: [1]", "a mapping"),
+        ("merge: {deletion_vectors: maybe}", "true or false"),
+        ("merge: {change_log_retention: 1s}", "outside of"),
+        ("spark: {conf: {sql.x: 1}}", "begins with 'spark.'"),
+        ("spark: {driver_memory: lots}", "2g"),
+        ("types: {zero_dates: nul}", "did you mean 'null'"),
+        ("merg: {}", "did you mean 'merge'"),
+        ("capture: {server_id_base: 5_000_000_000}", "outside of"),
+    ],
+)
+def test_wrong_sections(tmp_path: Path, section: str, part: str) -> None:
+    assert part in failure(tmp_path, MINIMAL + section)
+
+
+def test_sections_are_read(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        MINIMAL
+        + "capture: {round_seconds: 500ms, round_bytes: 64MB, server_id_base: 7}\n"
+        + "merge: {change_log_retention: 12h, deletion_vectors: off}\n"
+        + "snapshot: {chunk_rows: 1000}\nspark: {conf: {spark.x.y: true}}\ntypes:\n",
+    )
+    assert (config.capture.round_seconds, config.capture.round_bytes) == (0.5, 64 << 20)
+    assert config.capture.server_id_base == 7
+    assert config.merge.change_log_retention == 12 * 3600
+    assert config.merge.deletion_vectors is False
+    assert config.snapshot.chunk_rows == 1000
+    assert config.spark.conf == {"spark.x.y": "true"}
+
+
+def test_a_value_from_the_environment_is_never_shown(tmp_path: Path) -> None:
+    text = MINIMAL.replace("host: db.example", 'host: h, port: "${PW}"')
+    assert "${PW}" in failure(tmp_path, text)
+    assert "${PW}" in failure(tmp_path, MINIMAL + 'types: {zero_dates: "${PW}"}')
+    assert "${PW}" in failure(tmp_path, MINIMAL + 'capture: {round_seconds: "${PW}"}')
+
+
+def test_variables_may_hold_anything(tmp_path: Path) -> None:
+    """What the environment says is a value, never YAML."""
+    text = MINIMAL.replace("host: db.example", 'host: "${HOST}", port: "${PORT}"')
+    shard = load(tmp_path, text, PORT="33060", HOST="x: {y}").shards[ShardId("shop", "-")]
+    assert (shard.host, shard.port) == ("x: {y}", 33060)
+    literal = MINIMAL.replace("${PW}", "$${PW}").replace("  shop:", "  shop: # ${UNSET}")
+    assert load(tmp_path, literal).shards[ShardId("shop", "-")].password == "${PW}"
+
+
+def test_names_are_texts_whatever_yaml_thinks(tmp_path: Path) -> None:
+    text = MINIMAL.replace('"-"', "-80").replace("shop:", "no:")
+    assert list(load(tmp_path, text).shards) == [ShardId("no", "-80")]
+    number = MINIMAL.replace('"${PW}"', "0123")
+    assert load(tmp_path, number).shards[ShardId("shop", "-")].password == "0123"
+
+
+def test_duplicates_across_shards_and_sources(tmp_path: Path) -> None:
+    second = '\n      "b": {host: DB.example, user: u}'
+    assert "sources.shop.shards.-" in failure(tmp_path, MINIMAL.rstrip() + second)
+    other = "  SHOP:\n    kind: binlog\n    shards: {x: {host: h, user: u}}\n"
+    assert "letter case" in failure(tmp_path, MINIMAL + other)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "empty"),
+        ("a: [", "config"),
+        ("lake: 'x\n", "config"),
+        ("x: !!python/object/apply:os.system ['true']", "unknown key"),
+        ("&a [*a, *a]", "nested too deeply"),
+        ("[" * 3000, "nested too deeply"),
+        ("? [1]\n: 2", "plain text"),
+        ("a: *nowhere", "undefined alias"),
+        ("\t- x", "cannot start any token"),
+        ("--- 1\n--- 2", "another document"),
+    ],
+)
+def test_broken_yaml(tmp_path: Path, text: str, part: str) -> None:
+    assert part in failure(tmp_path, text)
+
+
+def test_anchors_cannot_explode(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    assert "too many entries" in failure(tmp_path, "\n".join(lines))
+
+
+def test_anchors_serve_their_purpose(tmp_path: Path) -> None:
+    text = """\
+lake: s3a://bucket/lake/
+sources:
+  shop: {kind: binlog, shards: {"-": &one {host: h, user: u}}}
+  wiki: {kind: binlog, shards: {"-": *one}}
+"""
+    config = load(tmp_path, text)
+    assert config.lake == "s3a://bucket/lake"
+    assert {shard.database for shard in config.shards.values()} == {"shop", "wiki"}
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path / "nowhere.yaml", {})
+    big = tmp_path / "big.yaml"
+    big.write_text("#" * (1 << 20) + "#")
+    with pytest.raises(ConfigError, match="too large"):
+        load_config(big, {})
+    big.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(big, {})
+
+
+def test_absolute_and_home_lakes(tmp_path: Path) -> None:
+    assert load(tmp_path, MINIMAL.replace("./lake", "/srv/lake")).lake == "/srv/lake"
+    assert load(tmp_path, MINIMAL.replace("./lake", "~/lake")).lake == str(
+        Path("~/lake").expanduser()
+    )
+
+
+def test_certificates_are_found_beside_the_config(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("x")
+    text = MINIMAL.replace("host: db.example", "host: h, tls: verify_ca, tls_ca: ca.pem")
+    assert load(tmp_path, text).shards[ShardId("shop", "-")].tls_ca == str(tmp_path / "ca.pem")
+    lone = MINIMAL.replace("host: db.example", "host: h, tls: required, tls_cert: ca.pem")
+    assert "together" in failure(tmp_path, lone)

@@ -1,0 +1,248 @@
+"""The rules of `ratchet check`: what fails, what warns, and the statement that mends it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.shard import ShardId
+from jobs.facts import ServerFacts, TableFacts
+from jobs.finding import Finding
+from jobs.fitness import judge
+from jobs.tablefitness import judge_shards, judge_tables
+from jobs.text import duration
+
+GOOD = {
+    "log_bin": "ON",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+    "binlog_row_value_options": "",
+    "binlog_expire_logs_seconds": "2592000",
+    "gtid_mode": "ON",
+    "log_replica_updates": "ON",
+    "max_allowed_packet": "67108864",
+    "server_id": "1",
+}
+GRANTS = (
+    "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `ratchet`@`%`",
+    "GRANT SELECT ON `shop`.* TO `ratchet`@`%`",
+)
+ORDERS = TableFacts(
+    name="orders", engine="InnoDB", rows=10, bytes=1000, has_key=True, columns=(("id", "int"),)
+)
+MYSQL = ServerFacts(
+    shard=ShardId("shop", "-"),
+    host="db.example",
+    user="ratchet",
+    database="shop",
+    mariadb=False,
+    version="9.7.4",
+    numbers=(9, 7, 4),
+    cipher="TLS_AES_256_GCM_SHA384",
+    variables=GOOD,
+    grants=GRANTS,
+    binlog_filters=("", ""),
+    replicas=frozenset({7}),
+    follows=False,
+    clock_ahead=0.01,
+    clock_error=0.001,
+    tables=(ORDERS,),
+)
+MARIADB = replace(
+    MYSQL,
+    mariadb=True,
+    version="10.11.14-MariaDB",
+    numbers=(10, 11, 14),
+    variables={
+        **{k: v for k, v in GOOD.items() if k not in {"gtid_mode", "binlog_row_value_options"}},
+        "gtid_strict_mode": "ON",
+        "log_slave_updates": "ON",
+    },
+)
+
+
+def judged(facts: ServerFacts, **arguments: Any) -> dict[str, Finding]:
+    given = {"server_id": 1000, "ours": False, "clock_bound": 0.5, **arguments}
+    return {finding.check: finding for finding in judge(facts, **given)}
+
+
+def with_variables(facts: ServerFacts, **changes: str) -> ServerFacts:
+    return replace(facts, variables={**facts.variables, **changes})
+
+
+@pytest.mark.parametrize("facts", [MYSQL, MARIADB], ids=["mysql", "mariadb"])
+def test_a_fit_server(facts: ServerFacts) -> None:
+    assert {f.status for f in judged(facts).values()} == {"ok"}
+    assert {f.status for f in judge_tables(facts)} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "check", "status", "mend"),
+    [
+        ("log_bin", "OFF", "log_bin", "fail", "log_bin = bin"),
+        ("binlog_format", "MIXED", "binlog_format", "fail", "SET PERSIST binlog_format = 'ROW'"),
+        ("binlog_row_image", "MINIMAL", "binlog_row_image", "fail", "binlog_row_image = 'FULL'"),
+        ("binlog_row_image", "FULL_NODUP", "binlog_row_image", "fail", "= 'FULL'"),
+        ("binlog_row_metadata", "MINIMAL", "binlog_row_metadata", "fail", "= 'FULL'"),
+        (
+            "binlog_row_value_options",
+            "PARTIAL_JSON",
+            "binlog_row_value_options",
+            "fail",
+            "SET PERSIST binlog_row_value_options = ''",
+        ),
+        ("gtid_mode", "OFF", "gtid_mode", "warn", "gtid_mode = OFF_PERMISSIVE"),
+        ("gtid_mode", "ON_PERMISSIVE", "gtid_mode", "warn", "gtid_mode = ON;"),
+        ("binlog_expire_logs_seconds", "3600", "retention", "warn", "= 259200"),
+        ("binlog_expire_logs_seconds", "0", "retention", "ok", ""),
+        ("basedir", "/rdsdbbin/mysql/", "retention", "warn", "rds_set_configuration"),
+        ("max_allowed_packet", "65536", "max_allowed_packet", "warn", "67108864"),
+        ("binlog_transaction_compression", "ON", "binlog_transaction_compression", "info", ""),
+        ("server_id", "1000", "server_id", "fail", "server_id_base"),
+    ],
+)
+def test_settings(variable: str, value: str, check: str, status: str, mend: str) -> None:
+    finding = judged(with_variables(MYSQL, **{variable: value}))[check]
+    assert finding.status == status
+    assert mend in finding.mend
+
+
+def test_mariadb_gets_statements_that_it_knows() -> None:
+    found = judged(with_variables(MARIADB, binlog_format="MIXED", gtid_strict_mode="OFF"))
+    assert found["binlog_format"].mend.startswith("SET GLOBAL binlog_format = 'ROW';")
+    assert "my.cnf" in found["binlog_format"].mend
+    assert found["gtid_strict_mode"].status == "warn"
+    days = with_variables(MARIADB, binlog_expire_logs_seconds="0", expire_logs_days="0.5")
+    assert judged(days)["retention"].status == "warn"
+
+
+def test_retention_is_held_against_the_dump() -> None:
+    """20 TB take longer than 10 days."""
+    large = replace(MYSQL, tables=(replace(ORDERS, bytes=20 * 10**12),))
+    finding = judged(with_variables(large, binlog_expire_logs_seconds="864000"))["retention"]
+    assert finding.status == "fail"
+    assert "11.6 d" in finding.text
+    never = with_variables(large, binlog_expire_logs_auto_purge="OFF")
+    assert judged(never)["retention"].status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("grants", "missing"),
+    [
+        (GRANTS, set()),
+        (("GRANT ALL PRIVILEGES ON *.* TO `root`@`%` WITH GRANT OPTION",), set()),
+        (("GRANT USAGE ON *.* TO `r`@`%`",), {"replication slave", "replication client", "select"}),
+        (GRANTS[:1], {"select"}),
+        ((GRANTS[0], "GRANT SELECT ON `other`.* TO `r`@`%`"), {"select"}),
+        ((GRANTS[0], "GRANT SELECT ON `shop`.`orders` TO `r`@`%`"), {"select"}),
+        ((GRANTS[0], r"GRANT SELECT, INSERT ON `sh%`.* TO `r`@`%`"), set()),
+        ((GRANTS[0], r"GRANT SELECT ON `sh\_p`.* TO `r`@`%`"), {"select"}),
+        ((GRANTS[0], r"GRANT SELECT ON `sh_p`.* TO `r`@`%`"), set()),
+        (
+            ("GRANT SELECT, REPLICATION SLAVE, BINLOG MONITOR ON *.* TO `r`@`%`",),
+            set(),
+        ),
+        (
+            ("GRANT `reader`@`%` TO `r`@`%`", *GRANTS[1:]),
+            {"replication slave", "replication client"},
+        ),
+    ],
+)
+def test_privileges(grants: tuple[str, ...], missing: set[str]) -> None:
+    found = judged(replace(MYSQL, grants=grants))
+    assert {name for name, finding in found.items() if finding.status == "fail"} == missing
+    for name in missing:
+        assert found[name].mend.startswith("GRANT ")
+        assert found[name].mend.endswith("TO 'ratchet'@'%';")
+
+
+def test_server_id() -> None:
+    assert judged(MYSQL, server_id=7)["server_id"].status == "fail"
+    assert judged(MYSQL, server_id=7, ours=True)["server_id"].status == "ok"
+    assert judged(replace(MYSQL, replicas=None))["server_id"].status == "info"
+
+
+def test_replicas_must_log_what_they_replicate() -> None:
+    off = with_variables(MYSQL, log_replica_updates="OFF")
+    assert "log_replica_updates" not in judged(off)
+    assert judged(replace(off, follows=True))["log_replica_updates"].status == "fail"
+    assert judged(replace(off, follows=None))["log_replica_updates"].status == "warn"
+    assert judged(replace(MYSQL, follows=True))["log_replica_updates"].status == "ok"
+
+
+def test_clocks() -> None:
+    assert judged(replace(MYSQL, clock_ahead=-3.0))["clock"].status == "warn"
+    assert judged(replace(MYSQL, clock_ahead=3.0, clock_error=2.8))["clock"].status == "ok"
+
+
+def test_filters() -> None:
+    assert judged(replace(MYSQL, binlog_filters=("", "shop")))["binlog filters"].status == "fail"
+    assert judged(replace(MYSQL, binlog_filters=("a,b", "")))["binlog filters"].status == "fail"
+    assert judged(replace(MYSQL, binlog_filters=("shop", "")))["binlog filters"].status == "warn"
+    assert "binlog filters" not in judged(replace(MYSQL, binlog_filters=None))
+
+
+def test_encryption() -> None:
+    bare = replace(MYSQL, cipher="")
+    assert judged(bare)["encryption"].status == "warn"
+    assert judged(replace(bare, host="127.0.0.1"))["encryption"].status == "info"
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers", "mariadb", "status"),
+    [
+        ("5.7.44", (5, 7, 44), False, "fail"),
+        ("10.4.1-MariaDB", (10, 4, 1), True, "fail"),
+        ("8.0.36-Vitess", (8, 0, 36), False, "fail"),
+        ("8.4.0", (8, 4, 0), False, "ok"),
+        ("11.4.2-MariaDB", (11, 4, 2), True, "ok"),
+    ],
+)
+def test_versions(version: str, numbers: tuple[int, ...], *, mariadb: bool, status: str) -> None:
+    facts = replace(
+        MARIADB if mariadb else MYSQL, version=version, numbers=numbers, mariadb=mariadb
+    )
+    assert judged(facts)["version"].status == status
+
+
+def test_tables() -> None:
+    odd = (
+        replace(ORDERS, name="nokey", has_key=False),
+        replace(
+            ORDERS, name="odd`", columns=(("a b", "int"), ("_Token", "int"), ("fine-$", "int"))
+        ),
+        replace(ORDERS, name="Orders"),
+        ORDERS,
+    )
+    found = {f.check: f for f in judge_tables(replace(MYSQL, tables=odd))}
+    assert found["key of nokey"].status == "fail"
+    assert "ALTER TABLE `nokey` ADD PRIMARY KEY" in found["key of nokey"].mend
+    assert (
+        "ALTER TABLE `odd``` RENAME COLUMN `a b` TO `a_b`, RENAME COLUMN `_Token` TO `token`"
+        in found["columns of odd`"].mend
+    )
+    assert found["table names"].status == "warn"
+    (empty,) = judge_tables(replace(MYSQL, tables=()))
+    assert empty.status == "warn"
+
+
+def test_shards_must_agree() -> None:
+    other = replace(MYSQL, shard=ShardId("shop", "80-"))
+    assert judge_shards([MYSQL]) == []
+    assert [f.status for f in judge_shards([MYSQL, other])] == ["ok"]
+    wider = replace(other, tables=(replace(ORDERS, columns=(("id", "bigint"),)),))
+    (finding,) = judge_shards([MYSQL, wider])
+    assert finding.status == "fail"
+    assert "'orders'" in finding.text
+    assert [f.status for f in judge_shards([MYSQL, replace(other, tables=())])] == ["fail"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "less than 1 s"), (59, "59 s"), (90, "1.5 min"), (7200, "2 h"), (86400 * 30, "30 d")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

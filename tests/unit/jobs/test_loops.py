@@ -1,0 +1,168 @@
+"""The loops: when they work, rest, try again and end. Told with fakes that count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from core.errors import BugError, ConfigError, RatchetError, RetryableError
+from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop
+
+
+class Clock:
+    """Moves only when told to, or a little with each look."""
+
+    def __init__(self, step: float = 0.0) -> None:
+        self.now = 0.0
+        self.step = step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def finish(*loops: CaptureLoop | DumpLoop | MergeLoop) -> None:
+    for loop in loops:
+        loop.join(20)
+        assert not loop.is_alive()
+
+
+def test_capture_takes_rounds_until_told_to_stop() -> None:
+    control = Control()
+    taken: list[int] = []
+
+    def capture(_: Collection[str]) -> Captured:
+        taken.append(len(taken))
+        if len(taken) == 5:
+            control.stop()
+        return Captured(committed=len(taken))
+
+    loop = CaptureLoop(control, capture, shards=["a/-"], patience=1)
+    loop.start()
+    finish(loop)
+    assert len(taken) == 5
+    assert control.error is None
+
+
+def test_a_failing_shard_rests_alone_and_comes_back() -> None:
+    control = Control()
+    seen: list[set[str]] = []
+
+    def capture(resting: Collection[str]) -> Captured:
+        seen.append(set(resting))
+        failures: dict[str, RatchetError] = {}
+        if "a/2" not in resting and len(seen) < 3:
+            failures["a/2"] = RetryableError("gone")
+        if len(seen) > 10 and "a/2" not in resting:
+            control.stop()
+        return Captured(committed=None, failures=failures)
+
+    loop = CaptureLoop(
+        control, capture, shards=["a/1", "a/2"], patience=100, clock=Clock(0.05), jitter=lambda: 1.0
+    )
+    loop.start()
+    finish(loop)
+    assert seen[0] == set()
+    assert seen[1] == {"a/2"}
+    assert seen[-1] == set()
+    assert control.error is None
+    assert loop.troubled == frozenset()
+
+
+def test_patience_ends_with_the_shards_own_error() -> None:
+    control = Control()
+    error = RetryableError("gone", source="a/-")
+    loop = CaptureLoop(
+        control,
+        lambda _: Captured(committed=None, failures={"a/-": error}),
+        shards=["a/-"],
+        patience=5,
+        clock=Clock(1.0),
+    )
+    loop.start()
+    finish(loop)
+    assert control.error is error
+    assert control.draining
+    assert not control.stopping
+
+
+def test_an_operator_error_ends_the_run_after_what_was_captured_is_merged() -> None:
+    control = Control()
+    pending = [1, 2, 3]
+    error = ConfigError("unfit")
+    capture = CaptureLoop(
+        control,
+        lambda _: Captured(committed=None, failures={"a/-": error}),
+        shards=["a/-"],
+        patience=5,
+    )
+
+    def step() -> bool:
+        if not pending:
+            return False
+        pending.pop()
+        return True
+
+    merge = MergeLoop(control, step, interval=0)
+    capture.start()
+    merge.start()
+    finish(capture, merge)
+    assert pending == []
+    assert control.error is error
+
+
+def test_merge_sees_what_a_slow_feeder_left_last() -> None:
+    control = Control()
+    pending: list[int] = []
+
+    def dump() -> int:
+        control.drain()
+        pending.append(1)
+        return 1
+
+    def step() -> bool:
+        return bool(pending) and bool(pending.pop())
+
+    loops = (DumpLoop(control, dump, every=None), MergeLoop(control, step, interval=0))
+    for loop in loops:
+        loop.start()
+    finish(*loops)
+    assert pending == []
+
+
+def test_stop_does_not_wait_for_the_rest_of_the_merges() -> None:
+    control = Control()
+    steps: list[int] = []
+
+    def step() -> bool:
+        steps.append(1)
+        control.stop()
+        return True
+
+    merge = MergeLoop(control, step, interval=0)
+    merge.start()
+    finish(merge)
+    assert steps == [1]
+
+
+def failing(error: Exception) -> Callable[[], bool]:
+    def step() -> bool:
+        raise error
+
+    return step
+
+
+def test_an_unknown_failure_is_a_bug_with_its_cause() -> None:
+    control = Control()
+    merge = MergeLoop(control, failing(KeyError("x")), interval=0)
+    merge.start()
+    finish(merge)
+    assert isinstance(control.error, BugError)
+    assert isinstance(control.error.__cause__, KeyError)
+
+
+def test_the_first_error_is_the_one_that_counts() -> None:
+    control = Control()
+    first, second = ConfigError("first"), ConfigError("second")
+    control.fail(first, drain=True)
+    control.fail(second)
+    assert control.error is first

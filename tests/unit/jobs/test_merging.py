@@ -1,0 +1,141 @@
+"""A merge step for the loop: what is told, when upkeep is due, when everything is reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from core.errors import LakeError, RetryableError, TableStoppedError
+from core.schema import TableSchema
+from jobs.merging import CLEAN_EVERY, COMPACT_EVERY, Merging
+from jobs.observe import Merged, Record, Stops, TableStopped
+from merge.step import StepResult
+from store.cuts import Cut, Cuts
+from store.files import Lake, open_lake
+from store.tables import Phase, Tables, TableState
+
+
+def cut(number: int, round_number: int) -> Cut:
+    return Cut(number=number, round=round_number, merged_at=1, shards={}, tables={"shop.orders": 3})
+
+
+NOTHING = StepResult(cut=None, changed={}, stopped={}, seconds=0.0)
+
+
+@dataclass
+class Stage:
+    lake: Lake
+    results: list[StepResult] = field(default_factory=list)
+    told: list[Record] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    now: float = 0.0
+    failure: Exception | None = None
+    lost: bool = False
+
+    def compact(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.done.append("compact")
+
+    def clean(self) -> None:
+        self.done.append("clean")
+
+    def check(self) -> None:
+        if self.lost:
+            raise LakeError("lost its lease")
+
+    def merging(self) -> Merging:
+        return Merging(
+            lambda: self.results.pop(0) if self.results else NOTHING,
+            self,
+            self.lake,
+            check=self.check,
+            mirrored=lambda state: state.table != "left_out",
+            observer=self.told.append,
+            stops=Stops(self.told.append),
+            clock=lambda: self.now,
+        )
+
+    def table(self, name: str, phase: Phase) -> None:
+        schema = TableSchema(keyspace="shop", table=name, columns=(), key=())
+        state = TableState(keyspace="shop", table=name, schema=schema, key=(), phase=phase)
+        Tables(self.lake).save(state)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(open_lake(tmp_path / "lake", now=1))
+
+
+def worked(number: int = 1) -> StepResult:
+    return StepResult(cut=cut(1, number), changed={"shop.orders": 7}, stopped={}, seconds=1.5)
+
+
+def test_steps_are_told(stage: Stage) -> None:
+    merging = stage.merging()
+    assert merging.round == 0
+    stage.results = [worked(4)]
+    assert merging.step()
+    assert not merging.step()
+    assert stage.told == [Merged(round=4, tables=1, rows=7, seconds=1.5)]
+    assert merging.round == 4
+
+
+def test_tables_that_stop_are_told(stage: Stage) -> None:
+    error = TableStoppedError("a column went", hint="--again")
+    stage.results = [StepResult(cut=None, changed={}, stopped={"shop.t": error}, seconds=0)]
+    assert stage.merging().step()
+    assert stage.told == [TableStopped(table="shop.t", message="a column went", hint="--again")]
+
+
+def test_upkeep_comes_between_steps(stage: Stage) -> None:
+    """Small files after so many steps; what is old when there is nothing to merge, or at last."""
+    merging = stage.merging()
+    stage.results = [worked(n) for n in range(COMPACT_EVERY)]
+    for _ in range(COMPACT_EVERY):
+        merging.step()
+    assert stage.done == ["compact"]
+    merging.step()
+    assert stage.done == ["compact"]
+    stage.now = CLEAN_EVERY
+    stage.results = [worked()]
+    merging.step()
+    assert stage.done == ["compact"]
+    merging.step()
+    assert stage.done == ["compact", "clean"]
+    stage.now = 3 * CLEAN_EVERY
+    stage.results = [worked()]
+    merging.step()
+    assert stage.done == ["compact", "clean", "clean"]
+
+
+def test_a_conflict_puts_upkeep_off(stage: Stage) -> None:
+    stage.failure = RetryableError("conflict")
+    merging = stage.merging()
+    stage.results = [worked(n) for n in range(COMPACT_EVERY)]
+    assert all(merging.step() for _ in range(COMPACT_EVERY))
+
+
+def test_nothing_without_the_lease(stage: Stage) -> None:
+    stage.lost = True
+    stage.results = [worked()]
+    with pytest.raises(LakeError):
+        stage.merging().step()
+    assert stage.told == []
+
+
+def test_reached(stage: Stage) -> None:
+    merging = stage.merging()
+    assert merging.has_reached(9), "no tables, nothing to wait for"
+    stage.table("left_out", "catching_up")
+    stage.table("stuck", "stopped")
+    assert merging.has_reached(9)
+    stage.table("orders", "catching_up")
+    assert not merging.has_reached(0)
+    stage.table("orders", "streaming")
+    assert not merging.has_reached(1)
+    Cuts(stage.lake).append(cut(1, 1))
+    assert merging.has_reached(1)
+    assert not merging.has_reached(2)

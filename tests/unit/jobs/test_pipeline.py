@@ -1,0 +1,192 @@
+"""A run from start to end, with fakes in the place of capture, dump and merge."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pytest
+
+from core.errors import PositionLostError, RatchetError, TableStoppedError
+from core.gtid import GtidSet
+from core.position import Position
+from core.schema import TableSchema
+from jobs.capturing import Target
+from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop
+from jobs.observe import Pulse, Record, Stops, TableStopped
+from jobs.pipeline import PULSE_SECONDS, Parts, Run, refuse_stopped
+from store.files import Lake, open_lake
+from store.rounds import RoundLog
+from store.tables import Stopped, Tables, TableState
+
+
+class Stage:
+    """Counts what the loops do; every step of any of them brings the run forward."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        self.control = Control()
+        self.rounds = 0
+        self.merged = 0
+        self.dumped = 0
+        self.rows = 0
+        self.seen_until: dict[str, int] = {}
+        self.failure: RatchetError | None = None
+        self.told: list[Record] = []
+
+    def capture(self, _: Collection[str]) -> Captured:
+        if self.rounds > 3 and self.failure is not None:
+            return Captured(committed=None, failures={"shop/-": self.failure})
+        self.rounds += 1
+        self.rows += 10
+        self.control.wait(0.001, -1)
+        return Captured(committed=self.rounds)
+
+    def dump(self) -> int:
+        self.dumped += 1
+        return 1
+
+    def merge(self) -> bool:
+        if self.merged < self.rounds:
+            self.merged += 1
+            return True
+        return False
+
+    @property
+    def round(self) -> int:
+        return self.merged
+
+    def has_reached(self, number: int) -> bool:
+        return self.merged >= number
+
+    def run(
+        self,
+        *,
+        dump: bool = True,
+        merge: bool = True,
+        target: Target | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> Run:
+        control = self.control
+        parts = Parts(
+            control=control,
+            stop=threading.Event(),
+            capturing=self,
+            capture=CaptureLoop(control, self.capture, shards=["shop/-"], patience=1),
+            dump=DumpLoop(control, self.dump, every=100.0 if merge else None) if dump else None,
+            merging=self if merge else None,
+            merge=MergeLoop(control, self.merge, interval=0) if merge else None,
+            target=target,
+        )
+        return Run(
+            parts,
+            rounds=RoundLog(self.lake),
+            tables=Tables(self.lake),
+            mirrored=lambda state: state.table != "left_out",
+            observer=self.told.append,
+            stops=Stops(self.told.append),
+            clock=clock,
+        )
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(open_lake(tmp_path / "lake", now=1))
+
+
+def reached(number: int) -> Target:
+    position = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
+    target = Target({"shop/-": position})
+    target.note({"shop/-": position}, number)
+    return target
+
+
+def stop_table(lake: Lake, name: str) -> None:
+    schema = TableSchema(keyspace="shop", table=name, columns=(), key=())
+    Tables(lake).save(
+        TableState(
+            keyspace="shop",
+            table=name,
+            schema=schema,
+            key=(),
+            phase="stopped",
+            stopped=Stopped(message=f"{name} has no key", hint="add one", round=0),
+        )
+    )
+
+
+def test_a_dump_ends_when_the_tables_are_loaded(stage: Stage) -> None:
+    stage.run(merge=False).run()
+    assert stage.dumped == 1
+    assert stage.merged == 0
+
+
+def test_until_caught_up(stage: Stage) -> None:
+    stage.run(target=reached(20)).run()
+    assert stage.dumped == 1
+    assert stage.merged >= 20
+
+
+def test_merge_alone_until_caught_up(stage: Stage) -> None:
+    stage.run(dump=False, target=reached(5)).run()
+    assert stage.dumped == 0
+    assert stage.merged >= 5
+
+
+def test_stopped_from_outside(stage: Stage) -> None:
+    timer = threading.Timer(0.2, stage.control.stop)
+    timer.start()
+    stage.run().run()
+    timer.join()
+    assert stage.rounds > 0
+
+
+def test_the_error_that_ended_it_is_raised_after_what_was_captured_is_merged(stage: Stage) -> None:
+    stage.failure = PositionLostError("purged")
+    with pytest.raises(PositionLostError):
+        stage.run().run()
+    assert stage.merged == stage.rounds == 4
+
+
+def test_a_stopped_table_is_told_of_once_and_decides_the_end(stage: Stage) -> None:
+    stop_table(stage.lake, "nokey")
+    stop_table(stage.lake, "left_out")
+    times = iter(range(0, 10_000_000, 100))
+    with pytest.raises(TableStoppedError, match=r"1 is stopped: shop\.nokey: nokey has no key"):
+        stage.run(target=reached(20), clock=lambda: float(next(times))).run()
+    assert [r.table for r in stage.told if isinstance(r, TableStopped)] == ["shop.nokey"]
+    pulses = [r for r in stage.told if isinstance(r, Pulse)]
+    assert pulses
+    assert pulses[0].stopped == 1
+    assert pulses[0].rows_per_second > 0
+
+
+def test_a_stopped_table_does_not_end_an_endless_run(stage: Stage) -> None:
+    stop_table(stage.lake, "nokey")
+    timer = threading.Timer(0.2, stage.control.stop)
+    timer.start()
+    stage.run().run()
+    timer.join()
+
+
+def test_pulse_says_how_far_behind(stage: Stage) -> None:
+    stage.seen_until = {"shop/a": 995_000_000, "shop/b": 999_000_000}
+    run = stage.run()
+    run._wall = lambda: 1000.0
+    run._pulse()
+    (pulse,) = stage.told
+    assert isinstance(pulse, Pulse)
+    assert pulse.lag == 5.0
+    assert "at most 5 s behind" in pulse.sentence()
+    assert PULSE_SECONDS > 1
+
+
+def test_several_stopped_tables_and_their_hints(stage: Stage) -> None:
+    for name in ("a", "b"):
+        stop_table(stage.lake, name)
+    with pytest.raises(TableStoppedError) as caught:
+        refuse_stopped(Tables(stage.lake).list())
+    assert "2 are stopped" in caught.value.message
+    assert caught.value.hint == "add one"
+    refuse_stopped([])

@@ -1,0 +1,98 @@
+"""What Spark is told: slots, pools, secrets off the command line."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.errors import LakeError, OperatorError, RetryableError
+from jobs.config import Config, load_config
+from jobs.spark import log_folder, spark_failure
+from jobs.sparksettings import launch_settings, pools, settings, slots
+
+CONFIG = """\
+lake: ./lake
+sources:
+  shop: {kind: binlog, shards: {a: {host: a, user: u}, b: {host: b, user: u}}}
+snapshot: {parallel: 3}
+merge: {parallel: 2}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    path = tmp_path / "ratchet.yaml"
+    path.write_text(CONFIG)
+    return load_config(path, {})
+
+
+def told(config: Config) -> dict[str, str]:
+    home = Path("/tmp/home")
+    return settings(config, home=home, log_file=Path("/x/run.log"), log4j=Path("/c/log4j2"))
+
+
+def test_slots_for_everything_at_once(config: Config) -> None:
+    assert slots(config) == 2 + 3 + 4
+    assert told(config)["spark.master"] == "local[9]"
+    assert told(config)["spark.driver.host"] == "127.0.0.1"
+
+
+def test_the_config_wins(config: Config) -> None:
+    conf = {"spark.sql.shuffle.partitions": "8", "spark.driver.extraJavaOptions": "-Xss4m"}
+    spark = replace(config.spark, master="spark://host:7077", conf=conf, driver_memory="3g")
+    found = told(replace(config, spark=spark))
+    assert found["spark.master"] == "spark://host:7077"
+    assert "spark.driver.host" not in found
+    assert found["spark.sql.shuffle.partitions"] == "8"
+    assert found["spark.driver.memory"] == "3g"
+    assert "log4j2.configurationFile=file:///c/log4j2" in found["spark.driver.extraJavaOptions"]
+    assert found["spark.driver.extraJavaOptions"].endswith(" -Xss4m")
+
+
+def test_keys_of_object_stores_are_not_on_the_command_line(config: Config) -> None:
+    spark = replace(config.spark, conf={"spark.hadoop.fs.s3a.secret.key": "x"})
+    found = told(replace(config, spark=spark))
+    assert found["spark.hadoop.fs.s3a.secret.key"] == "x"
+    assert not any("secret" in name for name in launch_settings(found))
+    assert {"spark.driver.memory", "spark.master"} <= set(launch_settings(found))
+
+
+def test_pools(config: Config) -> None:
+    root = ET.fromstring(pools(config))
+    assert {p.get("name"): p.findtext("minShare") for p in root} == {
+        "capture": "2",
+        "dump": "3",
+        "merge": "4",
+    }
+
+
+def test_where_the_log_goes(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Into the lake only when it is ours: a folder of other people's stays as it is."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert log_folder(config) == tmp_path / "state" / "ratchet"
+    (tmp_path / "lake" / "_ratchet").mkdir(parents=True)
+    assert log_folder(config) == tmp_path / "state" / "ratchet"
+    (tmp_path / "lake" / "_ratchet" / "format.json").write_text("{}")
+    assert log_folder(config) == tmp_path / "lake" / "_ratchet" / "logs"
+    given = replace(config, spark=replace(config.spark, log_dir="logs"))
+    assert log_folder(given) == tmp_path / "logs"
+
+
+def test_what_sparks_errors_mean() -> None:
+    from py4j.protocol import Py4JNetworkError
+    from pyspark.errors import PySparkRuntimeError
+
+    log = Path("/x/run.log")
+    full = PySparkRuntimeError("java.io.IOException: No space left on device")
+    assert isinstance(spark_failure(full, "merge", log), LakeError)
+    memory = PySparkRuntimeError("java.lang.OutOfMemoryError: Java heap space")
+    assert isinstance(spark_failure(memory, "merge", log), OperatorError)
+    gone = spark_failure(Py4JNetworkError("Answer from Java side is empty"), "merge", log)
+    assert isinstance(gone, RetryableError)
+    assert "/x/run.log" in gone.hint
+    assert spark_failure(ValueError("ours"), "merge", log) is None

@@ -1,0 +1,162 @@
+"""What `ratchet status` makes of positions, slices and servers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from core.errors import LakeError, RetryableError
+from core.gtid import GtidSet
+from core.position import Position
+from core.rounds import ChangeFile, Round, ShardSlice
+from core.schema import Column, ColumnType, TableSchema
+from jobs.config import load_config
+from jobs.lag import seen_until
+from jobs.status import gather, judge_shard, newest_slices, run_status
+from store.files import open_lake
+from store.lease import Lease
+from store.rounds import RoundLog
+from store.tables import Tables, TableState
+
+NOW = 1_800_000_000.0
+CONFIG = """\
+lake: ./lake
+sources:
+  shop:
+    kind: binlog
+    shards: {"-": {host: 127.0.0.1, port: 9, user: u, password: sesame-open, connect_timeout: 1s}}
+"""
+
+
+def position(text: str, offset: int = 0) -> Position:
+    return Position(executed=GtidSet.parse("mariadb", text), file="bin.000001", offset=offset)
+
+
+def piece(*, caught_up: bool = True, ago: float = 3.0, end: str = "0-1-7") -> ShardSlice:
+    micros = int((NOW - ago) * 1e6)
+    return ShardSlice(
+        shard="shop/-",
+        generation=0,
+        start=position("0-1-5"),
+        end=position(end, 900),
+        runs=(),
+        transactions=2,
+        rows=2,
+        bytes=300,
+        min_ts=micros - 2_000_000,
+        max_ts=micros - 1_000_000,
+        observed_at=micros,
+        caught_up=caught_up,
+    )
+
+
+def judged(**changes: object) -> tuple[str, float | None, float | None]:
+    given: dict[str, object] = {
+        "position": position("0-1-7"),
+        "newest": piece(),
+        "head": position("0-1-7"),
+        "running": True,
+        "now": NOW,
+        "bound": 0.5,
+        **changes,
+    }
+    found = judge_shard("shop/-", **given)  # type: ignore[arg-type]
+    return found.state, found.lag_min, found.lag_max
+
+
+def test_states_and_lags() -> None:
+    assert judged() == ("idle", 0.0, 0.0)
+    behind = position("0-1-9")
+    assert judged(head=behind) == ("streaming", 0.0, 3.5)
+    assert judged(head=behind, newest=piece(caught_up=False)) == ("streaming", 0.0, 5.5)
+    assert judged(running=False) == ("disconnected", 0.0, 0.0)
+    assert judged(head=behind, running=False) == ("disconnected", 0.0, 3.5)
+    assert judged(position=None, newest=None) == ("streaming", None, None)
+    gone = RetryableError("connection refused")
+    assert judged(head=gone) == ("disconnected", 0.0, 3.5)
+
+
+def test_a_mirror_ahead_of_another_server_of_the_shard_is_idle() -> None:
+    assert judged(head=position("0-1-6")) == ("idle", 0.0, 0.0)
+
+
+def test_other_flavours_are_not_compared() -> None:
+    other = Position(executed=GtidSet.parse("mysql", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"))
+    assert judged(head=other)[0] == "streaming"
+
+
+def test_newest_slices() -> None:
+    rounds = [
+        Round(number=n, committed_at=0, slices=(piece(end=f"0-1-{6 + n}"),), files=(), events=())
+        for n in (1, 2)
+    ]
+    assert newest_slices(rounds)["shop/-"].end.seq == 8
+    assert seen_until(piece(caught_up=False, ago=0)) == int(NOW * 1e6) - 2_000_000
+
+
+@pytest.fixture
+def config_path(tmp_path: Path) -> Path:
+    path = tmp_path / "ratchet.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_gathered_from_a_lake(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The server is away: everything else is still told, and its absence with it."""
+    lake = open_lake(config_path.parent / "lake", now=1)
+    change = ChangeFile(
+        keyspace="shop", table="orders", shard="shop/-", schema="s", path="p", rows=2, bytes=7,
+        min_seq=6, max_seq=7, inserts=2, updates=0, deletes=0, misfits={},
+    )  # fmt: skip
+    RoundLog(lake).append(
+        Round(number=1, committed_at=5, slices=(piece(),), files=(change,), events=())
+    )
+    with lake.open_output("_ratchet/changes/shop/orders/000000000001--s-0.parquet") as stream:
+        stream.write(b"changes")
+    schema = TableSchema(
+        keyspace="shop", table="orders", columns=(Column(name="id", type=ColumnType(name="int")),),
+        key=("id",),
+    )  # fmt: skip
+    state = TableState(
+        keyspace="shop", table="orders", schema=schema, key=("id",), phase="streaming",
+        merged_round=1,
+    )  # fmt: skip
+    tables = Tables(lake)
+    tables.save(state)
+    other = tables.save(TableState(keyspace="shop", table="odd", schema=schema, key=("id",)))
+    tables.stop(other, message="no primary key", hint="add one", at_round=0)
+    write_deltalake(lake.delta_uri("shop/orders"), pa.table({"id": [1, 2, 3]}))
+    config = load_config(config_path)
+    with Lease.acquire(lake, "ratchet run x"):
+        found = gather(config)
+    assert found.round == 1
+    assert found.run is not None
+    assert found.run["command"] == "ratchet run x"
+    assert (found.change_files, found.change_bytes) == (1, 7)
+    (shard,) = found.shards
+    assert (shard.state, shard.position, shard.file, shard.offset) == (
+        "disconnected", "0-1-7", "bin.000001", 900,
+    )  # fmt: skip
+    odd, orders = found.tables
+    assert (orders.phase, orders.rows, orders.version, orders.round) == ("streaming", 3, 0, 1)
+    assert orders.last_change is not None
+    assert (odd.phase, odd.rows, odd.stopped, odd.hint) == (
+        "stopped", None, "no primary key", "add one",
+    )  # fmt: skip
+    assert run_status(config, as_json=True) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["run"] is None
+    assert [t["table"] for t in data["tables"]] == ["odd", "orders"]
+    assert run_status(config, as_json=False) == 0
+    shown = capsys.readouterr().out
+    for part in ("shop/-", "disconnected", "shop.orders", "3", "no primary key", "add one"):
+        assert part in shown
+
+
+def test_no_lake(config_path: Path) -> None:
+    with pytest.raises(LakeError, match="no lake"):
+        gather(load_config(config_path))

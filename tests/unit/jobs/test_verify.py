@@ -1,0 +1,92 @@
+"""Which tables `ratchet verify` compares, and what it says about the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError, LakeError
+from core.gtid import GtidSet
+from core.position import Position
+from core.schema import TableSchema
+from jobs.discover import Found
+from jobs.verify import beside, choose
+from store.cuts import Cut, Cuts, CutShard
+from store.files import Lake, open_lake
+from store.tables import Phase, Tables, TableState
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = open_lake(tmp_path / "lake", now=1)
+    phases: dict[str, Phase] = {
+        "orders": "streaming",
+        "items": "streaming",
+        "stuck": "stopped",
+        "fresh": "dumping",
+        "gone": "streaming",
+    }
+    for table, phase in phases.items():
+        schema = TableSchema(keyspace="shop", table=table, columns=(), key=("id",))
+        state = TableState(
+            keyspace="shop", table=table, schema=schema, key=("id",), phase=phase,
+            shard_in_key=table == "items",
+        )  # fmt: skip
+        Tables(lake).save(state)
+    return lake
+
+
+@pytest.fixture
+def cut(lake: Lake) -> Cut:
+    position = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
+    shard = CutShard(position=position, min_ts=None, max_ts=None, latest_ts=1, observed_at=1)
+    cut = Cut(
+        number=1, round=3, merged_at=1, shards={"shop/-": shard},
+        tables={f"shop.{t}": 7 for t in ("orders", "items", "stuck", "gone")},
+    )  # fmt: skip
+    Cuts(lake).append(cut)
+    return cut
+
+
+FOUND = [
+    Found(keyspace="shop", table=table, shards=("shop/-",), rows=1)
+    for table in ("orders", "items", "stuck", "fresh")
+]
+
+
+def test_chosen_and_left_out(lake: Lake, cut: Cut) -> None:
+    found, chosen, left = choose(lake, FOUND, [])
+    assert found == cut
+    assert [(t.state.table, t.version, t.wanted.shard_in_key) for t in chosen] == [
+        ("items", 7, True),
+        ("orders", 7, False),
+    ]
+    assert set(left) == {"shop.stuck", "shop.fresh", "shop.gone"}
+    assert left["shop.fresh"] == "it is in phase dumping"
+
+
+@pytest.mark.parametrize("name", ["orders", "shop.orders"])
+def test_by_name(lake: Lake, cut: Cut, name: str) -> None:
+    _, chosen, left = choose(lake, FOUND, [name])
+    assert [t.state.table for t in chosen] == ["orders"]
+    assert left == {}
+    assert cut.round == 3
+
+
+def test_names_of_nothing(lake: Lake, cut: Cut) -> None:
+    with pytest.raises(ConfigError, match="nowhere"):
+        choose(lake, FOUND, ["orders", "nowhere"])
+    assert cut.round == 3
+
+
+def test_nothing_merged(lake: Lake) -> None:
+    with pytest.raises(LakeError, match="nothing has been merged"):
+        choose(lake, FOUND, [])
+
+
+@pytest.mark.parametrize("server_id", [1, 1_000_000_000, 4_294_967_295])
+def test_ids_beside_a_run(server_id: int) -> None:
+    check: Callable[[int], bool] = lambda found: 0 < found < 2**32 and found != server_id  # noqa: E731
+    assert check(beside(server_id))

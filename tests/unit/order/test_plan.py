@@ -1,0 +1,238 @@
+"""What a step does, read from rounds alone: how far, which files, where a table stops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.dumps import DumpedChunk
+from core.gtid import GtidSet
+from core.position import Position
+from core.rounds import ChangeFile, Round, Run, ShardSlice, TableEvent
+from core.schema import Column, ColumnType, TableSchema
+from core.types import MisfitPolicy
+from merge.floors import as_arrays, floor_overrides
+from merge.plan import Gathered, app_id, choose_round, covers, gather
+from store.tables import DumpState, TableState
+
+UUID, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429563"
+A, B = "shop/-80", "shop/80-"
+SCHEMA = TableSchema(
+    keyspace="shop",
+    table="t",
+    columns=(
+        Column(name="id", type=ColumnType(name="bigint"), nullable=False),
+        Column(name="v", type=ColumnType(name="varchar", length=40, charset="utf8mb4")),
+    ),
+    key=("id",),
+)
+WIDER = replace(
+    SCHEMA,
+    columns=(SCHEMA.columns[0], replace(SCHEMA.columns[1], type=ColumnType(name="longtext"))),
+)
+MORE = replace(SCHEMA, columns=(*SCHEMA.columns, Column(name="n", type=ColumnType(name="int"))))
+KNOWN = {schema.fingerprint: schema for schema in (SCHEMA, WIDER, MORE)}
+
+
+def position(last: int) -> Position:
+    return Position(executed=GtidSet("mysql", {UUID: ((1, last),)}))
+
+
+STATE = TableState(
+    keyspace="shop",
+    table="t",
+    schema=SCHEMA,
+    key=("id",),
+    phase="streaming",
+    dump=DumpState(id="d", start_round=1, start={A: position(10), B: position(10)}),
+)
+
+
+def file(shard: str, low: int, high: int, schema: TableSchema = SCHEMA, **more: int) -> ChangeFile:
+    return ChangeFile(
+        keyspace="shop",
+        table="t",
+        shard=shard,
+        schema=schema.fingerprint,
+        path=f"{shard}/{low}",
+        rows=1,
+        bytes=more.get("size", 100),
+        min_seq=low,
+        max_seq=high,
+        inserts=1,
+        updates=more.get("updates", 0),
+        deletes=0,
+        misfits={},
+    )
+
+
+def event(shard: str, seq: int, statement: str, *, truncate: bool = False) -> TableEvent:
+    return TableEvent(
+        keyspace="shop",
+        table="t",
+        shard=shard,
+        kind="truncate" if truncate else "ddl",
+        statement=statement,
+        gtid=f"{UUID}:{seq}",
+        seq=seq,
+        ts=seq * 1000,
+    )
+
+
+def make_round(number: int, *items: ChangeFile | TableEvent, generation: int = 0) -> Round:
+    piece = ShardSlice(
+        shard=A,
+        generation=generation,
+        start=position(10),
+        end=position(99),
+        runs=(),
+        transactions=1,
+        rows=1,
+        bytes=1,
+        min_ts=None,
+        max_ts=None,
+        observed_at=1,
+        caught_up=True,
+    )
+    return Round(
+        number=number,
+        committed_at=1,
+        slices=(piece, replace(piece, shard=B)),
+        files=tuple(i for i in items if isinstance(i, ChangeFile)),
+        events=tuple(i for i in items if isinstance(i, TableEvent)),
+    )
+
+
+def gathered(*rounds: Round, state: TableState = STATE) -> Gathered:
+    return gather(state, rounds, KNOWN.__getitem__, MisfitPolicy())
+
+
+def test_a_step_takes_rounds_up_to_its_bytes_but_at_least_one() -> None:
+    rounds = [make_round(n, file(A, n, n, size=100)) for n in range(6, 10)]
+
+    def chosen(max_bytes: int, *, at_least: int = 0, upto: int = 99) -> int:
+        return choose_round(rounds, begin=5, at_least=at_least, upto=upto, max_bytes=max_bytes)
+
+    assert [chosen(b) for b in (1, 100, 199, 200, 10_000)] == [6, 6, 6, 7, 9]
+    assert chosen(1, at_least=8) == 8
+    assert chosen(10_000, upto=7) == 7
+    assert choose_round([], begin=5, at_least=0, upto=99, max_bytes=1) == 5
+
+
+def test_a_dump_is_covered_when_every_shard_is_past_its_end() -> None:
+    end = {A: position(5), B: position(7)}
+    assert covers({A: position(5), B: position(8)}, end)
+    assert not covers({A: position(5), B: position(6)}, end)
+    assert not covers({A: position(5)}, end)
+
+
+def test_only_the_tables_own_files_in_the_order_of_rounds() -> None:
+    foreign = replace(file(A, 12, 12), table="u")
+    found = gathered(
+        make_round(2, file(A, 11, 12), foreign, file(B, 20, 25)),
+        make_round(3, file(A, 13, 14, updates=1), generation=1),
+    )
+    assert [f.path for f in found.files] == [f"{A}/11", f"{B}/20", f"{A}/13"]
+    assert (found.lowest, found.highest) == ({A: (0, 11), B: (0, 20)}, {A: (1, 14), B: (0, 25)})
+    assert found.may_delete
+    assert (found.round, found.stopped, found.is_empty) == (3, None, False)
+
+
+def test_truncations_are_marks_unless_the_dump_began_after_them() -> None:
+    found = gathered(
+        make_round(2, event(A, 10, "TRUNCATE t", truncate=True)),
+        make_round(3, event(B, 20, "TRUNCATE t", truncate=True)),
+        make_round(4, event(B, 22, "TRUNCATE t", truncate=True)),
+    )
+    assert found.truncated == {B: ((0, 22), 22_000)}
+
+
+def test_a_changed_shape_stops_the_table_at_its_first_file() -> None:
+    found = gathered(
+        make_round(2, file(A, 11, 12), file(A, 15, 18, MORE), file(B, 30, 31)),
+        make_round(3, file(B, 32, 33)),
+    )
+    assert found.stopped is not None
+    assert "added n" in found.stopped.message
+    assert "--again shop.t" in found.stopped.hint
+    assert (found.stopped.round, found.until) == (2, {A: (0, 15)})
+    assert [f.path for f in found.files] == [f"{A}/11", f"{B}/30"]
+
+
+def test_a_statement_that_moves_rows_stops_the_table_where_it_stands() -> None:
+    """Also inside a file: what is above its seq is left out by the merge."""
+    found = gathered(make_round(2, file(A, 11, 19), event(A, 15, "RENAME TABLE t TO u, v TO t")))
+    assert found.stopped is not None
+    assert "RENAME TABLE" in found.stopped.message
+    assert found.until == {A: (0, 15)}
+    assert len(found.files) == 1
+
+
+def test_statements_before_the_dump_are_none_of_its_business() -> None:
+    assert gathered(make_round(2, event(A, 9, "DROP TABLE t"))).stopped is None
+    assert gathered(make_round(2, event(A, 11, "DROP TABLE t"))).stopped is not None
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "stops"), [(SCHEMA, WIDER, False), (WIDER, SCHEMA, True)]
+)
+def test_values_may_have_been_cut_by_a_narrower_type(
+    first: TableSchema, then: TableSchema, *, stops: bool
+) -> None:
+    """The lake's type is the same, so only the shapes one after the other can tell."""
+    found = gathered(make_round(2, file(A, 11, 12, first), file(A, 15, 18, then)))
+    assert (found.stopped is not None) is stops
+    before = gathered(make_round(2, file(A, 11, 12, first)))
+    later = replace(STATE, logged=before.logged)
+    found = gathered(make_round(3, file(A, 15, 18, then)), state=later)
+    assert (found.stopped is not None) is stops
+
+
+def test_a_shards_shape_is_its_own() -> None:
+    """One shard is altered before the other."""
+    found = gathered(
+        make_round(2, file(A, 11, 12, WIDER), file(B, 11, 12)),
+        make_round(3, file(B, 13, 14), file(A, 13, 14, WIDER)),
+    )
+    assert found.stopped is None
+    assert found.logged == {A: WIDER.fingerprint, B: SCHEMA.fingerprint}
+
+
+def test_a_dropped_index_stops_only_tables_that_may_have_it_for_a_key() -> None:
+    drop = event(A, 14, "ALTER TABLE t DROP INDEX u")
+    logged = replace(SCHEMA, table="t", key=())
+    known = {**KNOWN, logged.fingerprint: logged, WIDER.fingerprint: WIDER}
+    for schema, stops in ((WIDER, False), (logged, True)):
+        rounds = [make_round(2, file(A, 11, 12, schema), drop)]
+        found = gather(STATE, rounds, known.__getitem__, MisfitPolicy())
+        assert (found.stopped is not None) is stops
+
+
+def test_progress_is_counted_for_each_dump() -> None:
+    assert app_id(STATE) != app_id(replace(STATE, dump=None))
+    assert STATE.dump is not None
+    assert app_id(STATE) != app_id(replace(STATE, dump=replace(STATE.dump, id="e")))
+
+
+def test_floors_are_overridden_only_where_their_number_misleads() -> None:
+    runs = (Run(OTHER, 1, 1, 11), Run(UUID, 11, 13, 12))
+    first = make_round(1)
+    piece = replace(first.slices[0], start=position(10), runs=runs)
+    rounds = [replace(first, slices=(piece,))]
+
+    def chunk(number: int, floor: GtidSet) -> DumpedChunk:
+        return DumpedChunk(
+            number=number,
+            shard=A,
+            generation=0,
+            rows=1,
+            read_at=1,
+            floor=Position(executed=floor),
+        )
+
+    mine = position(12).executed
+    both = mine.with_interval(OTHER, 1, 1)
+    found = floor_overrides([chunk(1, mine), chunk(2, both), chunk(3, mine)], rounds, {})
+    assert found == {(A, 1): 10, (A, 3): 10}
+    assert as_arrays(found) == {A: [None, 10, None, 10]}

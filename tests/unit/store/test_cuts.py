@@ -1,0 +1,97 @@
+"""Cuts are found by round, time and GTID."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import DecodeError, LakeError
+from core.gtid import GtidSet
+from core.position import Position
+from store.cuts import Cut, Cuts, CutShard
+from store.files import Lake
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def cut(number: int, *, round_number: int, last: int, latest: int, domain: int = 1) -> Cut:
+    mysql = Position(executed=GtidSet.parse("mysql", f"{UUID}:1-{last}"))
+    mariadb = Position(executed=GtidSet.parse("mariadb", f"0-1-{domain}"))
+    return Cut(
+        number=number,
+        round=round_number,
+        merged_at=latest + 5_000_000,
+        shards={
+            name: CutShard(
+                position=position, min_ts=1, max_ts=latest, latest_ts=latest, observed_at=latest + 1
+            )
+            for name, position in (("k/-80", mysql), ("k/80-", mariadb))
+        },
+        tables={"k.t": number * 10},
+        stopped=("k.u",),
+    )
+
+
+CUTS = [
+    cut(1, round_number=3, last=10, latest=1_000_000),
+    cut(2, round_number=3, last=10, latest=1_000_000),
+    cut(3, round_number=7, last=15, latest=2_000_001, domain=4),
+    cut(4, round_number=8, last=15, latest=2_000_001, domain=9),
+]
+
+
+@pytest.fixture
+def cuts(tmp_path: Path) -> Cuts:
+    writer = Cuts(Lake.at(tmp_path))
+    for value in CUTS:
+        writer.append(value)
+    return Cuts(Lake.at(tmp_path))
+
+
+def test_no_cuts(tmp_path: Path) -> None:
+    empty = Cuts(Lake.at(tmp_path))
+    assert empty.last() is None
+    assert empty.at_round(5) is None
+    assert empty.at_time(5) is None
+    assert empty.holding_gtid(f"{UUID}:1") is None
+    assert empty.first_since(0) is None
+
+
+def test_a_cut_comes_back_as_it_went_in(cuts: Cuts) -> None:
+    assert cuts.last() == CUTS[3]
+
+
+def test_by_round(cuts: Cuts) -> None:
+    found = [cuts.at_round(n) for n in (2, 3, 6, 7, 99)]
+    assert found == [None, CUTS[1], CUTS[1], CUTS[2], CUTS[3]]
+
+
+def test_by_time_nothing_later_is_inside(cuts: Cuts) -> None:
+    found = [cuts.at_time(t) for t in (999_999, 1_000_000, 2_000_000, 2_000_001)]
+    assert found == [None, CUTS[1], CUTS[1], CUTS[3]]
+
+
+def test_by_gtid_the_first_that_holds_it(cuts: Cuts) -> None:
+    found = [cuts.holding_gtid(f"{UUID}:{n}") for n in (1, 10, 11, 15, 16)]
+    assert found == [CUTS[0], CUTS[0], CUTS[2], CUTS[2], None]
+    assert cuts.holding_gtid("0-7-5") == CUTS[3]
+
+
+def test_what_is_no_gtid_is_said_to_be_none(cuts: Cuts) -> None:
+    with pytest.raises(DecodeError, match="no GTID"):
+        cuts.holding_gtid("yesterday")
+
+
+def test_by_merge_time_and_pruning(cuts: Cuts) -> None:
+    assert cuts.first_since(6_000_001) == CUTS[2]
+    cuts.prune(3)
+    assert cuts.at_round(3) is None
+    assert cuts.holding_gtid(f"{UUID}:1") == CUTS[2]
+    cuts.prune(99)
+    assert cuts.last() == CUTS[3]
+
+
+def test_a_wrong_number_is_refused(cuts: Cuts) -> None:
+    with pytest.raises(LakeError, match="cannot follow"):
+        cuts.append(CUTS[3])

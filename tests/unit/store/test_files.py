@@ -1,0 +1,120 @@
+"""The lake's files: ours or not, atomic JSON, errors with a remedy."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+from pathlib import Path
+
+import pytest
+
+from core.errors import LakeError
+from store.files import Lake, lake_errors, lake_id, open_lake
+
+
+def test_an_empty_place_becomes_a_lake_and_stays_it(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path / "new" / "lake", now=5)
+    first = lake_id(lake)
+    assert lake_id(open_lake(tmp_path / "new" / "lake", now=9)) == first
+    assert pickle.loads(pickle.dumps(lake)) == lake
+
+
+def test_a_folder_with_other_files_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"x")
+    with pytest.raises(LakeError, match="not a lake") as caught:
+        open_lake(tmp_path, now=1)
+    assert caught.value.hint
+    assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
+
+
+def test_a_folder_with_folders_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "music").mkdir()
+    with pytest.raises(LakeError, match="not a lake"):
+        open_lake(tmp_path, now=1)
+
+
+def test_missing_lake_is_not_created_unless_asked(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="no lake"):
+        open_lake(tmp_path / "x", now=1, create=False)
+    assert not (tmp_path / "x").exists()
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path, now=1)
+    lake.write_json("_ratchet/format.json", {"format": 2})
+    with pytest.raises(LakeError, match="format 2"):
+        open_lake(tmp_path, now=1)
+
+
+def test_json_round_trip_and_put_if_absent(tmp_path: Path) -> None:
+    lake = Lake.at(tmp_path)
+    assert lake.read_json("a/b.json") is None
+    assert lake.create_json("a/b.json", {"x": 1})
+    assert not lake.create_json("a/b.json", {"x": 2})
+    assert lake.read_json("a/b.json") == {"x": 1}
+    lake.write_json("a/b.json", {"x": 3})
+    assert lake.read_json("a/b.json") == {"x": 3}
+    assert [f.path for f in lake.list()] == ["a/b.json"]
+    assert lake.size("a/b.json") == lake.list("a")[0].size > 0
+
+
+def test_damaged_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(LakeError, match="damaged"):
+        Lake.at(tmp_path).read_json("x.json")
+
+
+def test_files_are_written_read_removed(tmp_path: Path) -> None:
+    lake = Lake.at(tmp_path)
+    with lake.open_output("d/e/f.bin") as out:
+        out.write(b"abc")
+    with lake.open_input("d/e/f.bin") as stream:
+        assert stream.read() == b"abc"
+    lake.delete("d/e/f.bin")
+    lake.delete("d/e/f.bin")
+    assert not lake.exists("d/e/f.bin")
+    with pytest.raises(LakeError):
+        lake.size("d/e/f.bin")
+    with pytest.raises(LakeError):
+        lake.open_input("d/e/f.bin")
+    lake.delete_folder("d")
+    assert not lake.exists("d")
+    with pytest.raises(LakeError, match="lake itself"):
+        lake.delete_folder("")
+
+
+def test_a_full_disk_says_what_to_free() -> None:
+    with pytest.raises(LakeError) as caught, lake_errors("write", "x.parquet"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert "x.parquet" in str(caught.value)
+    assert "free space" in caught.value.hint
+    assert caught.value.exit_code == 7
+
+
+def test_a_really_full_device_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    """Linux's /dev/full fails every write as a full disk does."""
+    (tmp_path / "full").symlink_to("/dev/full")
+    lake = Lake.at(tmp_path)
+    with (
+        pytest.raises(LakeError) as caught,
+        lake_errors("write", "full"),
+        lake.filesystem.open_append_stream(lake.absolute("full")) as out,
+    ):
+        out.write(b"x" * 100)
+    assert "free space" in caught.value.hint
+
+
+def test_uris_for_the_three_writers(tmp_path: Path) -> None:
+    local = Lake.at(tmp_path)
+    assert local.hadoop_uri("a/@5Fb") == f"file://{tmp_path}/a/@5Fb"
+    assert local.delta_uri("a/@5Fb") == f"{tmp_path}/a/@5Fb"
+    assert Lake.at(f"file://{tmp_path}") == local
+    remote = Lake.at("s3://bucket/lake/")
+    assert remote.hadoop_uri("a") == "s3a://bucket/lake/a"
+    assert remote.delta_uri("@5Fb") == "s3://bucket/lake/@5Fb"
+
+
+def test_storage_options_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert Lake.at("s3://b/l").storage_options["AWS_ALLOW_HTTP"] == "true"
+    assert Lake.at("/tmp/l").storage_options == {}

@@ -1,0 +1,174 @@
+"""The lease: one run at a time, takeover from the dead, and noticing a takeover."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import LakeError
+from store import layout
+from store.files import Lake
+from store.lease import EXPIRY_SECONDS, Lease, is_alive, machine_id, process_start, read_holder
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.at(tmp_path / "lake")
+
+
+def acquire(lake: Lake, command: str = "ratchet run", now: float = NOW) -> Lease:
+    return Lease.acquire(lake, command, clock=lambda: now)
+
+
+def put(lake: Lake, held: Lease, **changes: Any) -> None:
+    lake.write_json(layout.LEASE_FILE, asdict(replace(held.holder, **changes)))
+
+
+def test_second_run_names_the_first(lake: Lake) -> None:
+    with acquire(lake, "ratchet run a.yaml"):
+        with pytest.raises(LakeError) as caught:
+            acquire(lake)
+        assert f"pid {os.getpid()} on" in caught.value.message
+        assert "`ratchet run a.yaml`" in caught.value.message
+        assert "2027-01-15 08:00:00 UTC" in caught.value.message
+        data = json.loads(Path(lake.absolute(layout.LEASE_FILE)).read_text())
+        assert data["pid"] == os.getpid()
+    assert read_holder(lake) is None
+    acquire(lake).release()
+
+
+def test_a_killed_run_of_this_machine_is_taken_over_at_once(lake: Lake) -> None:
+    """By the kernel's word about the process, not by time; a zombie counts as dead."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from store.files import Lake; from store.lease import Lease\n"
+        "lease = Lease.acquire(Lake.at(sys.argv[1]), 'ratchet run')\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    root = str(Path(__file__).parents[3])
+    with subprocess.Popen(
+        [sys.executable, "-c", code, lake.root, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(LakeError, match=f"pid {other.pid}"):
+            Lease.acquire(lake, "ratchet run")
+        other.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # a zombie from here on
+        Lease.acquire(lake, "ratchet run").release()
+
+
+def test_a_pid_that_was_used_again_is_not_the_first_run(lake: Lake) -> None:
+    held = acquire(lake)
+    assert is_alive(held.holder, NOW)
+    assert not is_alive(replace(held.holder, process_start=held.holder.process_start - 1), NOW)
+
+
+def test_a_run_elsewhere_is_given_up_when_it_expires(lake: Lake) -> None:
+    held = acquire(lake)
+    put(lake, held, machine="elsewhere", host="other")
+    with pytest.raises(LakeError, match="on other"):
+        acquire(lake, now=NOW + EXPIRY_SECONDS - 1)
+    with acquire(lake, now=NOW + EXPIRY_SECONDS + 1):
+        pass
+
+
+def test_taken_away(lake: Lake) -> None:
+    """The first run notices at its next renewal, and refuses every commit from then on."""
+    held = acquire(lake)
+    lost = threading.Event()
+    errors: list[LakeError] = []
+
+    def on_lost(error: LakeError) -> None:
+        errors.append(error)
+        lost.set()
+
+    held.renew()
+    held.check()
+    put(lake, held, owner="somebody else", host="other")
+    held.start(on_lost, every=0.01)
+    assert lost.wait(10)
+    assert "now held by" in str(errors[0])
+    with pytest.raises(LakeError, match="lost its lease"):
+        held.check()
+    held.release()
+    assert read_holder(lake) is not None, "the other run's lease stays"
+
+
+def test_removed_file_is_a_loss(lake: Lake) -> None:
+    held = acquire(lake)
+    lake.delete(layout.LEASE_FILE)
+    with pytest.raises(LakeError, match="nobody"):
+        held.renew()
+
+
+def test_a_run_that_slept_too_long_stops(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After SIGSTOP or without the lake it cannot know, so it does not commit."""
+    held = acquire(lake)
+    real = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() + EXPIRY_SECONDS + 1)
+    with pytest.raises(LakeError, match="in time"):
+        held.check()
+
+
+def test_renewal_goes_on_in_its_thread(lake: Lake) -> None:
+    times = iter(range(1000))
+    seen = threading.Event()
+
+    def clock() -> float:
+        tick = next(times)
+        if tick > 5:
+            seen.set()
+        return NOW + tick
+
+    with Lease.acquire(lake, "ratchet run", clock=clock).start(lambda _: None, every=0.01) as held:
+        assert seen.wait(10)
+        found = read_holder(lake)
+        assert found is not None
+        assert found.renewed > found.started
+        held.check()
+
+
+def test_two_at_the_same_moment(lake: Lake) -> None:
+    """Of many threads that ask at once, one gets it."""
+    won: list[Lease] = []
+    refused: list[LakeError] = []
+    start = threading.Barrier(8)
+
+    def ask() -> None:
+        start.wait()
+        try:
+            won.append(acquire(lake))
+        except LakeError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(won), len(refused)) == (1, 7)
+
+
+def test_damaged_lease(lake: Lake) -> None:
+    lake.write_json(layout.LEASE_FILE, {"pid": 1})
+    with pytest.raises(LakeError, match="damaged"):
+        acquire(lake)
+
+
+def test_process_start() -> None:
+    assert process_start(os.getpid()) > 0
+    assert process_start(2**22 + 1) == 0
+    assert machine_id() == machine_id() != ""

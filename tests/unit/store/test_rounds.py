@@ -1,0 +1,130 @@
+"""The round log: numbers without holes, positions over all history, one writer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import LakeError
+from core.gtid import GtidSet
+from core.position import Position
+from core.rounds import ChangeFile, Round, Run, ShardSlice
+from store.files import Lake
+from store.rounds import RoundLog
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def position(last: int) -> Position:
+    return Position(executed=GtidSet.parse("mysql", f"{UUID}:1-{last}"), server="s", file="f.1")
+
+
+def make_round(number: int, shard: str, first: int, last: int) -> Round:
+    one = ShardSlice(
+        shard=shard,
+        generation=0,
+        start=position(first),
+        end=position(last),
+        runs=(Run(UUID, first + 1, last, first + 1),),
+        transactions=last - first,
+        rows=1,
+        bytes=10,
+        min_ts=1_000_000,
+        max_ts=2_000_000,
+        observed_at=3_000_000,
+        caught_up=True,
+    )
+    file = ChangeFile(
+        keyspace="k",
+        table="t",
+        shard=shard,
+        schema="0",
+        path="p",
+        rows=1,
+        bytes=10,
+        min_seq=first + 1,
+        max_seq=last,
+        inserts=1,
+        updates=0,
+        deletes=0,
+        misfits={},
+    )
+    return Round(number=number, committed_at=5, slices=(one,), files=(file,), events=())
+
+
+def test_an_empty_log(tmp_path: Path) -> None:
+    log = RoundLog(Lake.at(tmp_path))
+    assert (log.last(), log.last_number(), log.positions(), log.since(0)) == (None, 0, {}, [])
+    log.prune(5)
+
+
+def test_rounds_come_back_as_they_went_in(tmp_path: Path) -> None:
+    log = RoundLog(Lake.at(tmp_path))
+    rounds = [
+        make_round(1, "k/-80", 5, 9),
+        make_round(2, "k/80-", 1, 2),
+        make_round(3, "k/-80", 9, 11),
+    ]
+    for value in rounds:
+        log.append(value)
+    for reader in (log, RoundLog(Lake.at(tmp_path))):
+        assert reader.last() == rounds[2]
+        assert reader.since(0) == rounds
+        assert reader.since(2) == rounds[2:]
+        assert reader.since(3) == []
+        assert reader.positions() == {"k/-80": position(11), "k/80-": position(2)}
+
+
+def test_a_gap_or_a_repetition_is_refused(tmp_path: Path) -> None:
+    log = RoundLog(Lake.at(tmp_path))
+    with pytest.raises(LakeError, match="cannot follow"):
+        log.append(make_round(2, "k/-", 1, 2))
+    log.append(make_round(1, "k/-", 1, 2))
+    with pytest.raises(LakeError, match="cannot follow"):
+        log.append(make_round(1, "k/-", 1, 2))
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    """Both know round 1 as the last; the slower one's round 2 must not get in."""
+    log, other = RoundLog(Lake.at(tmp_path)), RoundLog(Lake.at(tmp_path))
+    log.append(make_round(1, "k/-", 1, 2))
+    assert other.last_number() == 1
+    log.append(make_round(2, "k/-", 2, 3))
+    with pytest.raises(LakeError):
+        other.append(make_round(2, "k/-", 2, 4))
+    # The race proper: the other one's look at the table is older than our commit.
+    stale = RoundLog(Lake.at(tmp_path))
+    stale.last()
+    log.append(make_round(3, "k/-", 3, 4))
+    table = stale._table
+    table._open = lambda: table._table  # type: ignore[method-assign]
+    with pytest.raises(LakeError, match="another process"):
+        stale.append(make_round(3, "k/-", 3, 5))
+    assert RoundLog(Lake.at(tmp_path)).since(2) == [make_round(3, "k/-", 3, 4)]
+
+
+def test_pruning_keeps_the_newest_and_positions(tmp_path: Path) -> None:
+    log = RoundLog(Lake.at(tmp_path))
+    log.append(make_round(1, "k/-80", 1, 2))
+    log.append(make_round(2, "k/80-", 1, 2))
+    log.append(make_round(3, "k/80-", 2, 3))
+    log.prune(100)
+    fresh = RoundLog(Lake.at(tmp_path))
+    assert fresh.first_number() == 3
+    assert fresh.positions() == {"k/-80": position(2), "k/80-": position(3)}
+    with pytest.raises(LakeError, match="1 of them"):
+        fresh.since(1)
+    fresh.append(make_round(4, "k/80-", 3, 4))
+    assert [r.number for r in RoundLog(Lake.at(tmp_path)).since(2)] == [3, 4]
+
+
+def test_the_log_stays_small(tmp_path: Path) -> None:
+    """Compaction runs by itself: 120 commits leave far fewer live files."""
+    log = RoundLog(Lake.at(tmp_path))
+    for number in range(1, 121):
+        log.append(make_round(number, "k/-", number, number + 1))
+    table = log._table._open()
+    assert table is not None
+    assert len(table.file_uris()) <= 21
+    assert len(RoundLog(Lake.at(tmp_path)).since(0)) == 120

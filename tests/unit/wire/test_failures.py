@@ -1,0 +1,102 @@
+"""Servers' errors become ours, with the statement that mends them and without secrets."""
+
+from __future__ import annotations
+
+import pickle
+
+import pymysql
+import pytest
+
+from core.errors import (
+    BugError,
+    PositionLostError,
+    RatchetError,
+    RetryableError,
+    SourceUnfitError,
+    TableStoppedError,
+)
+from core.gtid import GtidSet
+from core.shard import ShardId
+from wire.binlog import encode_gtid_set, replica_server_id
+from wire.connect import SourceConfig
+from wire.failures import binlog_failure, server_failure
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "hint"),
+    [
+        (1045, SourceUnfitError, "GRANT SELECT ON `we``ird`.* TO 'me'@'%'"),
+        (1227, SourceUnfitError, "GRANT REPLICATION SLAVE"),
+        (1049, SourceUnfitError, "database"),
+        (2026, SourceUnfitError, "tls"),
+        (2003, RetryableError, "tries again"),
+        (2013, RetryableError, "tries again"),
+        (1205, RetryableError, "tries again"),
+        (1146, TableStoppedError, "dump the table again"),
+        (1064, BugError, ""),
+        (1419, SourceUnfitError, "documentation"),
+    ],
+)
+def test_each_error_has_its_class(code: int, kind: type[RatchetError], hint: str) -> None:
+    error = server_failure(
+        pymysql.err.OperationalError(code, "text"),
+        operation="op",
+        source="shop/-",
+        user="me",
+        database="we`ird",
+    )
+    assert type(error) is kind
+    assert hint in error.hint
+    assert str(code) in str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Cannot replicate because the source purged required binary logs.", PositionLostError),
+        ("Could not find first log file name in binary log index file", PositionLostError),
+        ("connecting slave requested to start from GTID 0-1-5, which is not in the master's binlog",
+         PositionLostError),
+        ("A slave with the same server_uuid/server_id as this slave has", SourceUnfitError),
+        ("Client requested source to start replication from position > file size", RetryableError),
+    ],
+)  # fmt: skip
+def test_what_1236_stands_for(text: str, kind: type[RatchetError]) -> None:
+    assert type(binlog_failure(text, operation="op", source="s")) is kind
+
+
+def test_a_config_does_not_show_its_password() -> None:
+    config = SourceConfig(
+        shard=ShardId("a", "-"), host="h", user="u", password="hunter2", database="d"
+    )
+    assert "hunter2" not in repr(config)
+
+
+def test_gtid_sets_are_encoded_as_the_servers_do() -> None:
+    """The second one as MySQL 9.7 writes it in PREVIOUS_GTIDS."""
+    uuid = "8236982b-e577-11f1-8364-02fc00000001"
+    plain = GtidSet.parse("mysql", f"{uuid}:1-5")
+    assert encode_gtid_set(plain).hex() == (
+        "0100000000000000" + uuid.replace("-", "") + "0100000000000000"
+        "01000000000000000600000000000000"
+    )
+    tagged = GtidSet.parse("mysql", f"{uuid}:1-9:tagx:1")
+    assert encode_gtid_set(tagged).hex() == (
+        "0102000000000001"
+        "8236982be57711f1836402fc00000001"
+        "00"  # no tag
+        "0100000000000000"
+        "01000000000000000a00000000000000"
+        "8236982be57711f1836402fc00000001"
+        "0874616778"  # "tagx", its length doubled
+        "0100000000000000"
+        "01000000000000000200000000000000"
+    )
+
+
+def test_server_ids_are_stable_and_not_small() -> None:
+    one, other = (replica_server_id("/lake", ShardId("shop", s)) for s in ("-80", "80-"))
+    assert one == replica_server_id("/lake", ShardId("shop", "-80"))
+    assert one != other
+    assert 1 << 30 <= one < 1 << 32

@@ -1,0 +1,362 @@
+"""The binlog stream of a server: opening it at a position, receiving, framing.
+
+Lives here: what a replica says before it asks for the dump, the dump commands of both servers,
+and `BinlogStream`, which turns the socket's bytes into indexed events. Does not live here: what
+events mean (`ingest.binlog`), packets (`framing`).
+
+Invariant: bytes of events that were not used yet stay in the buffer, over any number of slices;
+an error of the server is raised only when everything before it has been used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import uuid
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from core.errors import DecodeError, PositionLostError, RetryableError
+from core.gtid import GtidSet
+from core.position import Position
+from core.shard import ShardId
+from wire import framing
+from wire.connect import SourceConfig
+from wire.failures import REDUMP_HINT, binlog_failure
+from wire.session import BINLOG_START, Session
+from wire.stream import BUFFER_SIZE, Bytes, ReceiveBuffer, parse_error_packet
+
+_REGISTER: Final = 0x15
+_DUMP: Final = 0x12
+_DUMP_GTID: Final = 0x1E
+_THROUGH_GTID: Final = 4  # a flag of the dump command
+_LARGEST_OFFSET: Final = 0xFFFFFFFF  # of COM_BINLOG_DUMP
+_ROOM: Final = 1 << 20  # to receive into at a time, at least
+_INDEX: Final = 1 << 17
+_IDS: Final = uuid.UUID("8c5c1f0e-6f0a-4a0d-9a52-2f7d3f1f0b11")  # names our replicas' UUIDs
+_OPERATION: Final = "follow the binlog"
+_FIRST_SERVER_ID: Final = 1 << 30  # operators count theirs from 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpOptions:
+    """How a stream is asked for.
+
+    Attributes:
+        server_id: the replica id we show; no other replica of the server may have it.
+        heartbeat: seconds after which an idle server says that it is there.
+        deadline: seconds of silence after which a connection counts as dead.
+        verify_checksums: compute CRC32 of every event (2 GB/s; docs/decisions/0011-checksums.md).
+        by_file: start at the position's file and offset where it belongs to this server.
+    """
+
+    server_id: int
+    heartbeat: float = 1.0
+    deadline: float = 10.0
+    verify_checksums: bool = True
+    by_file: bool = True
+
+
+def replica_server_id(lake: str, shard: ShardId) -> int:
+    """A replica id that is the same for a lake and shard at any time, and not a small number."""
+    digest = hashlib.sha256(f"{lake}\0{shard}".encode()).digest()
+    return _FIRST_SERVER_ID + int.from_bytes(digest[:4], "big") % (0xFFFFFFFF - _FIRST_SERVER_ID)
+
+
+class BinlogStream:
+    """A server's binlog from a position on.
+
+    Attributes:
+        control: a second session with the same server, for statements.
+        index: records of framing.EVENT.
+        first: number of the first event that was not used yet.
+        count: how many there are; new ones come behind.
+        by_file: whether it was opened by file and offset although there are GTIDs, so that the
+            first transaction has to be checked.
+    """
+
+    def __init__(self, config: SourceConfig, start: Position, options: DumpOptions) -> None:
+        """Connect twice, check that the position can be had, and ask for the stream.
+
+        Raises:
+            PositionLostError: it cannot; names what is missing.
+            RetryableError: the server cannot be reached, or is behind us.
+            SourceUnfitError: it refuses us.
+        """
+        self.config = config
+        self.options = options
+        self.index = np.zeros(_INDEX, framing.EVENT)
+        self.first = self.count = 0
+        self._buffer = ReceiveBuffer()
+        self._framed = 0
+        self._framing = np.zeros(framing.STATE_SIZE, np.int64)
+        self._framing[framing.VERIFY] = int(options.verify_checksums)
+        self._silent = 0.0
+        self._status = framing.NEED_MORE
+        self._timeout: float | None = None
+        self._session: Session | None = None
+        self.control = Session.connect(config)
+        try:
+            self.flavor = self.control.flavor
+            self._check(start)
+            same_server = bool(start.file) and start.server == self.control.server_identity
+            self.by_file = options.by_file and same_server and self.flavor != "file"
+            self._session = Session.connect(config)
+            self._sock = self._open(self._session, start)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def data(self) -> Bytes:
+        """The buffer that `index` refers to."""
+        return self._buffer.data
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `recycle` has to be called before more can be received."""
+        return self.data.size - self._buffer.end < _ROOM or self.count == self.index.size
+
+    def receive(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for bytes and index what is whole; False if none came.
+
+        Raises:
+            RetryableError: the connection is gone, or dead by its silence.
+            DecodeError: what came cannot be framed, or a checksum does not fit.
+            PositionLostError, SourceUnfitError: what the server says instead of going on.
+        """
+        if self._status in {framing.NEED_MORE, framing.FULL} and not self.is_full:
+            if timeout != self._timeout:
+                self._sock.settimeout(timeout)
+                self._timeout = timeout
+            try:
+                self._buffer.receive(self._sock, room=_ROOM)
+            except TimeoutError:
+                self._silent += timeout
+                if self._silent > self.options.deadline:
+                    raise RetryableError(
+                        f"no word for {self._silent:.0f} s, not even a heartbeat",
+                        operation=_OPERATION,
+                        source=str(self.config.shard),
+                        hint="check the network and the server; Ratchet reconnects by itself",
+                    ) from None
+                return False
+            self._silent = 0.0
+        return self._frame()
+
+    def _frame(self) -> bool:
+        before = self.count
+        self.count, self._framed, self._status = framing.frame(
+            self.data,
+            self._framed,
+            self._buffer.end,
+            True,
+            self._framing,
+            self.index,
+            self.count,
+            framing.CRC_TABLES,
+        )
+        if self.count == before and self._status not in {framing.NEED_MORE, framing.FULL}:
+            raise self._failure()
+        return True
+
+    def recycle(self) -> None:
+        """Nothing refers to used events any more: make room, moving what is unused."""
+        buffer = self._buffer
+        waiting = self.index[self.first : self.count].copy()
+        buffer.start = int(waiting["start"][0]) if waiting.size else self._framed
+        before = buffer.start
+        if buffer.data.size > 4 * BUFFER_SIZE and len(buffer) < BUFFER_SIZE // 2:
+            buffer.shrink()
+        else:
+            buffer.reserve(_ROOM)
+        moved = before - buffer.start
+        self._framed -= moved
+        waiting["start"] -= moved
+        waiting["end"] -= moved
+        self.index[: waiting.size] = waiting
+        self.first, self.count = 0, waiting.size
+
+    def close(self) -> None:
+        """Close both connections. Harmless when repeated."""
+        for session in (self._session, self.control):
+            if session is not None:
+                session.close()
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def _check(self, start: Position) -> None:
+        """Whether this server has what follows `start`."""
+        control, source = self.control, str(self.config.shard)
+        if control.flavor != start.flavor:
+            raise PositionLostError(
+                f"the position is of flavour {start.flavor}, the server now of {control.flavor}",
+                operation="open the binlog stream",
+                source=source,
+                position=str(start.executed),
+                hint=f"GTIDs were switched on or off, or it is another product: {REDUMP_HINT}",
+            )
+        if start.flavor == "file":
+            if start.server and start.server != control.server_identity:
+                raise PositionLostError(
+                    "this is another server, and without GTIDs a position is good for one only",
+                    operation="open the binlog stream",
+                    source=source,
+                    position=str(start.executed),
+                    hint=f"switch GTIDs on to move between servers; now {REDUMP_HINT}",
+                )
+            return
+        purged = control.purged().minus(start.executed)
+        if purged.intervals:
+            raise PositionLostError(
+                f"the server has purged transactions that the mirror lacks: {purged}",
+                operation="open the binlog stream",
+                source=source,
+                position=str(start.executed),
+                hint=REDUMP_HINT,
+            )
+        self._check_behind(start.executed.minus(control.head().executed), start)
+
+    def _check_behind(self, ours: GtidSet, start: Position) -> None:
+        """What to do about transactions that we have and the server has not."""
+        if not ours.intervals:
+            return
+        identity = self.control.server_identity
+        own = [
+            origin
+            for origin in ours.intervals
+            if identity in {origin, origin.partition(":")[0]}
+            or identity.partition("@")[0] == str(ours.servers.get(origin))
+        ]
+        where = {
+            "operation": "open the binlog stream",
+            "source": str(self.config.shard),
+            "position": str(start.executed),
+        }
+        if own:
+            raise PositionLostError(
+                f"the server no longer has transactions of its own that the mirror holds: {ours}",
+                **where,
+                hint="its history was reset, it lost data in a crash, or (MariaDB without "
+                f"gtid_strict_mode) its numbers went back: {REDUMP_HINT}",
+            )
+        raise RetryableError(
+            f"the server lacks transactions that the mirror holds: {ours}",
+            **where,
+            hint="a replica that is behind catches up by itself; after a failover that lost them, "
+            + REDUMP_HINT,
+        )
+
+    def _open(self, session: Session, start: Position) -> Any:
+        if session.server_identity != self.control.server_identity:
+            raise RetryableError(
+                "two connections led to two servers",
+                operation="open the binlog stream",
+                source=str(self.config.shard),
+                hint="let `host` name one server, not a load balancer",
+            )
+        options = self.options
+        checksum = str(session.query("SELECT @@GLOBAL.binlog_checksum")[0][0])
+        self._framing[framing.CHECKSUM] = int(checksum != "NONE")
+        settings: dict[str, object] = {
+            "master_binlog_checksum": checksum,
+            "master_heartbeat_period": int(options.heartbeat * 1e9),
+        }
+        if session.is_mariadb:
+            settings["mariadb_slave_capability"] = 4
+            settings["slave_gtid_strict_mode"] = 0
+            if not self.by_file:
+                settings["slave_connect_state"] = str(start.executed)
+        else:
+            settings["source_binlog_checksum"] = checksum
+            settings["source_heartbeat_period"] = settings["master_heartbeat_period"]
+            # By it the server finds and ends a stream of ours that we no longer listen to.
+            name = str(uuid.uuid5(_IDS, str(options.server_id)))
+            settings["slave_uuid"] = settings["replica_uuid"] = name
+        names = ", ".join(f"@{name} = %s" for name in settings)
+        session.execute(f"SET {names}", list(settings.values()))
+        session.send_command(_REGISTER, _registration(options.server_id))
+        session.read_reply()
+        command, payload = self._dump_command(session, start)
+        return session.send_command(command, payload)
+
+    def _dump_command(self, session: Session, start: Position) -> tuple[int, bytes]:
+        server_id = self.options.server_id
+        file, offset = "", BINLOG_START
+        if self.by_file or self.flavor == "file":
+            file, offset = start.file, start.offset
+        if self.flavor == "mysql":
+            # Also with a file: the server leaves out what the set contains.
+            executed = encode_gtid_set(start.executed)
+            return _DUMP_GTID, (
+                struct.pack("<HII", _THROUGH_GTID, server_id, len(file))
+                + file.encode()
+                + struct.pack("<QI", offset, len(executed))
+                + executed
+            )
+        if offset > _LARGEST_OFFSET:
+            if self.flavor == "mariadb":
+                session.execute("SET @slave_connect_state = %s", (str(start.executed),))
+                self.by_file = False
+                file, offset = "", BINLOG_START
+            else:
+                raise PositionLostError(
+                    f"without GTIDs the server cannot start beyond 4 GiB of a file, at {offset}",
+                    operation="open the binlog stream",
+                    source=str(self.config.shard),
+                    position=str(start.executed),
+                    hint=f"switch GTIDs on, or make max_binlog_size smaller; now {REDUMP_HINT}",
+                )
+        return _DUMP, struct.pack("<IHI", offset, 0, server_id) + file.encode()
+
+    def _failure(self) -> Exception:
+        source, position = str(self.config.shard), f"byte {self._framed} of the buffer"
+        if self._status == framing.FAILED:
+            size = int.from_bytes(self.data[self._framed : self._framed + 3].tobytes(), "little")
+            packet = self.data[self._framed + 4 : self._framed + 4 + size].tobytes()
+            code, text = parse_error_packet(packet)
+            return binlog_failure(text, code=code, operation=_OPERATION, source=source)
+        if self._status == framing.END:
+            return RetryableError(
+                "the server ended the stream",
+                operation=_OPERATION,
+                source=source,
+                hint="it is shutting down, or an administrator ended the connection",
+            )
+        what = (
+            "an event's checksum does not fit its bytes"
+            if self._status == framing.BAD_CHECKSUM
+            else "bytes came that are no binlog events"
+        )
+        return DecodeError(
+            what,
+            operation=_OPERATION,
+            source=source,
+            position=position,
+            hint="the server's binlog file or the network is damaged: try again, then look at the "
+            "file with mysqlbinlog --verify-binlog-checksum",
+        )
+
+
+def _registration(server_id: int) -> bytes:
+    """COM_REGISTER_SLAVE: makes us visible in SHOW REPLICAS, so a second one with our id shows."""
+    name = b"ratchet"
+    return struct.pack("<IB", server_id, len(name)) + name + struct.pack("<BBHII", 0, 0, 0, 0, 0)
+
+
+def encode_gtid_set(executed: GtidSet) -> bytes:
+    """A MySQL GTID set as the dump command takes it; with tags in the form of MySQL 8.3 and up."""
+    tagged = any(":" in origin for origin in executed.intervals)
+    count = len(executed.intervals)
+    # With tags, the first and the last byte say so and the count has the six between.
+    parts = [struct.pack("<Q", count << 8 | 1 | 1 << 56 if tagged else count)]
+    for origin, spans in sorted(executed.intervals.items()):
+        server, _, tag = origin.partition(":")
+        parts.append(uuid.UUID(server).bytes)
+        if tagged:
+            parts.append(bytes([len(tag) << 1]) + tag.encode())
+        parts.append(struct.pack("<Q", len(spans)))
+        parts += [struct.pack("<QQ", first, last + 1) for first, last in spans]
+    return b"".join(parts)

@@ -1,0 +1,190 @@
+"""Tables as information_schema describes them, in the same form as the log does (`tablemap`).
+
+Lives here: the queries and what their columns mean. Does not live here: the connection; a query
+function comes in from outside.
+
+Invariant: for a table that both know, the schema from here equals the one from its table map. (But
+for labels of ENUM and SET beyond the Basic Multilingual Plane, which information_schema lacks.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from core.schema import Column, ColumnType, TableSchema
+
+Key = tuple[str, ...]
+Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
+
+_COLUMNS: Final = """
+SELECT c.table_name, c.column_name, c.is_nullable, c.data_type, c.column_type,
+       c.character_octet_length, c.numeric_precision, c.numeric_scale, c.datetime_precision,
+       c.character_set_name
+  FROM information_schema.columns c
+  JOIN information_schema.tables t
+    ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+ WHERE c.table_schema = %s AND t.table_type = 'BASE TABLE'
+ ORDER BY c.table_name, c.ordinal_position
+"""
+
+# MariaDB's unique keys over long texts (HASH, but not in the MEMORY engine) are no keys to the
+# server: they stand on a hidden column.
+_KEYS: Final = """
+SELECT s.table_name, s.index_name, s.column_name, s.nullable, s.sub_part
+  FROM information_schema.statistics s
+  JOIN information_schema.tables t
+    ON t.table_schema = s.table_schema AND t.table_name = s.table_name
+ WHERE s.table_schema = %s AND s.non_unique = 0 AND (s.index_type <> 'HASH' OR t.engine = 'MEMORY')
+ ORDER BY s.table_name, s.index_name, s.seq_in_index
+"""
+_UNFIT: Final = """
+SELECT table_name, table_type
+  FROM information_schema.tables
+ WHERE table_schema = %s AND table_type IN ('SYSTEM VERSIONED', 'SEQUENCE')
+"""
+_UNFIT_REASONS: Final = {
+    "SYSTEM VERSIONED": "it is system-versioned: the log mixes its history with its rows",
+    "SEQUENCE": "it is a sequence, not a table",
+}
+_LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
+_ESCAPES: Final = {"''": "'", r"\\": "\\", r"\n": "\n", r"\r": "\r", r"\0": "\0"}
+_ESCAPE: Final = re.compile(r"''|\\[\\nr0]")
+_LEGACY_MARK: Final = "/* mariadb-5.3 */"
+_HASH_COLUMN: Final = re.compile(r"DB_ROW_HASH_\d+")
+_PRIMARY: Final = "PRIMARY"
+_WITH_LENGTH: Final = {"char", "varchar", "binary", "varbinary", "vector"}
+_ADDRESSES: Final = {"uuid", "inet4", "inet6"}
+
+
+def read_schemas(query: Query, *, keyspace: str, database: str) -> dict[str, TableSchema]:
+    """The schemas of all tables of a database that can be mirrored, by table name.
+
+    See `unfit_tables` for those that cannot.
+
+    Args:
+        query: runs a statement with arguments (%s) and returns its rows.
+        keyspace: the keyspace that the tables belong to.
+        database: the database's name on the server.
+    """
+    columns: dict[str, list[Column]] = {}
+    for row in query(_COLUMNS, [database]):
+        columns.setdefault(_text(row[0]), []).append(_column(row))
+    keys = _keys(query(_KEYS, [database]), lambda table: _index_order(query, database, table))
+    return {
+        table: TableSchema(
+            keyspace=keyspace, table=table, columns=tuple(found), key=keys.get(table, ())
+        )
+        for table, found in columns.items()
+    }
+
+
+def unfit_tables(query: Query, *, database: str) -> dict[str, str]:
+    """Tables that cannot be mirrored, with the reason; views are no tables and not listed."""
+    return {_text(name): _UNFIT_REASONS[_text(kind)] for name, kind in query(_UNFIT, [database])}
+
+
+def hints(schema: TableSchema) -> dict[str, str]:
+    """What the log does not tell of a table's columns, by name, for `parse_table_map`.
+
+    "uuid", "inet4", "inet6": what some bytes are. "year2": YEAR(2). "legacy:N": a temporal column
+    in the format of MariaDB 5.3 with N digits of fraction. "plain": a column of the table's own
+    whose name is like that of a hidden one.
+    """
+    found = {}
+    for column in schema.columns:
+        kind = column.type
+        if kind.name in _ADDRESSES:
+            found[column.name] = kind.name
+        elif kind.name == "year" and kind.length == 2:
+            found[column.name] = "year2"
+        elif kind.legacy:
+            found[column.name] = f"legacy:{kind.fraction}"
+        elif _HASH_COLUMN.fullmatch(column.name):
+            found[column.name] = "plain"
+    return found
+
+
+def _column(row: Sequence[Any]) -> Column:
+    return Column(
+        name=_text(row[1]),
+        type=_type(_text(row[3]).lower(), _text(row[4]), row),
+        nullable=_text(row[2]) == "YES",
+    )
+
+
+def _type(name: str, declared: str, row: Sequence[Any]) -> ColumnType:
+    octets, precision, scale, fraction, charset = row[5:10]
+    given = None if charset is None else _text(charset)
+    unsigned = bool(re.search(r"\bunsigned\b", declared))
+    if name in {"enum", "set"}:
+        return ColumnType(name=name, charset=_utf8(given), members=_labels(declared))
+    if name == "decimal":
+        return ColumnType(name=name, unsigned=unsigned, precision=precision, scale=scale)
+    if name == "bit":
+        return ColumnType(name=name, length=precision)
+    if name == "year":
+        return ColumnType(name=name, length=2 if declared.startswith("year(2)") else None)
+    if name in {"time", "datetime", "timestamp"}:
+        legacy = _LEGACY_MARK in declared
+        return ColumnType(name=name, fraction=fraction or 0, legacy=legacy)
+    if name in _WITH_LENGTH:
+        return ColumnType(name=name, length=octets, charset=_utf8(given))
+    return ColumnType(name=name, unsigned=unsigned, charset=_utf8(given))
+
+
+def _utf8(charset: str | None) -> str | None:
+    """Servers before MySQL 8.0.30 and MariaDB 10.6 called utf8mb3 by its old name."""
+    return "utf8mb3" if charset == "utf8" else charset
+
+
+def _labels(declared: str) -> tuple[str, ...]:
+    """The labels in "enum('a','it''s')", which the server escapes in five ways.
+
+    Characters outside of the Basic Multilingual Plane are "?" there; the log has them right.
+    """
+    return tuple(
+        _ESCAPE.sub(lambda found: _ESCAPES[found[0]], label) for label in _LABEL.findall(declared)
+    )
+
+
+def _keys(rows: Sequence[Sequence[Any]], order: Callable[[str], list[str]]) -> dict[str, Key]:
+    """The key of each table that has one: the key that the server itself takes, and logs.
+
+    That is the primary key, else the first unique key in the server's order without NULLs, prefixes
+    and expressions.
+
+    Args:
+        rows: of _KEYS.
+        order: gives the names of a table's indexes in the server's order.
+    """
+    indexes: dict[str, dict[str, list[tuple[str, bool]]]] = {}
+    for table, index, column, nullable, prefix in rows:
+        parts = indexes.setdefault(_text(table), {}).setdefault(_text(index), [])
+        # A part without a column is an expression (MySQL's functional indexes).
+        usable = column is not None and _text(nullable or "") != "YES"
+        whole = prefix is None or _text(index) == _PRIMARY
+        parts.append((_text(column or ""), usable and whole))
+    keys = {}
+    for table_name, found in indexes.items():
+        fit = {
+            name: tuple(column for column, _ in parts)
+            for name, parts in found.items()
+            if all(usable for _, usable in parts)
+        }
+        if _PRIMARY in fit or len(fit) == 1:
+            keys[table_name] = fit.get(_PRIMARY) or next(iter(fit.values()))
+        elif fit:
+            keys[table_name] = next(fit[name] for name in order(table_name) if name in fit)
+    return keys
+
+
+def _index_order(query: Query, database: str, table: str) -> list[str]:
+    """The names of a table's indexes in the server's order, which information_schema lacks."""
+    where = ".".join("`" + name.replace("`", "``") + "`" for name in (database, table))
+    return [_text(row[2]) for row in query(f"SHOW INDEX FROM {where}", [])]
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

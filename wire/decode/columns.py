@@ -1,0 +1,130 @@
+"""What the readers of columns share: where a column's values lie, and Arrow arrays around results.
+
+Lives here: `ColumnSpec`, `Places`, the building of Arrow arrays from a kernel's buffers (no copies)
+and the reader of text. Does not live here: the readers (`logcolumns`, `textcolumns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from core.errors import DecodeError
+from core.schema import ColumnType
+from core.types import TypeRule
+from wire.decode.arrays import Bytes, Int, Longs
+from wire.decode.charsets import transcoder
+from wire.decode.engine import Engine
+from wire.decode.kernels.arrays import Halves
+
+_ARROW_LIMIT: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSpec:
+    """A column to be read.
+
+    Attributes:
+        table: keyspace.table, for messages.
+        name: the column's name.
+        type: its type in the source.
+        rule: its type in the lake.
+        engine: what looks at the bytes.
+    """
+
+    table: str
+    name: str
+    type: ColumnType
+    rule: TypeRule
+    engine: Engine
+
+    def check(self, bad: int) -> None:
+        """Raise DecodeError if `bad` names a row (is not negative)."""
+        if bad >= 0:
+            self.fail(f"row {bad} holds no value of type {self.type.name}")
+
+    def fail(self, message: str) -> NoReturn:
+        """Raise DecodeError about this column."""
+        raise DecodeError(
+            f"column {self.name}: {message}",
+            operation="decode rows",
+            table=self.table,
+            hint="if the column was made by an older server, ALTER TABLE ... FORCE rewrites it; "
+            "otherwise exclude the table and report the message",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the values of a column lie.
+
+    Attributes:
+        buf: the bytes; not written to.
+        offs: per row the offset of its value, -1 for NULL. Readers mark misfits here.
+        lens: per row the length in bytes.
+    """
+
+    buf: Bytes
+    offs: Longs
+    lens: Longs
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.offs)
+
+
+# Reads a column: (its Arrow array, how many values became NULL as misfits).
+Reader = Callable[[Places], tuple[pa.Array, int]]
+
+
+def fixed(spec: ColumnSpec, places: Places, data: np.ndarray[Any, Any] | Halves) -> pa.Array:
+    """The array over values of a fixed width."""
+    bitmap, nulls = spec.engine.walk.validity(places.offs)
+    buffers = [pa.py_buffer(bitmap) if nulls else None, pa.py_buffer(data)]
+    return pa.Array.from_buffers(spec.rule.arrow, places.rows, buffers, int(nulls))
+
+
+def variable(spec: ColumnSpec, places: Places, result: tuple[Bytes, Longs, Int]) -> pa.Array:
+    """The array over strings or bytes, from what a kernel of `strings` returns."""
+    data, ends, bad = result
+    spec.check(int(bad))
+    if len(data) > _ARROW_LIMIT:
+        spec.fail("the values of one batch have more than 2 GiB")
+    bitmap, nulls = spec.engine.walk.validity(places.offs)
+    buffers = [
+        pa.py_buffer(bitmap) if nulls else None,
+        pa.py_buffer(ends.astype(np.int32)),
+        pa.py_buffer(data),
+    ]
+    return pa.Array.from_buffers(spec.rule.arrow, places.rows, buffers, int(nulls))
+
+
+def text_reader(spec: ColumnSpec, charset: str) -> Reader:
+    """Reads text in a charset of the server's."""
+    coder = transcoder(charset)
+    transcode = spec.engine.transcode
+
+    def read(places: Places) -> tuple[pa.Array, int]:
+        return variable(spec, places, transcode(places.buf, places.offs, places.lens, coder)), 0
+
+    return read
+
+
+def bytes_reader(spec: ColumnSpec) -> Reader:
+    """Reads bytes as they are."""
+
+    def read(places: Places) -> tuple[pa.Array, int]:
+        found = spec.engine.strings.gather(places.buf, places.offs, places.lens)
+        return variable(spec, places, found), 0
+
+    return read
+
+
+def years_in_window(short: np.ndarray[Any, np.dtype[np.int16]]) -> None:
+    """Turn two-digit years into 1970 to 2069, in place, as the server does."""
+    short += np.where(short < 70, np.int16(2000), np.int16(1900))

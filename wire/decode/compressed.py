@@ -1,0 +1,52 @@
+"""MariaDB's COMPRESSED columns: the log holds their values as they are stored.
+
+A value is empty, or begins with a byte: 0 in front of bytes that are not compressed; else the
+algorithm in the high half (8: deflate), bit 3 for a stream without zlib's header, and in the low
+three bits how many bytes of the length before compression follow, highest first.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import numpy as np
+
+from wire.decode.columns import ColumnSpec, Places
+
+_DEFLATE: Final = 8
+_RAW: Final = 0x08
+_LENGTH_BYTES: Final = 0x07
+
+
+def decompressed(spec: ColumnSpec, places: Places) -> Places:
+    """The same column with its values as they were before compression, in a buffer of their own."""
+    values: list[bytes] = []
+    offs = np.full(places.rows, -1, dtype=np.int64)
+    lens = np.zeros(places.rows, dtype=np.int64)
+    used = 0
+    for row in np.flatnonzero(places.offs >= 0).tolist():
+        start = int(places.offs[row])
+        raw = places.buf[start : start + int(places.lens[row])].tobytes()
+        value = _value(spec, row, raw)
+        values.append(value)
+        offs[row], lens[row] = used, len(value)
+        used += len(value)
+    return Places(np.frombuffer(b"".join(values), dtype=np.uint8), offs, lens)
+
+
+def _value(spec: ColumnSpec, row: int, raw: bytes) -> bytes:
+    if not raw or raw[0] == 0:
+        return raw[1:]
+    size = raw[0] & _LENGTH_BYTES
+    if raw[0] >> 4 != _DEFLATE or len(raw) <= 1 + size:
+        spec.fail(f"row {row} is compressed in an unknown way")
+    length = int.from_bytes(raw[1 : 1 + size], "big")
+    stream = zlib.decompressobj(-zlib.MAX_WBITS if raw[0] & _RAW else zlib.MAX_WBITS)
+    try:
+        value = stream.decompress(raw[1 + size :], length + 1)
+    except zlib.error:
+        spec.fail(f"row {row} does not decompress")
+    if len(value) != length:
+        spec.fail(f"row {row} decompresses to {len(value)} bytes or more instead of {length}")
+    return value

@@ -1,0 +1,96 @@
+"""Which implementation decodes: the compiled kernels or their plain twins.
+
+`RATCHET_DECODE=kernel` (the default) or `plain` chooses; anything else is an error, never a silent
+fallback. The plain twins are some hundred times slower; they are there to be read, to be compared
+with, and to show whether a wrong value comes from a kernel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Final, Literal
+
+from core.errors import ConfigError
+from wire.decode.arrays import Bytes, Int, Longs
+from wire.decode.charsets import Transcoder
+
+EngineName = Literal["kernel", "plain"]
+VARIABLE: Final = "RATCHET_DECODE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """One implementation of everything that looks at the bytes of values.
+
+    Each module has the functions of its namesake in `wire.decode.kernels`, with the same
+    arguments and results.
+
+    Attributes:
+        transcode: `wire.decode.charsets.transcode_column` or its twin.
+        json: `wire.decode.jsonb.json_column` or its twin.
+    """
+
+    name: EngineName
+    walk: ModuleType
+    numbers: ModuleType
+    temporal: ModuleType
+    strings: ModuleType
+    textnumbers: ModuleType
+    texttimes: ModuleType
+    transcode: Callable[[Bytes, Longs, Longs, Transcoder], tuple[Bytes, Longs, int]]
+    json: Callable[[Bytes, Longs, Longs], tuple[Bytes, Longs, Int]]
+
+
+@cache
+def engine(name: str | None = None) -> Engine:
+    """The implementation of that name; without one, what the environment asks for."""
+    chosen = name or os.environ.get(VARIABLE) or "kernel"
+    if chosen == "kernel":
+        return _kernel()
+    if chosen == "plain":
+        return _plain()
+    raise ConfigError(
+        f"{VARIABLE} is {chosen!r}, which is no decoder",
+        operation="choose a decoder",
+        hint=f"set {VARIABLE} to kernel or plain, or unset it",
+    )
+
+
+def _kernel() -> Engine:
+    from wire.decode.charsets import transcode_column
+    from wire.decode.jsonb import json_column
+    from wire.decode.kernels import numbers, strings, temporal, textnumbers, texttimes, walk
+
+    return Engine(
+        name="kernel",
+        walk=walk,
+        numbers=numbers,
+        temporal=temporal,
+        strings=strings,
+        textnumbers=textnumbers,
+        texttimes=texttimes,
+        transcode=transcode_column,
+        json=json_column,
+    )
+
+
+def _plain() -> Engine:
+    from wire.decode.charsets_plain import transcode_column_plain
+    from wire.decode.jsonb_plain import json_column_plain
+    from wire.decode.plain import numbers, strings, temporal, textnumbers, texttimes, walk
+
+    return Engine(
+        name="plain",
+        walk=walk,
+        numbers=numbers,
+        temporal=temporal,
+        strings=strings,
+        textnumbers=textnumbers,
+        texttimes=texttimes,
+        transcode=transcode_column_plain,
+        json=json_column_plain,
+    )

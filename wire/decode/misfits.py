@@ -1,0 +1,33 @@
+"""What is done when a column holds values that its lake type cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from core.errors import TableStoppedError
+from core.types import MisfitPolicy
+
+
+def check_misfits(
+    misfits: Mapping[str, int], *, table: str, key: Iterable[str], policy: MisfitPolicy
+) -> None:
+    """Raise TableStoppedError if the policy does not let these values become NULL.
+
+    A key's value never becomes NULL: rows that differ in the source would be one row in the lake.
+
+    Args:
+        misfits: column -> how many of its values do not fit.
+        table: keyspace.table, for the message.
+        key: names of the columns that identify a row.
+        policy: what the config says.
+    """
+    stopping = misfits if policy.zero_dates == "fail" else set(misfits) & set(key)
+    for column in stopping:
+        what = "zero or invalid dates" + (", and is part of the key" if column in key else "")
+        raise TableStoppedError(
+            f"column {column} holds {misfits[column]} {what}",
+            operation="decode rows",
+            table=table,
+            hint='set zero_dates: "text" for this source, or mend the values there, '
+            "and dump the table again",
+        )

@@ -1,0 +1,163 @@
+"""Row images of binlog row events into Arrow: the events of one table map at once.
+
+Lives here: `RowImageDecoder`. Does not live here: events and their headers (`wire.binlog`), what a
+transaction is (`ingest`). The events' bytes come in as one buffer and the places in it.
+
+Invariant: every row of every event comes out, in order, or an error does; an event whose images
+lack columns is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from core.change import DELETE, INSERT, UPDATE
+from core.errors import DecodeError, SourceUnfitError
+from core.types import MisfitPolicy, arrow_schema, rule_for
+from wire.decode.arrays import Bytes, Ints, Longs
+from wire.decode.columns import ColumnSpec, Places, Reader
+from wire.decode.engine import Engine, engine
+from wire.decode.kernels import walk
+from wire.decode.logcolumns import log_reader
+from wire.decode.misfits import check_misfits
+from wire.decode.tablemap import TableMap
+
+_OPERATION: Final = "decode row events"
+_MESSAGES: Final = {
+    walk.CUT_SHORT: "a value or a bitmap ends behind its event",
+    walk.WRONG_COUNT: "an event has another number of columns than its table map",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedRows:
+    """The rows of some events.
+
+    Attributes:
+        before: the images before the change, None for inserts.
+        after: the images after it, None for deletes.
+        event: per row the number of its event among those that were given.
+        misfits: column -> how many of its values became NULL because they did not fit.
+    """
+
+    before: pa.StructArray | None
+    after: pa.StructArray | None
+    event: Ints
+    misfits: dict[str, int]
+
+
+class RowImageDecoder:
+    """Decodes the row events of one table map.
+
+    Args:
+        table_map: the table's shape in the log.
+        policy: what becomes of values that do not fit.
+        key: the columns that identify a row, where it is not the table map's primary key.
+        implementation: the kernels or their twins; by default what the environment asks for.
+    """
+
+    def __init__(
+        self,
+        table_map: TableMap,
+        policy: MisfitPolicy,
+        *,
+        key: Iterable[str] | None = None,
+        implementation: Engine | None = None,
+    ) -> None:
+        self._map = table_map
+        self._policy = policy
+        self._engine = implementation or engine()
+        self._table = table_map.schema.name
+        self._key = tuple(table_map.schema.key if key is None else key)
+        self._fields = list(arrow_schema(table_map.schema, policy))
+        self._readers: list[tuple[int, str, Reader]] = []
+        for number, column in enumerate(table_map.columns):
+            if not column.hidden:
+                spec = ColumnSpec(
+                    table=self._table,
+                    name=column.name,
+                    type=column.type,
+                    rule=rule_for(column.type, policy),
+                    engine=self._engine,
+                )
+                self._readers.append((number, column.name, log_reader(spec, column)))
+
+    def decode(self, buf: Bytes, starts: Longs, ends: Longs, op: int) -> DecodedRows:
+        """Decode the rows of some events that have the same operation.
+
+        Args:
+            buf: holds the events; it may be used again as soon as this returns.
+            starts: where each event's column count stands, behind its post-header.
+            ends: where each event ends, without its checksum.
+            op: INSERT, UPDATE or DELETE of core.change.
+
+        Raises:
+            SourceUnfitError: the images lack columns.
+            TableStoppedError: a value does not fit, and may not become NULL.
+            DecodeError: the bytes are no row images of this table.
+        """
+        view = buf[:]
+        view.flags.writeable = False  # one compiled form of the kernels, whoever owns the bytes
+        starts = np.ascontiguousarray(starts, dtype=np.int64)
+        ends = np.ascontiguousarray(ends, dtype=np.int64)
+        images = 2 if op == UPDATE else 1
+        plan, kernels = self._map.plan, self._engine.walk
+        rows, status, place = kernels.count_rows(
+            view, starts, ends, plan.prefixes, plan.sizes, images
+        )
+        if status != walk.OK:
+            self._refuse(int(status), int(place), starts)
+        columns = len(self._map.columns)
+        offs = np.empty((images * columns, int(rows)), dtype=np.int64)
+        lens = np.empty_like(offs)
+        event = np.empty(int(rows), dtype=np.int32)
+        kernels.walk_rows(view, starts, ends, plan.prefixes, plan.sizes, images, offs, lens, event)
+        misfits: dict[str, int] = {}
+        structs = [
+            self._image(view, offs[first : first + columns], lens[first : first + columns], misfits)
+            for first in range(0, images * columns, columns)
+        ]
+        check_misfits(misfits, table=self._table, key=self._key, policy=self._policy)
+        return DecodedRows(
+            before=None if op == INSERT else structs[0],
+            after=None if op == DELETE else structs[-1],
+            event=event,
+            misfits=misfits,
+        )
+
+    def _image(
+        self, view: Bytes, offs: Longs, lens: Longs, misfits: dict[str, int]
+    ) -> pa.StructArray:
+        arrays = []
+        for number, name, read in self._readers:
+            array, count = read(Places(view, offs[number], lens[number]))
+            arrays.append(array)
+            if count:
+                misfits[name] = misfits.get(name, 0) + count
+        return pa.StructArray.from_arrays(arrays, fields=self._fields)
+
+    def _refuse(self, status: int, place: int, starts: Longs) -> NoReturn:
+        number = int(np.searchsorted(starts, place, side="right")) - 1
+        where = f"event {number} of this batch, byte {place - int(starts[max(number, 0)])} of it"
+        if status == walk.INCOMPLETE:
+            raise SourceUnfitError(
+                "row events do not hold all columns",
+                operation=_OPERATION,
+                table=self._table,
+                position=where,
+                hint="SET GLOBAL binlog_row_image=FULL (and set it in the server's "
+                "configuration; sessions that are open keep the old value until they end), "
+                "then dump the table again",
+            )
+        raise DecodeError(
+            _MESSAGES[status],
+            operation=_OPERATION,
+            table=self._table,
+            position=where,
+            hint="the stream may be damaged; reading it again tells",
+        )

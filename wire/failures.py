@@ -1,0 +1,166 @@
+"""What a server's error means to Ratchet: the error class, and the statement that mends it.
+
+Lives here: the map from MySQL and MariaDB error numbers to `core.errors`, for statements, for the
+handshake and for the binlog stream. Does not live here: retrying.
+
+Invariant: a password never appears in an error made here, because none is ever passed in.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pymysql
+
+from core.errors import (
+    BugError,
+    PositionLostError,
+    RatchetError,
+    RetryableError,
+    SourceUnfitError,
+    TableStoppedError,
+)
+
+_BINLOG: Final = 1236
+_TAKEN_OVER: Final = 4052  # MariaDB's own number for one of 1236's causes
+
+_RETRY_HINT: Final = "check that the server runs and can be reached; Ratchet tries again by itself"
+_ACCOUNT_HINT: Final = (
+    "check user and password; the account needs: CREATE USER '{user}'@'%' IDENTIFIED BY '...'; "
+    "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'; "
+    "GRANT SELECT ON `{database}`.* TO '{user}'@'%'"
+)
+_GRANTS_HINT: Final = (
+    "as an administrator: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'; "
+    "GRANT SELECT ON `{database}`.* TO '{user}'@'%'"
+)
+_TLS_HINT: Final = (
+    "check tls, tls_ca, tls_cert and tls_key in the config and the server's certificate, or set "
+    "tls: disabled"
+)
+_Rule = tuple[frozenset[int], type[RatchetError], str, str]  # numbers, class, what, remedy
+
+_RULES: Final[tuple[_Rule, ...]] = (
+    (
+        # No number at all, too many connections, shutdown, lock waits, deadlocks, statements that
+        # were killed or timed out, lost links.
+        frozenset({0, 1040, 1053, 1077, 1079, 1080, 1105, 1129, 1152, 1158, 1159, 1160, 1161})
+        | {1184, 1203, 1205, 1213, 1226, 1317, 1637, 1927, 1969, 2002, 2003, 2005, 2006, 2013}
+        | {2055, 3024, 3168, 3169, 4031},
+        RetryableError,
+        "connection or statement failed",
+        _RETRY_HINT,
+    ),
+    (
+        frozenset({1045, 1130, 1251, 1275, 1698, 1820, 1862, 2059, 2061, 3118, 3955, 4151}),
+        SourceUnfitError,
+        "login refused",
+        _ACCOUNT_HINT,
+    ),
+    (
+        frozenset({1044, 1142, 1143, 1227, 1370, 3530}),
+        SourceUnfitError,
+        "a privilege is missing",
+        _GRANTS_HINT,
+    ),
+    (
+        frozenset({1049}),
+        SourceUnfitError,
+        "no such database",
+        "correct `database` of this shard in the config, or create it",
+    ),
+    (frozenset({2026, 3159}), SourceUnfitError, "TLS failed", _TLS_HINT),
+    (
+        frozenset({1051, 1054, 1109, 1146, 1412, 1932, 1962}),
+        TableStoppedError,
+        "the table is gone or has changed",
+        "dump the table again, or exclude it in `tables` of the config",
+    ),
+    (
+        frozenset({1064, 1193, 1305}),
+        BugError,
+        "the server does not accept our statement",
+        "",
+    ),
+)
+_LOST: Final = re.compile(
+    r"purged|could not find first log|not in the master's binlog|more gtids than|earlier binlog"
+    r"|has been lost|is missing|lost needed|gap in the"
+)
+REDUMP_HINT: Final = (
+    "dump the tables of this keyspace again: `ratchet dump CONFIG --again '*'` (docs/operations.md,"
+    " 'The position is lost'); keep binlogs longer than the longest pause (MySQL: "
+    "binlog_expire_logs_seconds, MariaDB: expire_logs_days)"
+)
+
+_OTHERS: Final[_Rule] = (
+    frozenset(),
+    SourceUnfitError,
+    "the server refused",
+    "see the server's documentation of this error number",
+)
+
+
+def server_failure(
+    error: pymysql.err.Error,
+    *,
+    operation: str,
+    source: str,
+    user: str = "",
+    database: str = "",
+    table: str = "",
+    position: str = "",
+) -> RatchetError:
+    """The error to raise (`from error`) for what PyMySQL reports."""
+    code, text = code_and_text(error)
+    if code == _BINLOG:
+        return binlog_failure(text, operation=operation, source=source, position=position)
+    _, kind, what, remedy = next((rule for rule in _RULES if code in rule[0]), _OTHERS)
+    return kind(
+        f"{what} ({code}): {text}",
+        operation=operation,
+        source=source,
+        table=table,
+        position=position,
+        hint=remedy.format(user=user, database=database.replace("`", "``")),
+    )
+
+
+def binlog_failure(
+    text: str, *, operation: str, source: str, position: str = "", code: int = _BINLOG
+) -> RatchetError:
+    """The error for an error packet in a binlog stream. 1236 stands for a dozen causes."""
+    where = {"operation": operation, "source": source, "position": position}
+    low = text.lower()
+    if code not in (_BINLOG, _TAKEN_OVER):
+        return server_failure(
+            pymysql.err.OperationalError(code, text),
+            operation=operation,
+            source=source,
+            position=position,
+        )
+    if re.search(r"same server[_-](uuid|id)", low):
+        return SourceUnfitError(
+            f"another client took over this stream with our server id: {text}",
+            **where,
+            hint="two programs read this server with one server id: end the other, or set another "
+            "capture.server_id_base in the config",
+        )
+    if _LOST.search(low):
+        return PositionLostError(
+            f"the server cannot stream from our position: {text}", **where, hint=REDUMP_HINT
+        )
+    return RetryableError(
+        f"the binlog stream broke off ({code}): {text}",
+        **where,
+        hint="if it persists, look at the server's error log and its binlog files",
+    )
+
+
+def code_and_text(error: BaseException) -> tuple[int, str]:
+    """Error number and message of a PyMySQL error; 0 where it carries none."""
+    arguments = error.args
+    if len(arguments) > 1 and isinstance(arguments[0], int):
+        return arguments[0], str(arguments[1])
+    return 0, str(error) or type(error).__name__

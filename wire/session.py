@@ -1,0 +1,294 @@
+"""Sessions with a source: connecting, statements, positions, consistent reads, raw rows.
+
+Lives here: `Session`, and which position a read is sure to contain. Does not live here: logging in
+(`wire.connect`), the binlog stream (`wire.binlog`), what a server is fit for (`wire.probe`).
+
+Invariant: a position from `executed()` is contained in every read that begins afterwards, and the
+floor of `snapshot()` in every read inside it. How each flavour gets there was found by experiment
+(tests/integration/test_floor_positions.py, docs/decisions/0010-floor-positions.md).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pymysql
+from pymysql.constants import COMMAND
+
+from core.errors import DecodeError, RetryableError, SourceUnfitError
+from core.gtid import Flavor, GtidSet, pack_file
+from core.position import Position
+from wire.connect import Connected, SourceConfig, open_connection
+from wire.failures import server_failure
+from wire.stream import RowStream
+
+__all__ = ["Session", "Snapshot", "SourceConfig", "quoted"]
+
+BINLOG_START: Final = 4  # the first event of any binlog file stands behind the magic number
+_COMMIT_WAIT: Final = 0.25  # seconds that a commit under way may take before the exact way is used
+_MYSQL_NEW_STATUS: Final = (8, 2)  # from here on SHOW MASTER STATUS has its new name only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A consistent read that is open.
+
+    Attributes:
+        floor: transactions that its rows are sure to contain; they may contain more.
+        read_at: the server's clock when it was opened, microseconds since the epoch, UTC.
+    """
+
+    floor: Position
+    read_at: int
+
+
+class Session:
+    """One logged-in connection. Not for several threads at once. Use `Session.connect`."""
+
+    def __init__(self, config: SourceConfig, connection: Connected) -> None:
+        """Take over a connection that is logged in."""
+        self.config = config
+        self._connection = connection
+        self.version = str(self.query("SELECT VERSION()")[0][0])
+        numbers = self.version.split("-")[0].split(".")
+        self.version_numbers = tuple(int(n) for n in numbers if n.isdigit())
+        self.flavor: Flavor = self._find_flavor()
+        self._prepare()
+        self.server_identity = self._find_identity()
+
+    @classmethod
+    def connect(cls, config: SourceConfig) -> Session:
+        """Connect and log in.
+
+        Raises:
+            RetryableError: the server cannot be reached.
+            SourceUnfitError: it refuses us; the hint has the GRANT.
+            ConfigError: TLS settings that do not go together.
+        """
+        return cls(config, open_connection(config))
+
+    @property
+    def source(self) -> str:
+        """keyspace/shard, for messages."""
+        return str(self.config.shard)
+
+    @property
+    def usable(self) -> bool:
+        """Whether statements can still be sent."""
+        return bool(self._connection.open)
+
+    def query(self, sql: str, args: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows, with values as PyMySQL converts them."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(sql, args)
+                return list(cursor.fetchall())
+        except pymysql.err.Error as error:
+            raise self._failure(error, "query the server") from error
+
+    def execute(self, sql: str, args: Sequence[object] | None = None) -> int:
+        """Run a statement and return the number of affected rows."""
+        try:
+            with self._connection.cursor() as cursor:
+                return int(cursor.execute(sql, args))
+        except pymysql.err.Error as error:
+            raise self._failure(error, "run a statement") from error
+
+    def stream_rows(self, sql: str) -> RowStream:
+        """Send a SELECT and hand out its rows as raw packets; see `RowStream`."""
+        sock = self.send_command(COMMAND.COM_QUERY, sql.encode())
+        sock.settimeout(self.config.read_timeout)
+        return RowStream(sock, source=self.source, on_broken=self.close)
+
+    def send_command(self, command: int, payload: bytes) -> Any:
+        """Send one command and return the socket, to read the answer from.
+
+        Between commands PyMySQL's own read buffer is empty, so nothing of the answer is in it.
+        """
+        try:
+            self._connection.send_command(command, payload)
+        except pymysql.err.Error as error:
+            raise self._failure(error, "send a command") from error
+        return self._connection.socket
+
+    def read_reply(self) -> None:
+        """Read the OK packet that answers a command, or raise its error."""
+        try:
+            self._connection.read_reply()
+        except pymysql.err.Error as error:
+            raise self._failure(error, "read the server's answer") from error
+
+    def close(self) -> None:
+        """Close the connection. Harmless when repeated."""
+        if self._connection.open:
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def executed(self) -> Position:
+        """A position that every read which begins after this call is sure to contain.
+
+        Flavour `file`: the start of the current binlog file.
+        """
+        if self.flavor == "mariadb":
+            with self.snapshot() as snapshot:
+                return snapshot.floor
+        if self.flavor == "file":
+            # MySQL lets every transaction of a file commit before it opens the next one, while
+            # the end of the file runs ahead of what a read sees.
+            name, _ = self.binlog_end()
+            return self._file_position(name, BINLOG_START)
+        return self._position(self._variable("gtid_executed"))
+
+    def head(self) -> Position:
+        """The end of the server's binlog now: for telling whether a stream has reached it.
+
+        Not for reads: on MariaDB and without GTIDs it runs ahead of what a read sees.
+        """
+        if self.flavor == "mariadb":
+            return self._position(self._variable("gtid_binlog_pos"))
+        if self.flavor == "file":
+            return self._file_position(*self.binlog_end())
+        return self._position(self._variable("gtid_executed"))
+
+    def purged(self) -> GtidSet:
+        """MySQL: the transactions that are no longer in any binlog; empty for other flavours."""
+        if self.flavor != "mysql":
+            return GtidSet.empty(self.flavor)
+        return GtidSet.parse("mysql", self._variable("gtid_purged"))
+
+    def binlog_end(self) -> tuple[str, int]:
+        """Name and end offset of the current binlog file."""
+        name = "BINARY LOG" if self._has_new_names() else "MASTER"
+        rows = self.query(f"SHOW {name} STATUS")
+        if not rows:
+            raise SourceUnfitError(
+                "the server writes no binlog",
+                operation="find the end of the binlog",
+                source=self.source,
+                hint="start it with log_bin (MySQL: the default; MariaDB: --log-bin)",
+            )
+        return str(rows[0][0]), int(rows[0][1])
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Open a consistent read; several SELECTs may run in it. Keep it to a few seconds."""
+        floor = self._open_snapshot()
+        try:
+            (read_at,) = self.query("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")[0]
+            yield Snapshot(floor=floor, read_at=int(read_at))
+        finally:
+            if self.usable:
+                self.execute("COMMIT")
+
+    def _open_snapshot(self) -> Position:
+        if self.flavor != "mariadb":
+            floor = self.executed()
+            self.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            return floor
+        # gtid_binlog_pos runs ahead of what a read sees: MariaDB writes the binlog before the
+        # engine commits. But it is behind or at the binlog's end read after it, and a snapshot
+        # that says of itself to stand at or behind that end holds it all. That needs no
+        # BINLOG_GTID_POS(), which reads the whole file (docs/decisions/0010-floor-positions.md).
+        claimed = self.head()
+        end = self.binlog_end()
+        deadline = time.monotonic() + _COMMIT_WAIT
+        while True:
+            self.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            reached = self._snapshot_position()
+            if (len(reached[0]), *reached) >= (len(end[0]), *end):
+                return claimed
+            if time.monotonic() >= deadline:
+                # A commit hangs, for instance on a semi-synchronous replica.
+                return self._exact_position(*reached)
+            self.execute("COMMIT")
+
+    def _snapshot_position(self) -> tuple[str, int]:
+        status = dict(self.query("SHOW STATUS LIKE 'binlog_snapshot_%'"))
+        return str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
+
+    def _exact_position(self, file: str, offset: int) -> Position:
+        (text,) = self.query("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))[0]
+        if text is None:
+            raise RetryableError(
+                f"the server does not know its own position {file}:{offset}",
+                operation="find a snapshot's position",
+                source=self.source,
+                hint="the binlog file was purged meanwhile; Ratchet tries again by itself",
+            )
+        return self._position(str(text))
+
+    def _position(self, text: str) -> Position:
+        executed = GtidSet.parse(self.flavor, text.replace("\n", ""))
+        return Position(executed=executed, server=self.server_identity)
+
+    def _file_position(self, name: str, offset: int) -> Position:
+        gtid = pack_file(name, offset)
+        executed = GtidSet.empty("file").with_interval(gtid.origin, 1, gtid.number)
+        return Position(executed=executed, server=self.server_identity, file=name, offset=offset)
+
+    def _variable(self, name: str) -> str:
+        return str(self.query(f"SELECT @@GLOBAL.{name}")[0][0])
+
+    def _has_new_names(self) -> bool:
+        return not self.is_mariadb and self.version_numbers >= _MYSQL_NEW_STATUS
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether the server calls itself MariaDB."""
+        return "mariadb" in self.version.lower()
+
+    def _find_flavor(self) -> Flavor:
+        if self.is_mariadb:
+            return "mariadb"
+        return "mysql" if self._variable("gtid_mode") == "ON" else "file"
+
+    def _find_identity(self) -> str:
+        if self.flavor == "mariadb":
+            row = self.query("SELECT @@GLOBAL.server_id, @@hostname, @@port")[0]
+            return "{}@{}:{}".format(*row)
+        return self._variable("server_uuid")
+
+    def _prepare(self) -> None:
+        limit = "max_statement_time" if self.is_mariadb else "max_execution_time"
+        self.execute(
+            "SET SESSION time_zone = '+00:00', sql_mode = '', autocommit = 1, "
+            "net_write_timeout = 3600, net_read_timeout = 3600, wait_timeout = 28800, "
+            # The default is a year: a read behind an ALTER TABLE would hang, and others behind it.
+            f"lock_wait_timeout = 60, sql_select_limit = DEFAULT, {limit} = 0"
+        )
+        self.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        if not self.is_mariadb:
+            # Table estimates are otherwise up to a day old.
+            self.execute("SET SESSION information_schema_stats_expiry = 0")
+
+    def _failure(self, error: pymysql.err.Error, operation: str) -> Exception:
+        config = self.config
+        return server_failure(
+            error,
+            operation=operation,
+            source=self.source,
+            user=config.user,
+            database=config.database,
+        )
+
+
+def quoted(name: str) -> str:
+    """An identifier as SQL takes it."""
+    if "\0" in name:
+        raise DecodeError(f"a name with a null character: {name!r}", operation="quote a name")
+    return "`" + name.replace("`", "``") + "`"
