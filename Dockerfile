@@ -35,7 +35,7 @@ RUN mkdir -p /var/cache/ratchet/numba /lake && chown -R ratchet:ratchet /var/cac
 
 USER ratchet
 COPY scripts/fetch_jars.py /tmp/fetch_jars.py
-RUN python /tmp/fetch_jars.py
+RUN python /tmp/fetch_jars.py && python -m jobs.classcache
 
 WORKDIR /lake
 # tini passes SIGTERM on and reaps Spark's workers; Ratchet stops cleanly on it.

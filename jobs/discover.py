@@ -9,7 +9,7 @@ asked for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,11 @@ from core.shard import ShardId
 from jobs.settings import SourceSection
 from snapshot.records import Wanted
 from store.tables import TableState
+from wire.decode.catalog import unfit_tables
 from wire.session import Session, SourceConfig
+
+# Told of keyspace.table, why it is not mirrored, and what to do.
+Tell = Callable[[str, str, str], None]
 
 _TABLES: Final = (
     "SELECT TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES "
@@ -48,9 +52,17 @@ class Found:
 
 
 def look(
-    sources: Mapping[str, SourceSection], configs: Mapping[ShardId, SourceConfig]
+    sources: Mapping[str, SourceSection],
+    configs: Mapping[ShardId, SourceConfig],
+    *,
+    unfit: Tell = lambda *_: None,
 ) -> list[Found]:
     """Ask every server for its tables.
+
+    Args:
+        sources: the config's sources, by keyspace.
+        configs: how to connect to each shard.
+        unfit: told of tables that the config names but nothing can mirror.
 
     Raises:
         RetryableError: a server does not answer.
@@ -61,6 +73,11 @@ def look(
         patterns = sources[shard.keyspace].tables
         with Session.connect(config) as session:
             rows = session.query(_TABLES, (config.database,))
+            odd = unfit_tables(session.query, database=config.database)
+        for table, reason in odd.items():
+            if patterns.matches(table):
+                hint = f'exclude it, so that nobody expects it in the lake: "!{table}"'
+                unfit(f"{shard.keyspace}.{table}", reason, hint)
         for table, estimate in rows:
             if patterns.matches(str(table)):
                 shards, total = found.get((shard.keyspace, str(table)), ([], 0))

@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from core.errors import SourceUnfitError
 from core.patterns import TablePatterns
 from core.shard import ShardId
+from wire.decode.catalog import unfit_tables
 
 Rows = list[tuple[Any, ...]]
 
@@ -93,6 +94,7 @@ class ServerFacts:
         clock_ahead: its clock less ours, seconds.
         clock_error: how far off that may be, seconds.
         tables: the tables that the config mirrors.
+        unfit: those that it names but no config can mirror, with the reason.
     """
 
     shard: ShardId
@@ -111,6 +113,7 @@ class ServerFacts:
     clock_ahead: float
     clock_error: float
     tables: tuple[TableFacts, ...]
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
     def on(self, variable: str) -> bool:
         """Whether a variable is switched on."""
@@ -157,6 +160,11 @@ def gather(
         clock_ahead=ahead,
         clock_error=error,
         tables=_tables(session, database, patterns),
+        unfit={
+            name: reason
+            for name, reason in unfit_tables(session.query, database=database).items()
+            if patterns.matches(name)
+        },
     )
 
 

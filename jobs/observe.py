@@ -128,8 +128,28 @@ class Pulse:
         return ", ".join(part for part in parts if part)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLeftOut:
+    """The config names a table that nothing can mirror.
+
+    Attributes:
+        table: keyspace.table.
+        message: why.
+        hint: what to do.
+    """
+
+    level: ClassVar[int] = logging.WARNING
+    table: str
+    message: str
+    hint: str
+
+    def sentence(self) -> str:
+        """For people."""
+        return f"{self.table} is left out: {self.message} ({self.hint})"
+
+
 class Stops:
-    """Tells of each table that stops once, whoever finds it. For several threads."""
+    """Tells of each table that stops or is left out once, whoever finds it. For several threads."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -137,15 +157,22 @@ class Stops:
         self._told: set[tuple[str, str]] = set()
 
     def tell(self, table: str, message: str, hint: str) -> None:
-        """Tell of it unless it was told of already."""
+        """Tell of a table that stops, unless it was told of already."""
+        self._once(TableStopped(table=table, message=message, hint=hint))
+
+    def leave_out(self, table: str, message: str, hint: str) -> None:
+        """Tell of a table that is left out, unless it was told of already."""
+        self._once(TableLeftOut(table=table, message=message, hint=hint))
+
+    def _once(self, record: TableStopped | TableLeftOut) -> None:
         with self._lock:
-            if (table, message) in self._told:
+            if (record.table, record.message) in self._told:
                 return
-            self._told.add((table, message))
-        self._observer(TableStopped(table=table, message=message, hint=hint))
+            self._told.add((record.table, record.message))
+        self._observer(record)
 
 
-Record = RoundCommitted | Merged | TableStopped | Pulse
+Record = RoundCommitted | Merged | TableStopped | TableLeftOut | Pulse
 Observer = Callable[[Record], None]
 
 

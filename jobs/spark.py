@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from core.errors import BugError, LakeError, OperatorError, RatchetError, RetryableError
+from jobs.classcache import archive_options
 from jobs.config import Config
 from jobs.sparksettings import is_local, launch_settings, pools, settings
 from store import crashpoints, layout
@@ -103,7 +104,13 @@ def _start(config: Config, command: str, home: Path) -> SparkSession:
     _hush()
     folder = log_folder(config)
     (home / "pools.xml").write_text(pools(config), encoding="utf-8")
-    given = settings(config, home=home, log_file=folder / f"{command}.log", log4j=LOG4J)
+    given = settings(
+        config,
+        home=home,
+        log_file=folder / f"{command}.log",
+        log4j=LOG4J,
+        java=archive_options(delta_jars(config)) if is_local(config) else [],
+    )
     for name, value in _jars(config).items():
         given[name] = ",".join(filter(None, (value, config.spark.conf.get(name))))
     _set_environment(local=is_local(config))
@@ -164,13 +171,17 @@ def _set_environment(*, local: bool) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), path)))
 
 
-def _jars(config: Config) -> dict[str, str]:
-    """The setting that brings Delta in: files if Ivy has them already, else the package's name."""
+def delta_jars(config: Config | None = None) -> list[str]:
+    """Delta's jars in Ivy's cache; empty if they are not all there.
+
+    Args:
+        config: may name Ivy's folder; None for the usual one.
+    """
     from pyspark import __version__ as spark_version
 
     version = importlib.metadata.version("delta-spark")
-    artifact = f"delta-spark_{'.'.join(spark_version.split('.')[:2])}_{_SCALA}"
-    ivy = Path(config.spark.conf.get("spark.jars.ivy", "~/.ivy2.5.2")).expanduser() / "jars"
+    conf = config.spark.conf if config is not None else {}
+    ivy = Path(conf.get("spark.jars.ivy", "~/.ivy2.5.2")).expanduser() / "jars"
     found = sorted(
         path
         for path in ivy.glob("io.*.jar")
@@ -178,13 +189,27 @@ def _jars(config: Config) -> dict[str, str]:
         # Other versions may lie there as well.
         and (not path.name.startswith("io.delta_") or path.name.endswith(f"-{version}.jar"))
     )
+    artifact = _artifact(spark_version)
     wanted = {f"io.delta_{artifact}-{version}.jar", f"io.delta_delta-storage-{version}.jar"}
-    if not wanted <= {path.name for path in found}:
-        return {"spark.jars.packages": f"io.delta:{artifact}:{version}"}
+    return [str(path) for path in found] if wanted <= {path.name for path in found} else []
+
+
+def _jars(config: Config) -> dict[str, str]:
+    """The setting that brings Delta in: files if Ivy has them already, else the package's name."""
+    from pyspark import __version__ as spark_version
+
+    found = delta_jars(config)
+    if not found:
+        version = importlib.metadata.version("delta-spark")
+        return {"spark.jars.packages": f"io.delta:{_artifact(spark_version)}:{version}"}
     if is_local(config):
         # On the class path at once: as spark.jars they would be copied for every session.
-        return {"spark.driver.extraClassPath": ":".join(map(str, found))}
-    return {"spark.jars": ",".join(map(str, found))}
+        return {"spark.driver.extraClassPath": ":".join(found)}
+    return {"spark.jars": ",".join(found)}
+
+
+def _artifact(spark_version: str) -> str:
+    return f"delta-spark_{'.'.join(spark_version.split('.')[:2])}_{_SCALA}"
 
 
 def _new_home() -> Path:

@@ -9,7 +9,7 @@ a merge or of a chunk; and the three pools share fairly, each with a minimum of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -60,7 +60,9 @@ def is_local(config: Config) -> bool:
     return config.spark.master is None or config.spark.master.startswith("local")
 
 
-def settings(config: Config, *, home: Path, log_file: Path, log4j: Path) -> dict[str, str]:
+def settings(
+    config: Config, *, home: Path, log_file: Path, log4j: Path, java: Sequence[str] = ()
+) -> dict[str, str]:
     """All settings of the session but the jars; the config's own ones win.
 
     Args:
@@ -68,8 +70,10 @@ def settings(config: Config, *, home: Path, log_file: Path, log4j: Path) -> dict
         home: a folder of this session's own for temporary files.
         log_file: where Spark's log goes.
         log4j: the log4j2 settings that send it there.
+        java: more options for the JVM.
     """
-    java = (
+    options = (
+        *java,
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         f"-Dratchet.log={log_file}",
         f"-Dderby.system.home={home}",
@@ -80,7 +84,7 @@ def settings(config: Config, *, home: Path, log_file: Path, log4j: Path) -> dict
         **(_LOOPBACK if is_local(config) else {}),
         "spark.master": config.spark.master or f"local[{slots(config)}]",
         "spark.driver.memory": config.spark.driver_memory,
-        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.driver.extraJavaOptions": " ".join(options),
         "spark.local.dir": str(home),
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.scheduler.allocation.file": (home / "pools.xml").as_uri(),

@@ -23,7 +23,7 @@ def judge_tables(facts: ServerFacts) -> list[Finding]:
     """Findings about one server's tables."""
     return [
         finding
-        for rule in (_any, _keys, _columns, _case)
+        for rule in (_any, _unfit, _keys, _columns, _case)
         for finding in rule(str(facts.shard), facts)
     ]
 
@@ -71,6 +71,17 @@ def _any(place: str, facts: ServerFacts) -> Iterator[Finding]:
             "warn",
             f"no table of {facts.database} matches `tables` (or the account sees none)",
             "look at `tables` and `database` in the config",
+        )
+
+
+def _unfit(place: str, facts: ServerFacts) -> Iterator[Finding]:
+    for table, reason in sorted(facts.unfit.items()):
+        yield _finding(
+            place,
+            f"kind of {table}",
+            "warn",
+            f"it is not mirrored: {reason}",
+            f'exclude it, so that nobody expects it in the lake: "!{table}"',
         )
 
 

@@ -159,7 +159,7 @@ class _Wiring:
     def _dumping(self) -> Dumping:
         config = self._config
         return Dumping(
-            lambda: look(config.sources, self._configs),
+            lambda: look(config.sources, self._configs, unfit=self._stops.leave_out),
             Tables(self._plan.lake),
             config.sources,
             self._dumper,

@@ -8,9 +8,13 @@ stale row would show its old value at the end.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
 from fix_e2e import PASSWORD, Ratchet, assert_identical, mirror_rows
 
 from lab.servers import create_ratchet_user
@@ -45,6 +49,15 @@ def _update(server: Any, database: str, part: int, errors: list[BaseException]) 
         errors.append(error)
 
 
+def _updated_when_dumped(lake: Path) -> int:
+    """How many rows the chunks had read with their update, by the dump's last commit."""
+    table = DeltaTable(str(lake / "shop" / "t"))
+    dumps = [c["version"] for c in table.history() if c["operation"] == "WRITE"]
+    table.load_as_version(max(dumps))
+    found = QueryBuilder().register("t", table).execute("SELECT sum(v) AS n FROM t").read_all()
+    return int(pa.table(found)["n"][0].as_py())
+
+
 def test_no_row_is_stale_after_a_dump_under_eight_writers(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
@@ -52,8 +65,12 @@ def test_no_row_is_stale_after_a_dump_under_eight_writers(
     _fill(server, database)
     create_ratchet_user(server, PASSWORD, [database])
     # Slow enough that the writers' work falls into the dump.
-    ratchet = make_ratchet({"-": server}, database, snapshot={"chunk_rows": 10_000})
+    slow = {"chunk_rows": 5_000, "max_rows_per_second": 30_000}
+    ratchet = make_ratchet({"-": server}, database, snapshot=slow)
     running = ratchet.start("run", "--until-caught-up")
+    commits = ratchet.lake / "shop" / "t" / "_delta_log"
+    while running.poll() is None and len(list(commits.glob("*.json"))) < 3:
+        time.sleep(0.05)  # until the first chunks are in
     errors: list[BaseException] = []
     writers = [
         threading.Thread(target=_update, args=(server, database, part, errors))
@@ -66,6 +83,7 @@ def test_no_row_is_stale_after_a_dump_under_eight_writers(
         writer.join(120)
     assert not errors
     assert running.returncode == 0, (out, err)
+    assert 0 < _updated_when_dumped(ratchet.lake) < ROWS, "the writers' work was beside the dump"
     ratchet.run("run", "--until-caught-up")
     stale = [row["id"] for row in mirror_rows(ratchet.lake, "shop", "t") if row["v"] != 1]
     assert stale == []

@@ -35,7 +35,7 @@ def test_a_cut_holds_both_tables_of_a_transaction(
     ratchet = make_ratchet({"-": server}, database, capture={"round_seconds": 0.2})
     ratchet.run("run", "--until-caught-up")
     first = datetime.now(UTC)
-    with server.connect(database=database) as connection:
+    with server.connect(database=database, autocommit=False) as connection:
         for _ in range(300):
             cursor = connection.cursor()
             cursor.execute("UPDATE left_side SET amount = amount - 1 WHERE id = 1")

@@ -225,6 +225,9 @@ def test_tables() -> None:
         in found["columns of odd`"].mend
     )
     assert found["table names"].status == "warn"
+    (_, versioned) = judge_tables(replace(MYSQL, unfit={"h": "it is system-versioned"}))
+    assert (versioned.check, versioned.status) == ("kind of h", "warn")
+    assert '"!h"' in versioned.mend
     (empty,) = judge_tables(replace(MYSQL, tables=()))
     assert empty.status == "warn"
 

@@ -1,0 +1,129 @@
+"""The JVM's class archive: what halves the start of every command (application class-data sharing).
+
+Spark and Delta load some 20,000 classes before the first row moves, most of a short command's time.
+`python -m jobs.classcache` (part of `make setup` and of the image) runs what commands run once, and
+lets the JVM write those classes down in a form that is mapped into memory instead of parsed.
+
+Lives here: where the archive lies, and making it. Does not live here: starting the JVM (`spark`).
+
+Invariant: an archive can only save time. The JVM compares it with its own version and with the jars
+of its class path, and without a word does without one that does not fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lab.cache import cache_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONFIG: Final = """\
+lake: ./lake
+sources:
+  none: {kind: binlog, shards: {"-": {host: 127.0.0.1, user: none}}}
+spark: {log_dir: ./log, conf: {spark.driver.extraJavaOptions: "-XX:ArchiveClassesAtExit=%s"}}
+"""
+_MERGE: Final = """
+MERGE INTO delta.`{table}` t USING changes s ON t.id = s.id AND t.id BETWEEN 0 AND 9
+WHEN MATCHED AND NOT s.dead AND s.token.seq > t._token.seq
+  THEN UPDATE SET t.v = s.v, t._token = s.token
+WHEN MATCHED AND s.dead THEN DELETE
+WHEN NOT MATCHED AND NOT s.dead THEN INSERT (id, v, _token) VALUES (s.id, s.v, s.token)
+"""
+
+
+def archive_options(jars: Sequence[str]) -> list[str]:
+    """The JVM's options for using the archive; none if it has not been made.
+
+    Args:
+        jars: what stands on the class path besides PySpark's own jars.
+    """
+    archive = _archive(jars)
+    # Where it does not fit (any more), nobody needs a line about it.
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.exists() else []
+
+
+def _archive(jars: Sequence[str]) -> Path:
+    """Its place; another one for each Java, PySpark and Delta."""
+    import pyspark
+
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
+    java = java.resolve()
+    changed = java.stat().st_mtime_ns if java.exists() else 0
+    parts = (str(java), str(changed), str(pyspark.__file__), pyspark.__version__, *jars)
+    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return cache_folder() / "jvm" / f"classes-{name}.jsa"
+
+
+def main() -> None:
+    """Make the archive, unless it is there."""
+    from jobs.config import load_config
+    from jobs.spark import delta_jars, spark_session
+
+    jars = delta_jars()
+    if not jars:
+        sys.exit("Delta's jars are not there yet: run scripts/fetch_jars.py first")
+    archive = _archive(jars)
+    if archive.exists():
+        return
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="ratchet-classes-") as folder:
+        fresh = archive.with_suffix(f".{os.getpid()}")
+        path = Path(folder, "ratchet.yaml")
+        path.write_text(_CONFIG % fresh, encoding="utf-8")
+        try:
+            with spark_session(load_config(path, {}), "classes") as spark:
+                _rehearse(spark, Path(folder, "table"))
+            if not fresh.exists():  # the JVM writes it when it ends
+                log = Path(folder, "log", "classes.out").read_text(encoding="utf-8")
+                sys.exit(f"Java has written no class archive; its last words:\n{log[-2000:]}")
+            fresh.replace(archive)
+        finally:
+            fresh.unlink(missing_ok=True)
+    print(f"Java's class archive is made ({archive.stat().st_size >> 20} MB)")
+
+
+def _rehearse(spark: SparkSession, table: Path) -> None:
+    """Use what commands use: tasks in Python, Delta tables, MERGE, old versions, Parquet."""
+    spark.sparkContext.parallelize([1, 2], 2).mapPartitions(list).collect()
+    newest = "named_struct('ts', now(), 'seq', id)"
+    rows = spark.sql(f"SELECT id, CAST(id AS string) AS v, {newest} AS _token FROM range(20)")
+    rows.write.format("delta").option("delta.enableDeletionVectors", "true").save(str(table))
+    files = f"{table}-changes"
+    spark.sql(
+        f"SELECT id + 5 AS id, 'x' AS v, {newest} AS token, id % 3 = 0 AS dead FROM range(20)"
+    ).write.parquet(files)
+    session = spark.newSession()
+    session.read.parquet(files).createTempView("files")
+    changes = session.sql(
+        "SELECT id, v, token, dead FROM (SELECT *, row_number() OVER "
+        "(PARTITION BY id ORDER BY token.seq DESC) AS nth FROM files) WHERE nth = 1"
+    ).localCheckpoint()
+    changes.createTempView("changes")
+    for _ in range(2):
+        session.sql(_MERGE.format(table=table)).collect()
+    changes.selectExpr("id", "v", "token AS _token").write.format("delta").mode("append").save(
+        str(table)
+    )
+    spark.sql("CREATE DATABASE IF NOT EXISTS shop")
+    spark.sql(f"CREATE VIEW shop.t AS SELECT * FROM delta.`{table}` VERSION AS OF 1")
+    query = (
+        "SELECT a.v, count(*) AS n, max(a._token.ts) AS ts FROM shop.t a JOIN shop.t b USING (id) "
+        "WHERE a.id > 3 GROUP BY a.v ORDER BY n DESC LIMIT 5"
+    )
+    list(spark.sql(query).toLocalIterator())
+    spark.sql(f"SELECT count(*) FROM delta.`{table}`").collect()
+
+
+if __name__ == "__main__":
+    main()
