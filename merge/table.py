@@ -83,6 +83,9 @@ class Batch:
         broadcast = 4 * _BROADCAST_BYTES if self.bytes <= _BROADCAST_BYTES else -1
         return {
             "spark.sql.shuffle.partitions": str(partitions),
+            # Where all fits into one broadcast there is nothing to adapt to, and each stage that is
+            # planned on its own costs more than it moves.
+            "spark.sql.adaptive.enabled": str(self.bytes > _BROADCAST_BYTES).lower(),
             "spark.sql.autoBroadcastJoinThreshold": str(broadcast),
             **reduce.WINDOW_SETTINGS,
         }

@@ -301,7 +301,7 @@ class Writer(threading.Thread):
             except BaseException as error:  # noqa: BLE001 - handed to the test
                 self.error = error
                 return
-            self._halt.wait(0.002)
+            self._halt.wait(0.01)  # the machine may have two cores for everything
 
     def finish(self) -> None:
         """Stop, and pass on what went wrong."""
