@@ -21,7 +21,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
         quick_on = item.get_closest_marker("quick_on")
-        # End to end, each test runs a dozen commands that each start a JVM. How many of them fit
-        # into `make test` has yet to be measured on a machine that does nothing else.
-        if "e2e" in item.path.parts or (quick_on and quick_on.args[0] not in item.name):
+        if quick_on and quick_on.args[0] not in item.name:
             item.add_marker(pytest.mark.long)

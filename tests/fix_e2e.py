@@ -151,7 +151,8 @@ def source_rows(server: Any, database: str, table: str) -> list[dict[str, Any]]:
 
 def mirror_rows(lake: Path, keyspace: str, table: str) -> list[dict[str, Any]]:
     """All rows of the mirror, without the token."""
-    reader = QueryBuilder().register("t", DeltaTable(str(lake / keyspace / table)))
+    folder = "".join(c if c.isalnum() or c in "_-." else f"@{ord(c):02X}" for c in table)
+    reader = QueryBuilder().register("t", DeltaTable(str(lake / keyspace / folder)))
     found = pa.table(reader.execute("SELECT * FROM t").read_all())
     rows = found.drop_columns(["_token"])
     kinds = {field.name: field.type for field in rows.schema}
@@ -190,8 +191,8 @@ def _quoted(name: str) -> str:
 
 def _select(name: str, kind: str) -> str:
     column = _quoted(name)
-    if kind == "float":
-        # The text protocol rounds FLOAT to six digits; the sum with a double does not.
+    if kind in {"float", "double"}:
+        # The text protocol rounds FLOAT to six digits, and DOUBLE(M,D) to D; a sum is not rounded.
         return f"{column} + 0e0"
     if kind == "bit":
         return f"{column} + 0"
@@ -216,7 +217,9 @@ def _expected(value: Any, kind: str, full: str) -> Any:  # noqa: PLR0911 - one l
         return struct.pack("<d", float(value))
     if kind == "decimal":
         digits = int(full.split("(")[1].split(",", maxsplit=1)[0].split(")", maxsplit=1)[0])
-        return str(value) if digits > 38 else Decimal(str(value))
+        return f"{value:f}" if digits > 38 else Decimal(str(value))
+    if full.startswith("year(2)"):
+        return value + (2000 if value < 70 else 1900)
     if kind == "time":
         return _time(str(value))
     if kind in {"date", "datetime", "timestamp"}:

@@ -79,7 +79,7 @@ def test_no_privilege(prepared: Any, database: str, make_ratchet: Callable[..., 
     assert "GRANT" in ratchet.run("run", expect=3).stderr
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 def test_server_killed_and_restarted_in_mid_stream(
     own_server: Any, make_ratchet: Callable[..., Ratchet]
 ) -> None:
@@ -139,7 +139,7 @@ def test_table_without_a_key_stops_alone(
     assert set(phases.values()) == {"streaming"}
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 def test_statement_format_is_never_skipped(
     prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
@@ -155,7 +155,7 @@ def test_statement_format_is_never_skipped(
     assert "ROW" in done.stderr
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 def test_changed_columns_stop_one_table_and_dumping_again_heals_it(
     prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
@@ -173,7 +173,7 @@ def test_changed_columns_stop_one_table_and_dumping_again_heals_it(
     assert_identical(ratchet.lake, [prepared], database, TABLES)
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 def test_truncate_is_followed(
     prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, status
 
 from lab.servers import create_ratchet_user
@@ -32,10 +33,29 @@ POINTS = (
 )
 
 
-def test_killed_at_every_point(
+# One of each kind, for every run of the tests; all of them in the long ones.
+SOME = ("dump.after_commit", "merge.after_side", "merge.after_merge", "capture.files_written")
+
+
+@pytest.mark.quick_on("mysql")
+def test_killed_at_some_points(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
     """Nothing is lost, nothing doubled, and no manual step is needed after any of the kills."""
+    _kill_at(SOME, server, database, make_ratchet)
+
+
+@pytest.mark.long
+def test_killed_at_every_point(
+    server: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """The same at every point that has a name."""
+    _kill_at(POINTS, server, database, make_ratchet)
+
+
+def _kill_at(
+    points: Sequence[str], server: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
     create_tables(server, database)
     create_ratchet_user(server, PASSWORD, [database])
     seed = Writer(server, database, seed=1)
@@ -46,7 +66,7 @@ def test_killed_at_every_point(
     ratchet = make_ratchet({"-": server}, database, snapshot={"chunk_rows": 500})
     writer = Writer(server, database, seed=2)
     writer.start()
-    for point in POINTS:
+    for point in points:
         done = ratchet.run("run", "--until-caught-up", crash_at=point, expect=None)
         assert done.returncode == -signal.SIGKILL, (point, done.returncode, done.stderr[-3000:])
     writer.finish()

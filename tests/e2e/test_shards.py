@@ -60,6 +60,7 @@ def test_rows_moving_between_shards_stay_exactly_once(
     ratchet.run("verify")
 
 
+@pytest.mark.long
 def test_both_shards_written_at_once_and_shard_in_the_key(
     two_shards: dict[str, Any], database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
