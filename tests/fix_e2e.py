@@ -192,8 +192,10 @@ def _quoted(name: str) -> str:
 def _select(name: str, kind: str) -> str:
     column = _quoted(name)
     if kind in {"float", "double"}:
-        # The text protocol rounds FLOAT to six digits, and DOUBLE(M,D) to D; a sum is not rounded.
-        return f"{column} + 0e0"
+        # The text protocol rounds FLOAT to six digits, and DOUBLE(M,D) to D; a product is not.
+        return f"{column} * 1e0"
+    if kind == "vector":
+        return f"CAST({column} AS BINARY)"
     if kind == "bit":
         return f"{column} + 0"
     if kind in {"time", "date", "datetime", "timestamp", "json", "inet4", "inet6", "uuid"}:
