@@ -8,6 +8,7 @@ Invariant: each key of a section is a field here, with the function that reads i
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -165,7 +166,7 @@ class SnapshotSection:
     """The full dump of a table.
 
     Attributes:
-        parallel: chunks read at the same time, over all tables and shards.
+        parallel: chunks read at the same time, over all tables and shards; None: see `readers`.
         chunk_seconds: the time a chunk is aimed to take; its rows are adapted to it.
         chunk_rows: a fixed number of rows a chunk; None adapts.
         max_rows_per_second: read no faster, over all sources; None: as fast as it goes.
@@ -173,12 +174,20 @@ class SnapshotSection:
         max_replica_lag: begin no chunk while a replica is further behind, seconds; None: no limit.
     """
 
-    parallel: int = setting(4, _integer(1, 256))
+    parallel: int | None = setting(None, _optional(_integer(1, 256)))
     chunk_seconds: float = setting(2.0, _seconds(0.05, 600))
     chunk_rows: int | None = setting(None, _optional(_integer(1, 100_000_000)))
     max_rows_per_second: int | None = setting(None, _optional(_integer(1, 1_000_000_000)))
     max_threads_running: int | None = setting(None, _optional(_integer(1, 100_000)))
     max_replica_lag: float | None = setting(None, _optional(_seconds(0.1, DAY)))
+
+    @property
+    def readers(self) -> int:
+        """Chunks read at the same time: as given, or one for each core here, from 2 to 8.
+
+        More readers than cores hold more memory and read no faster (bench/results/dump.md).
+        """
+        return self.parallel or min(8, max(2, os.cpu_count() or 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

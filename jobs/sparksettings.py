@@ -62,7 +62,7 @@ def _local() -> dict[str, str]:
 def slots(config: Config) -> int:
     """Tasks that may run at once: all shards, all chunks and all merges."""
     merges = _SLOTS_PER_MERGE * config.merge.parallel
-    return len(config.shards) + config.snapshot.parallel + merges
+    return len(config.shards) + config.snapshot.readers + merges
 
 
 def is_local(config: Config) -> bool:
@@ -110,7 +110,7 @@ def pools(config: Config) -> str:
     """The scheduler's pools, as the XML file that Spark reads."""
     minimum = {
         CAPTURE: len(config.shards),
-        DUMP: config.snapshot.parallel,
+        DUMP: config.snapshot.readers,
         MERGE: _SLOTS_PER_MERGE * config.merge.parallel,
     }
     entries = "".join(

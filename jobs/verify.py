@@ -193,7 +193,7 @@ class _Verifier:
     @property
     def _settings(self) -> DumpSettings:
         return DumpSettings(
-            parallel=self._config.snapshot.parallel,
+            parallel=self._config.snapshot.readers,
             chunk_seconds=self._config.snapshot.chunk_seconds,
             patience=self._config.capture.reconnect_seconds,
             policy=self._policy,

@@ -182,7 +182,7 @@ class _Wiring:
             for shard, server in config.shards.items()
         }
         settings = DumpSettings(
-            parallel=given.parallel,
+            parallel=given.readers,
             chunk_seconds=given.chunk_seconds,
             chunk_rows=given.chunk_rows,
             patience=config.capture.reconnect_seconds,

@@ -129,3 +129,17 @@ def test_a_wrong_config_or_lake(ready: Any, database: str, tmp_path: Path) -> No
     done = check(tmp_path, ready, database, "--json")
     assert done.returncode == 2
     assert failed(done) == {"usable"}
+
+
+def test_what_nothing_can_mirror_is_named(mariadb: Any, database: str, tmp_path: Path) -> None:
+    """The source stays fit: the other tables are mirrored."""
+    mariadb.execute(f"CREATE TABLE `{database}`.orders (id INT NOT NULL PRIMARY KEY, v INT)")
+    mariadb.execute(
+        f"CREATE TABLE `{database}`.history (id INT NOT NULL PRIMARY KEY) WITH SYSTEM VERSIONING"
+    )
+    create_ratchet_user(mariadb, PASSWORD, [database], user="checker")
+    done = check(tmp_path, mariadb, database, "--json")
+    assert done.returncode == 0
+    found = findings(done)["kind of history"]
+    assert found["status"] == "warn"
+    assert '"!history"' in found["mend"]
