@@ -19,7 +19,7 @@ def _sql(ratchet: Ratchet, query: str, *args: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 def test_a_cut_holds_both_tables_of_a_transaction(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
