@@ -12,8 +12,10 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,13 +125,19 @@ def _start(config: Config, command: str, home: Path) -> SparkSession:
     with out.open("ab") as stream:
         try:
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                launch, {"stdout": stream, "stderr": stream}
+                # Signals to our process group (Ctrl-C, `timeout`) are for us: we end the JVM when
+                # a step is done, and it ends by itself when we are gone (its stdin closes).
+                launch,
+                {"stdout": stream, "stderr": stream, "start_new_session": True},
             )
         except PySparkRuntimeError as error:
             raise _no_jvm(out) from error
     full = SparkConf(loadDefaults=False)
     full.setAll(list(given.items()))
+    interrupted = signal.getsignal(signal.SIGINT)
     context = SparkContext(conf=full, gateway=gateway)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupted)  # PySpark's own handler cancels all jobs
     return SparkSession(context)
 
 

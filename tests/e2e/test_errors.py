@@ -210,9 +210,14 @@ def test_second_run_names_the_first(
     second = ratchet.run("run", "--until-caught-up", expect=7)
     owner = json.loads(lease.read_text())
     assert str(owner["pid"]) in second.stderr
-    first.send_signal(signal.SIGINT)
+    while not (ratchet.lake / "_ratchet" / "rounds").exists() and first.poll() is None:
+        time.sleep(0.2)
+    os.killpg(first.pid, signal.SIGINT)  # as a terminal does: to all processes of the group
     out, err = first.communicate(timeout=120)
     assert first.returncode == 0, (out, err)
+    assert "SIGINT: stopping after the current step" in err
+    assert "Traceback" not in err
+    assert "cancelled" not in err
 
 
 @pytest.mark.quick_on("mysql")
