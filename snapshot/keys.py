@@ -50,8 +50,7 @@ _SAME_BYTES: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
 _NO_ENUM: Final = 70000  # an ENUM has at most 65,535 members
 
 _NO_KEY_HINT: Final = (
-    "add a primary key (MySQL can do it by itself for new tables: "
-    "sql_generate_invisible_primary_key = ON), or exclude the table: {pattern!r} in `tables`"
+    "ALTER TABLE ... ADD PRIMARY KEY (...), or exclude the table: {pattern!r} in `tables`"
 )
 
 
