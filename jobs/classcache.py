@@ -47,7 +47,10 @@ def archive_options(jars: Sequence[str]) -> list[str]:
     Args:
         jars: what stands on the class path besides PySpark's own jars.
     """
-    archive = _archive(jars)
+    try:
+        archive = _archive(jars)
+    except OSError:
+        return []  # no home that can be written, as services have it: then there is no archive
     # Where it does not fit (any more), nobody needs a line about it.
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.exists() else []
 

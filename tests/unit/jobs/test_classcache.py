@@ -14,6 +14,10 @@ def test_an_archive_is_used_once_it_is_there(
 ) -> None:
     monkeypatch.setenv("RATCHET_CACHE", str(tmp_path))
     assert archive_options(["a.jar"]) == []
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RATCHET_CACHE", str(tmp_path / "file" / "cache"))
+    assert archive_options(["a.jar"]) == []
+    monkeypatch.setenv("RATCHET_CACHE", str(tmp_path))
     monkeypatch.setattr(Path, "exists", lambda _: True)
     first, second = archive_options(["a.jar"]), archive_options(["b.jar"])
     assert first[0].startswith(f"-XX:SharedArchiveFile={tmp_path}")
