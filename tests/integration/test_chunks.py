@@ -357,7 +357,7 @@ def test_no_usable_key_stops_the_table(
     session.execute(f"CREATE TABLE t ({columns})")
     with pytest.raises(TableStoppedError) as error:
         _plan(session, "t", key)
-    assert "primary key" in error.value.hint
+    assert "ADD PRIMARY KEY" in error.value.hint
     assert "'!t'" in error.value.hint
 
 
