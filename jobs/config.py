@@ -70,6 +70,11 @@ class Config:
             for name, shard in source.shards.items()
         }
 
+    def mirrors(self, keyspace: str, table: str) -> bool:
+        """Whether `tables` of that source takes the table in."""
+        source = self.sources.get(keyspace)
+        return source is not None and source.tables.matches(table)
+
     @property
     def secrets(self) -> frozenset[str]:
         """What must never be written anywhere."""

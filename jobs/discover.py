@@ -15,6 +15,7 @@ from typing import Final
 
 from core.shard import ShardId
 from jobs.settings import SourceSection
+from jobs.text import how_to_exclude
 from snapshot.records import Wanted
 from store.tables import TableState
 from wire.decode.catalog import unfit_tables
@@ -76,8 +77,7 @@ def look(
             odd = unfit_tables(session.query, database=config.database)
         for table, reason in odd.items():
             if patterns.matches(table):
-                hint = f'exclude it, so that nobody expects it in the lake: "!{table}"'
-                unfit(f"{shard.keyspace}.{table}", reason, hint)
+                unfit(f"{shard.keyspace}.{table}", reason, how_to_exclude(table))
         for table, estimate in rows:
             if patterns.matches(str(table)):
                 shards, total = found.get((shard.keyspace, str(table)), ([], 0))

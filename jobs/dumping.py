@@ -20,6 +20,7 @@ from jobs.discover import Found, needing_dump
 from jobs.observe import Stops
 from jobs.progress import Display
 from jobs.settings import SourceSection
+from jobs.text import counted
 from snapshot.dump import Dumper
 from snapshot.patience import Patience
 from snapshot.records import OnProgress, Progress, TableFailed, Wanted
@@ -104,9 +105,9 @@ class Dumping:
         self._check()
         rows = {one.name: one.rows for one in found}
         log.info(
-            "dumping %d tables, about %s rows",
-            len(wanted),
-            f"{sum(rows[one.name] for one in wanted):,}",
+            "to dump: %s, about %s",
+            counted(len(wanted), "table"),
+            counted(sum(rows[one.name] for one in wanted), "row"),
             extra={"fields": {"event": "dump_started", "tables": [one.name for one in wanted]}},
         )
         with Display([(one.name, rows[one.name]) for one in wanted]) as display:

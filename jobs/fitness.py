@@ -21,6 +21,7 @@ HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
 # What a dump of one shard reads at the least, bytes/s: a slow disk behind a busy server.
 _SLOW_DUMP: Final = 20e6
+_START: Final = 30.0  # seconds until Spark and its workers read the first rows
 _OLDEST: Final = {"mysql": (8, 0, 14), "mariadb": (10, 5, 0)}
 _TESTED: Final = {"mysql": (9, 7), "mariadb": (10, 11)}
 _SMALL_PACKET: Final = 1 << 20
@@ -166,7 +167,8 @@ def _gtids(facts: ServerFacts) -> Iterator[Finding]:
                 facts,
                 "gtid_strict_mode",
                 "warn",
-                "off: a server of this shard may get other numbers, and then cannot take over",
+                "off: the server takes GTIDs out of order, as from writes made on a replica; the "
+                "mirror cannot follow a failover to such a server",
                 _set(facts, "gtid_strict_mode", "ON"),
             )
         return
@@ -196,7 +198,7 @@ def _retention(facts: ServerFacts) -> Iterator[Finding]:
         )
         return
     total = sum(table.bytes for table in facts.tables)
-    estimate = total / _SLOW_DUMP
+    estimate = _START + total / _SLOW_DUMP
     needed = f"a dump of {size(total)} may take {duration(estimate)}"
     kept = _kept_for(facts)
     mend = _set(facts, "binlog_expire_logs_seconds", str(int(3 * DAY)))

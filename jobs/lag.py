@@ -1,4 +1,8 @@
-"""Up to which moment a slice of a shard's stream is sure to hold everything."""
+"""How far a mirror is behind: pure functions over what was read and what was merged.
+
+Two things lag, one behind the other: the change log behind the servers, and the tables behind the
+change log. What a reader of the tables sees is both together.
+"""
 
 from __future__ import annotations
 
@@ -13,3 +17,20 @@ def seen_until(piece: ShardSlice) -> int | None:
     nothing.
     """
     return piece.observed_at if piece.caught_up else piece.min_ts
+
+
+def tables_lag(log_lag: float | None, waiting_since: int | None, *, now: float) -> float | None:
+    """Seconds that the tables are behind the servers at most.
+
+    Args:
+        log_lag: seconds that the change log is behind at most; None if unknown.
+        waiting_since: commit time of the oldest captured transaction that is not merged,
+            microseconds UTC; None if all are.
+        now: seconds since the epoch.
+
+    Returns:
+        None if unknown.
+    """
+    if log_lag is None or waiting_since is None:
+        return log_lag
+    return max(log_lag, now - waiting_since / 1e6)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Final
 
-from jobs.text import duration, size
+from jobs.text import counted, size, within
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -39,8 +39,8 @@ class RoundCommitted:
     def sentence(self) -> str:
         """For people."""
         return (
-            f"round {self.round}: {self.rows:,} changes, {size(self.bytes)} of binlog from "
-            f"{self.shards} shards in {self.seconds:.1f} s"
+            f"round {self.round}: {counted(self.rows, 'change')}, {size(self.bytes)} of binlog "
+            f"from {counted(self.shards, 'shard')} in {self.seconds:.1f} s"
         )
 
 
@@ -64,14 +64,14 @@ class Merged:
     def sentence(self) -> str:
         """For people."""
         return (
-            f"merged up to round {self.round}: {self.rows:,} rows of {self.tables} tables "
-            f"in {self.seconds:.1f} s"
+            f"merged up to round {self.round}: {counted(self.rows, 'row')} of "
+            f"{counted(self.tables, 'table')} in {self.seconds:.1f} s"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableStopped:
-    """A table cannot go on; the others do.
+class _TableRefused:
+    """Something is wrong with one table.
 
     Attributes:
         table: keyspace.table.
@@ -79,14 +79,28 @@ class TableStopped:
         hint: what to do.
     """
 
-    level: ClassVar[int] = logging.ERROR
+    what: ClassVar[str]
     table: str
     message: str
     hint: str
 
     def sentence(self) -> str:
         """For people."""
-        return f"{self.table} is stopped: {self.message} ({self.hint})"
+        return f"{self.table} is {self.what}: {self.message} ({self.hint})"
+
+
+class TableStopped(_TableRefused):
+    """A table cannot go on; the others do."""
+
+    level: ClassVar[int] = logging.ERROR
+    what: ClassVar[str] = "stopped"
+
+
+class TableLeftOut(_TableRefused):
+    """The config names a table that nothing can mirror."""
+
+    level: ClassVar[int] = logging.WARNING
+    what: ClassVar[str] = "left out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +114,8 @@ class Pulse:
         others: tables in other phases, stopped ones left out.
         stopped: tables that are stopped.
         rows_per_second: changes captured since the last look.
-        lag: seconds that the change log is behind at most; None while unknown.
+        lag: seconds that the change log is behind the servers at most; None while unknown.
+        tables_lag: seconds that the streaming tables are; None before anything is merged.
         troubled: shards that do not answer.
     """
 
@@ -112,40 +127,26 @@ class Pulse:
     stopped: int
     rows_per_second: float
     lag: float | None
+    tables_lag: float | None
     troubled: tuple[str, ...]
 
     def sentence(self) -> str:
         """For people."""
         parts = [
             f"round {self.round}, merged {self.merged}",
-            f"{self.streaming} tables streaming",
+            f"{counted(self.streaming, 'table')} streaming",
             f"{self.others} on their way" if self.others else "",
             f"{self.stopped} stopped" if self.stopped else "",
             f"{self.rows_per_second:,.0f} changes/s",
-            "" if self.lag is None else f"at most {duration(self.lag)} behind",
+            _behind("tables", self.tables_lag),
+            _behind("log", self.lag),
             f"no answer from {', '.join(self.troubled)}" if self.troubled else "",
         ]
         return ", ".join(part for part in parts if part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableLeftOut:
-    """The config names a table that nothing can mirror.
-
-    Attributes:
-        table: keyspace.table.
-        message: why.
-        hint: what to do.
-    """
-
-    level: ClassVar[int] = logging.WARNING
-    table: str
-    message: str
-    hint: str
-
-    def sentence(self) -> str:
-        """For people."""
-        return f"{self.table} is left out: {self.message} ({self.hint})"
+def _behind(what: str, seconds: float | None) -> str:
+    return "" if seconds is None else f"{what} behind by {within(seconds)}"
 
 
 class Stops:

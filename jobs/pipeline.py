@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from core.errors import TableStoppedError
 from jobs.capturing import Target
+from jobs.lag import tables_lag
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
 from jobs.observe import Observer, Pulse, Stops
 from store.rounds import RoundLog
@@ -163,6 +164,7 @@ class Run:
         now, rows = self._clock(), self._parts.capturing.rows
         before, rows_before = self._last_rows
         self._last_rows = (now, rows)
+        lag = self._lag()
         self._observer(
             Pulse(
                 round=self._rounds.last_number(),
@@ -171,7 +173,8 @@ class Run:
                 stopped=phases.count("stopped"),
                 others=sum(phase not in {"streaming", "stopped"} for phase in phases),
                 rows_per_second=round((rows - rows_before) / max(now - before, 1e-3), 1),
-                lag=self._lag(),
+                lag=lag,
+                tables_lag=self._tables_lag(lag),
                 troubled=tuple(sorted(self._parts.capture.troubled)),
             )
         )
@@ -181,6 +184,14 @@ class Run:
         if not seen:
             return None
         return round(max(0.0, self._wall() - min(seen.values()) / 1e6), 1)
+
+    def _tables_lag(self, log_lag: float | None) -> float | None:
+        merging = self._parts.merging
+        if merging is None or not merging.round:
+            return None
+        waiting = self._rounds.earliest_above(merging.round)
+        found = tables_lag(log_lag, waiting, now=self._wall())
+        return None if found is None else round(found, 1)
 
     def _tell_stopped(self) -> None:
         for state in self._states():

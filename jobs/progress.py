@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from jobs.board import Board, Line
-from jobs.text import clock_time
+from jobs.text import clock_time, counted
 from snapshot.records import Progress, TableDone, TableRestarted, Waiting
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class Display:
         if total.rows and kind is None:
             rate = total.rows / max(total.seconds, 1e-3)
             log.info(
-                "dumped %s rows in %s (%s rows/s)",
-                f"{total.rows:,}",
+                "dumped %s in %s (%s rows/s)",
+                counted(total.rows, "row"),
                 clock_time(total.seconds),
                 f"{rate:,.0f}",
                 extra={"fields": {"event": "dump_done", "rows": total.rows, "rows_per_s": rate}},
@@ -99,9 +99,9 @@ class Display:
         """What is worth a line of its own, with bars or without."""
         if isinstance(record, TableDone) and line is not None:
             log.info(
-                "%s: %s rows in %s",
+                "%s: %s in %s",
                 record.table,
-                f"{record.rows:,}",
+                counted(record.rows, "row"),
                 clock_time(record.seconds),
                 extra={"fields": {"event": "table_dumped", **_fields(line)}},
             )

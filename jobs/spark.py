@@ -10,13 +10,14 @@ and a start needs no network once the jars are in Ivy's cache.
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +32,8 @@ from store.lease import process_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log: Final = logging.getLogger(__name__)
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LOG4J: Final = ROOT / "conf" / "log4j2.properties"
@@ -49,6 +52,7 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
     Raises:
         OperatorError: Java or Delta's jars are missing.
     """
+    log.info("starting Spark")
     home = _new_home()
     try:
         session = _start(config, command, home)
@@ -106,14 +110,15 @@ def _start(config: Config, command: str, home: Path) -> SparkSession:
     _hush()
     folder = log_folder(config)
     (home / "pools.xml").write_text(pools(config), encoding="utf-8")
+    jars = delta_jars(config)
     given = settings(
         config,
         home=home,
         log_file=folder / f"{command}.log",
         log4j=LOG4J,
-        java=archive_options(delta_jars(config)) if is_local(config) else [],
+        java=archive_options(jars) if is_local(config) else [],
     )
-    for name, value in _jars(config).items():
+    for name, value in _jars(config, jars).items():
         given[name] = ",".join(filter(None, (value, config.spark.conf.get(name))))
     _set_environment(local=is_local(config))
     out = folder / f"{command}.out"
@@ -202,11 +207,10 @@ def delta_jars(config: Config | None = None) -> list[str]:
     return [str(path) for path in found] if wanted <= {path.name for path in found} else []
 
 
-def _jars(config: Config) -> dict[str, str]:
+def _jars(config: Config, found: Sequence[str]) -> dict[str, str]:
     """The setting that brings Delta in: files if Ivy has them already, else the package's name."""
     from pyspark import __version__ as spark_version
 
-    found = delta_jars(config)
     if not found:
         version = importlib.metadata.version("delta-spark")
         return {"spark.jars.packages": f"io.delta:{_artifact(spark_version)}:{version}"}

@@ -13,8 +13,10 @@ import csv
 import datetime
 import decimal
 import json
+import logging
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +25,7 @@ from core.errors import ConfigError
 from jobs.asof import find_cut, parse_moment, tables_of
 from jobs.config import Config
 from jobs.spark import spark_session
+from jobs.text import age, counted
 from jobs.viewnames import Name, quoted, rename, view_names
 from store.cuts import Cuts
 from store.files import Lake, open_lake
@@ -30,6 +33,8 @@ from store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log: Final = logging.getLogger(__name__)
 
 MAX_TABLE_ROWS: Final = 1000
 
@@ -54,6 +59,9 @@ def versions_at(lake: Lake, moment: str | None) -> list[tuple[TableState, int | 
     if moment is not None:
         return list(tables_of(lake, find_cut(lake, parse_moment(moment))))
     last = Cuts(lake).last()
+    if last is not None:
+        merged = age(last.merged_at, time.time())
+        log.info("the tables as of round %d, merged %s", last.round, merged)
     versions: Mapping[str, int] = {} if last is None else last.tables
     return [
         (state, versions.get(state.name))
@@ -174,7 +182,9 @@ def _print_table(names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
         console = Console(highlight=False, width=10_000)
     console.print(table)
     more = next(rows, None) is not None
-    console.print(f"{len(shown):,} rows" + (", and more (--format csv has all)" if more else ""))
+    console.print(
+        counted(len(shown), "row") + (", and more (--format csv has all)" if more else "")
+    )
 
 
 def _rich_cell(value: Any) -> Any:

@@ -23,9 +23,9 @@ from core.rounds import Round, ShardSlice
 from core.shard import ShardId
 from jobs import logs
 from jobs.config import Config
-from jobs.lag import seen_until
+from jobs.lag import seen_until, tables_lag
 from jobs.sources import source_configs
-from jobs.text import age, moment, size
+from jobs.text import age, counted, moment, size, within
 from store import layout
 from store.cuts import Cut, Cuts
 from store.delta_tables import open_delta
@@ -56,7 +56,7 @@ class ShardStatus:
         file: binlog file of that position, "" if unknown.
         offset: offset in that file.
         observed_at: when it was last read, microseconds UTC; None before the first round.
-        lag_min: seconds that the change log is behind at least; None if unknown.
+        lag_min: seconds that the change log is behind the server at least; None if unknown.
         lag_max: and at most.
     """
 
@@ -78,7 +78,8 @@ class TableStatus:
     Attributes:
         keyspace: its keyspace.
         table: its name.
-        phase: new, dumping, catching_up, streaming or stopped.
+        phase: new, dumping, catching_up, streaming or stopped; "excluded" if the config leaves it
+            out and it is in the lake from before.
         rows: rows in the Delta table; None before there is one.
         version: its Delta version; None before there is one.
         round: it holds everything up to this round.
@@ -105,7 +106,10 @@ class Status:
     Attributes:
         lake: where it lies.
         run: who runs on it: host, pid, command, started; None if nobody.
-        round: the newest round.
+        round: the newest round in the change log.
+        merged: the round of the newest cut; 0 before the first one.
+        tables_lag_max: seconds that the streaming tables are behind the servers at most; None if
+            unknown.
         shards: see ShardStatus.
         tables: see TableStatus.
         change_files: how many the change log has.
@@ -115,6 +119,8 @@ class Status:
     lake: str
     run: Mapping[str, Any] | None
     round: int
+    merged: int
+    tables_lag_max: float | None
     shards: tuple[ShardStatus, ...]
     tables: tuple[TableStatus, ...]
     change_files: int
@@ -148,24 +154,39 @@ def gather(config: Config) -> Status:
     heads = _heads(source_configs(config))
     bound = config.merge.clock_bound_ms / 1000
     cut = Cuts(lake).last()
+    merged = 0 if cut is None else cut.round
+    now = time.time()
+    shards = tuple(
+        judge_shard(
+            str(shard),
+            position=positions.get(str(shard)),
+            newest=slices.get(str(shard)),
+            head=heads[shard],
+            running=running is not None,
+            now=now,
+            bound=bound,
+        )
+        for shard in config.shards
+    )
     changes = [f for f in lake.list(layout.CHANGES) if f.path.endswith(".parquet")]
     return Status(
         lake=config.lake,
         run=_run(running),
         round=last,
-        shards=tuple(
-            judge_shard(
-                str(shard),
-                position=positions.get(str(shard)),
-                newest=slices.get(str(shard)),
-                head=heads[shard],
-                running=running is not None,
-                now=time.time(),
-                bound=bound,
-            )
-            for shard in config.shards
+        merged=merged,
+        tables_lag_max=tables_lag(
+            _largest([shard.lag_max for shard in shards]),
+            rounds.earliest_above(merged),
+            now=now + bound,
+        )
+        if merged
+        else None,
+        shards=shards,
+        tables=tuple(
+            found
+            for state in Tables(lake).list()
+            if (found := _table(lake, state, cut, config.mirrors(state.keyspace, state.table)))
         ),
-        tables=tuple(_table(lake, state, cut) for state in Tables(lake).list()),
         change_files=len(changes),
         change_bytes=sum(file.size for file in changes),
     )
@@ -247,8 +268,17 @@ def _run(holder: Holder | None) -> Mapping[str, Any] | None:
     return {name: getattr(holder, name) for name in ("host", "pid", "command", "started")}
 
 
-def _table(lake: Lake, state: TableState, cut: Cut | None) -> TableStatus:
+def _largest(lags: Sequence[float | None]) -> float | None:
+    known = [lag for lag in lags if lag is not None]
+    return max(known) if known and len(known) == len(lags) else None
+
+
+def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> TableStatus | None:  # noqa: FBT001 - one call
+    """None for a table of which the lake has nothing and the config wants nothing."""
     delta = open_delta(lake, state.path)
+    if not mirrored and delta is None:
+        return None
+    stopped = state.stopped if mirrored else None
     merged = state.merged_round
     if cut is not None and state.phase == "streaming" and state.name in cut.tables:
         merged = max(merged, cut.round)  # a state is not rewritten for rounds without changes
@@ -259,13 +289,13 @@ def _table(lake: Lake, state: TableState, cut: Cut | None) -> TableStatus:
     return TableStatus(
         keyspace=state.keyspace,
         table=state.table,
-        phase=state.phase,
+        phase=state.phase if mirrored else "excluded",
         rows=rows,
         version=version,
         round=merged,
         last_change=last,
-        stopped="" if state.stopped is None else state.stopped.message,
-        hint="" if state.stopped is None else state.stopped.hint,
+        stopped="" if stopped is None else stopped.message,
+        hint="" if stopped is None else stopped.hint,
     )
 
 
@@ -284,8 +314,9 @@ def _print(found: Status, now: float) -> None:
     console = Console(highlight=False, soft_wrap=True)
     run = found.run
     who = f"`{run['command']}`, pid {run['pid']} on {run['host']}" if run else "nobody"
-    console.print(f"lake {found.lake}, round {found.round}; running: {who}", markup=False)
-    shards = Table("shard", "state", "lag", "read", "position", box=None, pad_edge=False)
+    console.print(f"lake {found.lake}; running: {who}", markup=False)
+    console.print(_mirror(found))
+    shards = Table("shard", "state", "log behind", "read", "position", box=None, pad_edge=False)
     for shard in found.shards:
         shards.add_row(
             shard.shard,
@@ -312,7 +343,8 @@ def _print(found: Status, now: float) -> None:
     console.print()
     console.print(tables)
     console.print()
-    console.print(f"change log: {size(found.change_bytes)} in {found.change_files:,} files")
+    files = counted(found.change_files, "file")
+    console.print(f"change log: {size(found.change_bytes)} in {files}")
     for shard in found.shards:
         if shard.reason:
             console.print(logs.clean(f"{shard.shard}: {shard.reason}"), markup=False)
@@ -320,6 +352,16 @@ def _print(found: Status, now: float) -> None:
         if table.stopped:
             text = f"{table.keyspace}.{table.table} is stopped: {table.stopped}\n  {table.hint}"
             console.print(logs.clean(text), markup=False)
+
+
+def _mirror(found: Status) -> str:
+    if not found.merged:
+        return f"round {found.round} captured, nothing merged yet"
+    behind = "unknown" if found.tables_lag_max is None else within(found.tables_lag_max)
+    return (
+        f"round {found.round} captured, round {found.merged} merged; "
+        f"streaming tables are behind by {behind}"
+    )
 
 
 def _lag(shard: ShardStatus) -> str:

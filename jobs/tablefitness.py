@@ -12,6 +12,7 @@ from typing import Final
 
 from jobs.facts import ServerFacts, TableFacts
 from jobs.finding import Finding, Status
+from jobs.text import how_to_exclude
 
 # Parquet's writers in Delta refuse these in a column's name.
 _REFUSED: Final = frozenset(" ,;{}()\n\t=")
@@ -81,7 +82,7 @@ def _unfit(place: str, facts: ServerFacts) -> Iterator[Finding]:
             f"kind of {table}",
             "warn",
             f"it is not mirrored: {reason}",
-            f'exclude it, so that nobody expects it in the lake: "!{table}"',
+            how_to_exclude(table),
         )
 
 

@@ -17,6 +17,29 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "table"), counted(1500, "row")
+    ('1 table', '1,500 rows')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def within(seconds: float) -> str:
+    """An upper bound on a duration.
+
+    >>> within(0.3), within(12)
+    ('less than 1 s', 'at most 12 s')
+    """
+    return duration(seconds) if seconds < 1 else f"at most {duration(seconds)}"
+
+
+def how_to_exclude(table: str) -> str:
+    """The hint for a table that nothing can mirror."""
+    return f'exclude it in `tables`, so that nobody expects it in the lake: "!{table}"'
+
+
 def size(count: float) -> str:
     """Bytes in their largest unit.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,7 @@ from jobs.scratch import Scratch
 from jobs.sources import server_ids, source_configs
 from jobs.spark import spark_session, use_pool
 from jobs.sparksettings import DUMP
-from jobs.text import clock_time
+from jobs.text import clock_time, counted
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.tasks import spark_reader
 from snapshot.verify import VerifyResult, verify_table
@@ -60,7 +60,7 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     found = look(config.sources, source_configs(config))
     with spark_session(config, "verify") as spark:
         verifier = _Verifier(config, lake, spark)
-        cut, chosen, left = choose(lake, found, tables)
+        cut, chosen, left = choose(lake, found, tables, config.mirrors)
         for one in chosen:
             results.append(verifier.table(cut, one))
             if not as_json:
@@ -80,7 +80,10 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
 
 
 def choose(
-    lake: Lake, found: Sequence[Found], names: Collection[str]
+    lake: Lake,
+    found: Sequence[Found],
+    names: Collection[str],
+    mirrors: Callable[[str, str], bool],
 ) -> tuple[Cut, list[_Table], dict[str, str]]:
     """The newest cut, its tables, and why the others are not compared.
 
@@ -88,6 +91,7 @@ def choose(
         lake: the lake.
         found: the tables that the servers have.
         names: only these (table or keyspace.table); all if empty.
+        mirrors: whether the config mirrors the table of that keyspace.
 
     Raises:
         LakeError: nothing is merged yet.
@@ -111,12 +115,15 @@ def choose(
             hint="`ratchet status` lists the tables",
         )
     for state in states:
-        if state.phase == "stopped" or state.name in cut.stopped:
+        if not mirrors(state.keyspace, state.table):
+            if state.name in versions:
+                left[state.name] = "the config leaves it out"
+        elif state.phase == "stopped" or state.name in cut.stopped:
             left[state.name] = "it is stopped" if state.stopped is None else state.stopped.message
         elif state.name not in versions:
             left[state.name] = f"it is in phase {state.phase}"
         elif state.name not in sources:
-            left[state.name] = "the sources do not have it, or the config leaves it out"
+            left[state.name] = "the sources do not have it"
         else:
             wanted = Wanted(
                 keyspace=state.keyspace,
@@ -235,14 +242,15 @@ def _print_result(result: VerifyResult) -> None:
     verdict = "identical" if result.same else "DIFFERENT" if result.differences else "UNSETTLED"
     moved = f", {result.settled:,} changed meanwhile and agree" if result.settled else ""
     print(
-        f"{verdict:<9}  {result.table}: {result.source_rows:,} rows of the source, "
-        f"{len(result.columns)} columns, {result.chunks} chunks, at round {result.round}{moved}",
+        f"{verdict:<9}  {result.table}: {counted(result.source_rows, 'row')} of the source, "
+        f"{counted(len(result.columns), 'column')}, {counted(result.chunks, 'chunk')}, "
+        f"at round {result.round}{moved}",
         flush=True,
     )
     if result.columns_missing:
         print(f"  columns that the mirror lacks: {', '.join(result.columns_missing)}")
     for reason, count in result.unsettled.items():
-        print(f"  {count:,} rows without a verdict: {logs.clean(reason)}")
+        print(f"  {counted(count, 'row')} without a verdict: {logs.clean(reason)}")
     for one in result.examples[:_SHOWN]:
         what = f"columns {', '.join(one.columns)}" if one.columns else ""
         where = f" on {one.shard}" if one.shard else ""
@@ -263,6 +271,6 @@ def _print_summary(
     verdict = "identical" if all(result.same for result in results) else "NOT identical"
     odd = f" ({differing:,} rows differ, {unsettled:,} without a verdict)"
     print(
-        f"{verdict}{odd if differing or unsettled else ''}: {len(results)} tables, {rows:,} rows, "
-        f"every column of every row, in {clock_time(seconds)}"
+        f"{verdict}{odd if differing or unsettled else ''}: {counted(len(results), 'table')}, "
+        f"{counted(rows, 'row')}, every column of every row, in {clock_time(seconds)}"
     )

@@ -78,7 +78,6 @@ class _Wiring:
         self._plan, self._spark, self._lease, self._control = plan, spark, lease, control
         self._config = plan.config
         self._configs = source_configs(plan.config)
-        self._mirrored = mirrored_by(plan.config)
         self._guard = _Guard(spark, plan.config)
         self._stop = threading.Event()
         self._stops = Stops(tell)
@@ -231,19 +230,12 @@ class _Wiring:
             stops=self._stops,
         )
 
+    def _mirrored(self, state: TableState) -> bool:
+        return self._config.mirrors(state.keyspace, state.table)
+
     @property
     def _policy(self) -> MisfitPolicy:
         return MisfitPolicy(zero_dates=self._config.types.zero_dates)
-
-
-def mirrored_by(config: Config) -> Callable[[TableState], bool]:
-    """Whether the config mirrors a table."""
-
-    def mirrored(state: TableState) -> bool:
-        source = config.sources.get(state.keyspace)
-        return source is not None and source.tables.matches(state.table)
-
-    return mirrored
 
 
 class _Guard:

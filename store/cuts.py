@@ -19,7 +19,7 @@ from core.errors import DecodeError, LakeError
 from core.gtid import parse_gtid
 from core.position import Position
 from store import layout
-from store.delta_log import DeltaLogTable
+from store.delta_log import DeltaLogTable, microseconds
 from store.files import Lake
 
 APP_ID: Final = "ratchet.cuts"
@@ -174,7 +174,7 @@ class Cuts:
         Args:
             moment: microseconds UTC.
         """
-        return self._newest(lambda row: bool(_microseconds(row["latest"]) <= moment))
+        return self._newest(lambda row: bool(microseconds(row["latest"]) <= moment))
 
     def holding_gtid(self, gtid: str) -> Cut | None:
         """The first cut that holds that transaction, whichever shard it is from; None if none does.
@@ -198,7 +198,7 @@ class Cuts:
 
     def first_since(self, moment: int) -> Cut | None:
         """The oldest cut merged at or after `moment`, microseconds UTC."""
-        rows = [r for r in self._overview() if _microseconds(r["merged_at"]) >= moment]
+        rows = [r for r in self._overview() if microseconds(r["merged_at"]) >= moment]
         return self._get(min(int(row["cut"]) for row in rows)) if rows else None
 
     def prune(self, before: int) -> None:
@@ -237,7 +237,3 @@ def _holds(cut: Cut, gtid: str) -> bool:
             "without GTIDs: binlog file:end offset",
         )
     return False
-
-
-def _microseconds(moment: Any) -> int:
-    return int(pa.scalar(moment, pa.timestamp("us", tz="UTC")).value)

@@ -6,6 +6,7 @@ transaction version, and fails rather than retries when another process committe
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -135,3 +136,8 @@ class DeltaLogTable:
                 storage_options=self._lake.storage_options,
             )
         return self._table
+
+
+def microseconds(moment: datetime.datetime) -> int:
+    """A time as `DeltaLogTable.read` gives it, in microseconds since the epoch."""
+    return int(pa.scalar(moment, pa.timestamp("us", tz="UTC")).value)

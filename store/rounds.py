@@ -18,7 +18,7 @@ from core.errors import LakeError
 from core.position import Position
 from core.rounds import Round
 from store import layout
-from store.delta_log import DeltaLogTable
+from store.delta_log import DeltaLogTable, microseconds
 from store.files import Lake
 
 APP_ID: Final = "ratchet.rounds"
@@ -103,6 +103,14 @@ class RoundLog:
                 "(`ratchet dump CONFIG --again TABLE`)",
             )
         return rounds
+
+    def earliest_above(self, number: int) -> int | None:
+        """The earliest commit time in rounds above `number`; microseconds UTC, None if none."""
+        if number >= self.last_number():
+            return None
+        rows = self._table.read(columns=["min_ts"], where=pc.field("round") > number)
+        times = [row["min_ts"] for row in rows if row["min_ts"] is not None]
+        return min((microseconds(time) for time in times), default=None)
 
     def first_number(self) -> int:
         """The oldest round still in the log; 0 if there is none."""

@@ -11,6 +11,7 @@ import pytest
 from core.errors import PositionLostError, RatchetError, TableStoppedError
 from core.gtid import GtidSet
 from core.position import Position
+from core.rounds import Round, ShardSlice
 from core.schema import TableSchema
 from jobs.capturing import Target
 from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop
@@ -102,6 +103,15 @@ def reached(number: int) -> Target:
     return target
 
 
+def round_of(number: int, *, ts: int) -> Round:
+    ends = [Position(executed=GtidSet.parse("mariadb", f"0-1-{n}")) for n in (number, number + 1)]
+    piece = ShardSlice(
+        shard="shop/-", generation=0, start=ends[0], end=ends[1], runs=(), transactions=1, rows=1,
+        bytes=1, min_ts=ts, max_ts=ts, observed_at=ts, caught_up=True,
+    )  # fmt: skip
+    return Round(number=number, committed_at=ts, slices=(piece,), files=(), events=())
+
+
 def stop_table(lake: Lake, name: str) -> None:
     schema = TableSchema(keyspace="shop", table=name, columns=(), key=())
     Tables(lake).save(
@@ -172,13 +182,26 @@ def test_a_stopped_table_does_not_end_an_endless_run(stage: Stage) -> None:
 
 def test_pulse_says_how_far_behind(stage: Stage) -> None:
     stage.seen_until = {"shop/a": 995_000_000, "shop/b": 999_000_000}
-    run = stage.run()
-    run._wall = lambda: 1000.0
-    run._pulse()
-    (pulse,) = stage.told
-    assert isinstance(pulse, Pulse)
-    assert pulse.lag == 5.0
-    assert "at most 5 s behind" in pulse.sentence()
+    log = RoundLog(stage.lake)
+    for number, seconds in ((1, 900), (2, 960), (3, 970)):
+        log.append(round_of(number, ts=seconds * 1_000_000))
+
+    def pulse(merged: int) -> Pulse:
+        stage.merged = merged
+        run = stage.run()
+        run._wall = lambda: 1000.0
+        run._pulse()
+        last = stage.told[-1]
+        assert isinstance(last, Pulse)
+        return last
+
+    behind = pulse(merged=1)
+    assert (behind.lag, behind.tables_lag) == (5.0, 40.0)
+    assert "tables behind by at most 40 s, log behind by at most 5 s" in behind.sentence()
+    assert pulse(merged=3).tables_lag == 5.0
+    nothing_yet = pulse(merged=0)
+    assert nothing_yet.tables_lag is None
+    assert "tables behind" not in nothing_yet.sentence()
     assert PULSE_SECONDS > 1
 
 

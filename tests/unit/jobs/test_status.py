@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,8 +16,9 @@ from core.position import Position
 from core.rounds import ChangeFile, Round, ShardSlice
 from core.schema import Column, ColumnType, TableSchema
 from jobs.config import load_config
-from jobs.lag import seen_until
+from jobs.lag import seen_until, tables_lag
 from jobs.status import gather, judge_shard, newest_slices, run_status
+from store.cuts import Cut, Cuts
 from store.files import open_lake
 from store.lease import Lease
 from store.rounds import RoundLog
@@ -155,6 +157,55 @@ def test_gathered_from_a_lake(config_path: Path, capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     for part in ("shop/-", "disconnected", "shop.orders", "3", "no primary key", "add one"):
         assert part in shown
+
+
+def test_tables_are_behind_by_the_oldest_change_that_waits() -> None:
+    assert tables_lag(2.0, None, now=NOW) == 2.0
+    assert tables_lag(2.0, int((NOW - 30) * 1e6), now=NOW) == 30.0
+    assert tables_lag(50.0, int((NOW - 30) * 1e6), now=NOW) == 50.0
+    assert tables_lag(None, int((NOW - 30) * 1e6), now=NOW) is None
+
+
+def test_excluded_tables_are_shown_only_if_the_lake_has_them(
+    config_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Excluding a stopped table ends its being told of."""
+    lake = open_lake(config_path.parent / "lake", now=1)
+    RoundLog(lake).append(Round(number=1, committed_at=5, slices=(piece(),), files=(), events=()))
+    schema = TableSchema(keyspace="shop", table="t", columns=(), key=())
+    for table in ("old", "never"):
+        state = TableState(keyspace="shop", table=table, schema=schema, key=())
+        Tables(lake).stop(state, message="no primary key", hint="add one", at_round=0)
+    write_deltalake(lake.delta_uri("shop/old"), pa.table({"id": [1]}))
+    with config_path.open("a") as out:
+        out.write('    tables: ["*", "!old", "!never"]\n')
+    config = load_config(config_path)
+    (old,) = gather(config).tables
+    assert (old.table, old.phase, old.rows, old.stopped) == ("old", "excluded", 1, "")
+    run_status(config, as_json=False)
+    assert "no primary key" not in capsys.readouterr().out
+
+
+def test_lag_of_the_tables_is_told(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = open_lake(config_path.parent / "lake", now=1)
+    rounds = RoundLog(lake)
+    rounds.append(Round(number=1, committed_at=5, slices=(piece(),), files=(), events=()))
+    config = load_config(config_path)
+    run_status(config, as_json=False)
+    assert "round 1 captured, nothing merged yet" in capsys.readouterr().out
+    Cuts(lake).append(Cut(number=1, round=1, merged_at=6, shards={}, tables={}))
+    second = replace(piece(end="0-1-8"), start=position("0-1-7"))
+    rounds.append(Round(number=2, committed_at=9, slices=(second,), files=(), events=()))
+    found = gather(config)
+    assert (found.round, found.merged) == (2, 1)
+    (shard,) = found.shards
+    assert found.tables_lag_max is not None
+    assert shard.lag_max is not None
+    assert found.tables_lag_max >= shard.lag_max
+    run_status(config, as_json=False)
+    assert "round 2 captured, round 1 merged; streaming tables are behind by" in (
+        capsys.readouterr().out
+    )
 
 
 def test_no_lake(config_path: Path) -> None:

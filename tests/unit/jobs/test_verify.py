@@ -56,8 +56,23 @@ FOUND = [
 ]
 
 
+def everything(_keyspace: str, _table: str) -> bool:
+    return True
+
+
+def test_excluded_tables_are_named_if_the_cut_shows_them(lake: Lake, cut: Cut) -> None:
+    """One that the lake has nothing of is no longer anybody's concern."""
+    _, chosen, left = choose(lake, FOUND, [], lambda _, table: table not in {"stuck", "fresh"})
+    assert [t.state.table for t in chosen] == ["items", "orders"]
+    assert left == {
+        "shop.gone": "the sources do not have it",
+        "shop.stuck": "the config leaves it out",
+    }
+    assert cut.stopped == ()
+
+
 def test_chosen_and_left_out(lake: Lake, cut: Cut) -> None:
-    found, chosen, left = choose(lake, FOUND, [])
+    found, chosen, left = choose(lake, FOUND, [], everything)
     assert found == cut
     assert [(t.state.table, t.version, t.wanted.shard_in_key) for t in chosen] == [
         ("items", 7, True),
@@ -69,7 +84,7 @@ def test_chosen_and_left_out(lake: Lake, cut: Cut) -> None:
 
 @pytest.mark.parametrize("name", ["orders", "shop.orders"])
 def test_by_name(lake: Lake, cut: Cut, name: str) -> None:
-    _, chosen, left = choose(lake, FOUND, [name])
+    _, chosen, left = choose(lake, FOUND, [name], everything)
     assert [t.state.table for t in chosen] == ["orders"]
     assert left == {}
     assert cut.round == 3
@@ -77,13 +92,13 @@ def test_by_name(lake: Lake, cut: Cut, name: str) -> None:
 
 def test_names_of_nothing(lake: Lake, cut: Cut) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
-        choose(lake, FOUND, ["orders", "nowhere"])
+        choose(lake, FOUND, ["orders", "nowhere"], everything)
     assert cut.round == 3
 
 
 def test_nothing_merged(lake: Lake) -> None:
     with pytest.raises(LakeError, match="nothing has been merged"):
-        choose(lake, FOUND, [])
+        choose(lake, FOUND, [], everything)
 
 
 @pytest.mark.parametrize("server_id", [1, 1_000_000_000, 4_294_967_295])

@@ -73,6 +73,7 @@ def test_rounds_come_back_as_they_went_in(tmp_path: Path) -> None:
         assert reader.since(0) == rounds
         assert reader.since(2) == rounds[2:]
         assert reader.since(3) == []
+        assert (reader.earliest_above(1), reader.earliest_above(3)) == (1_000_000, None)
         assert reader.positions() == {"k/-80": position(11), "k/80-": position(2)}
 
 
