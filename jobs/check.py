@@ -27,7 +27,7 @@ from jobs.settings import ShardConfig
 from jobs.sources import server_ids, source_config
 from jobs.tablefitness import judge_shards, judge_tables
 from store import layout
-from store.files import Lake, open_lake
+from store.files import Lake, is_unused, open_lake
 from store.lease import is_alive, read_holder
 from wire.session import Session
 
@@ -72,11 +72,8 @@ def check_lake(root: str, now: Callable[[], float] = time.time) -> Iterable[Find
 
 def _is_there(lake: Lake, now: int) -> bool:
     """False for an empty place, which becomes a lake."""
-    if not lake.exists(layout.FORMAT_FILE):
-        folder = Path(lake.root)
-        empty = not (folder.exists() and any(folder.iterdir())) if lake.is_local else True
-        if empty and not lake.list(recursive=False):
-            return False
+    if not lake.exists(layout.FORMAT_FILE) and is_unused(lake):
+        return False
     open_lake(lake.root, now=now, create=False)
     return True
 

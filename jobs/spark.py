@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from core.errors import BugError, LakeError, OperatorError, RatchetError, RetryableError
+from core.errors import OperatorError
 from jobs.classcache import archive_options
 from jobs.config import Config
 from jobs.sparksettings import is_local, launch_settings, pools, settings
@@ -60,7 +60,10 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
             yield session
         except Exception as error:
             # Its text can only be had while the JVM lives.
-            known = spark_failure(error, command, log_folder(config) / f"{command}.log")
+            from merge.failures import spark_failure
+
+            log_file = log_folder(config) / f"{command}.log"
+            known = spark_failure(error, command, log=str(log_file))
             if known is None:
                 raise
             raise known from None
@@ -251,36 +254,4 @@ def _no_jvm(out: Path) -> OperatorError:
         operation="start Spark",
         hint="Java 17 is needed (apt-get install openjdk-17-jre-headless, or set JAVA_HOME); "
         f"what it said is in {out}",
-    )
-
-
-def spark_failure(error: Exception, operation: str, log: Path) -> RatchetError | None:
-    """What an exception of Spark's means; None if it is none of Spark's.
-
-    A lost JVM and a failed job may go better next time; a full disk needs room first.
-    """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import AnalysisException, ParseException, PySparkException
-
-    if not isinstance(error, Py4JError | PySparkException):
-        return None
-    text = str(error)
-    if isinstance(error, AnalysisException | ParseException):
-        return BugError(f"Spark does not accept a query of ours: {text}", operation=operation)
-    if "No space left on device" in text or "Disk quota exceeded" in text:
-        return LakeError(
-            "no space left on the device",
-            operation=operation,
-            hint="free space where the lake and spark.local.dir lie, then start again: nothing was "
-            "lost",
-        )
-    if "OutOfMemoryError" in text:
-        return OperatorError(
-            "Spark's memory is too small for this",
-            operation=operation,
-            hint="raise spark.driver_memory in the config",
-        )
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return RetryableError(
-        f"Spark failed: {first[:300]}", operation=operation, hint=f"Spark's log is {log}"
     )

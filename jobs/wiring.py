@@ -23,8 +23,9 @@ from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
 from jobs.pipeline import LOOK_SECONDS, Parts, Run
 from jobs.sources import replica_configs, server_ids, source_configs
-from jobs.spark import log_folder, spark_failure, use_pool
+from jobs.spark import log_folder, use_pool
 from jobs.sparksettings import CAPTURE, DUMP, MERGE
+from merge.failures import spark_failure
 from merge.rounds import Merger
 from merge.step import MergeOptions
 from snapshot.dump import Dumper
@@ -252,7 +253,7 @@ class _Guard:
             try:
                 return work(*args, **kwargs)
             except Exception as error:
-                known = spark_failure(error, operation, self._log)
+                known = spark_failure(error, operation, log=str(self._log))
                 if known is None:
                     raise
                 raise known from None

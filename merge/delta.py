@@ -1,4 +1,4 @@
-"""Delta through Spark: tuned settings, one session per commit, named errors.
+"""Delta through Spark: tuned settings, one session per commit.
 
 The transaction id and the user metadata of a commit are settings of the session, and are not reset
 by themselves: a forgotten one makes the next write a silent no-op. So each commit gets a session of
@@ -9,23 +9,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
-
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
-from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PySparkException
-
-from core.errors import BugError, LakeError, RatchetError, RetryableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,16 +32,6 @@ _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 
-# Delta's DeltaConcurrentModificationException is not their base class, whatever its docstring says.
-CONFLICTS: Final = (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
 _numbers = itertools.count()
 _FULL: Final = ("No space left on device", "Disk quota exceeded")
 
@@ -108,42 +83,3 @@ def read_delta(session: SparkSession, uri: str) -> DataFrame:
 def append_delta(frame: DataFrame, uri: str) -> None:
     """Append rows, by the transaction that the frame's session carries."""
     frame.write.format("delta").mode("append").save(uri)
-
-
-@contextmanager
-def spark_errors(operation: str, *, table: str) -> Iterator[None]:
-    """Turn what Spark and Delta raise into named errors: conflicts may be tried again."""
-    try:
-        yield
-    except RatchetError:
-        raise
-    except CONFLICTS as error:
-        raise RetryableError(
-            "another commit to the table came in between",
-            operation=operation,
-            table=table,
-            hint="it is tried again; if it persists, something else writes to this table",
-        ) from error
-    except (PySparkException, Py4JError) as error:
-        raise _named(error, operation, table) from error
-
-
-def _named(error: Exception, operation: str, table: str) -> RatchetError:
-    message = str(error)
-    if isinstance(error, AnalysisException):
-        return BugError(
-            f"Spark refuses our query: {message[:500]}", operation=operation, table=table
-        )
-    if any(sign in message for sign in _FULL):
-        return LakeError(
-            "no space left where the lake or Spark's temporary files lie",
-            operation=operation,
-            table=table,
-            hint="free space, then start again: nothing was lost",
-        )
-    return RetryableError(
-        f"Spark failed: {message.splitlines()[0][:300] if message else type(error).__name__}",
-        operation=operation,
-        table=table,
-        hint="it is tried again; the log of Spark says more",
-    )

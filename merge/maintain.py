@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
 
-from merge.delta import plain_session, spark_errors
+from merge.delta import plain_session
+from merge.failures import spark_errors
 from merge.sql import quoted
 from store import layout
 from store.cuts import Cut, Cuts

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from core.types import MisfitPolicy
 from merge import order, side, sql
-from merge.delta import plain_session, read_delta, spark_errors, view
+from merge.delta import plain_session, read_delta, view
+from merge.failures import spark_errors
 from merge.plan import app_id
 from merge.shape import Shape
 from store import layout

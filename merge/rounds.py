@@ -22,7 +22,7 @@ from core.position import Position
 from core.rounds import Round
 from core.schema import TableSchema
 from merge import floors, plan, prune
-from merge.delta import spark_errors
+from merge.failures import spark_errors
 from merge.plan import Gathered, app_id
 from merge.shape import Shape
 from merge.side import SideStats

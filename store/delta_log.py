@@ -18,7 +18,7 @@ from deltalake import write_deltalake as write_delta
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from core.errors import LakeError
-from store.files import Lake, lake_errors
+from store.files import Lake, errno_of, lake_errors, storage_error
 
 _PROPERTIES = {"delta.logRetentionDuration": "interval 1 days", "delta.checkpointInterval": "20"}
 _VACUUM_HOURS = 1  # a reader of the log holds a snapshot for seconds
@@ -34,17 +34,19 @@ def delta_errors(operation: str, path: str) -> Iterator[None]:
     try:
         with lake_errors(operation, path):
             yield
-    except CommitFailedError as error:
+    except DeltaError as error:
+        if errno_of(error):
+            raise storage_error(error, operation, path) from error
+        if not isinstance(error, CommitFailedError):
+            raise LakeError(
+                f"cannot read or write the Delta table {path}",
+                operation=operation,
+                hint="see the cause: missing rights, or a damaged _delta_log",
+            ) from error
         raise CommitConflictError(
             f"another process has changed {path} at the same moment",
             operation=operation,
             hint="start again; let only one `ratchet` work on a lake",
-        ) from error
-    except DeltaError as error:
-        raise LakeError(
-            f"cannot read or write the Delta table {path}",
-            operation=operation,
-            hint="see the cause: full disk, missing rights, or a damaged _delta_log",
         ) from error
 
 

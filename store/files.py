@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,14 +29,15 @@ from store import layout
 FORMAT_VERSION = 1
 
 _HINTS = {
-    errno.ENOSPC: "free space where the lake lies (old change files and `ratchet` logs first), "
-    "then start again: nothing was lost",
+    errno.ENOSPC: "free space where the lake lies (remove nothing of the lake's own), then start "
+    "again: nothing was lost",
     errno.EDQUOT: "raise the quota where the lake lies, then start again: nothing was lost",
     errno.EACCES: "let this user read and write the lake's folder",
     errno.EPERM: "let this user read and write the lake's folder",
     errno.EROFS: "the file system is mounted read-only: mount it writable or move the lake",
     errno.ENOENT: "something else removed the file: only `ratchet` may change what lies there",
 }
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _OTHER_HINT = "see the cause; the lake's storage must be reachable and writable"
 
 
@@ -247,10 +249,14 @@ class Lake:
     def _temporary(self, path: str, content: bytes) -> Path:
         target = Path(self.absolute(path))
         name = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-        with name.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+        try:
+            with name.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError:
+            name.unlink(missing_ok=True)
+            raise
         return name
 
     def _info(self, path: str) -> pa.fs.FileInfo:
@@ -276,7 +282,7 @@ def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) ->
     lake = Lake.at(root)
     found = lake.read_json(layout.FORMAT_FILE)
     if found is None:
-        if lake.list(recursive=False) or _folders(lake):
+        if not is_unused(lake):
             raise LakeError(
                 f"{lake.root} holds files, but is not a lake of Ratchet's",
                 operation="open the lake",
@@ -301,6 +307,19 @@ def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) ->
     return lake
 
 
+def is_unused(lake: Lake) -> bool:
+    """Whether a lake may be made there: nothing is in the way but what a killed try has left."""
+    with lake_errors("list the lake"):
+        found = lake.filesystem.get_file_info(
+            pa.fs.FileSelector(lake.absolute(), allow_not_found=True)
+        )
+    if [info.base_name for info in found] not in ([], [layout.PRIVATE]):
+        return False
+    folder, _, name = layout.FORMAT_FILE.rpartition("/")
+    left = (file.path.rpartition("/")[2] for file in lake.list(folder))
+    return all(one.startswith(f".{name}.") for one in left)
+
+
 def lake_id(lake: Lake) -> str:
     """The id that the lake got when it was created."""
     return str(lake.read_json(layout.FORMAT_FILE)["id"])
@@ -312,17 +331,28 @@ def lake_errors(operation: str, path: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = _HINTS.get(error.errno or 0, _OTHER_HINT)
-        what = os.strerror(error.errno) if error.errno else "the storage failed"
-        raise LakeError(
-            f"{what}: {path or 'the lake'}", operation=f"{operation} in the lake", hint=hint
-        ) from error
+        raise storage_error(error, operation, path) from error
 
 
-def _folders(lake: Lake) -> bool:
-    selector = pa.fs.FileSelector(lake.absolute(), allow_not_found=True)
-    with lake_errors("list the lake"):
-        return bool(lake.filesystem.get_file_info(selector))
+def storage_error(error: Exception, operation: str, path: str) -> LakeError:
+    """What a failure of the storage means, with a remedy."""
+    number = errno_of(error)
+    what = os.strerror(number) if number else "the storage failed"
+    hint = _HINTS.get(number, _OTHER_HINT)
+    return LakeError(
+        f"{what}: {path or 'the lake'}", operation=f"{operation} in the lake", hint=hint
+    )
+
+
+def errno_of(error: Exception) -> int:
+    """The operating system's number of an error; 0 if it has none.
+
+    Libraries written in Rust name it in their text only.
+    """
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    named = _OS_ERROR.search(str(error))
+    return int(named[1]) if named else 0
 
 
 def _dump(value: Any) -> bytes:

@@ -38,16 +38,26 @@ PASSWORD = "s3cret-Only-In-Env"
 
 @dataclass
 class Ratchet:
-    """One config and the command line on it."""
+    """One config and the command line on it.
+
+    Attributes:
+        config: the file.
+        lake: the folder.
+        env: what the command gets besides our own environment.
+        inside: head of the command line, for one that runs somewhere else.
+        started: all that was ever started.
+    """
 
     config: Path
     lake: Path
     env: dict[str, str] = field(default_factory=dict)
+    inside: tuple[str, ...] = ()
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, *args: str, crash_at: str = "", **env: str) -> subprocess.Popen[str]:
         """Start `ratchet ARGS[0] CONFIG ARGS[1:]`; at `crash_at` it kills itself."""
-        command = [sys.executable, "-m", "jobs.cli", args[0], str(self.config), *args[1:]]
+        ratchet = [sys.executable, "-m", "jobs.cli"]
+        command = [*self.inside, *ratchet, args[0], str(self.config), *args[1:]]
         extra = {"RATCHET_CRASH_AT": crash_at} if crash_at else {}
         process = subprocess.Popen(
             command,

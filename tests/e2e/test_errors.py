@@ -7,9 +7,11 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_disk import SmallDisk
 from fix_e2e import (
     PASSWORD,
     TABLES,
@@ -218,6 +220,40 @@ def test_second_run_names_the_first(
     assert "SIGINT: stopping after the current step" in err
     assert "Traceback" not in err
     assert "cancelled" not in err
+
+
+@pytest.mark.long
+def test_full_disk(
+    mariadb: Any,
+    database: str,
+    make_ratchet: Callable[..., Ratchet],
+    make_disk: Callable[[Path, str], SmallDisk],
+) -> None:
+    """In the dump and in the merge: the run ends by name, and goes on when there is room again."""
+    prepared = _prepare(mariadb, database)
+    ratchet = make_ratchet({"-": prepared}, database, lake="./disk/lake")
+    disk = make_disk(ratchet.config.parent / "disk", "200m")
+    ratchet.inside = disk.inside
+    refused = 0
+    for turn in range(3):
+        # The less room there is, the earlier it ends: opening the lake, capture, dump, merge.
+        for room in (0, 12, 24, 40, 56):
+            disk.fill(but=room << 10)
+            done = ratchet.run("run", "--until-caught-up", expect=None)
+            disk.free()
+            if done.returncode == 0:
+                break
+            assert done.returncode == 7, done.stderr
+            assert "no space left" in done.stderr.lower()
+            assert "free space" in done.stderr
+            assert "Traceback" not in done.stderr
+            refused += 1
+        ratchet.run("run", "--until-caught-up")
+        found = disk.copy("lake", ratchet.config.parent / f"found{turn}")
+        assert_identical(found, [prepared], database, TABLES)
+        prepared.execute(f"UPDATE `{database}`.orders SET note = MD5(CONCAT(id, note))")
+        prepared.execute(f"DELETE FROM `{database}`.items LIMIT 10")
+    assert refused > 6
 
 
 @pytest.mark.quick_on("mysql")

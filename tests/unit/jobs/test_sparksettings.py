@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import LakeError, OperatorError, RetryableError
 from jobs.config import Config, load_config
-from jobs.spark import log_folder, spark_failure
+from jobs.spark import log_folder
 from jobs.sparksettings import launch_settings, pools, settings, slots
 
 CONFIG = """\
@@ -81,18 +80,3 @@ def test_where_the_log_goes(
     assert log_folder(config) == tmp_path / "lake" / "_ratchet" / "logs"
     given = replace(config, spark=replace(config.spark, log_dir="logs"))
     assert log_folder(given) == tmp_path / "logs"
-
-
-def test_what_sparks_errors_mean() -> None:
-    from py4j.protocol import Py4JNetworkError
-    from pyspark.errors import PySparkRuntimeError
-
-    log = Path("/x/run.log")
-    full = PySparkRuntimeError("java.io.IOException: No space left on device")
-    assert isinstance(spark_failure(full, "merge", log), LakeError)
-    memory = PySparkRuntimeError("java.lang.OutOfMemoryError: Java heap space")
-    assert isinstance(spark_failure(memory, "merge", log), OperatorError)
-    gone = spark_failure(Py4JNetworkError("Answer from Java side is empty"), "merge", log)
-    assert isinstance(gone, RetryableError)
-    assert "/x/run.log" in gone.hint
-    assert spark_failure(ValueError("ours"), "merge", log) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import LakeError
-from store.files import Lake, lake_errors, lake_id, open_lake
+from store.files import Lake, is_unused, lake_errors, lake_id, open_lake
 
 
 def test_an_empty_place_becomes_a_lake_and_stays_it(tmp_path: Path) -> None:
@@ -31,6 +31,19 @@ def test_a_folder_with_folders_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / "music").mkdir()
     with pytest.raises(LakeError, match="not a lake"):
         open_lake(tmp_path, now=1)
+
+
+def test_what_a_killed_or_failed_creation_left_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "_ratchet").mkdir()
+    assert is_unused(Lake.at(tmp_path))
+    (tmp_path / "_ratchet" / ".format.json.0123.tmp").write_bytes(b"")
+    open_lake(tmp_path, now=1)
+    assert not is_unused(Lake.at(tmp_path))
+    other = tmp_path / "other"
+    (other / "_ratchet").mkdir(parents=True)
+    (other / "_ratchet" / "lease.json").write_text("{}")
+    with pytest.raises(LakeError, match="not a lake"):
+        open_lake(other, now=1)
 
 
 def test_missing_lake_is_not_created_unless_asked(tmp_path: Path) -> None:

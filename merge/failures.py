@@ -1,0 +1,113 @@
+"""What the exceptions of Spark and Delta mean: named errors with a remedy.
+
+Lives here: telling them apart. Does not live here: trying again (`jobs.loops`).
+
+Invariant: an error that leaves this module holds none of theirs as its cause: their text is asked
+of the JVM when it is printed, and by then the JVM may be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+from core.errors import BugError, LakeError, OperatorError, RatchetError, RetryableError
+
+# Delta's DeltaConcurrentModificationException is not their base class, whatever its docstring says.
+CONFLICTS: Final = (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+_FULL: Final = ("No space left on device", "Disk quota exceeded")
+_SHOWN: Final = 300  # characters of Spark's own text
+
+
+@contextmanager
+def spark_errors(operation: str, *, table: str) -> Iterator[None]:
+    """Turn what Spark and Delta raise into named errors. To be left while the JVM lives.
+
+    Raises:
+        RetryableError: a conflict, or a failure that may not come again.
+        OperatorError: the disk is full, or memory too small.
+    """
+    try:
+        yield
+    except Exception as error:
+        known = spark_failure(error, operation, table=table)
+        if known is None:
+            raise
+        raise known from None
+
+
+def spark_failure(
+    error: Exception, operation: str, *, table: str = "", log: str = "its log file"
+) -> RatchetError | None:
+    """What an exception of Spark's means; None if it is none of Spark's.
+
+    Args:
+        error: the exception; its text is asked of the JVM here.
+        operation: what was being done.
+        table: keyspace.table, if it was about one.
+        log: where Spark's log is.
+    """
+    if isinstance(error, CONFLICTS):
+        return RetryableError(
+            "another commit to the table came in between",
+            operation=operation,
+            table=table,
+            hint="it is tried again; if it persists, something else writes to this table",
+        )
+    if not isinstance(error, Py4JError | PySparkException):
+        return None
+    text = _text(error)
+    if isinstance(error, AnalysisException | ParseException):
+        return BugError(
+            f"Spark does not accept a query of ours: {text}", operation=operation, table=table
+        )
+    if any(sign in text for sign in _FULL):
+        return LakeError(
+            "no space left on the device",
+            operation=operation,
+            table=table,
+            hint="free space where the lake and spark.local.dir lie (remove nothing of the lake's "
+            "own), then start again: nothing was lost",
+        )
+    if "OutOfMemoryError" in text:
+        return OperatorError(
+            "Spark's memory is too small for this",
+            operation=operation,
+            table=table,
+            hint="raise spark.driver_memory in the config",
+        )
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return RetryableError(
+        f"Spark failed: {first[:_SHOWN]}",
+        operation=operation,
+        table=table,
+        hint=f"Spark's log is {log}",
+    )
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except (OSError, Py4JError, AssertionError):
+        return f"{type(error).__name__} (the Java machine is gone)"

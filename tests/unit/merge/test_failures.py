@@ -1,0 +1,48 @@
+"""What exceptions of Spark's become, with and without a JVM to ask for their text."""
+
+from __future__ import annotations
+
+import pytest
+from delta.exceptions import ConcurrentAppendException
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import AnalysisException, PySparkRuntimeError
+
+from core.errors import BugError, LakeError, OperatorError, RetryableError
+from merge.failures import spark_errors, spark_failure
+
+
+def test_what_they_mean() -> None:
+    full = PySparkRuntimeError("java.io.IOException: No space left on device")
+    assert isinstance(spark_failure(full, "merge"), LakeError)
+    memory = PySparkRuntimeError("java.lang.OutOfMemoryError: Java heap space")
+    assert isinstance(spark_failure(memory, "merge"), OperatorError)
+    assert isinstance(spark_failure(AnalysisException("no column x"), "merge"), BugError)
+    gone = spark_failure(Py4JNetworkError("Answer from Java side is empty"), "merge", log="/x/l")
+    assert isinstance(gone, RetryableError)
+    assert "/x/l" in gone.hint
+    assert spark_failure(ValueError("ours"), "merge") is None
+
+
+class _AsksTheJvmError(Py4JError):
+    """Like Py4JJavaError, whose text is in the JVM."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_nothing_that_must_be_asked_of_a_jvm_is_left_in_an_error() -> None:
+    with (
+        pytest.raises(RetryableError, match="the Java machine is gone") as caught,
+        spark_errors("merge round 3", table="shop.orders"),
+    ):
+        raise _AsksTheJvmError
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+    assert "shop.orders" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [ConcurrentAppendException, ValueError, LakeError])
+def test_conflicts_are_tried_again_and_others_stay(kind: type[Exception]) -> None:
+    expected = RetryableError if kind is ConcurrentAppendException else kind
+    with pytest.raises(expected), spark_errors("merge", table="t"):
+        raise kind("x")
