@@ -157,6 +157,8 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
         spark: the session; needs more slots than there are shards.
         pool: the scheduler pool of the job.
     """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
     def run(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:
         context: Any = spark.sparkContext
@@ -168,13 +170,13 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
         try:
             tasks = context.parallelize(list(requests), len(requests))
             found: list[CaptureResult] = tasks.map(capture_slice).collect()
-        except Exception as error:
+        except (Py4JError, PySparkException) as error:
             # A worker died, or Spark gave the job up: none of the slices counts.
             raise RetryableError(
                 f"the capture job failed: {str(error)[:500]}",
                 operation="take a round",
                 hint="see Spark's log for what became of its workers",
-            ) from error
+            ) from None  # its text is asked of the JVM, which may be gone when ours is printed
         return found
 
     return run
