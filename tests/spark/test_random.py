@@ -67,7 +67,7 @@ def row(world: int, key: int, shard: str, number: int) -> dict[str, Any]:
     ("seed", "shards", "shard_in_key"),
     [
         (1, ("-",), False),
-        (2, ("-80", "80-"), False),
+        pytest.param(2, ("-80", "80-"), False, marks=pytest.mark.long),
         (3, ("-40", "40-80", "80-"), False),
         (4, ("-80", "80-"), True),
     ],
