@@ -26,7 +26,9 @@ COPY snapshot ./snapshot
 COPY merge ./merge
 COPY jobs ./jobs
 COPY lab ./lab
-RUN pip install --no-cache-dir --no-build-isolation --no-deps .
+COPY conf ./conf
+# In place, as `make setup` does it: conf/ lies beside the packages.
+RUN pip install --no-cache-dir --no-build-isolation --no-deps -e .
 
 # Kernels are compiled once per user of the image, into a folder that can be a volume.
 ENV NUMBA_CACHE_DIR=/var/cache/ratchet/numba \
