@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake import write_deltalake as write_delta
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -77,7 +78,10 @@ class DeltaLogTable:
         if table is None:
             return []
         with delta_errors("read", self._path):
-            dataset = table.to_pyarrow_dataset()
+            # Arrow's own file system: with deltalake's, which is written in Python, threads of
+            # Arrow's may still hold Python objects when the interpreter ends, and then abort it.
+            home = pa.fs.SubTreeFileSystem(self._lake.absolute(self._path), self._lake.filesystem)
+            dataset = table.to_pyarrow_dataset(filesystem=home)
             found: list[dict[str, Any]] = dataset.to_table(
                 columns=columns, filter=where
             ).to_pylist()
