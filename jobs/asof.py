@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from core.errors import ConfigError, LakeError
 from jobs import logs
@@ -21,6 +22,8 @@ from jobs.text import moment as shown_moment
 from store.cuts import Cut, Cuts
 from store.files import Lake, open_lake
 from store.tables import Tables, TableState
+
+log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,12 @@ def parse_moment(text: str) -> Moment:
         if kind == "round":
             return Moment("round", rest, int(rest))
         found = datetime.datetime.fromisoformat(text)
-    except ValueError as error:
+    except ValueError:
         raise ConfigError(
             f"{text!r} is not a moment",
             operation="read --as-of",
             hint="a time such as 2026-03-01T12:00:00Z, round:N, or gtid:G",
-        ) from error
+        ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=datetime.UTC)
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -82,6 +85,17 @@ def find_cut(lake: Lake, moment: Moment) -> Cut:
             "nothing has been merged yet, so there is no cut",
             operation="find a cut",
             hint="let `ratchet run` go on until the tables are streaming",
+        )
+    if moment.kind == "round" and moment.value > last.round:
+        raise LakeError(
+            f"round {moment.value} is not merged yet: the newest cut is round {last.round}",
+            operation="find a cut",
+            hint="`ratchet status` shows what is captured and what is merged",
+        )
+    seen = min((shard.observed_at for shard in last.shards.values()), default=last.merged_at)
+    if moment.kind == "time" and moment.value > seen:
+        log.warning(
+            "the mirror knows the sources up to %s only: this is the newest cut", _iso(seen)
         )
     found = {
         "time": lambda: cuts.at_time(moment.value),

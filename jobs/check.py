@@ -26,6 +26,7 @@ from jobs.fitness import judge
 from jobs.settings import ShardConfig
 from jobs.sources import server_ids, source_config
 from jobs.tablefitness import judge_shards, judge_tables
+from jobs.text import counted
 from store import layout
 from store.files import Lake, is_unused, open_lake
 from store.lease import is_alive, read_holder
@@ -131,7 +132,8 @@ def _ask(config: Config, identity: ShardId, shard: ShardConfig) -> ServerFacts:
 
 def _failed(identity: ShardId, shard: ShardConfig, error: RatchetError) -> Finding:
     # A server that is away is not fit now, whatever it will be in a minute.
-    hint = error.hint or ("" if isinstance(error, OperatorError) else "is it running?")
+    hint = error.hint if isinstance(error, OperatorError) else ""
+    hint = hint or "is the server running, and can it be reached from here?"
     text = f"{shard.host}:{shard.port} as {shard.user}: {error}"
     return Finding(place=str(identity), check="connection", status="fail", text=text, mend=hint)
 
@@ -180,4 +182,5 @@ class _Printer:
             print(logs.clean(json.dumps({"fit": fit, "findings": found}, indent=1)))
             return
         verdict = "fit" if fit else f"not fit: {counts['fail']} to mend"
-        self._console.print(f"{verdict} ({counts['ok']} ok, {counts['warn']} warnings)")
+        warnings = counted(counts["warn"], "warning")
+        self._console.print(f"{verdict} ({counts['ok']} ok, {warnings})")

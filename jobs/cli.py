@@ -250,7 +250,11 @@ def verify(config: Path, as_json: bool, tables: tuple[str, ...]) -> int:  # noqa
 )
 @click.option("--gtid", metavar="G", help="The first cut that holds this transaction.")
 @click.option(
-    "--round", "number", type=click.IntRange(0), metavar="N", help="The cut of this round."
+    "--round",
+    "number",
+    type=click.IntRange(0),
+    metavar="N",
+    help="The newest cut that holds no round above this one.",
 )
 @json_option
 @common

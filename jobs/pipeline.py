@@ -9,6 +9,7 @@ Invariant: when `run` returns, all loops have ended, each between two of its ste
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +21,11 @@ from jobs.capturing import Target
 from jobs.lag import tables_lag
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
 from jobs.observe import Observer, Pulse, Stops
+from jobs.text import counted
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
+
+log: Final = logging.getLogger("jobs.run")
 
 PULSE_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 30.0  # between two looks for tables that have come
@@ -139,8 +143,23 @@ class Run:
         self._tell_stopped()
         if control.error is not None:
             raise control.error
+        self._tell_end(came_to_its_end=came_to_its_end)
         if came_to_its_end:
-            refuse_stopped([s for s in self._states() if s.phase == "stopped"])
+            refuse_stopped(
+                [s for s in self._states() if s.phase == "stopped"],
+                others="loaded" if parts.merging is None else "up to date",
+            )
+
+    def _tell_end(self, *, came_to_its_end: bool) -> None:
+        merging = self._parts.merging
+        if not came_to_its_end:
+            log.info("stopped; the next run goes on from here")
+        elif merging is None:
+            log.info("done: all tables that can be dumped are loaded")
+        else:
+            streaming = sum(state.phase == "streaming" for state in self._states())
+            tables = counted(streaming, "table")
+            log.info("caught up: %s at round %d", tables, merging.round)
 
     def _is_done(self) -> bool:
         """Whether the command has come to its own end."""
@@ -199,8 +218,12 @@ class Run:
                 self._stops.tell(state.name, state.stopped.message, state.stopped.hint)
 
 
-def refuse_stopped(stopped: Sequence[TableState]) -> None:
+def refuse_stopped(stopped: Sequence[TableState], *, others: str = "up to date") -> None:
     """End with the stopped tables' own exit code, if there are any.
+
+    Args:
+        stopped: the tables.
+        others: what all others are.
 
     Raises:
         TableStoppedError: naming each with its reason and remedy.
@@ -213,7 +236,7 @@ def refuse_stopped(stopped: Sequence[TableState]) -> None:
     ]
     hints = list(dict.fromkeys(state.stopped.hint for state in stopped if state.stopped))
     raise TableStoppedError(
-        f"all other tables are up to date, but {len(stopped)} "
+        f"all other tables are {others}, but {len(stopped)} "
         f"{'is' if len(stopped) == 1 else 'are'} stopped: {'; '.join(reasons)}",
         hint=" / ".join(hints),
     )

@@ -1,7 +1,7 @@
 """`ratchet sql`: Spark SQL over the mirrored tables at one cut.
 
-Lives here: views named keyspace.table, and printing rows. Does not live here: which versions make a
-cut (`asof`).
+Lives here: views named keyspace.table, refusing what is no query, and printing rows. Does not live
+here: which versions make a cut (`asof`).
 
 Invariant: without `--as-of` the newest cut is shown, so a query over several tables sees one moment
 of each shard. Tables that are in no cut yet (their dump has not ended) are shown as they are.
@@ -15,6 +15,8 @@ import decimal
 import json
 import logging
 import math
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,14 +35,20 @@ from store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 log: Final = logging.getLogger(__name__)
 
+# What is none of Spark's commands by its class, and acts all the same.
+_ACTING: Final = re.compile(r"Statement$|^Call|Compound|ExecuteImmediate")
+# Commands that change nothing, by how their classes' names begin.
+_READING: Final = ("Show", "Describe", "Explain")
 MAX_TABLE_ROWS: Final = 1000
 
 
 def run_sql(config: Config, query: str, *, moment: str | None, form: str) -> int:
     """Run the query and print its rows."""
+    in_utc()
     lake = open_lake(config.lake, now=0, create=False)
     versions = versions_at(lake, moment)
     with spark_session(config, "sql") as spark:
@@ -48,6 +56,12 @@ def run_sql(config: Config, query: str, *, moment: str | None, form: str) -> int
         make_views(spark, lake, mentioned(versions, query), names)
         print_rows(_run(spark, rename(query, names), names), form)
     return 0
+
+
+def in_utc() -> None:
+    """Let this process live in UTC: PySpark makes instants into times of its zone."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
 
 
 def versions_at(lake: Lake, moment: str | None) -> list[tuple[TableState, int | None]]:
@@ -101,6 +115,7 @@ def _run(spark: SparkSession, query: str, names: Mapping[Name, Name]) -> DataFra
     from pyspark.errors import AnalysisException, ParseException
 
     try:
+        refuse_changes(spark, query)
         return spark.sql(query)
     except (AnalysisException, ParseException) as error:
         first = str(error).strip().splitlines()[0]
@@ -112,10 +127,44 @@ def _run(spark: SparkSession, query: str, names: Mapping[Name, Name]) -> DataFra
         ) from None
 
 
+def refuse_changes(spark: SparkSession, query: str) -> None:
+    """Let only what reads pass: a lake is changed by its run alone.
+
+    Raises:
+        ConfigError: the statement is no query, SHOW, DESCRIBE or EXPLAIN.
+        ParseException: it is no SQL.
+    """
+    session: Any = spark._jsparkSession  # noqa: SLF001 - the parser has no public door in PySpark
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    plans = "org.apache.spark.sql.catalyst.plans.logical"
+    loader = jvm.Thread.currentThread().getContextClassLoader()
+    changing = [
+        jvm.java.lang.Class.forName(f"{plans}.{name}", True, loader)
+        for name in ("Command", "ParsedStatement", "InsertIntoDir")
+    ]
+    waiting = [session.sessionState().sqlParser().parsePlan(query)]
+    while waiting:
+        plan = waiting.pop()
+        name = str(plan.getClass().getSimpleName())
+        acts = any(kind.isInstance(plan) for kind in changing) or _ACTING.search(name)
+        if acts and not name.startswith(_READING):
+            raise ConfigError(
+                f"`ratchet sql` only reads, and this is a statement of another kind ({name})",
+                operation="sql",
+                hint="the mirror is changed by `ratchet run` alone; the source is where to change "
+                "rows",
+            )
+        children = plan.children()
+        waiting += [children.apply(n) for n in range(children.size())]
+
+
 def print_rows(frame: DataFrame, form: str) -> None:
     """Print all rows as a table, a JSON array or CSV; rows are fetched as they are printed."""
-    names = frame.columns
-    rows = (tuple(plain(value) for value in row) for row in frame.toLocalIterator())
+    names, kinds = frame.columns, [field.dataType for field in frame.schema.fields]
+    rows = (
+        tuple(plain(value, kind) for value, kind in zip(row, kinds, strict=True))
+        for row in frame.toLocalIterator()
+    )
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
@@ -126,19 +175,38 @@ def print_rows(frame: DataFrame, form: str) -> None:
         _print_table(names, rows)
 
 
-def plain(value: Any) -> Any:
-    """A value of Spark's as JSON has it: decimals and times as text, bytes as hex digits."""
-    if hasattr(value, "asDict"):
-        return {name: plain(inner) for name, inner in zip(value.__fields__, value, strict=True)}
-    for kind, convert in _PLAIN:
-        if isinstance(value, kind):
+def plain(value: Any, kind: DataType) -> Any:
+    """A value of Spark's as JSON has it: decimals and times as text, bytes as hex digits.
+
+    An instant (TIMESTAMP) ends in Z; a time without a zone (DATETIME) does not.
+    """
+    if value is None:
+        return None
+    nested = _NESTED.get(kind.typeName())
+    if nested is not None:
+        return nested(value, kind)
+    for type_, convert in _PLAIN:
+        if isinstance(value, type_):
             return convert(value)
     return value
 
 
+def _struct(value: Any, kind: Any) -> dict[str, Any]:
+    pairs = zip(kind.fields, value, strict=True)
+    return {field.name: plain(inner, field.dataType) for field, inner in pairs}
+
+
+def _map(value: Any, kind: Any) -> dict[str, Any]:
+    return {str(plain(k, kind.keyType)): plain(v, kind.valueType) for k, v in value.items()}
+
+
+_NESTED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "struct": _struct,
+    "map": _map,
+    "array": lambda value, kind: [plain(inner, kind.elementType) for inner in value],
+    "timestamp": lambda value, _: f"{value.isoformat()}Z",
+}
 _PLAIN: Final[tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...]] = (
-    (dict, lambda value: {str(plain(key)): plain(inner) for key, inner in value.items()}),
-    ((list, tuple), lambda value: [plain(inner) for inner in value]),
     ((bytes, bytearray), lambda value: value.hex()),
     (decimal.Decimal, lambda value: f"{value:f}"),
     ((datetime.date, datetime.datetime), lambda value: value.isoformat()),

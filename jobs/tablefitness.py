@@ -10,12 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from jobs.facts import ServerFacts, TableFacts
+from jobs.facts import ServerFacts
 from jobs.finding import Finding, Status
 from jobs.text import how_to_exclude
 
-# Parquet's writers in Delta refuse these in a column's name.
-_REFUSED: Final = frozenset(" ,;{}()\n\t=")
 _OURS: Final = "_token"
 _SHOWN: Final = 5
 
@@ -100,29 +98,18 @@ def _keys(place: str, facts: ServerFacts) -> Iterator[Finding]:
 
 
 def _columns(place: str, facts: ServerFacts) -> Iterator[Finding]:
+    """Any name will do (decisions/0020) but that of Ratchet's own column."""
     for table in facts.tables:
-        odd = [name for name, _ in table.columns if _is_odd(name)]
-        if odd:
-            yield _finding(
-                place,
-                f"columns of {table.name}",
-                "fail",
-                f"Delta cannot hold columns of these names: {_listed(odd)}",
-                _rename(table, odd),
-            )
-
-
-def _is_odd(name: str) -> bool:
-    return name.lower() == _OURS or bool(_REFUSED & set(name))
-
-
-def _rename(table: TableFacts, odd: Sequence[str]) -> str:
-    clean = {name: "".join("_" if c in _REFUSED else c for c in name) for name in odd}
-    parts = ", ".join(
-        f"RENAME COLUMN {_quoted(name)} TO {_quoted(new if new.lower() != _OURS else 'token')}"
-        for name, new in clean.items()
-    )
-    return f'ALTER TABLE {_quoted(table.name)} {parts};  -- or exclude it: "!{table.name}"'
+        for name, _ in table.columns:
+            if name.lower() == _OURS:
+                yield _finding(
+                    place,
+                    f"columns of {table.name}",
+                    "fail",
+                    f"the column {name} has the name of Ratchet's own",
+                    f"ALTER TABLE {_quoted(table.name)} RENAME COLUMN {_quoted(name)} TO `token`;  "
+                    f'-- or exclude it: "!{table.name}"',
+                )
 
 
 def _case(place: str, facts: ServerFacts) -> Iterator[Finding]:

@@ -6,14 +6,14 @@ import datetime
 
 
 def duration(seconds: float) -> str:
-    """A duration in its largest unit that makes at least one.
+    """A duration in its largest unit that makes at least two.
 
-    >>> duration(5400)
-    '1.5 h'
+    >>> duration(94), duration(5400)
+    ('94 s', '90 min')
     """
     for unit_seconds, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= unit_seconds:
-            return f"{seconds / unit_seconds:.3g} {unit}"
+        if seconds >= 2 * unit_seconds:
+            return f"{seconds / unit_seconds:.0f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
 
 

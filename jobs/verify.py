@@ -58,9 +58,16 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     began = time.monotonic()
     results = []
     found = look(config.sources, source_configs(config))
+    cut, chosen, left = choose(lake, found, tables, config.mirrors)
+    if not chosen:
+        reasons = "; ".join(f"{name}: {why}" for name, why in left.items())
+        raise LakeError(
+            f"there is nothing to compare{f' ({reasons})' if reasons else ''}",
+            operation="verify",
+            hint="`ratchet status` tells which tables stream",
+        )
     with spark_session(config, "verify") as spark:
         verifier = _Verifier(config, lake, spark)
-        cut, chosen, left = choose(lake, found, tables, config.mirrors)
         for one in chosen:
             results.append(verifier.table(cut, one))
             if not as_json:
@@ -116,7 +123,7 @@ def choose(
         )
     for state in states:
         if not mirrors(state.keyspace, state.table):
-            if state.name in versions:
+            if state.name in versions or names:
                 left[state.name] = "the config leaves it out"
         elif state.phase == "stopped" or state.name in cut.stopped:
             left[state.name] = "it is stopped" if state.stopped is None else state.stopped.message
@@ -270,6 +277,9 @@ def _print_summary(
     unsettled = sum(sum(result.unsettled.values()) for result in results)
     verdict = "identical" if all(result.same for result in results) else "NOT identical"
     odd = f" ({differing:,} rows differ, {unsettled:,} without a verdict)"
+    if differing:
+        tables = " ".join(f"--again '{one.table}'" for one in results if one.differences)
+        print(f"to make them the same again, stop the run, then: ratchet dump CONFIG {tables}")
     print(
         f"{verdict}{odd if differing or unsettled else ''}: {counted(len(results), 'table')}, "
         f"{counted(rows, 'row')}, every column of every row, in {clock_time(seconds)}"

@@ -22,7 +22,10 @@ from store.tables import Stopped, TableState
 
 SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 
-_AGAIN: Final = "look at the table, then dump it again: `ratchet dump CONFIG --again {table}`"
+_AGAIN: Final = (
+    "look at the table; stop the run, `ratchet dump CONFIG --again '{table}'`, and start it again. "
+    "If the table is gone for good, exclude it in `tables`"
+)
 
 
 def app_id(state: TableState) -> str:

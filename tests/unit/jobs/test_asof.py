@@ -8,6 +8,18 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from core.errors import ConfigError, LakeError
 from core.gtid import GtidSet
@@ -74,7 +86,6 @@ def test_no_moments(text: str) -> None:
     [
         ("round:2", 1),
         ("round:3", 1),
-        ("round:99", 2),
         ("2023-11-14T22:13:20Z", 1),
         ("2023-11-14T22:14:59Z", 1),
         ("2023-11-14T22:15:00Z", 2),
@@ -91,6 +102,15 @@ def test_no_cut_says_what_there_is(lake: Lake, text: str) -> None:
     with pytest.raises(LakeError, match="there is no cut") as caught:
         find_cut(lake, parse_moment(text))
     assert "the newest cut is round 4" in caught.value.hint
+
+
+def test_what_is_not_merged_yet_is_not_answered_with_less(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(LakeError, match=r"round 99 is not merged yet: the newest cut is round 4"):
+        find_cut(lake, parse_moment("round:99"))
+    assert find_cut(lake, parse_moment("2100-01-01")).number == 2
+    assert "the mirror knows the sources up to" in caplog.text
 
 
 def test_an_empty_lake_has_no_cuts(tmp_path: Path) -> None:
@@ -132,17 +152,23 @@ def test_only_what_a_query_mentions(lake: Lake) -> None:
 
 
 def test_values() -> None:
-    moment = datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+    """An instant says that it is UTC, a time without a zone does not; nested ones as well."""
+    moment = datetime.datetime(2024, 1, 2, 3, 4, 5)  # noqa: DTZ001 - as PySpark gives both
+    inner = StructType().add("at", TimestampType()).add("n", DecimalType(5, 2))
     given = [
-        Decimal("1E+3"),
-        b"\x01\xff",
-        moment,
-        float("nan"),
-        None,
-        True,
-        {"a": [Decimal("1.50")]},
+        (Decimal("1E+3"), DecimalType(10, 0), "1000"),
+        (b"\x01\xff", BinaryType(), "01ff"),
+        (moment, TimestampType(), "2024-01-02T03:04:05Z"),
+        (moment, TimestampNTZType(), "2024-01-02T03:04:05"),
+        (float("nan"), DoubleType(), "nan"),
+        (None, TimestampType(), None),
+        (True, BooleanType(), True),
+        (
+            {"a": [(moment, Decimal("1.50"))]},
+            MapType(StringType(), ArrayType(inner)),
+            {"a": [{"at": "2024-01-02T03:04:05Z", "n": "1.50"}]},
+        ),
     ]
-    assert plain(given) == [
-        "1000", "01ff", "2024-01-02T03:04:05+00:00", "nan", None, True, {"a": ["1.50"]},
-    ]  # fmt: skip
-    assert json.dumps(plain(given), allow_nan=False)
+    for value, kind, expected in given:
+        assert plain(value, kind) == expected
+        assert json.dumps(plain(value, kind), allow_nan=False)

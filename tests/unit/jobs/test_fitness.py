@@ -124,7 +124,7 @@ def test_retention_is_held_against_the_dump() -> None:
     large = replace(MYSQL, tables=(replace(ORDERS, bytes=20 * 10**12),))
     finding = judged(with_variables(large, binlog_expire_logs_seconds="864000"))["retention"]
     assert finding.status == "fail"
-    assert "11.6 d" in finding.text
+    assert "12 d" in finding.text
     never = with_variables(large, binlog_expire_logs_auto_purge="OFF")
     assert judged(never)["retention"].status == "ok"
 
@@ -220,10 +220,9 @@ def test_tables() -> None:
     found = {f.check: f for f in judge_tables(replace(MYSQL, tables=odd))}
     assert found["key of nokey"].status == "fail"
     assert "ALTER TABLE `nokey` ADD PRIMARY KEY" in found["key of nokey"].mend
-    assert (
-        "ALTER TABLE `odd``` RENAME COLUMN `a b` TO `a_b`, RENAME COLUMN `_Token` TO `token`"
-        in found["columns of odd`"].mend
-    )
+    odd_one = found["columns of odd`"]
+    assert "a b" not in odd_one.text  # any name will do but our own
+    assert "ALTER TABLE `odd``` RENAME COLUMN `_Token` TO `token`" in odd_one.mend
     assert found["table names"].status == "warn"
     (_, versioned) = judge_tables(replace(MYSQL, unfit={"h": "it is system-versioned"}))
     assert (versioned.check, versioned.status) == ("kind of h", "warn")
@@ -245,7 +244,7 @@ def test_shards_must_agree() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.2, "less than 1 s"), (59, "59 s"), (90, "1.5 min"), (7200, "2 h"), (86400 * 30, "30 d")],
+    [(0.2, "less than 1 s"), (59, "59 s"), (94, "94 s"), (5400, "90 min"), (86400, "24 h")],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -155,7 +155,7 @@ def test_a_changed_shape_stops_the_table_at_its_first_file() -> None:
     )
     assert found.stopped is not None
     assert "added n" in found.stopped.message
-    assert "--again shop.t" in found.stopped.hint
+    assert "--again 'shop.t'" in found.stopped.hint
     assert (found.stopped.round, found.until) == (2, {A: (0, 15)})
     assert [f.path for f in found.files] == [f"{A}/11", f"{B}/30"]
 

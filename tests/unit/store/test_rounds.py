@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from core.rounds import ChangeFile, Round, Run, ShardSlice
 from store.files import Lake
 from store.rounds import RoundLog
 
+ROOT = Path(__file__).resolve().parents[3]
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
@@ -129,3 +132,18 @@ def test_the_log_stays_small(tmp_path: Path) -> None:
     assert table is not None
     assert len(table.file_uris()) <= 21
     assert len(RoundLog(Lake.at(tmp_path)).since(0)) == 120
+
+
+def test_a_process_that_ends_right_after_reading_ends_well(tmp_path: Path) -> None:
+    """It used to abort every other time: Arrow's threads held Python's buffers until the end."""
+    log = RoundLog(Lake.at(tmp_path))
+    for number in range(1, 8):
+        log.append(make_round(number, "k/-", number, number + 1))
+    program = (
+        "from store.files import Lake\n"
+        "from store.rounds import RoundLog\n"
+        f"RoundLog(Lake.at({str(tmp_path)!r})).earliest_above(0)\n"
+    )
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", program], check=False, cwd=ROOT)
+        assert done.returncode == 0

@@ -1,0 +1,99 @@
+"""`ratchet sql` reads, and does nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import ParseException
+
+from core.errors import ConfigError
+from jobs.sql import print_rows, refuse_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1",
+        "WITH t AS (SELECT 1 AS a) SELECT a, (SELECT max(a) FROM t) FROM t UNION ALL VALUES (1, 2)",
+        "SHOW TABLES IN shop",
+        "SHOW CREATE TABLE shop.orders",
+        "DESCRIBE shop.orders",
+        "DESCRIBE HISTORY shop.orders",
+        "DESCRIBE DETAIL delta.`/x`",
+        "EXPLAIN SELECT 1",
+        "EXPLAIN DELETE FROM delta.`/x`",
+        "FROM shop.orders SELECT id |> WHERE id > 1",
+    ],
+)
+def test_what_reads_passes(spark: SparkSession, query: str) -> None:
+    refuse_changes(spark, query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM delta.`/x`",
+        "UPDATE delta.`/x` SET a = 1",
+        "INSERT INTO delta.`/x` VALUES (1)",
+        "WITH t AS (SELECT 1) INSERT INTO delta.`/x` SELECT * FROM t",
+        "FROM shop.orders INSERT OVERWRITE DIRECTORY '/x' USING parquet SELECT id",
+        "INSERT OVERWRITE DIRECTORY '/x' USING parquet SELECT 1",
+        "MERGE INTO delta.`/x` t USING s ON t.a = s.a WHEN MATCHED THEN DELETE",
+        "TRUNCATE TABLE shop.orders",
+        "DROP TABLE shop.orders",
+        "CREATE TABLE shop.hack (a INT) USING delta",
+        "CREATE TABLE x USING delta AS SELECT 1 AS a",
+        "CREATE VIEW v AS SELECT 1",
+        "ALTER TABLE shop.orders ADD COLUMN z INT",
+        "VACUUM delta.`/x`",
+        "OPTIMIZE delta.`/x`",
+        "RESTORE TABLE delta.`/x` TO VERSION AS OF 1",
+        "SET spark.sql.ansi.enabled = false",
+        "ADD JAR '/x.jar'",
+        "CREATE TABLE x SHALLOW CLONE delta.`/x`",
+        "REORG TABLE delta.`/x` APPLY (PURGE)",
+        "EXECUTE IMMEDIATE 'DELETE FROM delta.`/x`'",
+        "BEGIN DELETE FROM delta.`/x`; END",
+        "CACHE TABLE x AS SELECT 1",
+        "CALL system.drop()",
+    ],
+)
+def test_what_changes_is_refused(spark: SparkSession, query: str) -> None:
+    with pytest.raises(ConfigError, match="only reads"):
+        refuse_changes(spark, query)
+
+
+def test_what_is_no_sql_is_told_by_spark(spark: SparkSession) -> None:
+    with pytest.raises(ParseException):
+        refuse_changes(spark, "SELEC 1")
+
+
+@pytest.fixture
+def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process in another time zone."""
+    import time
+
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_away")
+def test_instants_are_utc_wherever_we_are(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jobs.sql import in_utc
+
+    del tmp_path
+    in_utc()
+    query = "SELECT TIMESTAMP'2024-07-01T12:00:00Z' a, TIMESTAMP_NTZ'2024-07-01T12:00:00' b"
+    print_rows(spark.sql(query), "csv")
+    assert capsys.readouterr().out == "a,b\n2024-07-01T12:00:00Z,2024-07-01T12:00:00\n"
