@@ -27,7 +27,8 @@ COPY merge ./merge
 COPY jobs ./jobs
 COPY lab ./lab
 COPY conf ./conf
-# In place, as `make setup` does it: conf/ lies beside the packages.
+COPY proto ./proto
+# In place, as `make setup` does it: conf/ and proto/ lie beside the packages.
 RUN pip install --no-cache-dir --no-build-isolation --no-deps -e .
 
 # Kernels are compiled once per user of the image, into a folder that can be a volume.

@@ -66,7 +66,8 @@ $(STAMPS)/classes: jobs/classcache.py $(STAMPS)/project $(STAMPS)/jars
 	touch $@
 
 servers: setup
-	$(PYTHON_BIN) -m lab.provision mariadb mysql
+	@echo "Finding MariaDB and MySQL, and building Vitess where there is Go (some minutes, once) ..."
+	$(PYTHON_BIN) -m lab.provision mariadb mysql vitess
 
 demo: setup
 	$(PYTHON_BIN) -m lab.provision mariadb

@@ -1,8 +1,8 @@
 """Find the programs that the lab runs, or get them: MariaDB, MySQL and Java.
 
 Lives here: which packages make which program, the order in which places are searched, and the
-command `python -m lab.provision mariadb mysql java`. Does not live here: how packages are
-unpacked (`debs`), how servers are started (`servers`).
+command `python -m lab.provision mariadb mysql java vitess`. Does not live here: how packages are
+unpacked (`debs`), how Vitess is built (`vitessbuild`), how servers are started (`servers`).
 
 Invariant: importing this module does nothing; only `mariadb()`, `mysql()` and `java()` look
 around, and only they download. It needs no package outside the standard library.
@@ -227,11 +227,16 @@ def main(wanted: list[str]) -> None:
     for name in wanted:
         if name == "java":
             print(f"java {java()}")
+        elif name == "vitess":
+            from lab import vitessbuild  # it needs us
+
+            there = vitessbuild.vitess() if vitessbuild.has_go() else None
+            print(f"vitess {there.version if there else 'left out: there is no Go here'}")
         elif name in ("mariadb", "mysql"):
             here = mariadb() if name == "mariadb" else mysql()
             print(f"{name} {here.version} ({here.program})")
         else:
-            raise SystemExit(f"unknown: {name}; known: java, mariadb, mysql")
+            raise SystemExit(f"unknown: {name}; known: java, mariadb, mysql, vitess")
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def test_every_package_has_its_rule() -> None:
         for line in (ROOT / "Dockerfile").read_text().splitlines()
         if line.startswith("COPY") and line.split()[2] == f"./{line.split()[1]}"
     }
-    assert copied == {*listed, "conf"}
+    assert copied == {*listed, "conf", "proto"}
 
 
 def tracked() -> list[Path]:

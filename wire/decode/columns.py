@@ -16,6 +16,7 @@ import pyarrow as pa
 from core.errors import DecodeError
 from core.schema import ColumnType
 from core.types import TypeRule
+from core.types.rule import UNSIGNED_64
 from wire.decode.arrays import Bytes, Int, Longs
 from wire.decode.charsets import transcoder
 from wire.decode.engine import Engine
@@ -123,6 +124,34 @@ def bytes_reader(spec: ColumnSpec) -> Reader:
         return variable(spec, places, found), 0
 
     return read
+
+
+def padded_reader(spec: ColumnSpec) -> Reader:
+    """Reads BINARY(n) whose zeros at the end are not there."""
+    width = spec.type.length or 0
+
+    def read(places: Places) -> tuple[pa.Array, int]:
+        found = spec.engine.strings.padded(places.buf, places.offs, places.lens, width)
+        return variable(spec, places, found), 0
+
+    return read
+
+
+def bits_reader(spec: ColumnSpec, size: int) -> Reader:
+    """Reads BIT as `size` bytes, the highest first."""
+    kernels = spec.engine.numbers
+
+    def read(places: Places) -> tuple[pa.Array, int]:
+        out = np.empty(places.rows, dtype=np.int64)
+        spec.check(kernels.bits(places.buf, places.offs, places.lens, size, out))
+        return fixed(spec, places, out), 0
+
+    def read_wide(places: Places) -> tuple[pa.Array, int]:
+        out = np.empty((places.rows, 2), dtype=np.uint64)
+        spec.check(kernels.bits64(places.buf, places.offs, places.lens, out))
+        return fixed(spec, places, out), 0
+
+    return read_wide if spec.rule.arrow == UNSIGNED_64 else read
 
 
 def years_in_window(short: np.ndarray[Any, np.dtype[np.int16]]) -> None:

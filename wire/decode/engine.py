@@ -41,6 +41,7 @@ class Engine:
     strings: ModuleType
     textnumbers: ModuleType
     texttimes: ModuleType
+    vstream: ModuleType
     transcode: Callable[[Bytes, Longs, Longs, Transcoder], tuple[Bytes, Longs, int]]
     json: Callable[[Bytes, Longs, Longs], tuple[Bytes, Longs, Int]]
 
@@ -63,7 +64,15 @@ def engine(name: str | None = None) -> Engine:
 def _kernel() -> Engine:
     from wire.decode.charsets import transcode_column
     from wire.decode.jsonb import json_column
-    from wire.decode.kernels import numbers, strings, temporal, textnumbers, texttimes, walk
+    from wire.decode.kernels import (
+        numbers,
+        strings,
+        temporal,
+        textnumbers,
+        texttimes,
+        vstream,
+        walk,
+    )
 
     return Engine(
         name="kernel",
@@ -73,6 +82,7 @@ def _kernel() -> Engine:
         strings=strings,
         textnumbers=textnumbers,
         texttimes=texttimes,
+        vstream=vstream,
         transcode=transcode_column,
         json=json_column,
     )
@@ -81,7 +91,7 @@ def _kernel() -> Engine:
 def _plain() -> Engine:
     from wire.decode.charsets_plain import transcode_column_plain
     from wire.decode.jsonb_plain import json_column_plain
-    from wire.decode.plain import numbers, strings, temporal, textnumbers, texttimes, walk
+    from wire.decode.plain import numbers, strings, temporal, textnumbers, texttimes, vstream, walk
 
     return Engine(
         name="plain",
@@ -91,6 +101,7 @@ def _plain() -> Engine:
         strings=strings,
         textnumbers=textnumbers,
         texttimes=texttimes,
+        vstream=vstream,
         transcode=transcode_column_plain,
         json=json_column_plain,
     )

@@ -19,8 +19,10 @@ from wire.decode.columns import (
     ColumnSpec,
     Places,
     Reader,
+    bits_reader,
     bytes_reader,
     fixed,
+    padded_reader,
     text_reader,
     variable,
 )
@@ -106,19 +108,7 @@ def _float(spec: ColumnSpec, wire: WireColumn) -> Reader:
 
 
 def _bit(spec: ColumnSpec, wire: WireColumn) -> Reader:
-    kernels = spec.engine.numbers
-
-    def read(places: Places) -> tuple[pa.Array, int]:
-        out = np.empty(places.rows, dtype=np.int64)
-        spec.check(kernels.bits(places.buf, places.offs, places.lens, wire.size, out))
-        return fixed(spec, places, out), 0
-
-    def read_wide(places: Places) -> tuple[pa.Array, int]:
-        out = np.empty((places.rows, 2), dtype=np.uint64)
-        spec.check(kernels.bits64(places.buf, places.offs, places.lens, out))
-        return fixed(spec, places, out), 0
-
-    return read_wide if spec.rule.arrow == UNSIGNED_64 else read
+    return bits_reader(spec, wire.size)
 
 
 def _year(spec: ColumnSpec, _: WireColumn) -> Reader:
@@ -208,13 +198,7 @@ def _binary(spec: ColumnSpec, _: WireColumn) -> Reader:
 
 
 def _padded(spec: ColumnSpec, _: WireColumn) -> Reader:
-    width = spec.type.length or 0
-
-    def read(places: Places) -> tuple[pa.Array, int]:
-        found = spec.engine.strings.padded(places.buf, places.offs, places.lens, width)
-        return variable(spec, places, found), 0
-
-    return read
+    return padded_reader(spec)
 
 
 def _labels(spec: ColumnSpec, wire: WireColumn) -> Reader:

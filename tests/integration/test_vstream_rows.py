@@ -1,0 +1,189 @@
+"""VStream from a real vtgate: every type as the server's own SELECT has it, and what is refused."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from core.change import DELETE, INSERT, UPDATE
+from core.errors import RetryableError, SourceUnfitError, TableStoppedError
+from core.types import MisfitPolicy, ZeroDates
+from lab.ports import Port
+from lab.vitess import VitessCluster
+from tests.fix_faker import every_type_tables
+from tests.fix_vitess import TabletServer
+from tests.integration.test_types_oracle import (
+    Rows,
+    compare,
+    image_rows,
+    misfits_of,
+    own_rows,
+    write,
+)
+from wire.decode.catalog import read_schemas
+from wire.decode.engine import engine
+from wire.decode.kernels import vstream as kernels
+from wire.decode.vstream import VStreamRowDecoder
+from wire.session import quoted
+from wire.vstreamproto import messages
+from wire.vtgate import VStream, VtgateConfig
+
+DATABASE = "vt_commerce"
+BIG_SET = "set of 64"
+NAMES = [table.name for table in every_type_tables("mysql")]
+
+
+@pytest.fixture
+def tablet(vitess: VitessCluster) -> TabletServer:
+    return TabletServer(vitess.tablets[1])
+
+
+def config(vitess: VitessCluster) -> VtgateConfig:
+    return VtgateConfig(host="127.0.0.1", port=vitess.grpc_port)
+
+
+def executed(tablet: TabletServer) -> str:
+    return "MySQL56/" + tablet.execute("SELECT @@global.gtid_executed")[0][0].replace("\n", "")
+
+
+def responses(vitess: VitessCluster, start: str, tablet: TabletServer) -> Iterator[bytes]:
+    """All responses from a position until now."""
+    tablet.execute("CREATE TABLE IF NOT EXISTS fence (n INT AUTO_INCREMENT PRIMARY KEY)",
+                   database=DATABASE)  # fmt: skip
+    tablet.execute("INSERT INTO fence VALUES ()", database=DATABASE)
+    (mark,) = tablet.execute("SELECT MAX(n) FROM fence", database=DATABASE)[0]
+    wanted = str(mark).encode()
+    with VStream(config(vitess), [("commerce", "0", start)]) as stream:
+        while True:
+            raw = stream.receive()
+            yield raw
+            for event in messages().Response.FromString(raw).events:
+                rows = event.row_event
+                if rows.table.endswith(".fence") and rows.changes[0].after.values == wanted:
+                    return
+
+
+def row_events(data: bytes, table: str) -> tuple[Any, Any]:
+    """Where the row events of a table begin and end."""
+    buf = np.frombuffer(data, np.uint8)
+    count, status, _ = kernels.count_events(buf, 0, len(buf))
+    assert status == kernels.OK
+    places = np.zeros((int(count), kernels.FIELDS), np.int64)
+    assert kernels.index_events(buf, 0, len(buf), places)[0] == kernels.OK
+    found = [
+        (place[kernels.BODY], place[kernels.BODY_END])
+        for place in places[places[:, kernels.TYPE] == messages().ROW]
+        if messages().RowEvent.FromString(data[place[kernels.BODY] : place[kernels.BODY_END]]).table
+        == f"commerce.{table}"
+    ]
+    starts, ends = zip(*found, strict=True)
+    return np.array(starts), np.array(ends)
+
+
+@pytest.mark.parametrize(
+    ("name", "zero_dates"), [*((name, "null") for name in NAMES), ("times", "text")]
+)
+def test_every_type(
+    vitess: VitessCluster, tablet: TabletServer, name: str, zero_dates: ZeroDates
+) -> None:
+    """Each image that VStream brings equals what the server's own SELECT showed at that moment."""
+    table = next(t for t in every_type_tables("mysql") if t.name == name)
+    table = replace(table, columns=[c for c in table.columns if c.name != BIG_SET])
+    policy = MisfitPolicy(zero_dates=zero_dates)
+    start = executed(tablet)
+    after: dict[str, Rows] = {}
+    try:
+        for step in write(tablet, DATABASE, table):  # type: ignore[arg-type]
+            after[step] = own_rows(tablet, DATABASE, table, zero_dates)  # type: ignore[arg-type]
+            if step == "insert":
+                schema = read_schemas(tablet.execute, keyspace="k", database=DATABASE)[name]
+        data = b"".join(responses(vitess, start, tablet))
+    finally:
+        tablet.execute(f"DROP TABLE IF EXISTS {quoted(name)}", database=DATABASE)
+    starts, ends = row_events(data, name)
+    buf = np.frombuffer(data, np.uint8)
+    fast, plain = (
+        VStreamRowDecoder(schema, policy, implementation=engine(one)).decode(buf, starts, ends)
+        for one in ("kernel", "plain")
+    )
+    assert fast.op.tolist() == plain.op.tolist()
+    assert fast.event.tolist() == plain.event.tolist()
+    assert (fast.before, fast.after) == (plain.before, plain.after)
+    assert fast.misfits == plain.misfits
+
+    def images(which: pa.StructArray, op: int) -> Rows:
+        return image_rows(which.filter(pa.array(fast.op == op)))
+
+    compare("inserted", table, images(fast.after, INSERT), after["insert"])
+    compare("deleted", table, images(fast.before, DELETE), after["update"])
+    updated = images(fast.before, UPDATE).keys()
+    first, then = ({n: after[step][n] for n in updated} for step in ("insert", "update"))
+    compare("before an update", table, images(fast.before, UPDATE), first)
+    compare("after an update", table, images(fast.after, UPDATE), then)
+    assert fast.before.null_count == len(after["insert"])
+    assert fast.after.null_count == len(after["update"])
+    assert Counter(fast.misfits) == misfits_of(table, after["insert"], first, then, after["update"])
+
+
+def test_a_set_of_64_members_is_refused(vitess: VitessCluster, tablet: TabletServer) -> None:
+    """Because vtgate loses the last one without a word. When it no longer does, admit it."""
+    members = ",".join(f"'m{n}'" for n in range(64))
+    start = executed(tablet)
+    tablet.execute(f"CREATE TABLE big (id INT PRIMARY KEY, s SET({members}))", database=DATABASE)
+    tablet.execute("INSERT INTO big VALUES (1, 'm0,m63')", database=DATABASE)
+    schema = read_schemas(tablet.execute, keyspace="k", database=DATABASE)["big"]
+    data = b"".join(responses(vitess, start, tablet))
+    tablet.execute("DROP TABLE big", database=DATABASE)
+    ((begin, end),) = zip(*row_events(data, "big"), strict=True)
+    (change,) = messages().RowEvent.FromString(data[begin:end]).changes
+    assert change.after.values == b"1m0"
+    with pytest.raises(TableStoppedError, match="SET of 64"):
+        VStreamRowDecoder(schema, MisfitPolicy())
+
+
+def test_an_idle_stream_brings_heartbeats(vitess: VitessCluster) -> None:
+    with VStream(config(vitess), [("commerce", "0", "current")]) as stream:
+        seen = set()
+        while messages().HEARTBEAT not in seen:
+            seen |= {e.type for e in messages().Response.FromString(stream.receive()).events}
+
+
+def test_a_vtgate_that_is_not_there() -> None:
+    port = Port()
+    with (
+        VStream(
+            VtgateConfig(host="127.0.0.1", port=port.number), [("k", "0", "current")]
+        ) as stream,
+        pytest.raises(RetryableError, match="UNAVAILABLE"),
+    ):
+        stream.receive()
+    port.release()
+
+
+def test_a_vtgate_that_says_nothing() -> None:
+    """A listening socket that never answers: the stream counts as lost, it does not hang."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        there = VtgateConfig(
+            host="127.0.0.1", port=silent.getsockname()[1], connect_timeout=1.0, password="sesame"
+        )
+        assert "sesame" not in repr(there)
+        with (
+            VStream(there, [("k", "0", "current")], silence=2.0) as stream,
+            pytest.raises(RetryableError, match="nothing was heard"),
+        ):
+            stream.receive()
+
+
+def test_a_shard_that_is_not_there(vitess: VitessCluster) -> None:
+    with (
+        VStream(config(vitess), [("commerce", "-80", "current")]) as stream,
+        pytest.raises((RetryableError, SourceUnfitError), match="-80"),
+    ):
+        stream.receive()

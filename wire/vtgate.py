@@ -1,0 +1,248 @@
+"""VStream from a vtgate over gRPC: opening, authentication, receiving, errors.
+
+Lives here: `VtgateConfig`, `VStream`, what the status codes of gRPC mean. Does not live here: what
+is in a response (`wire.decode.vstream`, `ingest`).
+
+Invariant: the password is in no message and no `repr`. A stream that is silent for longer than its
+deadline ends as an error: vtgate sends a heartbeat in every idle second, so silence is a lost link.
+A response is handed out as its bytes; nothing is parsed here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import grpc
+
+from core.errors import BugError, ConfigError, RatchetError, RetryableError, SourceUnfitError
+from wire.vstreamproto import messages
+
+TabletType = Literal["primary", "replica", "rdonly"]
+
+_METHOD: Final = "/vtgateservice.Vitess/VStream"
+_HEARTBEAT: Final = 1  # seconds
+# A response has as many bytes as vttablet packs together (256 KB), and one row more.
+_LARGEST: Final = 1 << 30
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", _LARGEST),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 0),
+    # Our own pause between attempts is longer.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    # Vitess's own limit for what it sends is its own affair; compression costs more than loopback.
+    ("grpc.primary_user_agent", "ratchet"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VtgateConfig:
+    """Where a vtgate is and how to log in.
+
+    Attributes:
+        host: name or address.
+        port: of gRPC.
+        user: account of vtgate's static authentication; empty for none.
+        password: never shown.
+        tls: "required" encrypts and verifies the certificate against `tls_ca`; "disabled" does not
+            encrypt. gRPC knows no encryption without verification.
+        tls_ca: PEM file of the authority, the system's own ones when empty.
+        tls_cert: PEM file of a client certificate; empty for none.
+        tls_key: PEM file of its key.
+        tablet_type: from which tablets streams come.
+        cells: cells to take tablets from, separated by commas; empty for the vtgate's own.
+        connect_timeout: seconds until the first response must have come.
+    """
+
+    host: str
+    port: int
+    user: str = ""
+    password: str = field(default="", repr=False)
+    tls: Literal["disabled", "required"] = "disabled"
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tablet_type: TabletType = "primary"
+    cells: str = ""
+    connect_timeout: float = 10.0
+
+
+class VStream:
+    """One open stream of the responses of some shards. Use it as a context; for one thread.
+
+    Args:
+        config: the vtgate.
+        positions: (keyspace, shard, position) of each shard to be streamed; the position in
+            Vitess's notation ("MySQL56/uuid:1-5"), or "current".
+        tables: regular expression of the tables' names; all if empty.
+        silence: seconds without any response after which the stream counts as lost.
+    """
+
+    def __init__(
+        self,
+        config: VtgateConfig,
+        positions: Sequence[tuple[str, str, str]],
+        *,
+        tables: str = ".*",
+        silence: float = 30.0,
+    ) -> None:
+        self._where = f"{config.host}:{config.port}"
+        self._silence = silence
+        self._heard_at = time.monotonic() + config.connect_timeout - silence
+        self._lost = False
+        self._closed = threading.Event()
+        self._channel = open_channel(config)
+        call = self._channel.unary_stream(
+            _METHOD,
+            request_serializer=messages().Request.SerializeToString,
+            response_deserializer=None,
+        )
+        self._call: Any = call(
+            request(config, positions, tables=tables), metadata=credentials(config)
+        )
+        self._watch = threading.Thread(target=self._watch_silence, daemon=True)
+        self._watch.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def receive(self) -> bytes:
+        """The next response; comes within a second where nothing happens (a heartbeat).
+
+        Raises:
+            RetryableError: the link is lost, or vtgate has lost its tablet.
+            SourceUnfitError: vtgate refuses us.
+        """
+        try:
+            found: bytes = next(self._call)
+        except StopIteration:
+            raise RetryableError(
+                "vtgate has ended the stream",
+                operation="receive from VStream",
+                source=self._where,
+                hint="it is opened again by itself",
+            ) from None
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+        self._heard_at = time.monotonic()
+        return found
+
+    def close(self) -> None:
+        """End the stream. Harmless when repeated."""
+        self._closed.set()
+        self._call.cancel()
+        self._channel.close()
+
+    def _watch_silence(self) -> None:
+        while not self._closed.wait(min(1.0, self._silence / 4)):
+            if time.monotonic() - self._heard_at > self._silence:
+                self._lost = True
+                self._call.cancel()
+                return
+
+    def _failure(self, error: grpc.RpcError) -> RatchetError:
+        if self._lost:
+            return RetryableError(
+                f"nothing was heard for {self._silence:g} s",
+                operation="receive from VStream",
+                source=self._where,
+                hint="check that vtgate runs and can be reached; Ratchet tries again by itself",
+            )
+        return failure(error, operation="receive from VStream", source=self._where)
+
+
+def open_channel(config: VtgateConfig) -> grpc.Channel:
+    """A channel to a vtgate; connects when it is first used.
+
+    Raises:
+        ConfigError: a file for TLS cannot be read.
+    """
+    address = f"{config.host}:{config.port}"
+    if config.tls == "disabled":
+        return grpc.insecure_channel(address, options=_OPTIONS)
+    ca, cert, key = (_pem(path) for path in (config.tls_ca, config.tls_cert, config.tls_key))
+    secure = grpc.ssl_channel_credentials(
+        root_certificates=ca, private_key=key, certificate_chain=cert
+    )
+    return grpc.secure_channel(address, secure, options=_OPTIONS)
+
+
+def credentials(config: VtgateConfig) -> tuple[tuple[str, str], ...]:
+    """What vtgate's static authentication reads of a call."""
+    if not config.user:
+        return ()
+    return (("username", config.user), ("password", config.password))
+
+
+def request(config: VtgateConfig, positions: Sequence[tuple[str, str, str]], *, tables: str) -> Any:
+    """The request of a VStream."""
+    proto = messages()
+    found = proto.Request(
+        tablet_type=proto.TabletType.Value(config.tablet_type.upper()),
+        # No minimize_skew: it stalls behind a reshard (docs/vitess.md).
+        flags=proto.Flags(heartbeat_seconds=_HEARTBEAT, include_journal=True, cells=config.cells),
+    )
+    for keyspace, shard, gtid in positions:
+        found.start.shards.add(keyspace=keyspace, shard=shard, gtid=gtid)
+    found.filter.rules.add(match=f"/{tables}")
+    return found
+
+
+def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetError:
+    """What an error of a call means."""
+    if not isinstance(error, grpc.Call):
+        return BugError(f"gRPC failed: {error}", operation=operation, source=source)
+    code, details = error.code(), error.details() or ""
+    kind, hint = _MEANINGS.get(code, _RETRY)
+    return kind(f"{code.name}: {details[:500]}", operation=operation, source=source, hint=hint)
+
+
+_RETRY: Final[tuple[type[RatchetError], str]] = (
+    RetryableError,
+    "check that vtgate and its tablets run; Ratchet tries again by itself",
+)
+_MEANINGS: Final[Mapping[grpc.StatusCode, tuple[type[RatchetError], str]]] = {
+    grpc.StatusCode.UNAUTHENTICATED: (
+        SourceUnfitError,
+        "check user and password; vtgate reads them from its static authentication file",
+    ),
+    grpc.StatusCode.PERMISSION_DENIED: (
+        SourceUnfitError,
+        "let vtgate's and the tablets' ACLs admit this user",
+    ),
+    grpc.StatusCode.UNIMPLEMENTED: (
+        SourceUnfitError,
+        "start vtgate with grpc-vtgateservice in --service-map",
+    ),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: (
+        SourceUnfitError,
+        "a row is larger than vtgate or its tablets send: raise --grpc-max-message-size there",
+    ),
+}
+
+
+def _pem(path: str) -> bytes | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read",
+            operation="connect to vtgate",
+            hint="correct tls_ca, tls_cert and tls_key",
+        ) from error
