@@ -35,7 +35,11 @@ def stop_on_signals(
             leave(128 + number)
         name = signal.Signals(number).name
         # Not through sys.stderr: the signal may have come in the middle of a write to it.
-        os.write(2, f"ratchet: {name}: stopping after the current step\n".encode())
+        text = (
+            f"ratchet: {name}: stopping after the current step, which may take a minute; "
+            "a second signal stops at once, and is safe\n"
+        )
+        os.write(2, text.encode())
         stop()
 
     if threading.current_thread() is not threading.main_thread():

@@ -33,7 +33,8 @@ _ACCOUNT_HINT: Final = (
 )
 _GRANTS_HINT: Final = (
     "as an administrator: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'; "
-    "GRANT SELECT ON `{database}`.* TO '{user}'@'%'"
+    "GRANT SELECT ON `{database}`.* TO '{user}'@'%'; or correct `database` in the config (a server "
+    "calls one that does not exist by the same name)"
 )
 _TLS_HINT: Final = (
     "check tls, tls_ca, tls_cert and tls_key in the config and the server's certificate, or set "

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, QueryBuilder
 from fix_e2e import PASSWORD, Ratchet, assert_identical, mirror_rows
 
@@ -58,6 +59,7 @@ def _updated_when_dumped(lake: Path) -> int:
     return int(pa.table(found)["n"][0].as_py())
 
 
+@pytest.mark.quick_on("mariadb")
 def test_no_row_is_stale_after_a_dump_under_eight_writers(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

@@ -68,7 +68,7 @@ def row(world: int, key: int, shard: str, number: int) -> dict[str, Any]:
     [
         (1, ("-",), False),
         pytest.param(2, ("-80", "80-"), False, marks=pytest.mark.long),
-        (3, ("-40", "40-80", "80-"), False),
+        pytest.param(3, ("-40", "40-80", "80-"), False, marks=pytest.mark.long),
         (4, ("-80", "80-"), True),
     ],
 )

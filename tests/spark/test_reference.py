@@ -156,7 +156,13 @@ def dump(source: Watched, chance: random.Random) -> None:
     source.dump_end()
 
 
-@pytest.mark.parametrize("shards", [("-",), TWO], ids=["one shard", "two shards"])
+@pytest.mark.parametrize(
+    "shards",
+    [
+        pytest.param(("-",), id="one shard"),
+        pytest.param(TWO, id="two shards", marks=pytest.mark.long),
+    ],
+)
 def test_a_random_history_under_odd_keys(
     spark: SparkSession, tmp_path: Path, shards: tuple[str, ...]
 ) -> None:
