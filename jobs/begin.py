@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final
@@ -112,7 +112,7 @@ def fresh_shards(
 
 
 def align(
-    tables: Tables, found: Sequence[Found], sources: Mapping[str, SourceSection], fresh: set[str]
+    tables: Tables, found: Sequence[Found], mirrors: Callable[[str, str], bool], fresh: set[str]
 ) -> list[TableState]:
     """Send tables back to phase new that the log does not cover; gives the states as they are now.
 
@@ -123,8 +123,7 @@ def align(
     known = {one.name: one for one in found}
     states = []
     for state in tables.list():
-        source = sources.get(state.keyspace)
-        mirrored = source is not None and source.tables.matches(state.table)
+        mirrored = mirrors(state.keyspace, state.table)
         behind = state.name in known and fresh & set(known[state.name].shards)
         if state.phase in {"dumping", "catching_up", "streaming"} and (not mirrored or behind):
             why = "one of its shards starts anew" if mirrored else "the config leaves it out"

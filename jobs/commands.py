@@ -110,7 +110,7 @@ def _prepare(
     check_keys(states, config.sources, named)
     shards = [str(shard) for shard in configs]
     fresh = fresh_shards(shards, rounds.positions(), named, found)
-    align(tables, found, config.sources, fresh)
+    align(tables, found, config.mirrors, fresh)
     record_starts(rounds, executed(configs, fresh), now=_now())
     retried = again_of_stopped(states) & {one.name for one in found}
     return Plan(

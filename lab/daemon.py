@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,9 +31,25 @@ class Daemon:
     """A running process of ours. Its output goes to the end of `log`."""
 
     def __init__(
-        self, command: list[str], *, log: Path, datadir: Path, remove: Path | None
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        datadir: Path,
+        remove: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
-        """Start `command`, which must name `datadir`; the guard also deletes `remove`."""
+        """Start `command`, which must name `datadir`; the guard also deletes `remove`.
+
+        Args:
+            command: what to run.
+            log: where its output goes.
+            datadir: by this the guard knows that the process is still ours.
+            remove: a folder that goes when we die.
+            environment: of the process; our own if not given.
+            cwd: where it runs; where we do if not given.
+        """
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -40,6 +57,8 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                env=environment,
+                cwd=cwd,
                 start_new_session=True,  # a Ctrl-C in the terminal is for us alone
             )
         arguments = [str(self._process.pid), str(datadir), str(remove or "")]

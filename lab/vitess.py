@@ -23,6 +23,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,12 +33,13 @@ from typing import Any, Final, Self
 import pymysql
 
 from core.errors import OperatorError
-from lab.daemon import tail
+from lab.daemon import Daemon, tail
 from lab.ports import LOOPBACK, Port
 from lab.vitessbuild import VitessInstallation, vitess
 
 CELL: Final = "zone1"
 _TIMEOUT: Final = 120.0
+_STOP_TIMEOUT: Final = 20.0
 _POLL: Final = 0.1
 _SETTINGS: Final = """
 innodb_buffer_pool_size = 64M
@@ -51,7 +53,8 @@ mysqlx = OFF
 binlog_row_metadata = FULL
 bind-address = 127.0.0.1
 """
-# Ends everything that has the cluster's folder in its command line, itself excepted.
+# For the MySQL servers, which mysqlctl starts: ends all that has the cluster's folder in its
+# command line, itself excepted.
 _GUARD: Final = """
 read -r _
 for folder in /proc/[0-9]*; do
@@ -102,7 +105,7 @@ class VitessCluster:
         self.home = Path(tempfile.mkdtemp(prefix="ratchet-vt-"))
         self._ports: list[Port] = []
         self._vtgate_flags = tuple(vtgate_flags)
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, Daemon] = {}
         self.tablets: dict[int, Tablet] = {}
         self._uids = iter(range(1, 1000))
         self._guard: subprocess.Popen[bytes] | None = None
@@ -193,17 +196,16 @@ class VitessCluster:
 
     def stop_vtgate(self) -> None:
         """End vtgate, as a restart of it would."""
-        self._end("vtgate")
+        _end(self._running.pop("vtgate"))
 
     def close(self) -> None:
         """End everything and remove the folder."""
-        # All but etcd at once: each takes a moment to say good-bye to the topology.
-        others = [name for name in self._running if name != "etcd"]
-        for name in others:
-            self._signal(name)
-        for name in [*others, *self._running]:
-            if name in self._running:
-                self._end(name)
+        topology = self._running.pop("etcd", None)
+        # All at once: each takes a moment to say good-bye to the topology.
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            list(pool.map(_end, self._running.values()))
+        if topology is not None:
+            _end(topology)
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.stdin.close()  # ends the MySQL servers, and removes the folder
             self._guard.wait()
@@ -293,7 +295,7 @@ class VitessCluster:
 
     def kill_tablet(self, tablet: Tablet) -> None:
         """Kill a vttablet and its MySQL, as a lost machine would."""
-        self._end(f"vttablet-{tablet.uid}", signal.SIGKILL)
+        self._running.pop(f"vttablet-{tablet.uid}").kill()
         pid = int((tablet.socket.parent / "mysql.pid").read_text())
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -374,23 +376,20 @@ class VitessCluster:
         )
 
     def _daemon(self, name: str, command: Sequence[str], port: int) -> None:
-        with self._log(name).open("ab") as log:
-            self._running[name] = subprocess.Popen(
-                [*_not_root(), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                cwd=self.home / "data",
-                start_new_session=True,
-            )
+        self._running[name] = Daemon(
+            [*_not_root(), *command],
+            log=self._log(name),
+            datadir=self.home,
+            environment=self._environment,
+            cwd=self.home / "data",
+        )
         self.wait(lambda: self._answers(name, port), f"{name} answers on port {port}")
 
     def _log(self, name: str) -> Path:
         return self.home / f"{name}.log"
 
     def _answers(self, name: str, port: int) -> bool:
-        if self._running[name].poll() is not None:
+        if not self._running[name].running:
             raise OperatorError(
                 f"{name} has ended",
                 operation="start a Vitess cluster",
@@ -406,20 +405,6 @@ class VitessCluster:
         except pymysql.err.Error:
             return False
         return True
-
-    def _signal(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
-        process = self._running[name]
-        if process.poll() is None:
-            process.send_signal(number)
-
-    def _end(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
-        self._signal(name, number)
-        process = self._running.pop(name)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
     def _run(self, *command: str, operation: str) -> str:
         done = subprocess.run(
@@ -522,6 +507,11 @@ class Reshard:
             step,
             *arguments,
         )
+
+
+def _end(process: Daemon) -> None:
+    with suppress(OperatorError):  # it took too long, and was killed: that will do here
+        process.terminate(timeout=_STOP_TIMEOUT)
 
 
 def _not_root() -> list[str]:

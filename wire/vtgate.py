@@ -36,7 +36,6 @@ _OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 0),
     # Our own pause between attempts is longer.
     ("grpc.initial_reconnect_backoff_ms", 200),
-    # Vitess's own limit for what it sends is its own affair; compression costs more than loopback.
     ("grpc.primary_user_agent", "ratchet"),
 )
 

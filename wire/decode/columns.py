@@ -1,12 +1,13 @@
 """What the readers of columns share: where a column's values lie, and Arrow arrays around results.
 
-Lives here: `ColumnSpec`, `Places`, the building of Arrow arrays from a kernel's buffers (no copies)
-and the reader of text. Does not live here: the readers (`logcolumns`, `textcolumns`).
+Lives here: `ColumnSpec`, `Places`, `read_columns`, the building of Arrow arrays from a kernel's
+buffers (no copies), and the readers that several forms share. Does not live here: the other readers
+(`logcolumns`, `textcolumns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -14,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from core.errors import DecodeError
-from core.schema import ColumnType
-from core.types import TypeRule
+from core.schema import ColumnType, TableSchema
+from core.types import MisfitPolicy, TypeRule, rule_for
 from core.types.rule import UNSIGNED_64
 from wire.decode.arrays import Bytes, Int, Longs
 from wire.decode.charsets import transcoder
@@ -79,8 +80,47 @@ class Places:
         return len(self.offs)
 
 
+def column_specs(schema: TableSchema, policy: MisfitPolicy, engine: Engine) -> list[ColumnSpec]:
+    """The columns of a schema, to be read under a policy by one engine."""
+    return [
+        ColumnSpec(
+            table=schema.name,
+            name=column.name,
+            type=column.type,
+            rule=rule_for(column.type, policy),
+            engine=engine,
+        )
+        for column in schema.columns
+    ]
+
+
 # Reads a column: (its Arrow array, how many values became NULL as misfits).
 Reader = Callable[[Places], tuple[pa.Array, int]]
+
+
+# A column's number among those that were walked, its name, and what reads it.
+Numbered = tuple[int, str, Reader]
+
+
+def read_columns(
+    readers: Iterable[Numbered], buf: Bytes, offs: Longs, lens: Longs, misfits: dict[str, int]
+) -> list[pa.Array]:
+    """Read columns whose values have been found.
+
+    Args:
+        readers: see Numbered.
+        buf: holds the values.
+        offs: [columns, rows]: offset of each value, -1 for NULL.
+        lens: as offs: its length in bytes.
+        misfits: column -> values that became NULL because they did not fit; added to.
+    """
+    arrays = []
+    for number, name, read in readers:
+        array, count = read(Places(buf, offs[number], lens[number]))
+        arrays.append(array)
+        if count:
+            misfits[name] = misfits.get(name, 0) + count
+    return arrays
 
 
 def fixed(spec: ColumnSpec, places: Places, data: np.ndarray[Any, Any] | Halves) -> pa.Array:

@@ -20,7 +20,7 @@ from core.change import DELETE, INSERT, UPDATE
 from core.errors import DecodeError, SourceUnfitError
 from core.types import MisfitPolicy, arrow_schema, rule_for
 from wire.decode.arrays import Bytes, Ints, Longs
-from wire.decode.columns import ColumnSpec, Places, Reader
+from wire.decode.columns import ColumnSpec, Numbered, read_columns
 from wire.decode.engine import Engine, engine
 from wire.decode.kernels import walk
 from wire.decode.logcolumns import log_reader
@@ -75,7 +75,7 @@ class RowImageDecoder:
         self._table = table_map.schema.name
         self._key = tuple(table_map.schema.key if key is None else key)
         self._fields = list(arrow_schema(table_map.schema, policy))
-        self._readers: list[tuple[int, str, Reader]] = []
+        self._readers: list[Numbered] = []
         for number, column in enumerate(table_map.columns):
             if not column.hidden:
                 spec = ColumnSpec(
@@ -133,12 +133,7 @@ class RowImageDecoder:
     def _image(
         self, view: Bytes, offs: Longs, lens: Longs, misfits: dict[str, int]
     ) -> pa.StructArray:
-        arrays = []
-        for number, name, read in self._readers:
-            array, count = read(Places(view, offs[number], lens[number]))
-            arrays.append(array)
-            if count:
-                misfits[name] = misfits.get(name, 0) + count
+        arrays = read_columns(self._readers, view, offs, lens, misfits)
         return pa.StructArray.from_arrays(arrays, fields=self._fields)
 
     def _refuse(self, status: int, place: int, starts: Longs) -> NoReturn:

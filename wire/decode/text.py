@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from core.errors import DecodeError
 from core.schema import TableSchema
-from core.types import MisfitPolicy, arrow_schema, rule_for
+from core.types import MisfitPolicy, arrow_schema
 from wire.decode.arrays import Bytes, Longs
-from wire.decode.columns import ColumnSpec, Places
+from wire.decode.columns import column_specs, read_columns
 from wire.decode.engine import Engine, engine
 from wire.decode.kernels import walk
 from wire.decode.misfits import check_misfits
@@ -73,17 +73,10 @@ class TextRowDecoder:
         self._table = schema.name
         self._key = tuple(schema.key if key is None else key)
         self.schema = arrow_schema(schema, policy)
-        specs = [
-            ColumnSpec(
-                table=self._table,
-                name=column.name,
-                type=column.type,
-                rule=rule_for(column.type, policy),
-                engine=self._engine,
-            )
-            for column in schema.columns
+        specs = column_specs(schema, policy, self._engine)
+        self._readers = [
+            (number, spec.name, text_row_reader(spec)) for number, spec in enumerate(specs)
         ]
-        self._readers = [(spec.name, text_row_reader(spec)) for spec in specs]
         self.select_list = [select_expression(spec) for spec in specs]
 
     def decode(self, buf: Bytes, start: int, end: int) -> DecodedText:
@@ -107,12 +100,7 @@ class TextRowDecoder:
         if status != walk.OK:
             self._refuse(int(status), f"row {row} of this batch")
         misfits: dict[str, int] = {}
-        arrays = []
-        for number, (name, read) in enumerate(self._readers):
-            array, count = read(Places(view, offs[number], lens[number]))
-            arrays.append(array)
-            if count:
-                misfits[name] = count
+        arrays = read_columns(self._readers, view, offs, lens, misfits)
         check_misfits(misfits, table=self._table, key=self._key, policy=self._policy)
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         return DecodedText(batch=batch, misfits=misfits)

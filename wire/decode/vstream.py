@@ -23,14 +23,15 @@ import pyarrow as pa
 from core.change import DELETE, INSERT, UPDATE
 from core.errors import DecodeError, SourceUnfitError, TableStoppedError
 from core.schema import TableSchema
-from core.types import Family, MisfitPolicy, arrow_schema, rule_for
+from core.types import Family, MisfitPolicy, arrow_schema
 from wire.decode.arrays import Bytes, Ints, Longs
 from wire.decode.columns import (
     ColumnSpec,
-    Places,
     Reader,
     bits_reader,
+    column_specs,
     padded_reader,
+    read_columns,
     text_reader,
 )
 from wire.decode.engine import Engine, engine
@@ -95,17 +96,8 @@ class VStreamRowDecoder:
         self._table = schema.name
         self._key = tuple(schema.key if key is None else key)
         self._fields = list(arrow_schema(schema, policy))
-        specs = [
-            ColumnSpec(
-                table=self._table,
-                name=column.name,
-                type=column.type,
-                rule=rule_for(column.type, policy),
-                engine=self._engine,
-            )
-            for column in schema.columns
-        ]
-        self._readers = [(spec.name, _reader(spec)) for spec in specs]
+        specs = column_specs(schema, policy, self._engine)
+        self._readers = [(number, spec.name, _reader(spec)) for number, spec in enumerate(specs)]
 
     def decode(self, buf: Bytes, starts: Longs, ends: Longs) -> DecodedChanges:
         """Decode some row events.
@@ -151,12 +143,7 @@ class VStreamRowDecoder:
     def _image(
         self, view: Bytes, offs: Longs, lens: Longs, lacks: Bools, misfits: dict[str, int]
     ) -> pa.StructArray:
-        arrays = []
-        for number, (name, read) in enumerate(self._readers):
-            array, count = read(Places(view, offs[number], lens[number]))
-            arrays.append(array)
-            if count:
-                misfits[name] = misfits.get(name, 0) + count
+        arrays = read_columns(self._readers, view, offs, lens, misfits)
         mask = pa.array(lacks) if lacks.any() else None
         return pa.StructArray.from_arrays(arrays, fields=self._fields, mask=mask)
 

@@ -108,7 +108,7 @@ def test_tables_that_the_log_does_not_cover(
     for name in ("shop.items", "shop.orders", "shop.tmp_x", "gone.t", "wiki.page"):
         save(name, "streaming")
     save("shop.stuck", "stopped")
-    phases = {s.name: s.phase for s in align(Tables(lake), FOUND, config.sources, {"shop/b"})}
+    phases = {s.name: s.phase for s in align(Tables(lake), FOUND, config.mirrors, {"shop/b"})}
     assert phases == {
         "gone.t": "new",
         "shop.items": "streaming",
