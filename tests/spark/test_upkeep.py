@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from chispa import assert_df_equality
 from deltalake import DeltaTable, QueryBuilder
 
 from merge.delta import plain_session, read_delta
@@ -132,5 +133,8 @@ def test_overlay_is_the_table_after_the_merge(
             for r in (row.asDict(recursive=True) for row in found.collect())
         }
         assert rows == {(key, shard, row) for (key, shard), (_, row) in source.expected().items()}
+        before = session.createDataFrame(found.collect(), found.schema)
         merge.step()
         source.assert_mirrored()
+        after = read_delta(session, source.lake.hadoop_uri(source.state.path))
+        assert_df_equality(before, after, ignore_row_order=True, ignore_nullable=True)
