@@ -6,7 +6,8 @@ is the only checkpoint there is. `to_json`/`from_json` define the stored format 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from core.gtid import Gtid
@@ -103,6 +104,34 @@ class TableEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """The end of a shard's stream: a reshard has sent its rows' writes to other shards.
+
+    Attributes:
+        sources: the shards (ShardId as text) that end by it, each in its own stream.
+        targets: shard -> what it had executed when it took over: its stream goes on from there.
+    """
+
+    sources: tuple[str, ...]
+    targets: Mapping[str, Position]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values; `from_json` reads it back."""
+        return {
+            "sources": list(self.sources),
+            "targets": {shard: place.to_json() for shard, place in self.targets.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Journal:
+        """Read what `to_json` wrote."""
+        return cls(
+            sources=tuple(data["sources"]),
+            targets={s: Position.from_json(place) for s, place in data["targets"].items()},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSlice:
     """What one round took from one shard.
 
@@ -119,6 +148,9 @@ class ShardSlice:
         max_ts: latest commit time inside.
         observed_at: capture's clock when the slice ended, microseconds UTC.
         caught_up: whether the stream had nothing more to give at that moment.
+        journal: how the stream has ended with this slice; None: it goes on.
+        ancestors: only where a reshard's target begins: shard -> the generation up to which
+            everything written there is older than this stream.
     """
 
     shard: str
@@ -133,6 +165,8 @@ class ShardSlice:
     max_ts: int | None
     observed_at: int
     caught_up: bool
+    journal: Journal | None = None
+    ancestors: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +216,10 @@ def slice_to_json(value: ShardSlice) -> dict[str, Any]:
         **{
             name: getattr(value, name)
             for name in ShardSlice.__slots__
-            if name not in {"start", "end", "runs"}
+            if name not in {"start", "end", "runs", "journal", "ancestors"}
         },
+        **({"journal": value.journal.to_json()} if value.journal else {}),
+        **({"ancestors": dict(value.ancestors)} if value.ancestors else {}),
         "start": value.start.to_json(),
         "end": value.end.to_json(),
         "runs": [[run.origin, run.first, run.last, run.seq] for run in value.runs],
@@ -198,5 +234,6 @@ def slice_from_json(data: dict[str, Any]) -> ShardSlice:
             "start": Position.from_json(data["start"]),
             "end": Position.from_json(data["end"]),
             "runs": tuple(Run(*run) for run in data["runs"]),
+            "journal": Journal.from_json(data["journal"]) if "journal" in data else None,
         }
     )

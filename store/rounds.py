@@ -8,15 +8,16 @@ both commit the same number.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.errors import LakeError
 from core.position import Position
-from core.rounds import Round
+from core.rounds import Journal, Round, ShardSlice
 from store import layout
 from store.delta_log import DeltaLogTable, microseconds
 from store.files import Lake
@@ -38,10 +39,46 @@ _SCHEMA: Final = pa.schema(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamState:
+    """Where a shard's stream stands.
+
+    Attributes:
+        position: the end of its newest slice.
+        generation: lineage generation of the stream.
+        ancestors: see core.rounds.ShardSlice; of the whole stream.
+        journal: how it has ended; None: it goes on.
+    """
+
+    position: Position
+    generation: int = 0
+    ancestors: Mapping[str, int] = field(default_factory=dict)
+    journal: Journal | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values; `from_json` reads it back."""
+        return {
+            **self.position.to_json(),
+            "generation": self.generation,
+            **({"ancestors": dict(self.ancestors)} if self.ancestors else {}),
+            **({"journal": self.journal.to_json()} if self.journal else {}),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Read what `to_json` wrote; rounds of before there were generations hold positions."""
+        return cls(
+            position=Position.from_json(data),
+            generation=data.get("generation", 0),
+            ancestors=data.get("ancestors", {}),
+            journal=Journal.from_json(data["journal"]) if "journal" in data else None,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _Last:
     round: Round
-    positions: dict[str, Position]
+    streams: dict[str, StreamState]
 
 
 class RoundLog:
@@ -60,20 +97,27 @@ class RoundLog:
         """Its number; 0 if there is none."""
         return self._table.version_of(APP_ID)
 
-    def positions(self) -> dict[str, Position]:
-        """Shard -> the end of the newest slice taken from it, over all rounds that ever were."""
-        found = self._read_last()
-        return dict(found.positions) if found else {}
+    def streams(self) -> dict[str, StreamState]:
+        """Shard -> where its stream stands, over all rounds that ever were.
 
-    def positions_at(self, number: int) -> dict[str, Position]:
-        """As `positions`, when that round was committed.
+        Shards whose successors' streams have begun (after a reshard) are left out.
+        """
+        found = self._read_last()
+        return dict(found.streams) if found else {}
+
+    def positions(self) -> dict[str, Position]:
+        """The positions in `streams`."""
+        return {shard: stream.position for shard, stream in self.streams().items()}
+
+    def streams_at(self, number: int) -> dict[str, StreamState]:
+        """As `streams`, when that round was committed.
 
         Raises:
             LakeError: the round has been pruned.
         """
         last = self._read_last()
         if last is not None and last.round.number == number:
-            return dict(last.positions)
+            return dict(last.streams)
         rows = self._table.read(columns=["positions"], where=pc.field("round") == number)
         if not rows:
             raise LakeError(
@@ -81,7 +125,11 @@ class RoundLog:
                 operation="read the round log",
                 hint="it was pruned: ask for a newer round",
             )
-        return _positions(rows[0]["positions"])
+        return _streams(rows[0]["positions"])
+
+    def positions_at(self, number: int) -> dict[str, Position]:
+        """The positions in `streams_at`."""
+        return {shard: stream.position for shard, stream in self.streams_at(number).items()}
 
     def since(self, number: int) -> list[Round]:
         """The rounds with numbers above `number`, in order.
@@ -131,15 +179,14 @@ class RoundLog:
                 operation="commit a round",
                 hint="another `ratchet` is writing to this lake: stop one of them",
             )
-        positions = dict(before.positions) if before else {}
-        positions.update({s.shard: s.end for s in value.slices})
+        streams = _after(before.streams if before else {}, value)
         self._table.append(
-            pa.Table.from_pylist([_row(value, positions)], schema=_SCHEMA),
+            pa.Table.from_pylist([_row(value, streams)], schema=_SCHEMA),
             app_id=APP_ID,
             version=value.number,
             operation=f"commit round {value.number}",
         )
-        self._last = _Last(value, positions)
+        self._last = _Last(value, streams)
         if value.number % _COMPACT_EVERY == 0:
             self._table.compact()
 
@@ -154,7 +201,7 @@ class RoundLog:
             return None
         if self._last is None or self._last.round.number != number:
             row = self._rows(number - 1)[-1]
-            self._last = _Last(_round(row["record"]), _positions(row["positions"]))
+            self._last = _Last(_round(row["record"]), _streams(row["positions"]))
         return self._last
 
     def _rows(self, above: int) -> list[dict[str, Any]]:
@@ -164,15 +211,37 @@ class RoundLog:
         return sorted(found, key=lambda row: int(row["round"]))
 
 
-def _positions(text: str) -> dict[str, Position]:
-    return {shard: Position.from_json(data) for shard, data in json.loads(text).items()}
+def _after(before: Mapping[str, StreamState], value: Round) -> dict[str, StreamState]:
+    """The streams after a round."""
+    replaced = {
+        shard
+        for piece in value.slices
+        for shard, generation in piece.ancestors.items()
+        if shard in before and before[shard].generation <= generation
+    }
+    kept = {shard: stream for shard, stream in before.items() if shard not in replaced}
+    return kept | {piece.shard: _moved(kept.get(piece.shard), piece) for piece in value.slices}
+
+
+def _moved(before: StreamState | None, piece: ShardSlice) -> StreamState:
+    goes_on = before is not None and before.generation == piece.generation
+    return StreamState(
+        position=piece.end,
+        generation=piece.generation,
+        ancestors=before.ancestors if before is not None and goes_on else piece.ancestors,
+        journal=piece.journal,
+    )
+
+
+def _streams(text: str) -> dict[str, StreamState]:
+    return {shard: StreamState.from_json(data) for shard, data in json.loads(text).items()}
 
 
 def _round(text: str) -> Round:
     return Round.from_json(json.loads(text))
 
 
-def _row(value: Round, positions: dict[str, Position]) -> dict[str, Any]:
+def _row(value: Round, streams: Mapping[str, StreamState]) -> dict[str, Any]:
     earliest = [s.min_ts for s in value.slices if s.min_ts is not None]
     latest = [s.max_ts for s in value.slices if s.max_ts is not None]
     return {
@@ -182,6 +251,6 @@ def _row(value: Round, positions: dict[str, Position]) -> dict[str, Any]:
         "bytes": sum(f.bytes for f in value.files),
         "min_ts": min(earliest, default=None),
         "max_ts": max(latest, default=None),
-        "positions": json.dumps({s: p.to_json() for s, p in positions.items()}, sort_keys=True),
+        "positions": json.dumps({s: p.to_json() for s, p in streams.items()}, sort_keys=True),
         "record": json.dumps(value.to_json()),
     }

@@ -41,7 +41,9 @@ class SourceConfig:
         port: TCP port.
         user: account name.
         password: never shown.
-        database: the database that is mirrored.
+        database: the database that is mirrored, as the server itself calls it.
+        target: what to ask for at login where that is another name: on a vtgate the keyspace with
+            its shard and tablet type, as in "commerce:-80@primary"; empty: `database`.
         tls: "preferred" encrypts if the server offers it and verifies nothing; "verify_ca" checks
             the certificate, "verify_identity" also the host name.
         tls_ca: PEM file of the authority, the system's own ones when empty.
@@ -57,6 +59,7 @@ class SourceConfig:
     user: str
     password: str = field(default="", repr=False)
     database: str
+    target: str = ""
     tls: Tls = "preferred"
     tls_ca: str = ""
     tls_cert: str = ""
@@ -103,7 +106,7 @@ def open_connection(config: SourceConfig) -> Connected:
         port=config.port,
         user=config.user,
         password=config.password.encode(),  # PyMySQL would take text for latin1
-        database=config.database,
+        database=config.target or config.database,
         charset="utf8mb4",
         autocommit=True,
         connect_timeout=config.connect_timeout,
