@@ -37,8 +37,9 @@ from core.shard import ShardId
 from core.types import MisfitPolicy
 from ingest.binlog.notes import Batch
 from ingest.binlog.reader import Reader
-from ingest.capture import CaptureRequest, SliceLimits, capture_slice, close_streams
+from ingest.capture import capture_slice, close_streams
 from ingest.changes import Decoders
+from ingest.slices import CaptureRequest, SliceLimits
 from lab.servers import (
     RATCHET_PASSWORD,
     RATCHET_USER,

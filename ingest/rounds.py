@@ -19,7 +19,8 @@ from core.errors import BugError, RatchetError, RetryableError
 from core.position import Position
 from core.rounds import Round, ShardSlice
 from ingest.binlog.notes import join_runs
-from ingest.capture import CaptureRequest, CaptureResult, capture_slice
+from ingest.capture import capture_slice
+from ingest.slices import CaptureRequest, CaptureResult
 from store.crashpoints import reach
 from store.rounds import RoundLog
 

@@ -18,8 +18,8 @@ from core.patterns import TablePatterns
 from core.position import Position
 from core.rounds import Round
 from core.types import MisfitPolicy
-from ingest.capture import CaptureRequest, CaptureResult, SliceLimits
 from ingest.rounds import RoundTaker, Runner
+from ingest.slices import CaptureRequest, CaptureResult, SliceLimits
 from jobs.begin import GENERATION
 from jobs.lag import seen_until
 from jobs.loops import Captured

@@ -20,8 +20,8 @@ from core.errors import RetryableError
 from core.position import Position
 from core.rounds import ChangeFile, TableEvent
 from core.shard import ShardId
-from ingest.capture import CaptureRequest, SliceLimits
 from ingest.rounds import Runner
+from ingest.slices import CaptureRequest, SliceLimits
 from jobs.begin import GENERATION
 from jobs.capturing import CaptureSettings, Stream
 from snapshot.source_df import SCRATCH

@@ -16,8 +16,9 @@ from core.patterns import TablePatterns
 from core.position import Position
 from core.rounds import Round, TableEvent
 from core.shard import ShardId
-from ingest.capture import CaptureRequest, SliceLimits, capture_slice, close_streams
+from ingest.capture import capture_slice, close_streams
 from ingest.rounds import RoundOutcome, RoundTaker, local_runner
+from ingest.slices import CaptureRequest, SliceLimits
 from lab.servers import RATCHET_PASSWORD, RATCHET_USER, Server, create_ratchet_user
 from store.files import open_lake
 from store.rounds import RoundLog

@@ -24,6 +24,7 @@ from core.position import Position
 from core.shard import ShardId
 from wire import framing
 from wire.connect import SourceConfig
+from wire.continues import check_continues
 from wire.failures import REDUMP_HINT, binlog_failure
 from wire.session import BINLOG_START, Session
 from wire.stream import BUFFER_SIZE, Bytes, ReceiveBuffer, parse_error_packet
@@ -100,7 +101,7 @@ class BinlogStream:
         self.control = Session.connect(config)
         try:
             self.flavor = self.control.flavor
-            self._check(start)
+            check_continues(self.control, start)
             same_server = bool(start.file) and start.server == self.control.server_identity
             self.by_file = options.by_file and same_server and self.flavor != "file"
             self._session = Session.connect(config)
@@ -186,68 +187,6 @@ class BinlogStream:
                 session.close()
 
     # --- opening ----------------------------------------------------------------------------------
-
-    def _check(self, start: Position) -> None:
-        """Whether this server has what follows `start`."""
-        control, source = self.control, str(self.config.shard)
-        if control.flavor != start.flavor:
-            raise PositionLostError(
-                f"the position is of flavour {start.flavor}, the server now of {control.flavor}",
-                operation="open the binlog stream",
-                source=source,
-                position=str(start.executed),
-                hint=f"GTIDs were switched on or off, or it is another product: {REDUMP_HINT}",
-            )
-        if start.flavor == "file":
-            if start.server and start.server != control.server_identity:
-                raise PositionLostError(
-                    "this is another server, and without GTIDs a position is good for one only",
-                    operation="open the binlog stream",
-                    source=source,
-                    position=str(start.executed),
-                    hint=f"switch GTIDs on to move between servers; now {REDUMP_HINT}",
-                )
-            return
-        purged = control.purged().minus(start.executed)
-        if purged.intervals:
-            raise PositionLostError(
-                f"the server has purged transactions that the mirror lacks: {purged}",
-                operation="open the binlog stream",
-                source=source,
-                position=str(start.executed),
-                hint=REDUMP_HINT,
-            )
-        self._check_behind(start.executed.minus(control.head().executed), start)
-
-    def _check_behind(self, ours: GtidSet, start: Position) -> None:
-        """What to do about transactions that we have and the server has not."""
-        if not ours.intervals:
-            return
-        identity = self.control.server_identity
-        own = [
-            origin
-            for origin in ours.intervals
-            if identity in {origin, origin.partition(":")[0]}
-            or identity.partition("@")[0] == str(ours.servers.get(origin))
-        ]
-        where = {
-            "operation": "open the binlog stream",
-            "source": str(self.config.shard),
-            "position": str(start.executed),
-        }
-        if own:
-            raise PositionLostError(
-                f"the server no longer has transactions of its own that the mirror holds: {ours}",
-                **where,
-                hint="its history was reset, it lost data in a crash, or (MariaDB without "
-                f"gtid_strict_mode) its numbers went back: {REDUMP_HINT}",
-            )
-        raise RetryableError(
-            f"the server lacks transactions that the mirror holds: {ours}",
-            **where,
-            hint="a replica that is behind catches up by itself; after a failover that lost them, "
-            + REDUMP_HINT,
-        )
 
     def _open(self, session: Session, start: Position) -> Any:
         if session.server_identity != self.control.server_identity:

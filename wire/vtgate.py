@@ -10,8 +10,10 @@ A response is handed out as its bytes; nothing is parsed here.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +22,23 @@ from typing import Any, Final, Literal, Self
 
 import grpc
 
-from core.errors import BugError, ConfigError, RatchetError, RetryableError, SourceUnfitError
+from core.errors import (
+    BugError,
+    ConfigError,
+    PositionLostError,
+    RatchetError,
+    RetryableError,
+    SourceUnfitError,
+)
+from wire.failures import REDUMP_HINT
 from wire.vstreamproto import messages
 
 TabletType = Literal["primary", "replica", "rdonly"]
 
 _METHOD: Final = "/vtgateservice.Vitess/VStream"
+_RECEIVE: Final = "receive from VStream"
 _HEARTBEAT: Final = 1  # seconds
+_ROOM: Final = 16 << 20  # bytes that wait to be taken; gRPC's flow control holds back the rest
 # A response has as many bytes as vttablet packs together (256 KB), and one row more.
 _LARGEST: Final = 1 << 30
 _OPTIONS: Final = (
@@ -94,8 +106,11 @@ class VStream:
         self._where = f"{config.host}:{config.port}"
         self._silence = silence
         self._heard_at = time.monotonic() + config.connect_timeout - silence
-        self._lost = False
-        self._closed = threading.Event()
+        self._bell = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._ended: Exception | None = None
+        self._closed = False
         self._channel = open_channel(config)
         call = self._channel.unary_stream(
             _METHOD,
@@ -105,8 +120,9 @@ class VStream:
         self._call: Any = call(
             request(config, positions, tables=tables), metadata=credentials(config)
         )
-        self._watch = threading.Thread(target=self._watch_silence, daemon=True)
-        self._watch.start()
+        # Receives while what came before is decoded.
+        self._reader = threading.Thread(target=self._read, name="vstream", daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> Self:
         return self
@@ -119,49 +135,81 @@ class VStream:
     ) -> None:
         self.close()
 
-    def receive(self) -> bytes:
+    def receive(self, timeout: float | None = None) -> bytes | None:
         """The next response; comes within a second where nothing happens (a heartbeat).
+
+        Args:
+            timeout: seconds after which there is None to have; None waits.
 
         Raises:
             RetryableError: the link is lost, or vtgate has lost its tablet.
+            PositionLostError: the shard is no more.
             SourceUnfitError: vtgate refuses us.
         """
-        try:
-            found: bytes = next(self._call)
-        except StopIteration:
-            raise RetryableError(
-                "vtgate has ended the stream",
-                operation="receive from VStream",
-                source=self._where,
-                hint="it is opened again by itself",
-            ) from None
-        except grpc.RpcError as error:
-            raise self._failure(error) from None
-        self._heard_at = time.monotonic()
-        return found
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        with self._bell:
+            while not self._waiting:
+                now = time.monotonic()
+                if self._ended is not None:
+                    raise self._failure(self._ended) from None
+                if now >= until:
+                    return None
+                silent_at = self._heard_at + self._silence
+                if now >= silent_at:
+                    raise self._silent()
+                self._bell.wait(min(silent_at, until) - now)
+            found = self._waiting.popleft()
+            self._bytes -= len(found)
+            self._bell.notify_all()
+            return found
 
     def close(self) -> None:
         """End the stream. Harmless when repeated."""
-        self._closed.set()
+        with self._bell:
+            self._closed = True
+            self._bell.notify_all()
         self._call.cancel()
         self._channel.close()
 
-    def _watch_silence(self) -> None:
-        while not self._closed.wait(min(1.0, self._silence / 4)):
-            if time.monotonic() - self._heard_at > self._silence:
-                self._lost = True
-                self._call.cancel()
-                return
+    def _read(self) -> None:
+        try:
+            for response in self._call:
+                with self._bell:
+                    self._heard_at = time.monotonic()
+                    self._waiting.append(response)
+                    self._bytes += len(response)
+                    self._bell.notify_all()
+                    while self._bytes > _ROOM and not self._closed:
+                        self._bell.wait()
+                    # Whoever takes what waited has heard of it now.
+                    self._heard_at = time.monotonic()
+            ended: Exception = StopIteration()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the receiver has to know
+            ended = error
+        with self._bell:
+            self._ended = ended
+            self._bell.notify_all()
 
-    def _failure(self, error: grpc.RpcError) -> RatchetError:
-        if self._lost:
+    def _silent(self) -> RatchetError:
+        self._call.cancel()
+        return RetryableError(
+            f"nothing was heard for {self._silence:g} s",
+            operation=_RECEIVE,
+            source=self._where,
+            hint="check that vtgate runs and can be reached; Ratchet tries again by itself",
+        )
+
+    def _failure(self, error: Exception) -> RatchetError:
+        if isinstance(error, grpc.RpcError):
+            return failure(error, operation=_RECEIVE, source=self._where)
+        if isinstance(error, StopIteration):
             return RetryableError(
-                f"nothing was heard for {self._silence:g} s",
-                operation="receive from VStream",
+                "vtgate has ended the stream",
+                operation=_RECEIVE,
                 source=self._where,
-                hint="check that vtgate runs and can be reached; Ratchet tries again by itself",
+                hint="it is opened again by itself",
             )
-        return failure(error, operation="receive from VStream", source=self._where)
+        return BugError(f"receiving failed: {error!r}", operation=_RECEIVE, source=self._where)
 
 
 def open_channel(config: VtgateConfig) -> grpc.Channel:
@@ -193,7 +241,13 @@ def request(config: VtgateConfig, positions: Sequence[tuple[str, str, str]], *, 
     found = proto.Request(
         tablet_type=proto.TabletType.Value(config.tablet_type.upper()),
         # No minimize_skew: it stalls behind a reshard (docs/vitess.md).
-        flags=proto.Flags(heartbeat_seconds=_HEARTBEAT, include_journal=True, cells=config.cells),
+        # The journal is the last that comes of a shard: what follows is another stream's.
+        flags=proto.Flags(
+            heartbeat_seconds=_HEARTBEAT,
+            include_journal=True,
+            stop_on_reshard=True,
+            cells=config.cells,
+        ),
     )
     for keyspace, shard, gtid in positions:
         found.start.shards.add(keyspace=keyspace, shard=shard, gtid=gtid)
@@ -206,10 +260,18 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
     if not isinstance(error, grpc.Call):
         return BugError(f"gRPC failed: {error}", operation=operation, source=source)
     code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.FAILED_PRECONDITION and _GONE in details:
+        return PositionLostError(
+            "the shard is no more: a reshard was completed before its stream was read to the end",
+            operation=operation,
+            source=source,
+            hint=REDUMP_HINT,
+        )
     kind, hint = _MEANINGS.get(code, _RETRY)
     return kind(f"{code.name}: {details[:500]}", operation=operation, source=source, hint=hint)
 
 
+_GONE: Final = "shard provided in VGTID"  # vtgate 24 goes on: "-80, not found in the ... keyspace"
 _RETRY: Final[tuple[type[RatchetError], str]] = (
     RetryableError,
     "check that vtgate and its tablets run; Ratchet tries again by itself",

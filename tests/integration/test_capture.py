@@ -14,7 +14,7 @@ from capture_kit import QUICK, Capturer, close_streams, server_rows, source_of
 
 from core.change import DELETE, INSERT, UPDATE
 from core.patterns import TablePatterns
-from ingest.capture import SliceLimits
+from ingest.slices import SliceLimits
 from lab.servers import Server
 from wire.session import Session
 

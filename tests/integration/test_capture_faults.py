@@ -17,7 +17,7 @@ from fix_proxy import Proxy
 
 from core.errors import PositionLostError, RetryableError
 from ingest import capture as capture_module
-from ingest.capture import SliceLimits
+from ingest.slices import SliceLimits
 from lab.servers import Server, replicate_from, stop_replication, wait_for_replica
 
 MakeServer = Callable[..., Server]

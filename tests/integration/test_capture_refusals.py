@@ -11,7 +11,7 @@ import pytest
 from capture_kit import Capturer, close_streams, run, source_of, started
 
 from core.errors import PositionLostError, SourceUnfitError
-from ingest.capture import SliceLimits
+from ingest.slices import SliceLimits
 from lab.servers import Server
 
 MakeServer = Callable[..., Server]

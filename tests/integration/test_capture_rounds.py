@@ -10,8 +10,8 @@ from capture_kit import Capturer, server_rows, source_of
 from pyspark.sql import SparkSession
 
 from core.errors import RetryableError
-from ingest.capture import SliceLimits
 from ingest.rounds import RoundTaker, spark_runner
+from ingest.slices import SliceLimits
 from lab.servers import Server
 
 

@@ -13,7 +13,8 @@ from fix_dump import SHARD, Dump, config_of, make_table, wanted
 
 from core.patterns import TablePatterns
 from core.position import Position
-from ingest.capture import CaptureRequest, SliceLimits, capture_slice, close_streams
+from ingest.capture import capture_slice, close_streams
+from ingest.slices import CaptureRequest, SliceLimits
 from lab.servers import Server
 from snapshot.reader import ChunkRequest, ChunkResult, read_chunk
 from snapshot.records import DumpSettings

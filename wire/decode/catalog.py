@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from core.schema import Column, ColumnType, TableSchema
@@ -68,13 +69,37 @@ def read_schemas(query: Query, *, keyspace: str, database: str) -> dict[str, Tab
         keyspace: the keyspace that the tables belong to.
         database: the database's name on the server.
     """
+    found = read_declared(query, keyspace=keyspace, database=database)
+    return {table: declared.schema for table, declared in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A table with its columns' types as they were declared.
+
+    Attributes:
+        schema: its schema.
+        types: COLUMN_TYPE of each column, as in "enum('a','b')".
+    """
+
+    schema: TableSchema
+    types: tuple[str, ...]
+
+
+def read_declared(query: Query, *, keyspace: str, database: str) -> dict[str, Declared]:
+    """As `read_schemas`, with the declarations."""
     columns: dict[str, list[Column]] = {}
+    types: dict[str, list[str]] = {}
     for row in query(_COLUMNS, [database]):
         columns.setdefault(_text(row[0]), []).append(_column(row))
+        types.setdefault(_text(row[0]), []).append(_text(row[4]))
     keys = _keys(query(_KEYS, [database]), lambda table: _index_order(query, database, table))
     return {
-        table: TableSchema(
-            keyspace=keyspace, table=table, columns=tuple(found), key=keys.get(table, ())
+        table: Declared(
+            schema=TableSchema(
+                keyspace=keyspace, table=table, columns=tuple(found), key=keys.get(table, ())
+            ),
+            types=tuple(types[table]),
         )
         for table, found in columns.items()
     }
@@ -109,13 +134,31 @@ def hints(schema: TableSchema) -> dict[str, str]:
 def _column(row: Sequence[Any]) -> Column:
     return Column(
         name=_text(row[1]),
-        type=_type(_text(row[3]).lower(), _text(row[4]), row),
+        type=declared_type(_text(row[3]).lower(), _text(row[4]), *row[5:10]),
         nullable=_text(row[2]) == "YES",
     )
 
 
-def _type(name: str, declared: str, row: Sequence[Any]) -> ColumnType:
-    octets, precision, scale, fraction, charset = row[5:10]
+def declared_type(
+    name: str,
+    declared: str,
+    octets: int | None,
+    precision: int | None,
+    scale: int | None,
+    fraction: int | None,
+    charset: object,
+) -> ColumnType:
+    """A column's type from its description in information_schema.columns.
+
+    Args:
+        name: DATA_TYPE in lower case.
+        declared: COLUMN_TYPE.
+        octets: CHARACTER_OCTET_LENGTH.
+        precision: NUMERIC_PRECISION.
+        scale: NUMERIC_SCALE.
+        fraction: DATETIME_PRECISION.
+        charset: CHARACTER_SET_NAME.
+    """
     given = None if charset is None else _text(charset)
     unsigned = bool(re.search(r"\bunsigned\b", declared))
     if name in {"enum", "set"}:

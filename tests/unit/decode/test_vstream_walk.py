@@ -154,3 +154,58 @@ def test_what_is_refused(engine: Any) -> None:
 def test_engines_have_it() -> None:
     assert KERNEL.vstream is kernel
     assert PLAIN.vstream is plain
+
+
+GTIDS = st.one_of(
+    st.binary(max_size=60),
+    st.builds(
+        "MySQL56/{}:{}".format,
+        st.sampled_from(["0cae9bd9-e609-11f1-acd4-02fc00000001", "0cae9bd9:tag", "é"]),
+        st.integers(0, 10**20),
+    ).map(str.encode),
+)
+
+
+@given(st.lists(GTIDS, max_size=6))
+@STEADY
+def test_names_of_transactions_are_split(names: list[bytes]) -> None:
+    """By both in the same way: all before the last colon (as a hash), and the number behind."""
+    buf = frozen(b"".join(names))
+    ends = np.cumsum([len(name) for name in names], dtype=np.int64)
+    begins = ends - np.array([len(name) for name in names], dtype=np.int64)
+    found = []
+    for engine in (kernel, plain):
+        hashes, numbers = np.zeros((2, len(names)), np.int64)
+        ended = tuple(int(v) for v in engine.split_gtids(buf, begins, ends, hashes, numbers))
+        found.append((ended, hashes.tolist(), numbers.tolist()))
+    assert found[0] == found[1]
+    ended, hashes, numbers = found[0]
+    if ended[0] == kernel.OK:
+        heads = [name.rpartition(b":") for name in names]
+        assert numbers == [int(head[2]) for head in heads]
+        assert len(set(hashes)) == len({head[0] for head in heads})
+
+
+@given(st.lists(st.text(max_size=20), max_size=5), st.binary(max_size=3))
+@STEADY
+def test_tables_of_row_events_are_found(names: list[str], cut: bytes) -> None:
+    events = [
+        messages().RowEvent(table=name, changes=[change_of(([b"1"] * 3, None))]).SerializeToString()
+        for name in names
+    ]
+    events = [event[: len(event) - len(cut)] for event in events]
+    buf = frozen(b"".join(events))
+    ends = np.cumsum([len(event) for event in events], dtype=np.int64)
+    starts = ends - np.array([len(event) for event in events], dtype=np.int64)
+    found = []
+    for engine in (kernel, plain):
+        hashes, begins, stops = np.zeros((3, len(names)), np.int64)
+        ended = tuple(int(v) for v in engine.find_tables(buf, starts, ends, hashes, begins, stops))
+        found.append((ended, hashes.tolist(), begins.tolist(), stops.tolist()))
+    assert found[0] == found[1]
+    ended, _, begins, stops = found[0]
+    if not cut:
+        assert ended[0] == (kernel.MALFORMED if "" in names else kernel.OK)
+    if ended[0] == kernel.OK:
+        data = buf.tobytes()
+        assert [data[a:b].decode() for a, b in zip(begins, stops, strict=True)] == names

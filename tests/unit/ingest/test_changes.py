@@ -13,8 +13,9 @@ from core.change import DELETE, INSERT, UPDATE
 from core.gtid import GtidSet
 from core.position import Position
 from core.types import MisfitPolicy
+from ingest.binlog.changes import Decoders, changes_of
 from ingest.binlog.notes import Batch
-from ingest.changes import Decoders, TableChanges, changes_of
+from ingest.changes import TableChanges
 
 OTHER_MAP = MYSQL_MAP.replace(b"\x01w", b"\x01v")
 START = Position(executed=GtidSet.parse("mysql", f"{SERVER}:1-41"), server=SERVER)

@@ -14,8 +14,8 @@ from core.patterns import TablePatterns
 from core.position import Position
 from core.rounds import ChangeFile, Round, Run, ShardSlice
 from core.shard import ShardId
-from ingest.capture import CaptureRequest, CaptureResult
 from ingest.rounds import RoundTaker
+from ingest.slices import CaptureRequest, CaptureResult
 from store.files import open_lake
 from store.rounds import RoundLog
 from wire.binlog import DumpOptions

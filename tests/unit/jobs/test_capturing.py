@@ -14,8 +14,8 @@ from core.patterns import TablePatterns
 from core.position import Position
 from core.rounds import ShardSlice, TableEvent
 from core.shard import ShardId
-from ingest.capture import CaptureRequest, CaptureResult
 from ingest.rounds import RoundTaker
+from ingest.slices import CaptureRequest, CaptureResult
 from jobs.begin import record_starts
 from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
 from jobs.observe import Record, RoundCommitted

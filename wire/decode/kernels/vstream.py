@@ -25,6 +25,7 @@ CUT_SHORT: Final = 1  # a field ends behind its message, or its number or type i
 WRONG_COUNT: Final = 2  # a row has another number of values than its table has columns
 INCOMPLETE: Final = 3  # a row lacks columns, or holds parts of JSON documents only
 TRAILING: Final = 4  # a row's bytes are not those that its lengths add up to
+MALFORMED: Final = 5  # a name that is not there, or none
 
 # Columns of an event's places, see `index_events`.
 TYPE: Final = 0
@@ -150,6 +151,84 @@ def index_events(buf: Bytes, start: Int, end: Int, places: Longs) -> tuple[Int, 
                     places[event, GTID_END] = following
             at = following
         event += 1
+    return OK, 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _hash(buf: Bytes, begin: Int, end: Int) -> Int:
+    """FNV-1a of some bytes, 64 bits."""
+    value = np.uint64(0xCBF29CE484222325)
+    for at in range(begin, end):
+        value = (value ^ np.uint64(buf[at])) * np.uint64(0x100000001B3)
+    return np.int64(value)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def split_gtids(
+    buf: Bytes, begins: Longs, ends: Longs, hashes: Longs, numbers: Longs
+) -> tuple[Int, Int]:
+    """Take transactions' names ("flavour/origin:number") apart at the last colon.
+
+    Args:
+        buf: holds the names.
+        begins: where each begins.
+        ends: where each ends.
+        hashes: out, per name a hash of all before the colon.
+        numbers: out, per name the number behind it.
+
+    Returns:
+        (status, name): MALFORMED and the first name that has no such form.
+    """
+    for name in range(len(begins)):
+        at: Int = np.int64(ends[name])
+        number = np.int64(0)
+        scale = np.int64(1)
+        while at > begins[name] and np.uint8(48) <= buf[at - 1] <= np.uint8(57):
+            if ends[name] - at >= 19:
+                return MALFORMED, name
+            number += (np.int64(buf[at - 1]) - 48) * scale
+            scale *= 10
+            at -= 1
+        if at == ends[name] or at - 1 <= begins[name] or buf[at - 1] != np.uint8(58) or number < 1:
+            return MALFORMED, name
+        hashes[name] = _hash(buf, begins[name], at - 1)
+        numbers[name] = number
+    return OK, 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def find_tables(
+    buf: Bytes, starts: Longs, ends: Longs, hashes: Longs, begins: Longs, stops: Longs
+) -> tuple[Int, Int]:
+    """Find the table's name in some row or field events.
+
+    Args:
+        buf: holds the events.
+        starts: where each RowEvent or FieldEvent message begins.
+        ends: where it ends.
+        hashes: out, per event a hash of the name.
+        begins: out, where the name begins.
+        stops: out, where it ends.
+
+    Returns:
+        (status, event).
+    """
+    for event in range(len(starts)):
+        pos: Int = np.int64(starts[event])
+        begin = end = pos
+        while pos < ends[event]:
+            number, kind, _, first, behind = _field(buf, pos, ends[event])
+            if behind < 0:
+                return CUT_SHORT, event
+            if number == 1 and kind == _BYTES:
+                begin, end = first, behind
+                break  # it is the first field: the rows need not be walked for it
+            pos = behind
+        if begin == end:
+            return MALFORMED, event
+        hashes[event] = _hash(buf, begin, end)
+        begins[event] = begin
+        stops[event] = end
     return OK, 0
 
 

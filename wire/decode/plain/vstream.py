@@ -16,6 +16,7 @@ from wire.decode.kernels.vstream import (
     GTID,
     GTID_END,
     INCOMPLETE,
+    MALFORMED,
     OK,
     SENT,
     START,
@@ -34,6 +35,7 @@ __all__ = [
     "GTID",
     "GTID_END",
     "INCOMPLETE",
+    "MALFORMED",
     "OK",
     "SENT",
     "START",
@@ -43,7 +45,9 @@ __all__ = [
     "WRONG_COUNT",
     "count_changes",
     "count_events",
+    "find_tables",
     "index_events",
+    "split_gtids",
     "walk_changes",
 ]
 
@@ -132,6 +136,43 @@ def index_events(buf: Bytes, start: int, end: int, places: Longs) -> tuple[int, 
                     places[event, spans[number] + 1] = last
         except _StoppedError as stopped:
             return stopped.status, stopped.place
+    return OK, 0
+
+
+def _hash(data: bytes) -> int:
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def split_gtids(
+    buf: Bytes, begins: Longs, ends: Longs, hashes: Longs, numbers: Longs
+) -> tuple[int, int]:
+    """Take transactions' names apart at the last colon: (status, name)."""
+    data = buf.tobytes()
+    for name, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        origin, _, number = data[begin:end].rpartition(b":")
+        if not origin or not number.isdigit() or len(number) > 19 or int(number) < 1:
+            return MALFORMED, name
+        hashes[name], numbers[name] = _hash(origin), int(number)
+    return OK, 0
+
+
+def find_tables(
+    buf: Bytes, starts: Longs, ends: Longs, hashes: Longs, begins: Longs, stops: Longs
+) -> tuple[int, int]:
+    """Find the table's name in some row or field events: (status, event)."""
+    data = buf.tobytes()
+    for event, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        try:
+            names = (f for f in _fields(data, start, end) if f[0] == 1 and f[2:] != (0, 0))
+            _, _, first, last = next(names, (1, 0, 0, 0))
+        except _StoppedError as stopped:
+            return stopped.status, event
+        if first == last:
+            return MALFORMED, event
+        hashes[event], begins[event], stops[event] = _hash(data[first:last]), first, last
     return OK, 0
 
 

@@ -1,0 +1,184 @@
+"""Batches of transactions to changes: row images decoded, tokens attached, in stream order.
+
+Lives here: `Decoders` and `changes_of`, from a Batch to one Arrow table for each table map. Does
+not live here: files (`ingest.files`), how an image is decoded (`wire.decode`).
+
+Invariant: every row event of the batch comes out; `idx` counts the row changes of mirrored tables
+in a transaction from 0, over all its tables and batches, an update once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.change import DELETE, INSERT, UPDATE, change_schema
+from core.errors import BugError
+from core.shard import ShardId
+from core.types import MisfitPolicy, arrow_schema
+from ingest.binlog.notes import Batch
+from ingest.changes import TableChanges, Tokens
+from wire.decode.rows import DecodedRows, RowImageDecoder
+from wire.decode.tablemap import TableMap
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Decoded events of one slot and operation."""
+
+    op: int
+    rows: DecodedRows
+    event: Ints  # per row, its event's number in the batch
+    within: Ints  # per row, its place in its event
+    counts: Ints  # per event of the group, its rows
+
+
+class Decoders:
+    """The decoder of every table map, made when it is first needed."""
+
+    def __init__(self, policy: MisfitPolicy) -> None:
+        self._policy = policy
+        self._by_slot: dict[int, tuple[RowImageDecoder, pa.Schema]] = {}
+
+    def of(self, slot: int, maps: Sequence[TableMap | None]) -> RowImageDecoder:
+        """The decoder of a slot's table map."""
+        return self._entry(slot, maps)[0]
+
+    def schema(self, slot: int, maps: Sequence[TableMap | None]) -> pa.Schema:
+        """The change files' schema for a slot's table map."""
+        return self._entry(slot, maps)[1]
+
+    def _entry(
+        self, slot: int, maps: Sequence[TableMap | None]
+    ) -> tuple[RowImageDecoder, pa.Schema]:
+        found = self._by_slot.get(slot)
+        if found is None:
+            table_map = maps[slot]
+            if table_map is None:
+                raise BugError("rows of a table that is not mirrored", operation="decode rows")
+            decoder = RowImageDecoder(table_map, self._policy)
+            found = decoder, change_schema(arrow_schema(table_map.schema, self._policy))
+            self._by_slot[slot] = found
+        return found
+
+
+def changes_of(
+    batch: Batch, decoders: Decoders, *, shard: ShardId, generation: int
+) -> tuple[list[TableChanges], int]:
+    """Decode a batch: (its changes by table, row changes of the last transaction so far)."""
+    events = batch.rows
+    last = len(batch.txns) - 1
+    if not events.size:
+        return [], batch.rows_before if last == 0 else 0
+    groups = _decode(batch, decoders)
+    counts = np.zeros(events.size, np.int64)
+    for members in groups.values():
+        for numbers, group in members:
+            counts[numbers] = group.counts
+    firsts = np.cumsum(counts) - counts  # rows of the batch before each event
+    txn = events["txn"].astype(np.int64)
+    begins = np.searchsorted(txn, txn, side="left")  # each transaction's first event
+    idx = firsts - firsts[begins]
+    idx[txn == 0] += batch.rows_before
+    tokens = Tokens(
+        ts=batch.txns["ts"],
+        seq=batch.txns["seq"],
+        gtids=batch.gtids(),
+        shard=shard,
+        generation=generation,
+    )
+    found = [
+        _assemble(
+            slot,
+            [group for _, group in members],
+            firsts=firsts,
+            txn=txn,
+            idx=idx,
+            tokens=tokens,
+            batch=batch,
+            schema=decoders.schema(slot, batch.maps),
+        )
+        for slot, members in groups.items()
+    ]
+    of_last = txn == last
+    total = int(counts[of_last].sum()) + (batch.rows_before if last == 0 else 0)
+    return found, total
+
+
+def _decode(batch: Batch, decoders: Decoders) -> dict[int, list[tuple[Ints, _Group]]]:
+    """Slot -> (numbers of its events, decoded) for each operation and buffer."""
+    events = batch.rows
+    key = events["slot"].astype(np.int64) * 16 + events["op"] * 2 + events["where"]
+    order = np.argsort(key, kind="stable")
+    bounds = np.flatnonzero(np.diff(key[order])) + 1
+    groups: dict[int, list[tuple[Ints, _Group]]] = {}
+    for numbers in np.split(order, bounds):
+        one = events[numbers[0]]
+        slot, op = int(one["slot"]), int(one["op"])
+        decoded = decoders.of(slot, batch.maps).decode(
+            batch.buffers[int(one["where"])],
+            np.ascontiguousarray(events["start"][numbers]),
+            np.ascontiguousarray(events["end"][numbers]),
+            op,
+        )
+        counts = np.bincount(decoded.event, minlength=numbers.size)
+        before = np.cumsum(counts) - counts
+        within = np.arange(decoded.event.size) - before[decoded.event]
+        group = _Group(op, decoded, numbers[decoded.event], within, counts)
+        groups.setdefault(slot, []).append((numbers, group))
+    return groups
+
+
+def _assemble(
+    slot: int,
+    groups: list[_Group],
+    *,
+    firsts: Ints,
+    txn: Ints,
+    idx: Ints,
+    tokens: Tokens,
+    batch: Batch,
+    schema: pa.Schema,
+) -> TableChanges:
+    tables = []
+    for group in groups:
+        size = group.event.size
+        columns = [
+            pa.repeat(pa.scalar(group.op, pa.int8()), size),
+            tokens.column(txn[group.event], idx[group.event] + group.within),
+            _image(group.rows.before, schema.field("before").type, size),
+            _image(group.rows.after, schema.field("after").type, size),
+        ]
+        tables.append(pa.Table.from_arrays(columns, schema=schema))
+    event = np.concatenate([group.event for group in groups])
+    rows = pa.concat_tables(tables)
+    if len(groups) > 1:
+        within = np.concatenate([group.within for group in groups])
+        rows = rows.take(pa.array(np.argsort(firsts[event] + within, kind="stable")))
+    seqs = tokens.seq[txn[event]]
+    misfits: dict[str, int] = {}
+    for group in groups:
+        for column, count in group.rows.misfits.items():
+            misfits[column] = misfits.get(column, 0) + count
+    table_map = batch.maps[slot]
+    if table_map is None:
+        raise BugError("rows of a table that is not mirrored", operation="decode rows")
+    by_op = {op: sum(g.event.size for g in groups if g.op == op) for op in (INSERT, UPDATE, DELETE)}
+    return TableChanges(
+        schema=table_map.schema,
+        rows=rows,
+        min_seq=int(seqs.min()),
+        max_seq=int(seqs.max()),
+        counts=(by_op[INSERT], by_op[UPDATE], by_op[DELETE]),
+        misfits=misfits,
+    )
+
+
+def _image(found: pa.StructArray | None, kind: pa.DataType, size: int) -> pa.Array:
+    return pa.nulls(size, kind) if found is None else found

@@ -1,0 +1,149 @@
+"""A shard's binlog as a feed of capture: the stream, the reader, and when a slice ends.
+
+Lives here: `BinlogFeed`. Does not live here: events (`reader`), files, trying again (`capture`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from core.errors import RatchetError, RetryableError
+from core.gtid import GtidSet
+from core.position import Position
+from ingest.binlog.changes import Decoders, changes_of
+from ingest.binlog.notes import Batch
+from ingest.binlog.payload import LIMIT as SIDE_LIMIT
+from ingest.binlog.reader import Reader
+from ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
+from wire.binlog import BinlogStream
+from wire.hints import ServerCatalog
+
+
+class DoubtError(RetryableError):
+    """File and offset led to another place than the GTIDs say: go by GTID."""
+
+
+class BinlogFeed:
+    """One binlog stream and all that was learned from it; see ingest.slices.Feed.
+
+    Args:
+        request: where it begins, and what is mirrored.
+        sink: gets what is read.
+        by_file: begin by file and offset, where the position has them.
+        unfinished: see ingest.binlog.reader.Reader.
+
+    Raises:
+        RatchetError: the stream cannot be opened.
+    """
+
+    def __init__(
+        self, request: CaptureRequest, sink: Sink, *, by_file: bool, unfinished: tuple[str, int]
+    ) -> None:
+        source = request.source
+        self._sink = sink
+        self._shard = source.shard
+        self._decoders = Decoders(request.policy)
+        self._stream = stream = BinlogStream(
+            source, request.start, replace(request.dump, by_file=by_file)
+        )
+        self._reader = Reader(
+            shard=source.shard,
+            database=source.database,
+            patterns=request.patterns,
+            start=replace(request.start, server=stream.control.server_identity)
+            if stream.by_file or stream.flavor == "file"
+            else Position(executed=request.start.executed, server=stream.control.server_identity),
+            catalog=ServerCatalog(stream.control, keyspace=source.shard.keyspace),
+            keep=self._keep,
+            unfinished=unfinished,
+        )
+        # Opened by file and offset, a stream has to show first that it stands where it should.
+        self._checked = not stream.by_file
+
+    def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
+        """See ingest.slices.Feed."""
+        caught_up = self._read(known, limits)
+        reader = self._reader
+        return Taken(
+            end=reader.position(),
+            runs=reader.runs,
+            bytes=reader.bytes_read,
+            caught_up=caught_up,
+        )
+
+    def close(self) -> None:
+        """See ingest.slices.Feed."""
+        self._stream.close()
+
+    def _keep(self, batch: Batch) -> int:
+        changes, rows = changes_of(
+            batch, self._decoders, shard=self._shard, generation=self._sink.generation
+        )
+        self._sink.add(changes)
+        self._sink.events += batch.events
+        ts = batch.txns["ts"]
+        self._sink.ended(batch.ended, int(ts.min()), int(ts.max()))
+        return rows
+
+    def _read(self, known: frozenset[str], limits: SliceLimits) -> bool:
+        """Read until a limit; whether the stream had nothing more to give."""
+        stream, reader = self._stream, self._reader
+        reader.start_slice(known=known, limit=limits.max_bytes)
+        began = time.monotonic()
+        end = began + limits.max_seconds
+        caught_up = False
+        while True:
+            limited = self._use()
+            if reader.between:
+                now = time.monotonic()
+                if limited or now >= end or self._holds(limits.stop_at):
+                    break
+            if stream.is_full or reader.side_bytes > SIDE_LIMIT:
+                reader.flush()
+                stream.recycle()
+                continue
+            if self._receive() or stream.first < stream.count:
+                continue
+            if reader.between and time.monotonic() - began >= limits.min_seconds:
+                caught_up = self._reached_head()
+                if caught_up:
+                    break
+        reader.flush()
+        stream.recycle()
+        return caught_up or self._reached_head()
+
+    def _receive(self) -> bool:
+        try:
+            return self._stream.receive(DRAINED)
+        except RatchetError as error:
+            if self._checked:
+                raise
+            # The file may be another one by now, or gone; the GTIDs will tell what is the matter.
+            raise DoubtError(error.message, operation="capture") from error
+
+    def _use(self) -> bool:
+        """Walk what has been received; True if the limit of bytes was reached."""
+        stream, reader = self._stream, self._reader
+        while not self._checked and stream.first < stream.count:
+            # Opened by file: nothing may be noted before the first transaction has been looked at.
+            stream.first, limited = reader.feed(
+                stream.data, stream.index, stream.first, stream.first + 1
+            )
+            follows = reader.first_follows()
+            if follows is False:
+                raise DoubtError(
+                    "file and offset do not lead to where the GTIDs say", operation="capture"
+                )
+            self._checked = follows is True
+            if limited:
+                return True
+        stream.first, limited = reader.feed(stream.data, stream.index, stream.first, stream.count)
+        return limited
+
+    def _holds(self, wanted: GtidSet | None) -> bool:
+        return wanted is not None and self._reader.position().executed.contains_all(wanted)
+
+    def _reached_head(self) -> bool:
+        head = self._stream.control.head().executed
+        return self._reader.position().executed.contains_all(head)

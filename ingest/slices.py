@@ -1,0 +1,181 @@
+"""The values of a slice: what is asked for, what came, and what a shard's stream is to capture.
+
+Lives here: `CaptureRequest`, `CaptureResult`, `Feed`, and `Sink`, where a feed puts what it reads.
+Does not live here: taking a slice (`capture`), the feeds (`binlog.feed`, `vstream.feed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from core.errors import BugError, RatchetError
+from core.gtid import GtidSet
+from core.patterns import TablePatterns
+from core.position import Position
+from core.rounds import ChangeFile, Journal, Run, ShardSlice, TableEvent
+from core.types import MisfitPolicy
+from ingest.changes import TableChanges
+from ingest.files import ChangeFiles
+from wire.binlog import DumpOptions
+from wire.connect import SourceConfig
+from wire.vtgate import VtgateConfig
+
+DRAINED = 0.05  # seconds without a byte after which a stream may have nothing more to give
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceLimits:
+    """When a slice ends, always at the end of a transaction: at whichever comes first.
+
+    Attributes:
+        max_bytes: bytes of the log.
+        max_seconds: time since the slice began.
+        min_seconds: before this a slice does not end for want of changes.
+        stop_at: transactions that the caller waits for; the slice ends once it holds them.
+    """
+
+    max_bytes: int = 256 << 20
+    max_seconds: float = 5.0
+    min_seconds: float = 0.5
+    stop_at: GtidSet | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureRequest:
+    """All that a task needs to know to take a slice.
+
+    Attributes:
+        source: the shard's server.
+        start: where the slice begins: the end of the one before.
+        generation: lineage generation of the stream.
+        round_number: the round that the files are for.
+        lake: root of the lake, as Lake.at takes it.
+        patterns: which tables are mirrored.
+        known: names of the tables that the mirror holds; statements are searched for them.
+        policy: what becomes of values that their lake type cannot hold.
+        limits: when the slice ends.
+        dump: how the binlog is asked for, and how long a stream may be silent.
+        vtgate: the vtgate whose VStream is read in place of a binlog; None: `source`'s binlog.
+    """
+
+    source: SourceConfig
+    start: Position
+    generation: int
+    round_number: int
+    lake: str
+    patterns: TablePatterns
+    known: tuple[str, ...] = ()
+    policy: MisfitPolicy = field(default_factory=MisfitPolicy)
+    limits: SliceLimits = field(default_factory=SliceLimits)
+    dump: DumpOptions
+    vtgate: VtgateConfig | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureResult:
+    """What came of a slice: either a slice with its files and events, or an error.
+
+    Attributes:
+        shard: ShardId as text.
+        slice: None if it failed.
+        files: closed change files.
+        events: table events in stream order.
+        error: why it failed; a RetryableError was tried again for the slice's time already.
+    """
+
+    shard: str
+    slice: ShardSlice | None = None
+    files: tuple[ChangeFile, ...] = ()
+    events: tuple[TableEvent, ...] = ()
+    error: RatchetError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What a feed read for a slice, besides what it put into the sink.
+
+    Attributes:
+        end: behind the last whole transaction.
+        runs: the transactions, in stream order.
+        bytes: of the log.
+        caught_up: whether there was nothing more.
+        journal: how the stream has ended; None: it goes on.
+    """
+
+    end: Position
+    runs: tuple[Run, ...]
+    bytes: int
+    caught_up: bool
+    journal: Journal | None = None
+
+
+class Feed(Protocol):
+    """A shard's open stream, whatever it is read through."""
+
+    def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
+        """Read until a limit, to the end of a transaction.
+
+        Args:
+            known: names of tables that are mirrored already: statements are searched for them.
+            limits: when to end.
+
+        Raises:
+            RatchetError: nothing of the slice counts, and the feed cannot be used any more.
+        """
+
+    def close(self) -> None:
+        """Let go of the connections. Harmless when repeated."""
+
+
+@dataclass(slots=True)
+class Sink:
+    """Where a feed puts what it reads, one slice after the other.
+
+    Attributes:
+        generation: of the slice's stream.
+        events: table events of the slice, in stream order.
+        transactions: how many have ended.
+        min_ts: earliest commit time, microseconds UTC; None before the first transaction.
+        max_ts: latest one.
+    """
+
+    generation: int = 0
+    events: list[TableEvent] = field(default_factory=list)
+    transactions: int = 0
+    min_ts: int | None = None
+    max_ts: int | None = None
+    _files: ChangeFiles | None = None
+
+    def begin(self, files: ChangeFiles, generation: int) -> None:
+        """A new slice, with its files."""
+        self._files, self.generation, self.events = files, generation, []
+        self.transactions, self.min_ts, self.max_ts = 0, None, None
+
+    def end(self) -> None:
+        """The slice is over: nothing more may come."""
+        self._files = None
+
+    def add(self, changes: Sequence[TableChanges]) -> None:
+        """Changes of some tables, behind those that came before.
+
+        Raises:
+            LakeError: they cannot be written.
+        """
+        if self._files is None:
+            raise BugError("changes outside a slice", operation="capture")
+        for one in changes:
+            self._files.add(one)
+
+    def ended(self, transactions: int, first: int, last: int) -> None:
+        """Note so many ended transactions.
+
+        Args:
+            transactions: how many.
+            first: their earliest commit time, microseconds UTC.
+            last: their latest.
+        """
+        self.transactions += transactions
+        self.min_ts = first if self.min_ts is None else min(self.min_ts, first)
+        self.max_ts = last if self.max_ts is None else max(self.max_ts, last)

@@ -1,0 +1,1 @@
+"""VStream as a feed of capture: responses of a vtgate to changes with tokens."""

@@ -1,0 +1,214 @@
+"""Responses of a VStream until their transactions are whole.
+
+Lives here: `Backlog`, which indexes what was received, hands out whole transactions and keeps the
+rest. Does not live here: what events mean (`feed`), receiving (`wire.vtgate`).
+
+A transaction comes as BEGIN, FIELD and ROW events, VGTID, COMMIT, over as many responses as it
+takes; its position and commit time come last. A statement (DDL) and a transaction of no concern
+(OTHER) are one event behind their VGTID.
+
+Invariant: what is handed out ends with such an end; an open transaction stays, however large: from
+`SPOOL` bytes on in a temporary file, so that memory holds the places of its events only.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from core.errors import DecodeError, LakeError
+from wire.decode.engine import Engine, engine
+from wire.decode.kernels import vstream as kernels
+from wire.vstreamproto import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Bytes = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+
+SPOOL: Final = 64 << 20  # bytes of an open transaction that are held in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of the stream.
+
+    Attributes:
+        places: of its events, as wire.decode.kernels.vstream.index_events notes them, counted from
+            the piece's first byte.
+        held: its bytes, where they are in memory.
+        spooled: the temporary file that they are in else, where they begin in it, and how many.
+    """
+
+    places: Longs
+    held: Bytes | None
+    spooled: tuple[IO[bytes], int, int] | None = None
+
+    def data(self) -> Bytes:
+        """Its bytes.
+
+        Raises:
+            LakeError: the temporary file cannot be read.
+        """
+        if self.held is not None:
+            return self.held
+        assert self.spooled is not None  # noqa: S101 - one of the two is there
+        file, begin, size = self.spooled
+        with _file_errors():
+            file.seek(begin)
+            return np.frombuffer(file.read(size), np.uint8)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self.held.size if self.held is not None else self.spooled[2] if self.spooled else 0
+
+    def types(self) -> Longs:
+        """The types of its events."""
+        return self.places[:, kernels.TYPE]
+
+
+class Backlog:
+    """What was received of one stream and not handed out. For one thread.
+
+    Args:
+        implementation: the kernels or their twins; by default what the environment asks for.
+    """
+
+    def __init__(self, implementation: Engine | None = None) -> None:
+        self._kernels = (implementation or engine()).vstream
+        self._inbox: list[bytes] = []
+        self._pieces: list[Piece] = []
+        self._file: IO[bytes] | None = None
+        self.inbox_bytes = 0  # received and not indexed
+        self.whole_bytes = 0  # of transactions that can be taken
+        self.open_bytes = 0  # of the transaction that is not whole yet
+
+    @property
+    def between(self) -> bool:
+        """Whether no transaction is open, as far as what was received is indexed."""
+        return self.open_bytes == 0
+
+    def add(self, response: bytes) -> None:
+        """Take a response in."""
+        self._inbox.append(response)
+        self.inbox_bytes += len(response)
+
+    def index(self) -> None:
+        """Find the events of what was added.
+
+        Raises:
+            DecodeError: the bytes are no responses.
+        """
+        if not self._inbox:
+            return
+        data = np.frombuffer(b"".join(self._inbox), np.uint8)
+        self._inbox, self.inbox_bytes = [], 0
+        count, status, place = self._kernels.count_events(data, 0, data.size)
+        places = np.empty((int(count), kernels.FIELDS), np.int64)
+        if status == kernels.OK:
+            status, place = self._kernels.index_events(data, 0, data.size, places)
+        if status != kernels.OK:
+            raise DecodeError(
+                f"a response of VStream ends within a field (byte {place})",
+                operation="read VStream",
+                hint="the stream may be damaged; reading it again tells",
+            )
+        piece = Piece(places, data)
+        ends = np.flatnonzero(is_end(piece.types()))
+        if ends.size:
+            head, tail = _split(piece, int(ends[-1]) + 1)
+            self.whole_bytes += self.open_bytes + head.size
+            self.open_bytes = 0
+            self._pieces.append(head)
+            piece = tail
+        # Heartbeats alone do not make a transaction.
+        if (piece.types() != messages().HEARTBEAT).any():
+            self._pieces.append(piece)
+            self.open_bytes += piece.size
+
+    def take(self) -> Sequence[Piece]:
+        """Whole transactions, in stream order; they are not held any more."""
+        last = max(
+            (n for n, one in enumerate(self._pieces) if is_end(one.types()).any()), default=-1
+        )
+        found, self._pieces = self._pieces[: last + 1], self._pieces[last + 1 :]
+        self.whole_bytes = 0
+        return _joined(found)
+
+    def spool(self) -> None:
+        """Move the open transaction out of memory, where it has become too large.
+
+        Raises:
+            LakeError: the temporary file cannot be written.
+        """
+        held = sum(one.size for one in self._pieces if one.held is not None)
+        if self.whole_bytes or held < SPOOL:
+            return
+        with _file_errors():
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="ratchet-transaction-")  # noqa: SIM115
+            for number, one in enumerate(self._pieces):
+                if one.held is not None:
+                    begin = self._file.seek(0, 2)
+                    self._file.write(one.held.tobytes())
+                    self._pieces[number] = Piece(one.places, None, (self._file, begin, one.size))
+            self._file.flush()
+
+    def release(self) -> None:
+        """Give the temporary file back, once nothing of it is needed any more."""
+        if self._file is not None and all(one.spooled is None for one in self._pieces):
+            self._file.close()
+            self._file = None
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._pieces = []
+        self.release()
+
+
+def is_end(types: Longs) -> npt.NDArray[np.bool_]:
+    """Which events end a transaction, or are one."""
+    proto = messages()
+    return np.isin(types, (proto.COMMIT, proto.DDL, proto.OTHER))
+
+
+def _split(piece: Piece, count: int) -> tuple[Piece, Piece]:
+    """The first `count` events, and the others."""
+    data = piece.data()
+    at = int(piece.places[count - 1, kernels.END])
+    rest = piece.places[count:].copy()
+    rest[:, kernels.START :] -= at  # what an event lacks is from 0 to 0, and stays empty
+    return Piece(piece.places[:count], data[:at]), Piece(rest, data[at:])
+
+
+def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
+    """Pieces that are in memory as one: decoding a few large ones is cheaper than many small."""
+    if len(pieces) < 2 or any(one.held is None for one in pieces):
+        return pieces
+    begin, places = 0, []
+    for one in pieces:
+        moved = one.places.copy()
+        moved[:, kernels.START :] += begin
+        places.append(moved)
+        begin += one.size
+    return [Piece(np.concatenate(places), np.concatenate([one.data() for one in pieces]))]
+
+
+@contextmanager
+def _file_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LakeError(
+            f"a large transaction's rows cannot be kept in {tempfile.gettempdir()}: {error}",
+            operation="read VStream",
+            hint="make room there, or point TMPDIR to a larger disk",
+        ) from error

@@ -1,0 +1,119 @@
+"""Row events of VStream to changes: decoded by table, tokens attached, in stream order.
+
+Invariant: every row event that is given comes out; `idx` counts the row changes of mirrored tables
+in a transaction from 0, over all its tables and pieces, an update once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core.change import DELETE, INSERT, UPDATE
+from ingest.changes import TableChanges, Tokens
+
+if TYPE_CHECKING:
+    from ingest.vstream.tables import Slot
+    from wire.decode.vstream import DecodedChanges
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowEvents:
+    """Row events of mirrored tables, in stream order.
+
+    Attributes:
+        data: holds them.
+        starts: where each RowEvent message begins.
+        ends: where it ends.
+        txn: per event the number of its transaction, rising.
+        slot: per event the number of its table.
+    """
+
+    data: Bytes
+    starts: Ints
+    ends: Ints
+    txn: Ints
+    slot: Ints
+
+
+def changes_of(
+    events: RowEvents, slots: Sequence[Slot], tokens: Tokens, *, before: tuple[int, int]
+) -> tuple[list[TableChanges], tuple[int, int]]:
+    """Decode row events.
+
+    Args:
+        events: the events.
+        slots: the tables, by number.
+        tokens: makes tokens by transaction.
+        before: a transaction, and how many of its row changes came before.
+
+    Returns:
+        The changes by table, and the last transaction with all its row changes so far.
+    """
+    if not events.txn.size:
+        return [], before
+    decoded: dict[int, tuple[Ints, DecodedChanges]] = {}
+    counts = np.zeros(events.txn.size, np.int64)  # row changes per event
+    for slot in np.unique(events.slot).tolist():
+        members = np.flatnonzero(events.slot == slot)
+        found = slots[slot].decoder.decode(
+            events.data, events.starts[members], events.ends[members]
+        )
+        decoded[slot] = members, found
+        counts[members] = np.bincount(found.event, minlength=members.size)
+    firsts = np.cumsum(counts) - counts
+    begins = np.searchsorted(events.txn, events.txn, side="left")
+    idx = firsts - firsts[begins]
+    idx[events.txn == before[0]] += before[1]
+    last = int(events.txn[-1])
+    total = int(counts[events.txn == last].sum()) + (before[1] if before[0] == last else 0)
+    changes = [
+        _assemble(slots[slot], members, found, (events.txn, idx), tokens)
+        for slot, (members, found) in decoded.items()
+        if found.op.size
+    ]
+    return changes, (last, total)
+
+
+def _assemble(
+    slot: Slot,
+    members: Ints,
+    found: DecodedChanges,
+    events: tuple[Ints, Ints],
+    tokens: Tokens,
+) -> TableChanges:
+    txn, idx = events
+    counts = np.bincount(found.event, minlength=members.size)
+    before = np.cumsum(counts) - counts
+    within = np.arange(found.event.size) - before[found.event]
+    event = members[found.event]
+    schema = slot.changes
+    rows = pa.Table.from_arrays(
+        [
+            pa.array(found.op),
+            tokens.column(txn[event], idx[event] + within),
+            found.before.cast(schema.field("before").type),
+            found.after.cast(schema.field("after").type),
+        ],
+        schema=schema,
+    )
+    seqs = tokens.seq[txn[event]]
+    inserts, updates, deletes = (
+        int(np.count_nonzero(found.op == op)) for op in (INSERT, UPDATE, DELETE)
+    )
+    return TableChanges(
+        schema=slot.schema,
+        rows=rows,
+        min_seq=int(seqs.min()),
+        max_seq=int(seqs.max()),
+        counts=(inserts, updates, deletes),
+        misfits=found.misfits,
+    )

@@ -1,0 +1,417 @@
+"""A shard's VStream as a feed of capture: transactions, positions, statements, the journal.
+
+Lives here: `VStreamFeed`. Does not live here: bytes (`backlog`), tables (`tables`), rows
+(`changes`), gRPC (`wire.vtgate`).
+
+Invariant: a position is the end of a transaction; what a transaction brings is written only when
+its end is here, with its name, `seq` and commit time. An event that is not understood ends the
+slice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from core.errors import DecodeError, RetryableError, SourceUnfitError
+from core.gtid import GtidSet
+from core.position import Position
+from core.rounds import Journal, Run
+from core.shard import ShardId
+from ingest.binlog import walk
+from ingest.binlog.events import Query
+from ingest.binlog.ledger import Ledger
+from ingest.binlog.machine import Kind
+from ingest.binlog.notes import join_runs
+from ingest.binlog.watch import Moment, StatementWatch
+from ingest.changes import Tokens
+from ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
+from ingest.vstream.backlog import Backlog, Piece, is_end
+from ingest.vstream.changes import RowEvents, changes_of
+from ingest.vstream.tables import NOT_MIRRORED, Tables
+from wire.continues import check_continues
+from wire.decode.catalog import Declared, read_declared
+from wire.decode.engine import engine
+from wire.decode.kernels import vstream as kernels
+from wire.session import Session
+from wire.vstreamproto import messages
+from wire.vtgate import VStream, VtgateConfig
+
+T = TypeVar("T")
+Bytes = npt.NDArray[np.uint8]
+Records = npt.NDArray[np.void]
+
+_INDEX: Final = 4 << 20  # received bytes that are indexed at once
+_FLUSH: Final = 8 << 20  # bytes of whole transactions that are decoded at once
+_OPERATION: Final = "follow VStream"
+_VITESS: Final = "MySQL56/"  # Vitess's name for the flavour, in front of every position
+_INFORMATION: Final = (
+    "BEGIN", "HEARTBEAT", "VGTID", "COMMIT", "OTHER", "DDL", "FIELD", "ROW", "JOURNAL", "GTID",
+    "VERSION", "SAVEPOINT", "PREVIOUS_GTIDS", "ROWS_QUERY",
+)  # fmt: skip
+_STATEMENTS: Final = ("INSERT", "REPLACE", "UPDATE", "DELETE", "SET")
+
+
+class VStreamFeed:
+    """One shard's VStream and all that was learned from it; see ingest.slices.Feed.
+
+    Args:
+        request: where it begins, and what is mirrored. Its `source` is the shard through the
+            MySQL port of the same vtgate.
+        sink: gets what is read.
+        vtgate: where to.
+
+    Raises:
+        RatchetError: the stream cannot be opened.
+    """
+
+    def __init__(self, request: CaptureRequest, sink: Sink, *, vtgate: VtgateConfig) -> None:
+        source = request.source
+        self._source = source
+        self._shard: ShardId = source.shard
+        self._sink = sink
+        self._control: Session | None = None
+        self._checked = False
+        self._backlog = Backlog()
+        self._ledger = Ledger(request.start, np.zeros(walk.SIZE, np.int64))
+        self._watch = StatementWatch(
+            shard=source.shard, database=source.database, patterns=request.patterns
+        )
+        self._tables = Tables(
+            keyspace=source.shard.keyspace,
+            patterns=request.patterns,
+            policy=request.policy,
+            read=self._declared,
+        )
+        self._current: dict[int, int] = {}  # hash of a table's name -> its number
+        self._journal: Journal | None = None
+        self._bytes = 0
+        self._ask(lambda control: check_continues(control, request.start))
+        self._stream = VStream(
+            vtgate,
+            [(source.shard.keyspace, source.shard.shard, f"{_VITESS}{request.start.executed}")],
+            silence=request.dump.deadline,
+        )
+
+    # --- a slice ----------------------------------------------------------------------------------
+
+    def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
+        """See ingest.slices.Feed."""
+        self._ledger.runs = []
+        self._bytes = 0
+        caught_up = self._read(known, limits)
+        return Taken(
+            end=Position(executed=self._ledger.executed),
+            runs=tuple(self._ledger.runs),
+            bytes=self._bytes,
+            caught_up=caught_up,
+            journal=self._journal,
+        )
+
+    def close(self) -> None:
+        """See ingest.slices.Feed."""
+        self._stream.close()
+        self._backlog.close()
+        if self._control is not None:
+            self._control.close()
+
+    def _read(self, known: frozenset[str], limits: SliceLimits) -> bool:
+        """Read until a limit; whether the stream had nothing more to give."""
+        backlog = self._backlog
+        began = time.monotonic()
+        end = began + limits.max_seconds
+        while True:
+            response = self._stream.receive(DRAINED)
+            if response is not None:
+                backlog.add(response)
+                self._bytes += len(response)
+            over = time.monotonic() >= end or self._bytes >= limits.max_bytes
+            if response is None or over or backlog.inbox_bytes >= _INDEX:
+                backlog.index()
+                if response is None or over or backlog.whole_bytes >= _FLUSH:
+                    self._flush(known)
+            if self._journal is not None:
+                return True
+            if not backlog.between or backlog.inbox_bytes:
+                backlog.spool()
+                continue
+            if over or self._holds(limits.stop_at):
+                return self._reached_head()
+            quiet = response is None and time.monotonic() - began >= limits.min_seconds
+            if quiet and self._reached_head():
+                return True
+
+    def _holds(self, wanted: GtidSet | None) -> bool:
+        return wanted is not None and self._ledger.executed.contains_all(wanted)
+
+    def _reached_head(self) -> bool:
+        executed = self._ledger.executed
+        heads = self._ask(lambda control: control.head().executed)
+        return any(executed.contains_all(head) for head in heads)
+
+    # --- what the shard's MySQL is asked ----------------------------------------------------------
+
+    def _ask(self, question: Callable[[Session], T]) -> list[T]:
+        """Ask the shard's MySQL through vtgate; no answer while the shard serves no queries.
+
+        After a reshard's switch the old shard's stream goes on up to the journal, but its tablets
+        refuse queries. The first answer comes with a check that the stream can go on: vtgate
+        itself says nothing about purged transactions, for minutes.
+        """
+        try:
+            if self._control is None or not self._control.usable:
+                self._control = Session.connect(self._source)
+            if not self._checked:
+                check_continues(self._control, Position(executed=self._ledger.executed))
+                self._checked = True
+            return [question(self._control)]
+        except RetryableError:
+            if self._control is not None:
+                self._control.close()
+            self._control = None
+            return []
+
+    def _declared(self) -> Mapping[str, Declared]:
+        def question(control: Session) -> Mapping[str, Declared]:
+            return read_declared(
+                control.query, keyspace=self._shard.keyspace, database=self._source.database
+            )
+
+        return next(iter(self._ask(question)), {})
+
+    # --- whole transactions -----------------------------------------------------------------------
+
+    def _flush(self, known: frozenset[str]) -> None:
+        """Write the transactions that are whole."""
+        pieces = self._backlog.take()
+        if not pieces:
+            return
+        txns = self._named(pieces)
+        tokens = Tokens(
+            ts=txns["ts"],
+            seq=txns["seq"],
+            gtids=self._gtids(txns),
+            shard=self._shard,
+            generation=self._sink.generation,
+        )
+        first, before = 0, (0, 0)
+        for piece in pieces:
+            self._look(piece, piece.data(), known, txns, first)
+            events = self._rows(piece, piece.data(), first)
+            changes, before = changes_of(events, self._tables.slots, tokens, before=before)
+            self._sink.add(changes)
+            first += int(np.count_nonzero(is_end(piece.types())))
+        self._sink.events += self._watch.events
+        self._watch.events = []
+        self._sink.ended(txns.size, int(txns["ts"].min()), int(txns["ts"].max()))
+        self._backlog.release()
+
+    def _named(self, pieces: Sequence[Piece]) -> Records:
+        """The transactions that end in these pieces, as walk.TXN; notes them in the ledger."""
+        found = [self._ends(piece) for piece in pieces if is_end(piece.types()).any()]
+        txns = np.concatenate(found)
+        shown = self._shown(pieces[-1])
+        before = self._ledger.executed
+        txns["seq"] = before.cardinality + 1 + np.arange(txns.size)
+        self._ledger.fold(txns)
+        if self._ledger.executed.cardinality != before.cardinality + txns.size:
+            raise self._refusal(f"transactions again that came before: {txns[:3]}")
+        if self._ledger.executed != shown:
+            # The stream passed over transactions without a word: find out where.
+            self._ledger.executed = before
+            self._fold_by_position(pieces, txns)
+        return txns
+
+    def _gtids(self, txns: Records) -> list[str]:
+        heads = [f"{name}:" for name in self._ledger.names()]
+        both = zip(txns["origin"].tolist(), txns["number"].tolist(), strict=True)
+        return [f"{heads[origin]}{number}" for origin, number in both]
+
+    def _ends(self, piece: Piece) -> Records:
+        """The transactions that end in a piece, without `seq`."""
+        ends = piece.places[is_end(piece.types())]
+        begins, stops = (np.ascontiguousarray(ends[:, c]) for c in (kernels.GTID, kernels.GTID_END))
+        hashes, numbers = np.empty((2, len(ends)), np.int64)
+        data = piece.data()
+        status, place = engine().vstream.split_gtids(data, begins, stops, hashes, numbers)
+        if status != kernels.OK:
+            raise self._refusal(f"an event without a transaction's name: {piece.places[place]}")
+        txns = np.zeros(len(ends), walk.TXN)
+        txns["number"] = numbers
+        txns["ts"] = ends[:, kernels.TIMESTAMP] * 1_000_000
+        for value, at in zip(*np.unique(hashes, return_index=True), strict=True):
+            name = data[begins[at] : stops[at]].tobytes().decode()
+            origin = name.removeprefix(_VITESS).rpartition(":")[0]
+            txns["origin"][hashes == value] = self._ledger.origin(origin)
+        return txns
+
+    def _shown(self, piece: Piece, upto: int | None = None) -> GtidSet:
+        """The position that stands last in a piece (before the event `upto`)."""
+        at = np.flatnonzero(piece.types()[:upto] == messages().VGTID)
+        if not at.size:
+            raise self._refusal("a transaction without its position")
+        begin, end = piece.places[at[-1], [kernels.START, kernels.END]]
+        event = messages().Event.FromString(piece.data()[begin:end].tobytes())
+        return self._position(event.vgtid.shards, self._shard).executed
+
+    def _position(self, places: Any, shard: ShardId) -> Position:
+        for place in places:
+            if (place.keyspace, place.shard) == (shard.keyspace, shard.shard):
+                text = place.gtid
+                if not text.startswith(_VITESS):
+                    raise self._refusal(f"a position that is not MySQL's: {text[:100]!r}")
+                return Position(executed=GtidSet.parse("mysql", text.removeprefix(_VITESS)))
+        raise self._refusal(f"a position without shard {shard}")
+
+    def _fold_by_position(self, pieces: Sequence[Piece], txns: Records) -> None:
+        """Take the transactions in one by one, each by the position in front of its end.
+
+        What stands in the position besides it was passed over before it.
+        """
+        ledger, number = self._ledger, 0
+        ledger.runs = ledger.runs[:]
+        for piece in pieces:
+            for end in np.flatnonzero(is_end(piece.types())):
+                shown = self._shown(piece, int(end))
+                own = ledger.executed.with_interval(
+                    ledger.names()[txns[number]["origin"]],
+                    int(txns[number]["number"]),
+                    int(txns[number]["number"]),
+                )
+                if not shown.contains_all(own):
+                    raise self._refusal(f"the position {shown} lacks what came before it: {own}")
+                passed = shown.minus(own)
+                seq = ledger.executed.cardinality + 1
+                for origin, spans in passed.intervals.items():
+                    for low, high in spans:
+                        ledger.runs = join_runs("mysql", ledger.runs, [Run(origin, low, high, seq)])
+                        seq += high - low + 1
+                ledger.executed = ledger.executed.union(passed)
+                txns[number]["seq"] = seq
+                ledger.fold(txns[number : number + 1])
+                number += 1
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _look(
+        self,
+        piece: Piece,
+        data: Bytes,
+        known: frozenset[str],
+        txns: Records,
+        first: int,
+    ) -> None:
+        """Everything but rows and their tables: statements, the journal, what is not understood."""
+        proto = messages()
+        types = piece.types()
+        usual = np.isin(types, [getattr(proto, name) for name in _INFORMATION])
+        if not usual.all():
+            raise self._unknown(int(types[~usual][0]))
+        rare = np.flatnonzero(np.isin(types, (proto.DDL, proto.JOURNAL)))
+        ends = np.flatnonzero(is_end(types))
+        for at in rare:
+            begin, end = piece.places[at, [kernels.START, kernels.END]]
+            event = proto.Event.FromString(data[begin:end].tobytes())
+            if event.type == proto.JOURNAL:
+                self._note_journal(event.journal)
+                continue
+            number = first + int(np.searchsorted(ends, at))
+            txn = txns[number]
+            now = Moment(
+                gtid=self._gtids(txns[[number]])[0],
+                seq=int(txn["seq"]),
+                ts=int(txn["ts"]),
+            )
+            query = Query(database=self._source.database, statement=event.statement)
+            found = self._watch.look(query, known=known | self._tables.names, now=now)
+            if found.kind is Kind.DML:
+                raise self._by_statement(event.statement)
+            if found.kind is Kind.UNKNOWN:
+                raise self._refusal(f"a statement that is not known: {event.statement[:200]!r}")
+            self._tables.forget()
+
+    def _rows(self, piece: Piece, data: Bytes, first: int) -> RowEvents:
+        """The row events of mirrored tables, with the tables that FIELD events describe."""
+        proto = messages()
+        types = piece.types()
+        at = np.flatnonzero((types == proto.ROW) | (types == proto.FIELD))
+        starts, ends = (
+            np.ascontiguousarray(piece.places[at, c]) for c in (kernels.BODY, kernels.BODY_END)
+        )
+        hashes, begins, stops = np.empty((3, at.size), np.int64)
+        status, place = engine().vstream.find_tables(data, starts, ends, hashes, begins, stops)
+        if status != kernels.OK:
+            raise self._refusal(f"a row event without its table (event {place})")
+        slot = np.empty(at.size, np.int64)
+        describes = types[at] == proto.FIELD
+        # From one FIELD event to the next, each table is what it was described as last.
+        for low, high in _stretches(describes):
+            if describes[low]:
+                event = proto.FieldEvent.FromString(data[starts[low] : ends[low]].tobytes())
+                self._current[int(hashes[low])] = self._tables.describe(event)
+            for name in np.unique(hashes[low:high]).tolist():
+                if name not in self._current:
+                    raise self._refusal("rows of a table that no FIELD event has described")
+                slot[low:high][hashes[low:high] == name] = self._current[name]
+        wanted = ~describes & (slot != NOT_MIRRORED)
+        txn = first + np.searchsorted(np.flatnonzero(is_end(types)), at[wanted])
+        return RowEvents(
+            data=data,
+            starts=starts[wanted],
+            ends=ends[wanted],
+            txn=txn,
+            slot=slot[wanted],
+        )
+
+    def _note_journal(self, journal: Any) -> None:
+        proto = messages()
+        if journal.migration_type != proto.SHARDS:
+            return  # tables move to another keyspace: this stream goes on
+        sources = [ShardId(one.keyspace, one.shard) for one in journal.participants]
+        targets = [ShardId(one.keyspace, one.shard) for one in journal.targets]
+        if self._shard not in sources or not targets:
+            raise self._refusal(f"a journal that is not this shard's: {journal}")
+        self._journal = Journal(
+            sources=tuple(map(str, sources)),
+            targets={str(one): self._position(journal.targets, one) for one in targets},
+        )
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _unknown(self, kind: int) -> Exception:
+        proto = messages()
+        names = {number: name for name, number in proto.EventType.items()}
+        if names.get(kind) in _STATEMENTS:
+            return self._by_statement(f"event {names[kind]}")
+        return self._refusal(f"an event of type {names.get(kind, kind)}")
+
+    def _by_statement(self, what: str) -> Exception:
+        return SourceUnfitError(
+            f"rows were changed by a statement that was logged as its text: {what[:200]}",
+            operation=_OPERATION,
+            source=str(self._shard),
+            position=str(self._ledger.executed),
+            hint="let the tablets' MySQL run with binlog_format=ROW, then dump the tables of this "
+            "keyspace again: `ratchet dump CONFIG --again '*'`",
+        )
+
+    def _refusal(self, what: str) -> Exception:
+        return DecodeError(
+            f"VStream brought {what}",
+            operation=_OPERATION,
+            source=str(self._shard),
+            position=str(self._ledger.executed),
+            hint="nothing was skipped: use a version of Ratchet that knows it, or report it",
+        )
+
+
+def _stretches(describes: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """From each FIELD event (and from the first event) to before the next one."""
+    bounds = np.flatnonzero(describes)
+    cuts = np.unique(np.concatenate(([0], bounds, [describes.size]))).tolist()
+    return list(pairwise(cuts))

@@ -1,0 +1,118 @@
+"""The tables of a VStream: from FIELD events to schemas and decoders.
+
+Lives here: `Tables`. Does not live here: decoding rows (`wire.decode.vstream`), SQL (`wire`).
+
+A FIELD event says how the rows behind it look, but not which unique key takes the place of a
+primary key, nor every character set. So where information_schema declares the same columns, its
+schema is taken; else (the table has changed since, or is gone) the event's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from core.change import change_schema
+from core.patterns import TablePatterns
+from core.schema import TableSchema
+from core.types import MisfitPolicy, arrow_schema
+from wire.decode.catalog import Declared
+from wire.decode.vstream import VStreamRowDecoder
+from wire.decode.vstreamfields import schema_of
+
+NOT_MIRRORED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A table as one FIELD event described it.
+
+    Attributes:
+        schema: its schema.
+        decoder: of its rows.
+        changes: the schema of its change files.
+    """
+
+    schema: TableSchema
+    decoder: VStreamRowDecoder
+    changes: pa.Schema
+
+
+class Tables:
+    """The tables that one stream has described.
+
+    Args:
+        keyspace: the stream's.
+        patterns: which tables are mirrored.
+        policy: what becomes of values that do not fit.
+        read: asks the server how its tables are now, by name.
+
+    Attributes:
+        slots: table by number.
+    """
+
+    def __init__(
+        self,
+        *,
+        keyspace: str,
+        patterns: TablePatterns,
+        policy: MisfitPolicy,
+        read: Callable[[], Mapping[str, Declared]],
+    ) -> None:
+        self._keyspace = keyspace
+        self._patterns = patterns
+        self._policy = policy
+        self._read = read
+        self._catalog: Mapping[str, Declared] = {}
+        self._numbers: dict[TableSchema, int] = {}
+        self.slots: list[Slot] = []
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The mirrored tables that have been described."""
+        return frozenset(slot.schema.table for slot in self.slots)
+
+    def describe(self, event: Any) -> int:
+        """The number of the table as a FIELD event describes it; NOT_MIRRORED for others.
+
+        Args:
+            event: a FieldEvent.
+
+        Raises:
+            DecodeError: a column's type or character set is not known.
+            TableStoppedError: vtgate does not bring a column's values as they are.
+        """
+        table = event.table.removeprefix(f"{self._keyspace}.")
+        if event.is_internal or not self._patterns.matches(table):
+            return NOT_MIRRORED
+        schema = self._schema(event, table)
+        number = self._numbers.get(schema)
+        if number is None:
+            number = self._numbers[schema] = len(self.slots)
+            decoder = VStreamRowDecoder(schema, self._policy)
+            changes = change_schema(arrow_schema(schema, self._policy))
+            self.slots.append(Slot(schema, decoder, changes))
+        return number
+
+    def forget(self) -> None:
+        """Some table has changed: ask the server again."""
+        self._catalog = {}
+
+    def _schema(self, event: Any, table: str) -> TableSchema:
+        shown = tuple((field.name, field.column_type) for field in event.fields)
+        if self._shows(table) != shown:
+            self._catalog = self._read()
+        if self._shows(table) == shown:
+            return self._catalog[table].schema
+        return schema_of(event, keyspace=self._keyspace, table=table)
+
+    def _shows(self, table: str) -> tuple[tuple[str, str], ...] | None:
+        """A table's columns as information_schema has them, in the form of a FIELD event's."""
+        known = self._catalog.get(table)
+        if known is None:
+            return None
+        names = (column.name for column in known.schema.columns)
+        return tuple(zip(names, known.types, strict=True))

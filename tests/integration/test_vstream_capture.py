@@ -1,0 +1,205 @@
+"""Capture through a real vtgate: the mirror of the change log, positions, refusals, the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture_kit import Capturer, close_streams, server_rows
+
+from core.errors import PositionLostError
+from core.gtid import GtidSet
+from core.patterns import TablePatterns
+from core.shard import ShardId
+from ingest.slices import SliceLimits
+from ingest.vstream import backlog, feed
+from lab.vitess import VitessCluster
+from tests.fix_vitess import TabletServer
+from wire.session import SourceConfig
+from wire.vtgate import VtgateConfig
+
+DATABASE = "vt_commerce"
+
+
+@pytest.fixture(autouse=True)
+def _streams_closed() -> Iterator[None]:
+    yield
+    close_streams()
+
+
+def source_of(vitess: VitessCluster, keyspace: str = "commerce", shard: str = "0") -> SourceConfig:
+    return SourceConfig(
+        shard=ShardId(keyspace, shard),
+        host="127.0.0.1",
+        port=vitess.mysql_port,
+        user="root",
+        database=f"vt_{keyspace}",
+        target=f"{keyspace}:{shard}@primary",
+        tls="disabled",
+    )
+
+
+def capturer(vitess: VitessCluster, folder: Path, **request: Any) -> Capturer:
+    request = {"patterns": TablePatterns(("cap_*",)), **request}
+    vtgate = VtgateConfig(host="127.0.0.1", port=vitess.grpc_port)
+    return Capturer(source_of(vitess), folder, vtgate=vtgate, **request)
+
+
+@pytest.fixture
+def tablet(vitess: VitessCluster) -> Iterator[TabletServer]:
+    """The shard's MySQL, rid of this module's tables afterwards."""
+    server = TabletServer(vitess.tablets[1])
+    yield server
+    names = server.execute(
+        "SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'cap%%'"
+    )
+    for (name,) in names:
+        server.execute(f"DROP TABLE `{name}`", database=DATABASE)
+
+
+def run(vitess: VitessCluster, *statements: str) -> None:
+    """One transaction through vtgate."""
+    with vitess.connect("commerce", autocommit=False) as connection:
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+        connection.commit()
+
+
+def test_rows_are_those_of_the_server(
+    vitess: VitessCluster, tablet: TabletServer, tmp_path: Path
+) -> None:
+    """Inserts, updates, deletes, changes of key, several tables, rollbacks to savepoints."""
+    run(vitess, "CREATE TABLE cap_t (id BIGINT PRIMARY KEY, v VARCHAR(500), e ENUM('a','b'))")
+    run(vitess, "CREATE TABLE cap_u (id BIGINT PRIMARY KEY, n DOUBLE, KEY (n))")
+    run(vitess, "CREATE TABLE other (id BIGINT PRIMARY KEY)")
+    capture = capturer(vitess, tmp_path)
+    for n in range(0, 300, 3):
+        run(
+            vitess,
+            f"INSERT INTO cap_t VALUES ({n}, 'v{n}', 'a'), ({n + 1}, NULL, 'b')",
+            f"INSERT INTO cap_u VALUES ({n}, {n} / 7)",
+            f"INSERT INTO other VALUES ({n})",
+            f"UPDATE cap_t SET v = CONCAT(v, 'x'), e = 'b' WHERE id <= {n} AND id % 5 = 0",
+            "SAVEPOINT here",
+            f"DELETE FROM cap_t WHERE id < {n}",
+            "ROLLBACK TO here",
+            f"UPDATE cap_t SET id = -id WHERE id = {n + 1}",
+            f"DELETE FROM cap_t WHERE id = {n - 3}",
+        )
+    rounds = capture.catch_up()
+    for table in ("cap_t", "cap_u"):
+        assert capture.final(table) == server_rows(tablet, DATABASE, table)  # type: ignore[arg-type]
+    assert not capture.changes("other")
+    changes = [*capture.changes("cap_t"), *capture.changes("cap_u")]
+    places = [(c["token"]["seq"], c["token"]["idx"]) for c in changes]
+    assert len(set(places)) == len(places)
+    by_gtid: dict[str, list[int]] = {}
+    for change in changes:
+        by_gtid.setdefault(change["token"]["gtid"], []).append(change["token"]["idx"])
+    assert all(sorted(found) == list(range(len(found))) for found in by_gtid.values())
+    executed = tablet.execute("SELECT @@GLOBAL.gtid_executed")[0][0].replace("\n", "")
+    assert capture.position.executed.contains_all(GtidSet.parse("mysql", executed))
+    runs = [run for one in rounds for piece in one.slices for run in piece.runs]
+    number = capture.begin.seq
+    for one in runs:
+        assert one.seq == number + 1
+        number += one.last - one.first + 1
+    assert number == capture.position.seq
+    run(vitess, "DROP TABLE other")
+
+
+def test_small_slices_and_new_streams(
+    vitess: VitessCluster, tablet: TabletServer, tmp_path: Path
+) -> None:
+    """Wherever a slice ends, the next one goes on, on the same stream or on a new one."""
+    run(vitess, "CREATE TABLE cap_t (id BIGINT PRIMARY KEY, v VARCHAR(5000))")
+    capture = capturer(vitess, tmp_path, limits=SliceLimits(max_bytes=1, max_seconds=5))
+    for n in range(40):
+        run(vitess, f"INSERT INTO cap_t VALUES ({n}, REPEAT('x', 2000)), ({-n - 1}, '')")
+    for n in range(200):
+        capture.take()
+        if n % 3 == 0:
+            close_streams()
+        if len(capture.final("cap_t")) == 80:
+            break
+    assert capture.final("cap_t") == server_rows(tablet, DATABASE, "cap_t")  # type: ignore[arg-type]
+
+
+def test_a_transaction_larger_than_memory_allows(
+    vitess: VitessCluster, tablet: TabletServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits in a temporary file until its end, over slices' limits, and stays whole."""
+    monkeypatch.setattr(backlog, "SPOOL", 100_000)
+    monkeypatch.setattr(feed, "_INDEX", 50_000)
+    run(vitess, "CREATE TABLE cap_t (id BIGINT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(500), n INT)")
+    run(vitess, "CREATE TABLE cap_u (id BIGINT PRIMARY KEY)")
+    capture = capturer(vitess, tmp_path, limits=SliceLimits(max_bytes=100_000, max_seconds=20))
+    run(
+        vitess,
+        "INSERT INTO cap_u VALUES (1)",
+        "INSERT INTO cap_t (v, n) VALUES (REPEAT('y', 300), 1), ('', 2)",
+        *["INSERT INTO cap_t (v, n) SELECT v, n + 1 FROM cap_t LIMIT 5000"] * 13,
+        "INSERT INTO cap_u VALUES (2)",
+    )
+    capture.catch_up()
+    rows = server_rows(tablet, DATABASE, "cap_t")  # type: ignore[arg-type]
+    assert len(rows) > 8000
+    assert capture.final("cap_t") == rows
+    changes = [*capture.changes("cap_t"), *capture.changes("cap_u")]
+    assert len({change["token"]["gtid"] for change in changes}) == 1
+    assert sorted(c["token"]["idx"] for c in changes) == list(range(len(changes)))
+
+
+@pytest.mark.usefixtures("tablet")
+def test_statements_about_tables(vitess: VitessCluster, tmp_path: Path) -> None:
+    """They come between the rows that they stand between; rows behind have the new shape."""
+    run(vitess, "CREATE TABLE cap_t (id BIGINT PRIMARY KEY, v INT)")
+    capture = capturer(vitess, tmp_path)
+    run(vitess, "INSERT INTO cap_t VALUES (1, 1)")
+    capture.catch_up()
+    run(vitess, "ALTER TABLE cap_t ADD COLUMN w VARCHAR(20) CHARACTER SET latin1 DEFAULT 'é'")
+    run(vitess, "INSERT INTO cap_t VALUES (2, 2, 'ü')")
+    run(vitess, "TRUNCATE TABLE cap_t")
+    run(vitess, "INSERT INTO cap_t VALUES (3, 3, 'ß')")
+    capture.catch_up()
+    changes = capture.changes("cap_t")
+    assert [change["after"] for change in changes] == [
+        {"id": 1, "v": 1},
+        {"id": 2, "v": 2, "w": "ü"},
+        {"id": 3, "v": 3, "w": "ß"},
+    ]
+    kinds = [(event.kind, event.table) for event in capture.events()]
+    assert kinds == [("ddl", "cap_t"), ("truncate", "cap_t")]
+    order = [change["token"]["seq"] for change in changes]
+    first, second = (event.seq for event in capture.events())
+    assert order[0] < first < order[1] < second < order[2]
+
+
+def test_purged_transactions_are_found_before_the_stream_is_opened(
+    vitess: VitessCluster, tablet: TabletServer, tmp_path: Path
+) -> None:
+    """Because vtgate says nothing of them for minutes."""
+    run(vitess, "CREATE TABLE cap_t (id BIGINT PRIMARY KEY)")
+    capture = capturer(vitess, tmp_path)
+    run(vitess, "INSERT INTO cap_t VALUES (1)")
+    tablet.execute("FLUSH BINARY LOGS")
+    newest = tablet.execute("SHOW BINARY LOGS")[-1][0]
+    tablet.execute(f"PURGE BINARY LOGS TO '{newest}'")
+    error = capture.fail()
+    assert isinstance(error, PositionLostError)
+    assert "purged" in error.message
+
+
+def test_a_shard_that_is_no_more(vitess: VitessCluster, tmp_path: Path) -> None:
+    """As after `Reshard complete`, when nobody has read the old shard's stream to its end."""
+    capture = capturer(vitess, tmp_path)
+    gone = replace(
+        capture.source, shard=ShardId("commerce", "80-c0"), target="commerce:80-c0@primary"
+    )
+    error = capture.fail(source=gone)
+    assert isinstance(error, PositionLostError)
+    assert "reshard" in error.message

@@ -1,0 +1,89 @@
+"""Whether a server can go on where a mirror stands: asked before a stream is opened.
+
+A server that cannot may say so, or say nothing for minutes (vtgate), so it is asked.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.errors import PositionLostError, RetryableError
+from core.gtid import GtidSet
+from core.position import Position
+from wire.failures import REDUMP_HINT
+from wire.session import Session
+
+_OPERATION: Final = "open the stream"
+
+
+def check_continues(control: Session, start: Position) -> None:
+    """Whether a server has all that follows a position, and all that is in it.
+
+    Args:
+        control: a session with the server.
+        start: where a stream shall begin.
+
+    Raises:
+        PositionLostError: it has not, and never will.
+        RetryableError: it lacks transactions that may still come: a replica that is behind.
+    """
+    source = control.source
+    if control.flavor != start.flavor:
+        raise PositionLostError(
+            f"the position is of flavour {start.flavor}, the server now of {control.flavor}",
+            operation=_OPERATION,
+            source=source,
+            position=str(start.executed),
+            hint=f"GTIDs were switched on or off, or it is another product: {REDUMP_HINT}",
+        )
+    if start.flavor == "file":
+        if start.server and start.server != control.server_identity:
+            raise PositionLostError(
+                "this is another server, and without GTIDs a position is good for one only",
+                operation=_OPERATION,
+                source=source,
+                position=str(start.executed),
+                hint=f"switch GTIDs on to move between servers; now {REDUMP_HINT}",
+            )
+        return
+    purged = control.purged().minus(start.executed)
+    if purged.intervals:
+        raise PositionLostError(
+            f"the server has purged transactions that the mirror lacks: {purged}",
+            operation=_OPERATION,
+            source=source,
+            position=str(start.executed),
+            hint=REDUMP_HINT,
+        )
+    _check_behind(control, start.executed.minus(control.head().executed), start)
+
+
+def _check_behind(control: Session, ours: GtidSet, start: Position) -> None:
+    """What to do about transactions that we have and the server has not."""
+    if not ours.intervals:
+        return
+    identity = control.server_identity
+    own = [
+        origin
+        for origin in ours.intervals
+        if identity in {origin, origin.partition(":")[0]}
+        or identity.partition("@")[0] == str(ours.servers.get(origin))
+    ]
+    where = {
+        "operation": _OPERATION,
+        "source": control.source,
+        "position": str(start.executed),
+    }
+    if own:
+        raise PositionLostError(
+            f"the server no longer has transactions of its own that the mirror holds: {ours}",
+            **where,
+            hint="its history was reset, it lost data in a crash, or (MariaDB without "
+            f"gtid_strict_mode) its numbers went back: {REDUMP_HINT}",
+        )
+    raise RetryableError(
+        f"the server lacks transactions that the mirror holds: {ours}",
+        **where,
+        hint="a replica that is behind catches up by itself; after a failover that lost them, "
+        + REDUMP_HINT,
+    )
