@@ -262,7 +262,8 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.FAILED_PRECONDITION and _GONE in details:
         return PositionLostError(
-            "the shard is no more: a reshard was completed before its stream was read to the end",
+            "the shard is no more: a reshard was completed before its stream was read to the end "
+            f"({details[:300]})",
             operation=operation,
             source=source,
             hint=REDUMP_HINT,

@@ -54,7 +54,7 @@ def write(server: Server, count: int = 10) -> None:
 def opened_by_file() -> bool:
     """Whether the stream that capture keeps open was opened by file and offset."""
     (one,) = capture_module._streams.values()
-    return one.stream.by_file or one.stream.flavor == "file"
+    return one.feed._stream.by_file or one.feed._stream.flavor == "file"
 
 
 def assert_same(capture: Capturer, server: Server, table: str = "t") -> None:
@@ -239,11 +239,11 @@ def test_heartbeats_keep_an_idle_connection_alive(
     idle = SliceLimits(max_seconds=2.5, min_seconds=2.5)
     assert capture.take(limits=idle, dump=options).committed is None
     (one,) = capture_module._streams.values()
-    stream = one.stream
+    stream = one.feed._stream
     write(server)
     capture.take(dump=options)
     (one,) = capture_module._streams.values()
-    assert one.stream is stream  # kept from one round to the next
+    assert one.feed._stream is stream  # kept from one round to the next
     assert_same(capture, server)
 
 
