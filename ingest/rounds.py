@@ -147,6 +147,8 @@ class RoundTaker:
     def _is_worth_it(self, slices: Sequence[ShardSlice], taken: Sequence[CaptureResult]) -> bool:
         if any(result.files or result.events for result in taken):
             return True
+        if any(one.journal is not None for one in slices):
+            return True
         moved = any(one.end.executed != one.start.executed for one in slices)
         return moved and self._clock() - self._committed_at >= self._patience
 

@@ -28,29 +28,27 @@ from wire.session import Session, SourceConfig
 
 log: Final = logging.getLogger("jobs.run")
 
-GENERATION: Final = 0  # rises with resharding, which has not come to pass yet
 
-
-def record_starts(
-    rounds: RoundLog, starts: Mapping[str, Position], *, now: int, generation: int = GENERATION
-) -> None:
+def record_starts(rounds: RoundLog, starts: Mapping[str, Position], *, now: int) -> None:
     """Commit a round without transactions, in which these shards stand at these positions.
+
+    A stream that starts anew after a gap keeps its generation: its numbers go on.
 
     Args:
         rounds: the round log.
         starts: ShardId as text -> position that every later read is sure to contain.
         now: microseconds UTC.
-        generation: of these streams.
 
     Raises:
         LakeError: the round cannot be committed.
     """
     if not starts:
         return
+    known = rounds.streams()
     slices = tuple(
         ShardSlice(
             shard=shard,
-            generation=generation,
+            generation=known[shard].generation if shard in known else 0,
             start=position,
             end=position,
             runs=(),
@@ -112,21 +110,40 @@ def fresh_shards(
 
 
 def align(
-    tables: Tables, found: Sequence[Found], mirrors: Callable[[str, str], bool], fresh: set[str]
+    tables: Tables,
+    found: Sequence[Found],
+    mirrors: Callable[[str, str], bool],
+    fresh: set[str],
+    ended: Callable[[str], bool] = lambda _: False,
 ) -> list[TableState]:
     """Send tables back to phase new that the log does not cover; gives the states as they are now.
 
     Those are tables that the config does not mirror (any more): capture leaves their changes out,
-    so if they come back they have to be dumped; and tables with rows on a shard whose stream only
-    starts now.
+    so if they come back they have to be dumped; tables with rows on a shard whose stream only
+    starts now; and tables whose dump had begun on a shard that a reshard has ended since.
+
+    Args:
+        tables: the states.
+        found: the tables that the servers have.
+        mirrors: whether the config mirrors the table of that keyspace.
+        fresh: shards whose streams start now.
+        ended: whether a shard's successors have taken over.
     """
     known = {one.name: one for one in found}
     states = []
     for state in tables.list():
         mirrored = mirrors(state.keyspace, state.table)
         behind = state.name in known and fresh & set(known[state.name].shards)
-        if state.phase in {"dumping", "catching_up", "streaming"} and (not mirrored or behind):
+        torn = (
+            state.phase in {"dumping", "catching_up"}
+            and state.dump is not None
+            and any(ended(shard) for shard in state.dump.start)
+        )
+        if state.phase in {"dumping", "catching_up", "streaming"} and (
+            not mirrored or behind or torn
+        ):
             why = "one of its shards starts anew" if mirrored else "the config leaves it out"
+            why = "a reshard ended one of its shards meanwhile" if torn else why
             log.info("%s needs a new dump: %s", state.name, why)
             states.append(tables.save(replace(state, phase="new", dump=None)))
         else:

@@ -8,6 +8,7 @@ Invariant: a round is committed only while the lease is held.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +21,16 @@ from core.rounds import Round
 from core.types import MisfitPolicy
 from ingest.rounds import RoundTaker, Runner
 from ingest.slices import CaptureRequest, CaptureResult, SliceLimits
-from jobs.begin import GENERATION
 from jobs.lag import seen_until
 from jobs.loops import Captured
 from jobs.observe import Observer, RoundCommitted
 from wire.binlog import DumpOptions
 from wire.connect import SourceConfig
+from wire.vtgate import VtgateConfig
 
+log: Final = logging.getLogger("jobs.run")
+
+_PAUSE: Final = 0.2  # seconds, where there is no shard to read
 _STILL: Final = 3  # heartbeats without a byte after which a stream is dead
 
 
@@ -38,11 +42,15 @@ class Stream:
         source: its server.
         patterns: which of its tables are mirrored.
         server_id: the replica id that its stream shows.
+        generation: lineage generation of the stream.
+        vtgate: the vtgate whose VStream is read; None: the server's binlog.
     """
 
     source: SourceConfig
     patterns: TablePatterns
     server_id: int
+    generation: int = 0
+    vtgate: VtgateConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +113,7 @@ class Capturing:
         known: keyspace -> names of the tables that the mirror holds.
         observer: told of every committed round.
         target: what the run waits for, if it does.
+        turn: called when a reshard's last source has ended.
         clock: seconds, rising.
         wall: seconds since the epoch.
     """
@@ -118,10 +127,12 @@ class Capturing:
         known: Callable[[str], tuple[str, ...]],
         observer: Observer,
         target: Target | None = None,
+        turn: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._streams = streams
+        self._streams = dict(streams)
+        self._turn = turn
         self._settings = settings
         self._taker = taker
         self._known = known
@@ -144,6 +155,9 @@ class Capturing:
         """
         began = self._clock()
         shards = [shard for shard in self._streams if shard not in resting]
+        if not shards:
+            time.sleep(_PAUSE)  # those that are left rest, or the run is about to turn
+            return Captured(committed=None)
         try:
             outcome = self._taker.take([self._request(shard) for shard in shards])
         except RetryableError as error:
@@ -151,12 +165,27 @@ class Capturing:
             return Captured(committed=None, failures=dict.fromkeys(shards, error))
         if outcome.committed is not None:
             self._tell(outcome.committed, self._clock() - began)
+            self._end(outcome.committed)
         # By our clock a moment ago; a slice ends with asking the server whether there is more.
         self.seen_until |= dict.fromkeys(outcome.caught_up, int(self._wall() * 1e6))
         if self._target is not None:
             self._target.note(outcome.positions, self._taker.next_number - 1)
         number = None if outcome.committed is None else outcome.committed.number
         return Captured(committed=number, failures=outcome.errors)
+
+    def _end(self, committed: Round) -> None:
+        """Read no more of the shards that a reshard has ended."""
+        for piece in committed.slices:
+            if piece.journal is not None:
+                del self._streams[piece.shard]
+                log.info(
+                    "%s: a reshard ends its stream; %s take over",
+                    piece.shard,
+                    ", ".join(piece.journal.targets),
+                    extra={"fields": {"event": "stream_ended", "source": piece.shard}},
+                )
+                if not set(piece.journal.sources) & set(self._streams):
+                    self._turn()
 
     def _position(self, shard: str) -> Position:
         position = self._taker.position(shard)
@@ -170,7 +199,7 @@ class Capturing:
         return CaptureRequest(
             source=stream.source,
             start=self._position(shard),
-            generation=GENERATION,
+            generation=stream.generation,
             round_number=self._taker.next_number,
             lake=settings.lake,
             patterns=stream.patterns,
@@ -188,6 +217,7 @@ class Capturing:
                 heartbeat=settings.heartbeat,
                 deadline=max(10.0, _STILL * settings.heartbeat),
             ),
+            vtgate=stream.vtgate,
         )
 
     def _tell(self, committed: Round, seconds: float) -> None:

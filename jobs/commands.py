@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Final, TypeVar
 
 from core.errors import RetryableError
+from core.shard import ShardId
 from jobs.begin import (
     again_of_stopped,
     align,
@@ -28,6 +30,7 @@ from jobs.capturing import Target
 from jobs.config import Config
 from jobs.discover import look
 from jobs.loops import Control
+from jobs.reshard import locate
 from jobs.signals import stop_on_signals
 from jobs.sources import source_configs
 from jobs.wiring import Plan, wire
@@ -69,24 +72,33 @@ def _run(
 ) -> int:
     control = Control()
     lake = open_lake(config.lake, now=_now())
+
+    def prepared(named: Sequence[str]) -> Plan | None:
+        return _patiently(
+            lambda: _prepare(
+                config, lake, dump=dump, merge=merge, until=until_caught_up, again=named
+            ),
+            config.capture.reconnect_seconds,
+            control,
+        )
+
     with (
         Lease.acquire(lake, f"ratchet {command} {config.path}") as lease,
         stop_on_signals(control.stop),
     ):
         lease.start(control.fail)
         remove_orphans(lake, RoundLog(lake))
-        plan = _patiently(
-            lambda: _prepare(
-                config, lake, dump=dump, merge=merge, until=until_caught_up, again=again
-            ),
-            config.capture.reconnect_seconds,
-            control,
-        )
-        if plan is not None:
-            from jobs.spark import spark_session
+        with ExitStack() as stack:
+            spark = None
+            while (plan := prepared(again if spark is None else ())) is not None:
+                if spark is None:
+                    from jobs.spark import spark_session
 
-            with spark_session(config, command) as spark:
+                    spark = stack.enter_context(spark_session(plan.config, command))
                 wire(plan, spark, lease, control).run()
+                if not control.turning:
+                    break
+                control.go_on()
         if control.error is not None:
             raise control.error
     return 0
@@ -101,16 +113,39 @@ def _prepare(
         RetryableError: a server does not answer.
         OperatorError: config and lake do not agree, or a server refuses us.
     """
-    configs = source_configs(config)
     tables, rounds = Tables(lake), RoundLog(lake)
+    located = locate(config, rounds, now=_now())
+    config, configs = located.config, source_configs(located.config)
+    states = tables.list()
+    known = tuple((state.keyspace, state.table) for state in states)
+    if located.following:
+        return Plan(
+            config=config,
+            lake=lake,
+            found=(),
+            dump=dump,
+            merge=merge,
+            again=frozenset(),
+            target=None,
+            following=True,
+            known=known,
+        )
     target = Target(heads(configs)) if until else None
     found = look(config.sources, configs)
-    states = tables.list()
     named = named_again(again, found)
     check_keys(states, config.sources, named)
     shards = [str(shard) for shard in configs]
-    fresh = fresh_shards(shards, rounds.positions(), named, found)
-    align(tables, found, config.mirrors, fresh)
+    streams = rounds.streams()
+    fresh = fresh_shards(shards, streams, named, found)
+    anew = {shard for shard in shards if ShardId.parse(shard).keyspace in located.lost}
+    vitess = {name for name, source in config.sources.items() if source.kind == "vitess"}
+    align(
+        tables,
+        found,
+        config.mirrors,
+        fresh | anew,
+        ended=lambda s: s not in streams and ShardId.parse(s).keyspace in vitess,
+    )
     record_starts(rounds, executed(configs, fresh), now=_now())
     retried = again_of_stopped(states) & {one.name for one in found}
     return Plan(
@@ -121,6 +156,7 @@ def _prepare(
         merge=merge,
         again=frozenset(named | retried),
         target=target,
+        known=known,
     )
 
 

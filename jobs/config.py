@@ -28,11 +28,13 @@ from jobs.settings import (
     SourceSection,
     SparkSection,
     TypesSection,
+    VtgateSection,
     is_null,
     keys_of,
     text,
 )
 from jobs.yamlfile import Item, read_yaml
+from wire.vtgate import TabletType
 
 T = TypeVar("T")
 
@@ -78,11 +80,15 @@ class Config:
     @property
     def secrets(self) -> frozenset[str]:
         """What must never be written anywhere."""
-        return frozenset(shard.password for shard in self.shards.values() if shard.password)
+        gates = (source.vtgate for source in self.sources.values() if source.vtgate)
+        found = (one.password for one in (*self.shards.values(), *gates))
+        return frozenset(password for password in found if password)
 
 
 TOP_KEYS: Final = ("lake", "sources", *SECTIONS)
 SOURCE_KEYS: Final = ("kind", "shards", "tables", "key")
+VITESS_KEYS: Final = ("kind", "vtgate", "tablet_type", "tables", "key")
+TABLET_TYPES: Final = ("primary", "replica", "rdonly")
 
 
 def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Config:
@@ -163,11 +169,30 @@ def _sources(item: Item, folder: Path) -> Mapping[str, SourceSection]:
 def _source(
     item: Item, keyspace: str, folder: Path, servers: dict[tuple[str, int, str], str]
 ) -> SourceSection:
-    entries = item.mapping(SOURCE_KEYS)
-    kind = _need(item, "kind").choice(("binlog",))
-    shards_item = _need(item, "shards")
+    kind = _need(item, "kind").choice(("binlog", "vitess"))
+    entries = item.mapping(SOURCE_KEYS if kind == "binlog" else VITESS_KEYS)
+    tables = entries.get("tables")
+    key = entries.get("key")
+    tablets = entries.get("tablet_type")
+    return SourceSection(
+        kind=cast("Literal['binlog', 'vitess']", kind),
+        shards=_shards(_need(item, "shards"), keyspace, folder, servers)
+        if kind == "binlog"
+        else {},
+        vtgate=None if kind == "binlog" else _vtgate(_need(item, "vtgate"), folder),
+        tablet_type=cast(
+            "TabletType", "primary" if tablets is None else tablets.choice(TABLET_TYPES)
+        ),
+        tables=TablePatterns() if tables is None else _patterns(tables),
+        key=cast("KeyMode", "primary" if key is None else key.choice(("primary", "shard+primary"))),
+    )
+
+
+def _shards(
+    item: Item, keyspace: str, folder: Path, servers: dict[tuple[str, int, str], str]
+) -> dict[str, ShardConfig]:
     shards = {}
-    for name, shard_item in shards_item.mapping().items():
+    for name, shard_item in item.mapping().items():
         _check_name(shard_item, name, "a shard's name")
         shard = _shard(shard_item, keyspace, folder)
         where = (shard.host.lower(), shard.port, shard.database)
@@ -175,15 +200,15 @@ def _source(
             shard_item.fail(f"the same server and database stand under {other} already")
         shards[name] = shard
     if not shards:
-        shards_item.fail("at least one shard is needed", hint='one server alone is the shard "-"')
-    tables = entries.get("tables")
-    key = entries.get("key")
-    return SourceSection(
-        kind=cast("Literal['binlog']", kind),
-        shards=shards,
-        tables=TablePatterns() if tables is None else _patterns(tables),
-        key=cast("KeyMode", "primary" if key is None else key.choice(("primary", "shard+primary"))),
-    )
+        item.fail("at least one shard is needed", hint='one server alone is the shard "-"')
+    return shards
+
+
+def _vtgate(item: Item, folder: Path) -> VtgateSection:
+    found = _fill(VtgateSection, item)
+    values = {name: getattr(found, name) for name in keys_of(VtgateSection)}
+    values |= _tls_files(item, values, folder, useless={"disabled"})
+    return VtgateSection(**values)
 
 
 def _check_name(item: Item, name: str, what: str) -> None:
@@ -195,19 +220,29 @@ def _shard(item: Item, keyspace: str, folder: Path) -> ShardConfig:
     shard = _fill(ShardConfig, item)
     values = {name: getattr(shard, name) for name in keys_of(ShardConfig)}
     values["database"] = shard.database or keyspace
+    values |= _tls_files(item, values, folder, useless={"disabled", "preferred"})
+    return ShardConfig(**values)
+
+
+def _tls_files(
+    item: Item, values: Mapping[str, Any], folder: Path, *, useless: set[str]
+) -> dict[str, str]:
+    """The files for TLS as absolute paths; `useless`: values of `tls` that need none."""
+    found = {}
     for name in ("tls_ca", "tls_cert", "tls_key"):
         if values[name]:
-            values[name] = os.path.normpath(folder / Path(values[name]).expanduser())
-            if not Path(values[name]).is_file():
-                item.mapping()[name].fail(f"there is no file {values[name]}")
-            if shard.tls in {"disabled", "preferred"}:
+            found[name] = os.path.normpath(folder / Path(values[name]).expanduser())
+            if not Path(found[name]).is_file():
+                item.mapping()[name].fail(f"there is no file {found[name]}")
+            if values["tls"] in useless:
                 item.mapping()[name].fail(
-                    f"has no use with tls: {shard.tls}",
-                    hint="set tls to required, verify_ca or verify_identity",
+                    f"has no use with tls: {values['tls']}",
+                    hint="set tls to required"
+                    + (", verify_ca or verify_identity" if len(useless) > 1 else ""),
                 )
-    if bool(shard.tls_cert) != bool(shard.tls_key):
+    if bool(values["tls_cert"]) != bool(values["tls_key"]):
         item.fail("tls_cert and tls_key are given together or not at all")
-    return ShardConfig(**values)
+    return found
 
 
 def _patterns(item: Item) -> TablePatterns:

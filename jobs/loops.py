@@ -47,6 +47,7 @@ class Control:
         self._rings = 0
         self._stopping = False
         self._draining = False
+        self._turning = False
         self.error: RatchetError | None = None
 
     @property
@@ -58,6 +59,11 @@ class Control:
     def draining(self) -> bool:
         """Capture and dump have to end; merge ends when all that was captured is merged."""
         return self._draining or self._stopping
+
+    @property
+    def turning(self) -> bool:
+        """The run drains because its shards have changed, to go on with the new ones."""
+        return self._turning and not self._stopping
 
     @property
     def rings(self) -> int:
@@ -79,6 +85,15 @@ class Control:
         """End when everything captured is merged."""
         self._draining = True
         self.ring()
+
+    def turn(self) -> None:
+        """As `drain`; then the run goes on with other shards."""
+        self._turning = True
+        self.drain()
+
+    def go_on(self) -> None:
+        """Begin again after a turn."""
+        self._turning = self._draining = False
 
     def fail(self, error: RatchetError, *, drain: bool = False) -> None:
         """Keep the first error and end the run; with `drain`, after merging what is there."""

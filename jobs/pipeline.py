@@ -67,6 +67,7 @@ class Parts:
         merging: merges, if the command does.
         merge: its loop.
         target: what the run waits for, if it does.
+        following: whether the run goes on until a reshard's sources have ended.
     """
 
     control: Control
@@ -77,6 +78,7 @@ class Parts:
     merging: Reaches | None = None
     merge: MergeLoop | None = None
     target: Target | None = None
+    following: bool = False
 
 
 class Run:
@@ -152,7 +154,9 @@ class Run:
 
     def _tell_end(self, *, came_to_its_end: bool) -> None:
         merging = self._parts.merging
-        if not came_to_its_end:
+        if self._parts.control.turning:
+            log.info("the shards have changed: going on with the new ones")
+        elif not came_to_its_end:
             log.info("stopped; the next run goes on from here")
         elif merging is None:
             log.info("done: all tables that can be dumped are loaded")
@@ -164,6 +168,8 @@ class Run:
     def _is_done(self) -> bool:
         """Whether the command has come to its own end."""
         parts = self._parts
+        if parts.following:
+            return False
         if parts.dump is not None and not parts.dump.finished:
             return False
         if parts.merging is None:

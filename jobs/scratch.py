@@ -22,7 +22,6 @@ from core.rounds import ChangeFile, TableEvent
 from core.shard import ShardId
 from ingest.rounds import Runner
 from ingest.slices import CaptureRequest, SliceLimits
-from jobs.begin import GENERATION
 from jobs.capturing import CaptureSettings, Stream
 from snapshot.source_df import SCRATCH
 from snapshot.verify import Changes
@@ -125,7 +124,7 @@ class Scratch:
         return CaptureRequest(
             source=stream.source,
             start=self._reached[shard],
-            generation=GENERATION,
+            generation=stream.generation,
             round_number=self._round,
             lake=settings.lake,
             patterns=stream.patterns,
@@ -138,4 +137,5 @@ class Scratch:
                 stop_at=end.executed,
             ),
             dump=DumpOptions(server_id=stream.server_id, heartbeat=settings.heartbeat),
+            vtgate=stream.vtgate,
         )

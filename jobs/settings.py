@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from core.patterns import TablePatterns
 from jobs.yamlfile import Item
+from wire.vtgate import TabletType
 
 Tls = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
 KeyMode = Literal["primary", "shard+primary"]
@@ -106,6 +107,7 @@ class ShardConfig:
         connect_timeout: seconds until a connection counts as failed.
         read_timeout: seconds without an answer until a statement counts as failed.
         replicas: host and port of replicas whose lag holds a dump back; read with this account.
+        target: what to ask for at login in place of `database`; only a vtgate's shards have one.
     """
 
     host: str = required(text)
@@ -120,6 +122,40 @@ class ShardConfig:
     connect_timeout: float = setting(10.0, _seconds(0.1, 600))
     read_timeout: float = setting(60.0, _seconds(1, 3600))
     replicas: tuple[tuple[str, int], ...] = setting((), _addresses)
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VtgateSection:
+    """The vtgate that a Vitess keyspace is read through.
+
+    Attributes:
+        host: name or address.
+        grpc_port: TCP port of gRPC, for VStream.
+        mysql_port: TCP port of the MySQL protocol, for dumps and questions.
+        user: account to read with, at both ports.
+        password: kept out of every repr, message and log.
+        tls: "required" encrypts both and verifies the certificate and the host's name.
+        tls_ca: file of the authority's certificate.
+        tls_cert: file of our own certificate, if vtgate asks for one.
+        tls_key: file of its key.
+        cells: cells to take tablets from, separated by commas; vtgate's own if not given.
+        connect_timeout: seconds until a connection counts as failed.
+        read_timeout: seconds without an answer until a statement counts as failed.
+    """
+
+    host: str = required(text)
+    grpc_port: int = setting(15_991, _integer(1, 65_535))
+    mysql_port: int = setting(15_306, _integer(1, 65_535))
+    user: str = required(text)
+    password: str = field(default="", repr=False, metadata={"read": _secret})
+    tls: Literal["disabled", "required"] = setting("disabled", _choice("disabled", "required"))
+    tls_ca: str = setting("", text)
+    tls_cert: str = setting("", text)
+    tls_key: str = setting("", text)
+    cells: str = setting("", text)
+    connect_timeout: float = setting(10.0, _seconds(0.1, 600))
+    read_timeout: float = setting(60.0, _seconds(1, 3600))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +163,21 @@ class SourceSection:
     """One keyspace of the lake and the servers it is read from.
 
     Attributes:
-        kind: "binlog".
-        shards: shard name -> server.
+        kind: "binlog": each shard's server by its binlog; "vitess": a keyspace through a vtgate.
+        shards: shard name -> server. Those of a Vitess keyspace are not in the file: they are
+            found when a command needs them (jobs.vitess), and are vtgate under the shards' names.
         tables: which tables are mirrored.
         key: whether a row is known by its primary key alone or by shard and primary key.
+        vtgate: where a Vitess keyspace is read; None for other kinds.
+        tablet_type: which of its tablets are read.
     """
 
-    kind: Literal["binlog"]
+    kind: Literal["binlog", "vitess"]
     shards: Mapping[str, ShardConfig]
     tables: TablePatterns
     key: KeyMode
+    vtgate: VtgateSection | None = None
+    tablet_type: TabletType = "primary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

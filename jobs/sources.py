@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from core.shard import ShardId
 from jobs.config import Config
-from jobs.settings import ShardConfig
+from jobs.settings import ShardConfig, SourceSection
 from wire.binlog import replica_server_id
 from wire.connect import SourceConfig
+from wire.vtgate import VtgateConfig
 
 
 def source_config(shard: ShardId, config: ShardConfig) -> SourceConfig:
@@ -21,12 +22,33 @@ def source_config(shard: ShardId, config: ShardConfig) -> SourceConfig:
         user=config.user,
         password=config.password,
         database=config.database,
+        target=config.target,
         tls=config.tls,
         tls_ca=config.tls_ca,
         tls_cert=config.tls_cert,
         tls_key=config.tls_key,
         connect_timeout=config.connect_timeout,
         read_timeout=config.read_timeout,
+    )
+
+
+def vtgate_config(source: SourceSection) -> VtgateConfig | None:
+    """How to open a VStream of a Vitess keyspace; None for other kinds."""
+    gate = source.vtgate
+    if gate is None:
+        return None
+    return VtgateConfig(
+        host=gate.host,
+        port=gate.grpc_port,
+        user=gate.user,
+        password=gate.password,
+        tls=gate.tls,
+        tls_ca=gate.tls_ca,
+        tls_cert=gate.tls_cert,
+        tls_key=gate.tls_key,
+        tablet_type=source.tablet_type,
+        cells=gate.cells,
+        connect_timeout=gate.connect_timeout,
     )
 
 

@@ -62,7 +62,9 @@ def _local() -> dict[str, str]:
 def slots(config: Config) -> int:
     """Tasks that may run at once: all shards, all chunks and all merges."""
     merges = _SLOTS_PER_MERGE * config.merge.parallel
-    return len(config.shards) + config.snapshot.readers + merges
+    # A reshard may make more shards of these while the run goes on.
+    spare = sum(len(one.shards) for one in config.sources.values() if one.kind == "vitess")
+    return len(config.shards) + spare + config.snapshot.readers + merges
 
 
 def is_local(config: Config) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from jobs.config import Config
 from jobs.lag import seen_until, tables_lag
 from jobs.sources import source_configs
 from jobs.text import age, counted, moment, size, within
+from jobs.vitess import with_shards
 from store import layout
 from store.cuts import Cut, Cuts
 from store.delta_tables import open_delta
@@ -149,6 +150,7 @@ def gather(config: Config) -> Status:
     rounds = RoundLog(lake)
     last = rounds.last_number()
     positions = rounds.positions()
+    config = with_shards(config, _shards_of(positions), {})
     recent = rounds.since(max(last - _ROUNDS_BACK, rounds.first_number() - 1)) if last else []
     slices = newest_slices(recent)
     heads = _heads(source_configs(config))
@@ -190,6 +192,14 @@ def gather(config: Config) -> Status:
         change_files=len(changes),
         change_bytes=sum(file.size for file in changes),
     )
+
+
+def _shards_of(shards: Collection[str]) -> dict[str, list[str]]:
+    """Keyspace -> the names of its shards in the lake."""
+    found: dict[str, list[str]] = {}
+    for shard in map(ShardId.parse, shards):
+        found.setdefault(shard.keyspace, []).append(shard.shard)
+    return found
 
 
 def newest_slices(rounds: Sequence[Round]) -> dict[str, ShardSlice]:
@@ -258,7 +268,7 @@ def _heads(sources: Mapping[ShardId, SourceConfig]) -> dict[ShardId, Position | 
             return error
 
     # All at once: each server that is away takes its whole time-out.
-    with ThreadPoolExecutor(max_workers=min(16, len(sources))) as pool:
+    with ThreadPoolExecutor(max_workers=max(1, min(16, len(sources)))) as pool:
         return dict(zip(sources, pool.map(ask, sources.values()), strict=True))
 
 

@@ -15,25 +15,26 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from core.errors import ConfigError, LakeError
+from core.errors import ConfigError, LakeError, RetryableError
 from core.types import MisfitPolicy
 from ingest.rounds import spark_runner
 from jobs import logs
 from jobs.asof import tables_of
-from jobs.begin import GENERATION
 from jobs.capturing import CaptureSettings, Stream
 from jobs.config import Config
 from jobs.discover import Found, look
 from jobs.scratch import Scratch
-from jobs.sources import server_ids, source_configs
+from jobs.sources import server_ids, source_configs, vtgate_config
 from jobs.spark import spark_session, use_pool
 from jobs.sparksettings import DUMP
 from jobs.text import clock_time, counted
+from jobs.vitess import with_serving_shards
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.tasks import spark_reader
 from snapshot.verify import VerifyResult, verify_table
 from store.cuts import Cut, Cuts
 from store.files import Lake, open_lake
+from store.rounds import RoundLog
 from store.tables import Tables, TableState
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class _Table:
 def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     """Compare and print; gives the exit code."""
     lake = open_lake(config.lake, now=0, create=False)
+    config = with_serving_shards(config)
     began = time.monotonic()
     results = []
     found = look(config.sources, source_configs(config))
@@ -153,8 +155,10 @@ class _Verifier:
     def __init__(self, config: Config, lake: Lake, spark: SparkSession) -> None:
         self._config, self._lake, self._spark = config, lake, spark
         self._policy = MisfitPolicy(zero_dates=config.types.zero_dates)
+        streams = RoundLog(lake).streams()
+        self._generations = {shard: stream.generation for shard, stream in streams.items()}
         self._shards = {
-            str(shard): ShardSource(config=source, generation=GENERATION)
+            str(shard): ShardSource(config=source, generation=self._generations.get(str(shard), 0))
             for shard, source in source_configs(config).items()
         }
 
@@ -175,6 +179,7 @@ class _Verifier:
 
     def _once(self, cut: Cut, table: _Table) -> VerifyResult:
         use_pool(self._spark, DUMP)
+        self._refuse_resharded(cut, table.wanted)
         positions = {
             shard: cut.shards[shard].position
             for shard in table.wanted.shards
@@ -204,6 +209,15 @@ class _Verifier:
                 settings=self._settings,
             )
 
+    def _refuse_resharded(self, cut: Cut, wanted: Wanted) -> None:
+        if strange := [shard for shard in wanted.shards if shard not in cut.shards]:
+            raise RetryableError(
+                f"the newest cut is from before {', '.join(strange)} took over",
+                operation="verify",
+                table=wanted.name,
+                hint="let the run go on until it has followed the reshard",
+            )
+
     @property
     def _settings(self) -> DumpSettings:
         return DumpSettings(
@@ -221,6 +235,8 @@ class _Verifier:
                 source=source,
                 patterns=config.sources[shard.keyspace].tables,
                 server_id=beside(ids[shard]),
+                generation=self._generations.get(str(shard), 0),
+                vtgate=vtgate_config(config.sources[shard.keyspace]),
             )
             for shard, source in source_configs(config).items()
         }

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from core.types import MisfitPolicy
 from ingest.rounds import RoundTaker, spark_runner
-from jobs.begin import GENERATION
 from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
 from jobs.config import Config
 from jobs.discover import Found, look
@@ -22,7 +21,7 @@ from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
 from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
 from jobs.pipeline import LOOK_SECONDS, Parts, Run
-from jobs.sources import replica_configs, server_ids, source_configs
+from jobs.sources import replica_configs, server_ids, source_configs, vtgate_config
 from jobs.spark import log_folder, use_pool
 from jobs.sparksettings import CAPTURE, DUMP, MERGE
 from merge.failures import spark_failure
@@ -56,6 +55,8 @@ class Plan:
         merge: whether it merges.
         again: tables (keyspace.table) to dump whatever their phase.
         target: what it waits for, if it does.
+        following: whether shards are read that serve no more, up to their end by a reshard.
+        known: keyspace and table of what the mirror holds besides `found`.
     """
 
     config: Config
@@ -65,6 +66,8 @@ class Plan:
     merge: bool
     again: frozenset[str]
     target: Target | None
+    following: bool = False
+    known: tuple[tuple[str, str], ...] = ()
 
 
 def wire(plan: Plan, spark: SparkSession, lease: Lease, control: Control) -> Run:
@@ -83,8 +86,10 @@ class _Wiring:
         self._stop = threading.Event()
         self._stops = Stops(tell)
         self._known = KnownTables()
-        for one in plan.found:
-            self._known.add(one.keyspace, one.table)
+        streams = RoundLog(plan.lake).streams()
+        self._generations = {shard: stream.generation for shard, stream in streams.items()}
+        for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
+            self._known.add(keyspace, table)
 
     def run(self) -> Run:
         """The run."""
@@ -97,7 +102,7 @@ class _Wiring:
             patience=config.capture.reconnect_seconds,
         )
         dump = merging = merge = None
-        if self._plan.dump:
+        if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = LOOK_SECONDS if self._plan.merge else None
             dump = DumpLoop(control, guard.plain("dump", self._dumping().once), every=every)
@@ -114,6 +119,7 @@ class _Wiring:
             merging=merging,
             merge=merge,
             target=self._plan.target,
+            following=self._plan.following,
         )
         return Run(
             parts,
@@ -132,6 +138,8 @@ class _Wiring:
                 source=source,
                 patterns=config.sources[shard.keyspace].tables,
                 server_id=ids[shard],
+                generation=self._generations.get(str(shard), 0),
+                vtgate=vtgate_config(config.sources[shard.keyspace]),
             )
             for shard, source in self._configs.items()
         }
@@ -154,6 +162,7 @@ class _Wiring:
             known=self._known.of,
             observer=tell,
             target=self._plan.target,
+            turn=self._control.turn,
         )
 
     def _dumping(self) -> Dumping:
@@ -176,7 +185,7 @@ class _Wiring:
         shards = {
             str(shard): ShardSource(
                 config=self._configs[shard],
-                generation=GENERATION,
+                generation=self._generations.get(str(shard), 0),
                 replicas=replica_configs(shard, server),
             )
             for shard, server in config.shards.items()

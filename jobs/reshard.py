@@ -1,0 +1,215 @@
+"""Following the reshards of Vitess keyspaces, and what to do about those that were missed.
+
+Lives here: when the streams of a reshard's targets begin, with which generation and ancestors;
+whether a shard's stream can still be read to its end. Does not live here: the journal
+(`ingest.vstream`), what ancestors mean to a merge (`merge`).
+
+A run does not change its shards while it runs: when the last source of a reshard has ended, capture
+and dump end, what was captured is merged, and the run is prepared anew. So what happens at noon
+under a run is what happens when a run begins after a night in which everything was resharded.
+
+Invariant: the streams of all targets begin in one round, behind the last slice of every source.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from core.errors import PositionLostError, RetryableError
+from core.position import Position
+from core.rounds import Journal, Round, ShardSlice
+from core.shard import ShardId
+from jobs.begin import executed
+from jobs.config import Config
+from jobs.sources import source_configs, vtgate_config
+from jobs.vitess import Topology, topologies, with_shards
+from store.rounds import RoundLog, StreamState
+from wire.vtgate import VStream
+
+log: Final = logging.getLogger("jobs.run")
+
+_PROBE_SECONDS: Final = 10.0  # that a vtgate may take to refuse a position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """A config whose Vitess keyspaces have their shards.
+
+    Attributes:
+        config: with the shards whose streams go on, or begin now.
+        following: whether some of them do not serve any more: they are read up to their journal,
+            and nothing is dumped until their successors have begun.
+        lost: keyspaces whose streams have a gap: all their tables have to be dumped again.
+    """
+
+    config: Config
+    following: bool = False
+    lost: frozenset[str] = frozenset()
+
+
+def locate(config: Config, rounds: RoundLog, *, now: int) -> Located:
+    """Find the shards, after the streams of all complete reshards' targets have begun.
+
+    Raises:
+        RetryableError: a vtgate does not answer.
+        OperatorError: it refuses us.
+        LakeError: a round cannot be committed.
+    """
+    begin_successors(rounds, now=now)
+    found = topologies(config)
+    if not found:
+        return Located(config=config)
+    shards: dict[str, tuple[str, ...]] = {}
+    following, lost = False, set()
+    for keyspace, topology in found.items():
+        streams = _of(keyspace, rounds.streams())
+        going = [name for name, stream in streams.items() if stream.journal is None]
+        silent = [name for name in going if name not in topology.serving]
+        if any(_is_gone(config, keyspace, name, streams[name]) for name in silent):
+            lost.add(keyspace)
+            _begin_anew(config, rounds, keyspace, topology, silent, now=now)
+            going = list(topology.serving)
+        elif silent:
+            following = True
+        shards[keyspace] = tuple(going) or topology.serving
+    return Located(
+        config=with_shards(config, shards, found),
+        following=following,
+        lost=frozenset(lost),
+    )
+
+
+def begin_successors(rounds: RoundLog, *, now: int) -> None:
+    """Begin the streams of the targets of every reshard whose sources have all ended.
+
+    Raises:
+        LakeError: a round cannot be committed.
+    """
+    streams = rounds.streams()
+    done: set[str] = set()
+    for shard, stream in streams.items():
+        journal = stream.journal
+        if journal is None or shard in done:
+            continue
+        if all(one in streams and streams[one].journal is not None for one in journal.sources):
+            done |= set(journal.sources)
+            sources = {one: streams[one] for one in journal.sources}
+            _commit(rounds, _successors(journal, sources, now), now)
+            log.info(
+                "%s: the stream goes on at %s",
+                ", ".join(journal.sources),
+                ", ".join(journal.targets),
+                extra={"fields": {"event": "resharded", "sources": list(journal.sources)}},
+            )
+
+
+def ancestors_of(sources: Mapping[str, StreamState]) -> dict[str, int]:
+    """Shard -> up to which generation a successor of these streams supersedes it."""
+    found: dict[str, int] = {}
+    for shard, stream in sources.items():
+        for name, generation in ((shard, stream.generation), *stream.ancestors.items()):
+            found[name] = max(generation, found.get(name, generation))
+    return found
+
+
+def _successors(journal: Journal, sources: Mapping[str, StreamState], now: int) -> list[ShardSlice]:
+    generation = 1 + max(stream.generation for stream in sources.values())
+    ancestors = ancestors_of(sources)
+    return [
+        _start(shard, position, generation, ancestors, now)
+        for shard, position in journal.targets.items()
+    ]
+
+
+def _start(
+    shard: str, position: Position, generation: int, ancestors: Mapping[str, int], now: int
+) -> ShardSlice:
+    return ShardSlice(
+        shard=shard,
+        generation=generation,
+        start=position,
+        end=position,
+        runs=(),
+        transactions=0,
+        rows=0,
+        bytes=0,
+        min_ts=None,
+        max_ts=None,
+        observed_at=now,
+        caught_up=False,
+        # In its own earlier life a shard is the same register, whose generation has risen.
+        ancestors={name: value for name, value in ancestors.items() if name != shard},
+    )
+
+
+def _commit(rounds: RoundLog, slices: Collection[ShardSlice], now: int) -> None:
+    number = rounds.last_number() + 1
+    rounds.append(Round(number=number, committed_at=now, slices=tuple(slices), files=(), events=()))
+
+
+def _begin_anew(
+    config: Config,
+    rounds: RoundLog,
+    keyspace: str,
+    topology: Topology,
+    gone: Collection[str],
+    *,
+    now: int,
+) -> None:
+    """Give up the streams that cannot be read to their end; the shards that serve begin now."""
+    streams = rounds.streams()
+    mine = {shard: one for shard, one in streams.items() if _keyspace(shard) == keyspace}
+    full = with_shards(config, {keyspace: topology.serving}, {keyspace: topology})
+    new = {str(ShardId(keyspace, name)) for name in topology.serving} - set(mine)
+    over = {s: one for s, one in mine.items() if _name(s) in gone or one.journal is not None}
+    ancestors = ancestors_of(over)
+    generation = 1 + max(ancestors.values())
+    starts = executed(source_configs(full), new)
+    _commit(
+        rounds,
+        [_start(shard, place, generation, ancestors, now) for shard, place in starts.items()],
+        now,
+    )
+    log.warning(
+        "%s: the shards %s were resharded away before their streams were read to the end; what "
+        "was written there meanwhile is in no stream, so all tables of %s are dumped again",
+        keyspace,
+        ", ".join(sorted(gone)),
+        keyspace,
+        extra={"fields": {"event": "reshard_missed", "source": keyspace, "gone": sorted(gone)}},
+    )
+
+
+def _is_gone(config: Config, keyspace: str, name: str, stream: StreamState) -> bool:
+    """Whether a shard that does not serve cannot be streamed from its position either."""
+    gate = vtgate_config(config.sources[keyspace])
+    assert gate is not None  # noqa: S101 - asked of Vitess keyspaces only
+    text = f"MySQL56/{stream.position.executed}"
+    with VStream(gate, [(keyspace, name, text)], silence=_PROBE_SECONDS) as probe:
+        deadline = time.monotonic() + _PROBE_SECONDS
+        try:
+            while time.monotonic() < deadline:
+                if probe.receive(0.5) is not None:
+                    return False
+        except PositionLostError:
+            return True
+        except RetryableError as error:
+            log.debug("%s/%s: %s", keyspace, name, error)
+            raise
+    return False
+
+
+def _of(keyspace: str, streams: Mapping[str, StreamState]) -> dict[str, StreamState]:
+    return {_name(shard): one for shard, one in streams.items() if _keyspace(shard) == keyspace}
+
+
+def _keyspace(shard: str) -> str:
+    return ShardId.parse(shard).keyspace
+
+
+def _name(shard: str) -> str:
+    return ShardId.parse(shard).shard
