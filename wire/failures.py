@@ -95,6 +95,11 @@ REDUMP_HINT: Final = (
     "binlog_expire_logs_seconds, MariaDB: expire_logs_days)"
 )
 
+TABLET_HINT: Final = (
+    "a tablet ends a transaction after --queryserver-config-olap-transaction-timeout (30 s unless "
+    "set), and vtgate then hangs up: make dump.chunk_seconds smaller, or raise that flag"
+)
+
 _OTHERS: Final[_Rule] = (
     frozenset(),
     SourceUnfitError,
@@ -118,6 +123,8 @@ def server_failure(
     if code == _BINLOG:
         return binlog_failure(text, operation=operation, source=source, position=position)
     _, kind, what, remedy = next((rule for rule in _RULES if code in rule[0]), _OTHERS)
+    if "exceeded timeout" in text:  # of vttablet, for a transaction that it has ended
+        remedy = TABLET_HINT
     return kind(
         f"{what} ({code}): {text}",
         operation=operation,
