@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 import pymysql
 from pymysql.constants import COMMAND
 
-from core.errors import DecodeError, RetryableError, SourceUnfitError
+from core.errors import DecodeError, RatchetError, RetryableError, SourceUnfitError
 from core.gtid import Flavor, GtidSet, pack_file
 from core.position import Position
 from wire.connect import Connected, SourceConfig, open_connection
@@ -196,6 +196,9 @@ class Session:
         try:
             (read_at,) = self.query("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")[0]
             yield Snapshot(floor=floor, read_at=int(read_at))
+        except RatchetError:
+            self.close()  # there may be nothing left to commit, and that would hide the cause
+            raise
         finally:
             if self.usable:
                 self.execute("COMMIT")
