@@ -26,6 +26,7 @@ from functools import partial
 from typing import Final, Literal
 
 from core.errors import DecodeError, RatchetError, RetryableError, TableStoppedError
+from core.position import Position
 from snapshot import chunks
 from snapshot.ledger import Claim, file_prefix
 from snapshot.patience import Patience
@@ -51,6 +52,7 @@ from snapshot.tasks import ReadChunk
 from snapshot.throttle import Throttle
 from store import crashpoints
 from store.files import Lake
+from wire.session import SourceConfig
 
 Phase = Literal["waiting", "starting", "reading", "finishing", "done", "failed"]
 Piece = Callable[[], None]
@@ -319,6 +321,7 @@ class Dumper:
             key=started.state.key,
             limits=limits,
             columns=started.columns,
+            since=_since(shard.config, started, claim.shard),
         )
 
     def _finish(self, table: _Table, started: Started) -> None:
@@ -451,3 +454,9 @@ class Dumper:
     def _report(self, record: Progress) -> None:
         with self._reporting:
             self._on_progress(record)
+
+
+def _since(config: SourceConfig, started: Started, shard: str) -> Position | None:
+    """Through a vtgate each chunk may come from another replica, and one from behind the start."""
+    dump = started.state.dump
+    return dump.start[shard] if config.target and dump is not None else None

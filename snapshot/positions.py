@@ -35,16 +35,20 @@ def seen_position(
     before its GTID is entered, and until then `gtid_owned` has it. So the owned ones are
     waited for (an instant; a client that sits on a GTID is not waited for: it has committed
     nothing).
+
+    In a transaction, for the sake of vtgate: outside of one it sends each question to any tablet,
+    and a tablet may answer with what it found for somebody else who asked the same before us.
     """
     if session.flavor != "mysql":
         return session.head()
-    committing = _owned(session)
-    deadline = clock() + _PATIENCE
-    while committing.intervals and clock() < deadline:
-        sleep(_POLL)
-        left = _owned(session)
-        committing = committing.minus(committing.minus(left))
-    return session.head()
+    with session.snapshot():
+        committing = _owned(session)
+        deadline = clock() + _PATIENCE
+        while committing.intervals and clock() < deadline:
+            sleep(_POLL)
+            left = _owned(session)
+            committing = committing.minus(committing.minus(left))
+        return session.head()
 
 
 def _owned(session: Session) -> GtidSet:

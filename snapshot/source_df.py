@@ -31,6 +31,7 @@ from snapshot.source import SourceCatalog, SourceTable, common_columns
 from snapshot.tasks import ReadChunk
 from store import layout
 from store.files import Lake
+from wire.vitess import on_primary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,7 +132,7 @@ def seen_positions(shards: Mapping[str, ShardSource], wanted: Iterable[str]) -> 
     """For each shard a position that contains everything that reads have shown until now."""
     found = {}
     for shard in wanted:
-        with open_session(shards[shard].config) as session:
+        with open_session(on_primary(shards[shard].config)) as session:
             found[shard] = seen_position(session)
     return found
 

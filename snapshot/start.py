@@ -25,6 +25,7 @@ from store.delta_tables import create_mirrored_table, mirrored_schema
 from store.files import Lake
 from store.rounds import RoundLog
 from store.tables import DumpState, Tables, TableState
+from wire.vitess import on_primary
 
 _LOOK_BACK = 20  # rounds looked at first for the one to begin with
 
@@ -193,7 +194,8 @@ def finish_table(lake: Lake, started: Started, shards: Mapping[str, ShardSource]
     """
     end = {}
     for shard in started.sources:
-        with open_session(shards[shard].config) as session:
+        # Of several replicas another one may have shown more than the one that would answer here.
+        with open_session(on_primary(shards[shard].config)) as session:
             end[shard] = seen_position(session)
     crashpoints.reach("dump.before_done")
     state = started.state

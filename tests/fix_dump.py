@@ -50,11 +50,11 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 
 class Dump:
-    """A dump of one database, and what it reported."""
+    """A dump of one shard, and what it reported."""
 
-    def __init__(self, lake: Lake, server: Server, database: str) -> None:
+    def __init__(self, lake: Lake, config: SourceConfig) -> None:
         self.lake = lake
-        self.shards = {SHARD: ShardSource(config=config_of(server, database))}
+        self.shards = {str(config.shard): ShardSource(config=config)}
         self.records: list[Progress] = []
         self.settings = DumpSettings(chunk_rows=70)
         self.stop = threading.Event()
@@ -86,7 +86,7 @@ class Dump:
 @pytest.fixture
 def dump(lake: Lake, server: Server, database: str) -> Dump:
     """A dump of the test's database on one shard, in chunks of 70 rows."""
-    return Dump(lake, server, database)
+    return Dump(lake, config_of(server, database))
 
 
 def make_table(server: Server, database: str, rows: int = 1000, table: str = "t") -> None:

@@ -95,6 +95,15 @@ REDUMP_HINT: Final = (
     "binlog_expire_logs_seconds, MariaDB: expire_logs_days)"
 )
 
+TABLET_HINT: Final = (
+    "a tablet ends a transaction after --queryserver-config-olap-transaction-timeout (30 s unless "
+    "set), and vtgate then hangs up: make dump.chunk_seconds smaller, or raise that flag"
+)
+# A transaction that was idle for too long, and one with a statement that ran for too long.
+_TABLET_ENDED: Final = re.compile(
+    r"vttablet: .*(exceeded timeout|execution time exceeded)", re.DOTALL
+)
+
 _OTHERS: Final[_Rule] = (
     frozenset(),
     SourceUnfitError,
@@ -118,6 +127,8 @@ def server_failure(
     if code == _BINLOG:
         return binlog_failure(text, operation=operation, source=source, position=position)
     _, kind, what, remedy = next((rule for rule in _RULES if code in rule[0]), _OTHERS)
+    if _TABLET_ENDED.search(text):
+        remedy = TABLET_HINT
     return kind(
         f"{what} ({code}): {text}",
         operation=operation,

@@ -5,7 +5,9 @@ Lives here: `Session`, and which position a read is sure to contain. Does not li
 
 Invariant: a position from `executed()` is contained in every read that begins afterwards, and the
 floor of `snapshot()` in every read inside it. How each flavour gets there was found by experiment
-(tests/integration/test_floor_positions.py, docs/decisions/0010-floor-positions.md).
+(tests/integration/test_floor_positions.py, docs/decisions/0010-floor-positions.md), and that it
+holds through vtgate, where a session is not one connection with one server, is in
+docs/decisions/0061-reads-through-vtgate.md.
 """
 
 from __future__ import annotations
@@ -20,17 +22,19 @@ from typing import Any, Final, Self
 import pymysql
 from pymysql.constants import COMMAND
 
-from core.errors import DecodeError, RetryableError, SourceUnfitError
+from core.errors import DecodeError, RatchetError, RetryableError, SourceUnfitError
 from core.gtid import Flavor, GtidSet, pack_file
 from core.position import Position
 from wire.connect import Connected, SourceConfig, open_connection
-from wire.failures import server_failure
+from wire.failures import TABLET_HINT, server_failure
 from wire.stream import RowStream
+from wire.vitess import refuse_other_settings
 
 __all__ = ["Session", "Snapshot", "SourceConfig", "quoted"]
 
 BINLOG_START: Final = 4  # the first event of any binlog file stands behind the magic number
 _COMMIT_WAIT: Final = 0.25  # seconds that a commit under way may take before the exact way is used
+_TABLET_WAIT: Final = 5.0  # seconds of tries to read position and rows from one and the same tablet
 _MYSQL_NEW_STATUS: Final = (8, 2)  # from here on SHOW MASTER STATUS has its new name only
 
 
@@ -103,7 +107,8 @@ class Session:
         """Send a SELECT and hand out its rows as raw packets; see `RowStream`."""
         sock = self.send_command(COMMAND.COM_QUERY, sql.encode())
         sock.settimeout(self.config.read_timeout)
-        return RowStream(sock, source=self.source, on_broken=self.close)
+        hint = TABLET_HINT if self.config.target else ""
+        return RowStream(sock, source=self.source, on_broken=self.close, hint=hint)
 
     def send_command(self, command: int, payload: bytes) -> Any:
         """Send one command and return the socket, to read the answer from.
@@ -152,7 +157,7 @@ class Session:
             # the end of the file runs ahead of what a read sees.
             name, _ = self.binlog_end()
             return self._file_position(name, BINLOG_START)
-        return self._position(self._variable("gtid_executed"))
+        return self._gtid_executed()
 
     def head(self) -> Position:
         """The end of the server's binlog now: for telling whether a stream has reached it.
@@ -163,7 +168,7 @@ class Session:
             return self._position(self._variable("gtid_binlog_pos"))
         if self.flavor == "file":
             return self._file_position(*self.binlog_end())
-        return self._position(self._variable("gtid_executed"))
+        return self._gtid_executed()
 
     def purged(self) -> GtidSet:
         """MySQL: the transactions that are no longer in any binlog; empty for other flavours."""
@@ -191,11 +196,16 @@ class Session:
         try:
             (read_at,) = self.query("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")[0]
             yield Snapshot(floor=floor, read_at=int(read_at))
+        except RatchetError:
+            self.close()  # there may be nothing left to commit, and that would hide the cause
+            raise
         finally:
             if self.usable:
                 self.execute("COMMIT")
 
     def _open_snapshot(self) -> Position:
+        if self.config.target:
+            return self._open_on_one_tablet()
         if self.flavor != "mariadb":
             floor = self.executed()
             self.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
@@ -217,6 +227,25 @@ class Session:
                 return self._exact_position(*reached)
             self.execute("COMMIT")
 
+    def _open_on_one_tablet(self) -> Position:
+        # Outside of a transaction vtgate may send each statement to another tablet, and one replica
+        # may be behind another. Inside of one it stays with the tablet on which it began, and it
+        # begins with the first statement.
+        deadline = time.monotonic() + _TABLET_WAIT
+        while True:
+            floor = self.executed()
+            self.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            if self._variable("server_uuid") == floor.server:
+                return floor
+            self.execute("COMMIT")
+            if time.monotonic() >= deadline:
+                raise RetryableError(
+                    f"vtgate took another tablet each time for {_TABLET_WAIT:g} s",
+                    operation="open a consistent read",
+                    source=self.source,
+                    hint="read from @primary, or from a tablet type with fewer tablets",
+                )
+
     def _snapshot_position(self) -> tuple[str, int]:
         status = dict(self.query("SHOW STATUS LIKE 'binlog_snapshot_%'"))
         return str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
@@ -231,6 +260,12 @@ class Session:
                 hint="the binlog file was purged meanwhile; Ratchet tries again by itself",
             )
         return self._position(str(text))
+
+    def _gtid_executed(self) -> Position:
+        # In one statement: through vtgate the next one may go to another server.
+        server, text = self.query("SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_executed")[0]
+        executed = GtidSet.parse("mysql", str(text).replace("\n", ""))
+        return Position(executed=executed, server=str(server))
 
     def _position(self, text: str) -> Position:
         executed = GtidSet.parse(self.flavor, text.replace("\n", ""))
@@ -264,6 +299,9 @@ class Session:
         return self._variable("server_uuid")
 
     def _prepare(self) -> None:
+        if self.config.target:
+            self._prepare_behind_vtgate()
+            return
         limit = "max_statement_time" if self.is_mariadb else "max_execution_time"
         self.execute(
             "SET SESSION time_zone = '+00:00', sql_mode = '', autocommit = 1, "
@@ -275,6 +313,16 @@ class Session:
         if not self.is_mariadb:
             # Table estimates are otherwise up to a day old.
             self.execute("SET SESSION information_schema_stats_expiry = 0")
+
+    def _prepare_behind_vtgate(self) -> None:
+        # vtgate passes these on with every statement; the others of `_prepare` it leaves out.
+        self.execute(
+            "SET SESSION time_zone = '+00:00', sql_mode = '', autocommit = 1, "
+            "transaction_isolation = 'REPEATABLE-READ', information_schema_stats_expiry = 0"
+        )
+        # Otherwise no result may have more than 10,000 rows.
+        self.execute("SET SESSION workload = 'olap'")
+        refuse_other_settings(self.query, self.source)
 
     def _failure(self, error: pymysql.err.Error, operation: str) -> Exception:
         config = self.config

@@ -174,10 +174,27 @@ class RowStream:
         bytes: bytes of rows handed out so far.
     """
 
-    def __init__(self, sock: Socket, *, source: str, on_broken: Any, region: int = _REGION) -> None:
-        """Read the head of the result. `on_broken()` is called if the end was not reached."""
+    def __init__(
+        self,
+        sock: Socket,
+        *,
+        source: str,
+        on_broken: Any,
+        hint: str = "",
+        region: int = _REGION,
+    ) -> None:
+        """Read the head of the result.
+
+        Args:
+            sock: where the answer comes from.
+            source: keyspace/shard, for messages.
+            on_broken: called if the end was not reached.
+            hint: what a server that hangs up may mean by it.
+            region: bytes handed out at a time, about.
+        """
         self._sock = sock
         self._source = source
+        self._hint = hint
         self._on_broken = on_broken
         self._region = region
         self._buffer = ReceiveBuffer()
@@ -240,7 +257,7 @@ class RowStream:
         except RetryableError as error:
             self.close()
             raise RetryableError(
-                error.message, operation="read rows", source=self._source
+                error.message, operation="read rows", source=self._source, hint=self._hint
             ) from error.__cause__
 
     def _packet(self) -> bytes:

@@ -320,7 +320,7 @@ def test_without_gtids(lake: Lake, make_server: Callable[..., Server]) -> None:
     server = make_server("mysql", gtid=False)
     server.execute("CREATE DATABASE d")
     make_table(server, "d")
-    dump = Dump(lake, server, "d")
+    dump = Dump(lake, config_of(server, "d"))
     dump.on_record = lambda _: server.execute("UPDATE t SET amount = amount + 1", database="d")
     dump.run(wanted())
     state = Tables(lake).load("shop", "t")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -116,6 +117,9 @@ class _Owning(_Server):
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         self.asked.append(sql)
         return [(self.owned.pop(0) if len(self.owned) > 1 else self.owned[0],)]
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def head(self) -> Position:
         self.asked.append("head")

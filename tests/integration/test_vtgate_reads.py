@@ -1,0 +1,318 @@
+"""Reading a shard through vtgate's MySQL port: the session, its floors, the dump, and the check.
+
+What holds for a server must hold for a shard behind vtgate, where one session is many connections.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from fix_dump import Dump
+from fix_e2e import assert_identical
+
+from core.errors import ConfigError, RetryableError, SourceUnfitError
+from core.shard import ShardId
+from lab.vitess import VitessCluster
+from snapshot.records import DumpSettings, Wanted
+from snapshot.throttle import Throttle, ThrottleLimits
+from store.files import Lake
+from store.tables import Tables
+from tests.fix_faker import every_type_tables
+from tests.fix_vitess import TabletServer
+from tests.integration.test_dump import TABLES as KEYED
+from tests.integration.test_floor_positions import BUMP, SECONDS, WRITERS, transactions
+from tests.integration.test_types_oracle import compare, lake_rows, own_rows, write
+from wire.session import Session, SourceConfig, quoted
+from wire.vitess import database_of, gateway, keyspaces, serving_shards, tablets
+
+log = logging.getLogger(__name__)
+
+DATABASE = "vt_commerce"
+SHARD = "commerce/0"
+OTHERS = {
+    "time_zone": "'+05:00'",
+    "sql_mode": "'PAD_CHAR_TO_FULL_LENGTH,ANSI_QUOTES'",
+    "transaction_isolation": "'READ-COMMITTED'",
+}
+
+
+@pytest.fixture
+def tablet(vitess: VitessCluster) -> TabletServer:
+    return TabletServer(vitess.tablets[1])
+
+
+def config(cluster: VitessCluster, shard: str = "0", kind: str = "primary") -> SourceConfig:
+    return SourceConfig(
+        shard=ShardId("commerce", shard),
+        host="127.0.0.1",
+        port=cluster.mysql_port,
+        user="root",
+        database=DATABASE,
+        target=f"commerce:{shard}@{kind}",
+        tls="disabled",
+    )
+
+
+@contextmanager
+def global_settings(tablet: TabletServer, settings: dict[str, str]) -> Iterator[None]:
+    """Other global variables, also for the connections that the vttablet keeps."""
+
+    def renew() -> None:
+        for (thread,) in tablet.execute(
+            "SELECT id FROM information_schema.processlist WHERE user = 'vt_app'"
+        ):
+            tablet.execute(f"KILL {thread}")
+
+    before = {name: tablet.execute(f"SELECT @@GLOBAL.{name}")[0][0] for name in settings}
+    for name, value in settings.items():
+        tablet.execute(f"SET GLOBAL {name} = {value}")
+    renew()
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            tablet.execute(f"SET GLOBAL {name} = %s", (old,))
+        renew()
+
+
+# --- what vtgate is asked --------------------------------------------------------------------
+
+
+def test_what_vtgate_knows(vitess: VitessCluster) -> None:
+    with gateway(config(vitess)) as query:
+        assert "commerce" in keyspaces(query)
+        assert serving_shards(query, "commerce") == ("0",)
+        assert [(t.shard, t.kind, t.serving) for t in tablets(query, "commerce")] == [
+            ("0", "PRIMARY", True)
+        ]
+        with pytest.raises(ConfigError) as caught:
+            serving_shards(query, "comerce")
+    assert "did you mean 'commerce'" in caught.value.hint
+    with Session.connect(config(vitess)) as session:
+        assert database_of(session.query, SHARD) == DATABASE
+        assert session.query("SELECT DATABASE()") == [("commerce:0@primary",)]
+
+
+def test_a_shard_that_is_not_there(vitess: VitessCluster) -> None:
+    with pytest.raises(RetryableError, match="no healthy tablet"):
+        Session.connect(config(vitess, "-80"))
+
+
+# --- the session -----------------------------------------------------------------------------
+
+
+def test_settings_reach_the_tablets_mysql(vitess: VitessCluster, tablet: TabletServer) -> None:
+    """On a MySQL whose own settings would change times, strings and what a read is."""
+    tablet.execute("CREATE TABLE mode (c CHAR(5), t TIMESTAMP)", database=DATABASE)
+    with tablet.connect(database=DATABASE) as connection, connection.cursor() as cursor:
+        cursor.execute("SET time_zone = '+00:00'")
+        cursor.execute("INSERT INTO mode VALUES ('a', '2024-01-01')")
+    with global_settings(tablet, OTHERS), Session.connect(config(vitess)) as session:
+        for read in (nullcontext, session.snapshot):
+            with read():
+                shown = dict(session.query("SHOW SESSION VARIABLES"))
+                rows = session.query('SELECT CONCAT(c, "|"), CONCAT(t) FROM mode')
+            assert rows == [("a|", "2024-01-01 00:00:00")]
+            assert shown["time_zone"] == "+00:00"
+            assert shown["sql_mode"] == ""
+            assert shown["transaction_isolation"] == "REPEATABLE-READ"
+            assert shown["autocommit"] == "ON"
+            assert shown["information_schema_stats_expiry"] == "0"
+            assert shown["character_set_results"] == "utf8mb4"
+    tablet.execute("DROP TABLE mode", database=DATABASE)
+
+
+def test_a_limit_that_would_cut_results_is_refused(
+    vitess: VitessCluster, tablet: TabletServer
+) -> None:
+    """vtgate keeps SET sql_select_limit to itself, so the tablet's own would leave rows out."""
+    with (
+        global_settings(tablet, {"sql_select_limit": "7"}),
+        pytest.raises(SourceUnfitError, match="sql_select_limit = '7'"),
+    ):
+        Session.connect(config(vitess))
+
+
+def test_a_consistent_snapshot_is_passed_on(vitess: VitessCluster, tablet: TabletServer) -> None:
+    """What is committed between START TRANSACTION and the first SELECT of a table is not seen."""
+    tablet.execute("CREATE TABLE seen (n INT PRIMARY KEY)", database=DATABASE)
+    with Session.connect(config(vitess)) as session:
+        with session.snapshot() as snapshot:
+            tablet.execute("INSERT INTO seen VALUES (1)", database=DATABASE)
+            assert session.query("SELECT * FROM seen") == []
+            tablet.execute("INSERT INTO seen VALUES (2)", database=DATABASE)
+            assert session.query("SELECT * FROM seen") == []
+        assert len(session.query("SELECT * FROM seen")) == 2
+        after = session.executed().executed
+    tablet.execute("DROP TABLE seen", database=DATABASE)
+    assert after.minus(snapshot.floor.executed).cardinality == 2
+
+
+def test_a_read_that_takes_too_long_says_why(vitess: VitessCluster) -> None:
+    """vttablet ends it and vtgate hangs up; the session is not used again."""
+    with Session.connect(config(vitess)) as session:
+        session.execute("SET transaction_timeout = 1000")
+        with pytest.raises(RetryableError) as caught, session.snapshot():
+            list(session.stream_rows("SELECT SLEEP(5)"))
+        assert not session.usable
+    assert "olap-transaction-timeout" in caught.value.hint
+
+
+@contextmanager
+def counters(server: TabletServer) -> Iterator[Callable[[], bool]]:
+    """Eight writers on a tablet's MySQL for some seconds; gives whether they still write."""
+    server.execute("CREATE TABLE counters (id INT PRIMARY KEY, n BIGINT)", database=DATABASE)
+    values = ", ".join(f"({w}, 0)" for w in range(WRITERS))
+    server.execute(f"INSERT INTO counters VALUES {values}", database=DATABASE)
+    server.execute(BUMP, database=DATABASE)
+    threads = [
+        threading.Thread(
+            target=server.execute,
+            args=(f"CALL bump({w}, {SECONDS})",),
+            kwargs={"database": DATABASE},
+        )
+        for w in range(WRITERS)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield lambda: any(thread.is_alive() for thread in threads)
+    finally:
+        for thread in threads:
+            thread.join()
+        server.execute("DROP PROCEDURE bump", database=DATABASE)
+        server.execute("DROP TABLE counters", database=DATABASE)
+
+
+def test_a_snapshot_contains_its_floor(vitess: VitessCluster, tablet: TabletServer) -> None:
+    less, readings = floors(config(vitess), tablet)
+    assert less == 0
+    assert readings > 100
+
+
+def floors(source: SourceConfig, writing_on: TabletServer) -> tuple[int, int]:
+    """How many snapshots showed less than their floor says, and how many were taken."""
+    with counters(writing_on) as writing, Session.connect(source) as session:
+        found = []
+        while writing():
+            with session.snapshot() as snapshot:
+                found.append((transactions(session), snapshot.floor))
+        final = transactions(session)
+        end = session.executed().seq
+    # Counted from the end, where all is written: nobody else writes meanwhile.
+    less = sum(seen < floor.seq - (end - final) for seen, floor in found)
+    exact = sum(seen == floor.seq - (end - final) for seen, floor in found)
+    log.info("%s: %d transactions, %d readings, %d exact, %d LESS",
+             source.target, final, len(found), exact, less)  # fmt: skip
+    return less, len(found)
+
+
+# --- the dump --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def through(lake: Lake, vitess: VitessCluster) -> Dump:
+    """A dump of the shard through vtgate."""
+    return Dump(lake, config(vitess))
+
+
+def wanted(*tables: str) -> list[Wanted]:
+    return [Wanted(keyspace="commerce", table=table, shards=(SHARD,)) for table in tables]
+
+
+def mirrored(lake: Lake, table: str) -> pa.Table:
+    state = Tables(lake).load("commerce", table)
+    assert state is not None
+    reader = QueryBuilder().register("t", DeltaTable(lake.delta_uri(state.path)))
+    return pa.table(reader.execute("SELECT * FROM t").read_all()).drop_columns(["_token"])
+
+
+@contextmanager
+def tables_of(tablet: TabletServer, tables: dict[str, tuple[str, list[str]]]) -> Iterator[None]:
+    """These tables (columns, rows) while the block runs."""
+    with tablet.connect(database=DATABASE) as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = '', time_zone = '+00:00'")
+        for name, (columns, rows) in tables.items():
+            cursor.execute(f"CREATE TABLE {quoted(name)} ({columns})")
+            if rows:
+                values = ", ".join(f"({row})" for row in rows)
+                cursor.execute(f"INSERT INTO {quoted(name)} VALUES {values}")
+        try:
+            yield
+        finally:
+            for name in tables:
+                cursor.execute(f"DROP TABLE {quoted(name)}")
+
+
+def test_every_key_kind(through: Dump, tablet: TabletServer) -> None:
+    """Seven rows at a time, so that each key is written down and compared often."""
+    tables = {name: given for name, given in KEYED.items() if " " not in name}
+    with tables_of(tablet, tables):
+        through.settings = DumpSettings(chunk_rows=7)
+        outcome = through.run(*wanted(*tables))
+        assert outcome.failed == {}
+        lake = Path(through.lake.root)
+        assert assert_identical(lake, [tablet], DATABASE, list(tables), "commerce") > 600
+
+
+def test_every_type(through: Dump, tablet: TabletServer) -> None:
+    """Each value equals what the server's own SELECT shows."""
+    tables = every_type_tables("mysql")
+    try:
+        for table in tables:
+            next(iter(write(tablet, DATABASE, table)))  # type: ignore[arg-type]
+        outcome = through.run(*wanted(*(table.name for table in tables)))
+        assert outcome.failed == {}
+        for table in tables:
+            own = own_rows(tablet, DATABASE, table, "null")  # type: ignore[arg-type]
+            names = ["id", *(column.name for column in table.columns)]
+            found = lake_rows(mirrored(through.lake, table.name).select(names).columns)
+            compare(table.name, table, {row[0]: row for row in found}, own)
+    finally:
+        for table in tables:
+            tablet.execute(f"DROP TABLE IF EXISTS {quoted(table.name)}", database=DATABASE)
+
+
+def test_many_rows_and_no_key(through: Dump, tablet: TabletServer) -> None:
+    """More rows than vtgate gives outside of the OLAP workload, in one SELECT."""
+    with tables_of(tablet, {"many": ("id BIGINT PRIMARY KEY, v VARCHAR(20)", []),
+                            "keyless": ("id BIGINT, v INT", ["1, 2"])}):  # fmt: skip
+        fill(tablet, "many", 200_000)
+        through.settings = DumpSettings(chunk_rows=200_000, parallel=1)
+        outcome = through.run(*wanted("many", "keyless"))
+        assert list(outcome.failed) == ["commerce.keyless"]
+        assert outcome.done == ("commerce.many",)
+        assert max(chunk.chunk_rows for chunk in through.chunks()) > 90_000
+        found = mirrored(through.lake, "many")
+    assert sorted(found["id"].to_pylist()) == list(range(1, 200_001))
+
+
+def fill(tablet: TabletServer, table: str, rows: int) -> None:
+    with tablet.connect(database=DATABASE) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION cte_max_recursion_depth = 2000000")
+        cursor.execute(
+            f"INSERT INTO {table} WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s "
+            f"WHERE n < {rows}) SELECT n, CONCAT('name ', n) FROM s"
+        )
+
+
+def test_the_throttle_asks_the_shards_own_mysql(
+    vitess: VitessCluster, tablet: TabletServer
+) -> None:
+    """Running threads are those of the tablet's MySQL; a primary is refused as a replica."""
+    with Session.connect(config(vitess)) as session:
+        busy = Throttle(ThrottleLimits(threads_running=1), clock=lambda: 0.0)
+        stop = threading.Thread(target=tablet.execute, args=("SELECT SLEEP(1)",))
+        stop.start()
+        assert "threads running on commerce/0" in busy.reason(session)
+        stop.join()
+        lag = Throttle(ThrottleLimits(replica_lag=1))
+        with pytest.raises(SourceUnfitError, match="not a replica"):
+            lag.reason(session, [session])

@@ -1,0 +1,199 @@
+"""Asking a vtgate through its MySQL port: keyspaces, shards that serve, tablets, databases.
+
+Lives here: what only a vtgate can be asked, and whether a session's settings arrive behind it. Does
+not live here: the session itself (`session`), VStream (`vtgate`).
+
+Invariant: nothing is guessed; what vtgate does not tell is an error with the way out.
+
+A session that names a shard (`SourceConfig.target`) talks to that shard's MySQL: vtgate passes its
+statements on as they are, SHOW VITESS_... too, which MySQL then refuses. So what is asked of vtgate
+itself needs a connection that names none: `gateway`. Measured on vtgate 24, see
+docs/decisions/0061-reads-through-vtgate.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pymysql
+
+from core.errors import ConfigError, SourceUnfitError
+from core.vitess import shard_order
+from wire.connect import SourceConfig, open_connection
+from wire.failures import server_failure
+
+Query = Callable[[str], list[tuple[Any, ...]]]
+
+# What a read relies on: values, their meaning, and that none is missing.
+_NEEDED: Final = {
+    "time_zone": "+00:00",
+    "sql_mode": "",
+    "transaction_isolation": "REPEATABLE-READ",
+    "sql_select_limit": str(2**64 - 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServingTablet:
+    """A tablet as vtgate sees it.
+
+    Attributes:
+        keyspace: what it serves.
+        shard: which shard of it.
+        kind: "PRIMARY", "REPLICA", "RDONLY".
+        serving: whether vtgate sends it queries.
+        alias: its name in the topology.
+    """
+
+    keyspace: str
+    shard: str
+    kind: str
+    serving: bool
+    alias: str
+
+
+@contextmanager
+def gateway(config: SourceConfig) -> Iterator[Query]:
+    """Ask the vtgate of a shard's config, whether or not any shard can be read.
+
+    Raises:
+        RetryableError: vtgate cannot be reached.
+        SourceUnfitError: it refuses us.
+    """
+    bare = replace(config, database="", target="")
+
+    def query(sql: str) -> list[tuple[Any, ...]]:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(sql)
+                return list(cursor.fetchall())
+        except pymysql.err.Error as error:
+            raise server_failure(
+                error,
+                operation="ask vtgate",
+                source=f"{config.host}:{config.port}",
+                user=config.user,
+            ) from error
+
+    with closing(open_connection(bare)) as connection:
+        yield query
+
+
+def version(query: Query) -> str:
+    """What vtgate says of itself, as "Version: 24.0.0 (Git revision ...".
+
+    `VERSION()` is a MySQL version that it pretends to be.
+    """
+    return str(query("SELECT @@version_comment")[0][0])
+
+
+def keyspaces(query: Query) -> tuple[str, ...]:
+    """The keyspaces that vtgate knows."""
+    return tuple(str(row[0]) for row in query("SHOW VITESS_KEYSPACES"))
+
+
+def serving_shards(query: Query, keyspace: str) -> tuple[str, ...]:
+    """The shards whose primaries serve a keyspace now, in the order of their key ranges.
+
+    In a reshard these are the old shards until the traffic is switched, and the new ones from then
+    on; never both, although vtgate also answers for new shards that are still being filled.
+
+    Args:
+        query: of `gateway`.
+        keyspace: its name.
+
+    Raises:
+        ConfigError: there is no such keyspace.
+        SourceUnfitError: it has no shard that serves.
+    """
+    rows = [str(row[0]).rpartition("/") for row in query("SHOW VITESS_SHARDS")]
+    found = sorted((shard for where, _, shard in rows if where == keyspace), key=shard_order)
+    if not found:
+        raise _no_shards(keyspace, keyspaces(query))
+    return tuple(found)
+
+
+def tablets(query: Query, keyspace: str) -> tuple[ServingTablet, ...]:
+    """The tablets of a keyspace that vtgate has heard of."""
+    rows = query("SHOW VITESS_TABLETS")
+    return tuple(
+        ServingTablet(str(row[1]), str(row[2]), str(row[3]), row[4] == "SERVING", str(row[5]))
+        for row in rows
+        if row[1] == keyspace
+    )
+
+
+def database_of(query: Query, shard: str) -> str:
+    """The MySQL database behind a shard: `vt_` and the keyspace, unless an operator chose another.
+
+    `SELECT DATABASE()` would answer with the target. But the tablet's connection with its MySQL is
+    in that database, and sees itself in the list of connections.
+
+    Args:
+        query: of a session with the shard (`SourceConfig.target`).
+        shard: for messages.
+
+    Raises:
+        SourceUnfitError: the tablet does not tell.
+    """
+    rows = query("SELECT DB FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()")
+    if len(rows) != 1 or not rows[0][0]:
+        raise SourceUnfitError(
+            "the tablet does not tell its MySQL database",
+            operation="look for a shard's database",
+            source=shard,
+            hint="set `database` in the config to what --init-db-name-override of vttablet says, "
+            "or to vt_ and the keyspace's name",
+        )
+    return str(rows[0][0])
+
+
+def on_primary(config: SourceConfig) -> SourceConfig:
+    """The config that reads the same shard from its primary."""
+    shard, at, _ = config.target.rpartition("@")
+    return replace(config, target=f"{shard}@primary") if at else config
+
+
+def refuse_other_settings(query: Query, shard: str) -> None:
+    """Refuse a session whose settings do not arrive at the tablet's MySQL.
+
+    vtgate takes every SET without complaint, and where it must not or cannot pass one on, leaves
+    it out.
+
+    Raises:
+        SourceUnfitError: times, strings or the number of rows would not be what the server has.
+    """
+    names = ", ".join(f"'{name}'" for name in _NEEDED)
+    found: dict[str, str] = dict(query(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({names})"))
+    odd = [f"{name} = {found.get(name)!r}" for name in _NEEDED if found.get(name) != _NEEDED[name]]
+    if odd:
+        raise SourceUnfitError(
+            f"these are not what Ratchet has to read with: {', '.join(odd)}",
+            operation="prepare a session through vtgate",
+            source=shard,
+            hint="run vtgate with --enable-system-settings (its default), and on the tablets' "
+            "MySQL: SET PERSIST sql_select_limit = DEFAULT; then restart the vttablets",
+        )
+
+
+def _no_shards(keyspace: str, known: tuple[str, ...]) -> Exception:
+    operation = f"look for the shards of {keyspace}"
+    if keyspace in known:
+        return SourceUnfitError(
+            "none of its shards has a primary that serves",
+            operation=operation,
+            source=keyspace,
+            hint="look at `vtctldclient GetTablets`; a keyspace needs a primary for each shard",
+        )
+    near = difflib.get_close_matches(keyspace, known, n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    return ConfigError(
+        f"vtgate knows no keyspace {keyspace!r}",
+        operation=operation,
+        source=keyspace,
+        hint=f"{meant}it knows: {', '.join(sorted(known)) or 'none'}",
+    )
