@@ -80,9 +80,10 @@ class Config:
     @property
     def secrets(self) -> frozenset[str]:
         """What must never be written anywhere."""
-        gates = (source.vtgate for source in self.sources.values() if source.vtgate)
-        found = (one.password for one in (*self.shards.values(), *gates))
-        return frozenset(password for password in found if password)
+        gates = (source.vtgate for source in self.sources.values())
+        found = {shard.password for shard in self.shards.values()}
+        found |= {gate.password for gate in gates if gate is not None}
+        return frozenset(found - {""})
 
 
 TOP_KEYS: Final = ("lake", "sources", *SECTIONS)
