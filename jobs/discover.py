@@ -4,7 +4,7 @@ Lives here: looking at the servers for tables that match the config, and compari
 states in the lake. Does not live here: dumping them (`snapshot`).
 
 Invariant: a table is dumped from every shard that has it, and never while it streams unless it was
-asked for.
+asked for. Vitess's own tables are never mirrored, whatever the config's patterns say.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.shard import ShardId
+from core.vitess import is_internal
 from jobs.settings import SourceSection
 from jobs.text import how_to_exclude
 from snapshot.records import Wanted
@@ -79,6 +80,8 @@ def look(
             if patterns.matches(table):
                 unfit(f"{shard.keyspace}.{table}", reason, how_to_exclude(table))
         for table, estimate in rows:
+            if config.target and is_internal(str(table)):
+                continue
             if patterns.matches(str(table)):
                 shards, total = found.get((shard.keyspace, str(table)), ([], 0))
                 found[shard.keyspace, str(table)] = (

@@ -58,6 +58,18 @@ def judge(facts: ServerFacts, *, server_id: int, ours: bool, clock_bound: float)
     return found
 
 
+def judge_tablet(facts: ServerFacts, *, clock_bound: float) -> list[Finding]:
+    """The findings that hold for the MySQL of a Vitess tablet, of which vtgate reads the log.
+
+    Args:
+        facts: its answers.
+        clock_bound: how far clocks may be apart, seconds.
+    """
+    rules = (_version, _encryption, _log_bin, _format, _row_image, _partial_json, _gtids)
+    found = [finding for rule in (*rules, _retention) for finding in rule(facts)]
+    return [*found, _clock(facts, clock_bound)]
+
+
 def _set(facts: ServerFacts, name: str, value: str) -> str:
     """A change that a running server takes, and keeps."""
     if facts.mariadb:
@@ -81,7 +93,7 @@ def _version(facts: ServerFacts) -> Iterator[Finding]:
             "version",
             "fail",
             f"{facts.version}: this is a Vitess gateway, which has no binlog",
-            "give the shards' own MySQL servers in the config",
+            "say `kind: vitess` for this source, or give the shards' own MySQL servers",
         )
     elif facts.numbers < _OLDEST[flavor]:
         oldest = ".".join(map(str, _OLDEST[flavor]))

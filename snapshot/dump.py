@@ -131,7 +131,7 @@ class Dumper:
         """
         self._lake = lake
         self._shards = shards
-        self._catalog = SourceCatalog({shard: source.config for shard, source in shards.items()})
+        self._catalog = SourceCatalog({shard: source.primary for shard, source in shards.items()})
         self._read = read
         self._settings = settings or DumpSettings()
         self._on_progress = on_progress
@@ -286,11 +286,12 @@ class Dumper:
                     self._resume_at[claim.shard] = self._clock() + _THROTTLED
                 self._report(Waiting(shard=claim.shard, reason=reason))
                 return None
-            with self._changed:
-                queued = sum(t.started.ledger.queued for t in self._tables if t.started)
-                enough = self._reading + queued >= self._settings.parallel
-            if enough or claim.whole:
-                return claim
+        with self._changed:
+            queued = sum(t.started.ledger.queued for t in self._tables if t.started)
+            enough = self._reading + queued >= self._settings.parallel
+        if enough or claim.whole:
+            return claim
+        with open_session(source.primary) as session:
             parts = chunks.split(session.query, started.sources[claim.shard].plan, claim.keys)
         with self._changed:
             kept = started.ledger.narrow(claim, parts)
@@ -457,6 +458,6 @@ class Dumper:
 
 
 def _since(config: SourceConfig, started: Started, shard: str) -> Position | None:
-    """Through a vtgate each chunk may come from another replica, and one from behind the start."""
+    """What a chunk must contain: a vtgate's replicas may still be behind the dump's start."""
     dump = started.state.dump
     return dump.start[shard] if config.target and dump is not None else None

@@ -160,7 +160,7 @@ def _check_since(snapshot: Snapshot, request: ChunkRequest) -> None:
     since = request.since
     if since is not None and not snapshot.floor.executed.contains_all(since.executed):
         raise RetryableError(
-            "this replica is behind the one on which the dump began",
+            "this replica is behind the position at which the dump began",
             operation="read a chunk",
             source=str(request.config.shard),
             table=request.schema.name,

@@ -13,6 +13,7 @@ from core.errors import RatchetError
 from core.types import MisfitPolicy
 from snapshot.throttle import ThrottleLimits
 from wire.session import SourceConfig
+from wire.vitess import on_primary
 
 _WINDOW: Final = 30.0  # seconds that a rate looks back
 
@@ -22,7 +23,7 @@ class ShardSource:
     """A shard to dump from.
 
     Attributes:
-        config: its server.
+        config: its server; of a shard behind a vtgate, which of its tablets rows are read from.
         generation: generation of its stream.
         replicas: servers whose lag the throttle asks for.
     """
@@ -30,6 +31,14 @@ class ShardSource:
     config: SourceConfig
     generation: int = 0
     replicas: tuple[SourceConfig, ...] = ()
+
+    @property
+    def primary(self) -> SourceConfig:
+        """Where to ask for all but rows; the same server, unless `config` is a vtgate's replicas.
+
+        One replica may be behind another: schemas, cuts and the end of what was shown would be old.
+        """
+        return on_primary(self.config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

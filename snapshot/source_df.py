@@ -31,7 +31,6 @@ from snapshot.source import SourceCatalog, SourceTable, common_columns
 from snapshot.tasks import ReadChunk
 from store import layout
 from store.files import Lake
-from wire.vitess import on_primary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +99,7 @@ def scan_source(
     """
     _remove_stale(lake, now)
     chosen = settings or DumpSettings()
-    catalog = SourceCatalog({shard: shards[shard].config for shard in wanted.shards})
+    catalog = SourceCatalog({shard: shards[shard].primary for shard in wanted.shards})
     tables = {shard: catalog.table(shard, wanted.table) for shard in wanted.shards}
     columns = common_columns(list(tables.values()), chosen.policy)
     folder = f"{SCRATCH}/verify-{uuid.uuid4().hex[:12]}"
@@ -132,7 +131,7 @@ def seen_positions(shards: Mapping[str, ShardSource], wanted: Iterable[str]) -> 
     """For each shard a position that contains everything that reads have shown until now."""
     found = {}
     for shard in wanted:
-        with open_session(on_primary(shards[shard].config)) as session:
+        with open_session(shards[shard].primary) as session:
             found[shard] = seen_position(session)
     return found
 
@@ -168,7 +167,7 @@ class _Scan:
         """Read everything."""
         ranges = []
         for shard, table in self._tables.items():
-            with open_session(self._shards[shard].config) as session:
+            with open_session(self._shards[shard].primary) as session:
                 found = first_ranges(session.query, table.plan, 2 * self._settings.parallel)
             ranges += [(shard, keys) for keys in found]
         with ThreadPoolExecutor(self._settings.parallel, "scan") as pool:

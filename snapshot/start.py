@@ -25,7 +25,6 @@ from store.delta_tables import create_mirrored_table, mirrored_schema
 from store.files import Lake
 from store.rounds import RoundLog
 from store.tables import DumpState, Tables, TableState
-from wire.vitess import on_primary
 
 _LOOK_BACK = 20  # rounds looked at first for the one to begin with
 
@@ -155,7 +154,7 @@ def _new_dump(
 
 
 def _executed(source: ShardSource) -> Position:
-    with open_session(source.config) as session:
+    with open_session(source.primary) as session:
         return session.executed()
 
 
@@ -194,8 +193,7 @@ def finish_table(lake: Lake, started: Started, shards: Mapping[str, ShardSource]
     """
     end = {}
     for shard in started.sources:
-        # Of several replicas another one may have shown more than the one that would answer here.
-        with open_session(on_primary(shards[shard].config)) as session:
+        with open_session(shards[shard].primary) as session:
             end[shard] = seen_position(session)
     crashpoints.reach("dump.before_done")
     state = started.state

@@ -85,6 +85,12 @@ class Connected(_Base):
         """The socket, plain or TLS."""
         return self._sock
 
+    @property
+    def cipher(self) -> str:
+        """The TLS cipher; "" without TLS."""
+        found = self._sock.cipher() if isinstance(self._sock, ssl.SSLSocket) else None
+        return str(found[0]) if found else ""
+
     def set_read_timeout(self, seconds: float) -> None:
         """How long statements may be silent from now on."""
         self._read_timeout = seconds

@@ -82,6 +82,11 @@ class Session:
         return str(self.config.shard)
 
     @property
+    def cipher(self) -> str:
+        """The TLS cipher of this connection; "" without TLS."""
+        return self._connection.cipher
+
+    @property
     def usable(self) -> bool:
         """Whether statements can still be sent."""
         return bool(self._connection.open)

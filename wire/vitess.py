@@ -152,6 +152,12 @@ def database_of(query: Query, shard: str) -> str:
     return str(rows[0][0])
 
 
+def target_of(config: SourceConfig) -> tuple[str, str]:
+    """Keyspace and shard of a config's target, as Vitess calls them."""
+    keyspace, _, shard = config.target.rpartition("@")[0].partition(":")
+    return keyspace, shard
+
+
 def on_primary(config: SourceConfig) -> SourceConfig:
     """The config that reads the same shard from its primary."""
     shard, at, _ = config.target.rpartition("@")

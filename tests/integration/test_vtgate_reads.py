@@ -12,15 +12,23 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from fix_dump import Dump
 from fix_e2e import assert_identical
 
+from core.dumps import DumpCommit
 from core.errors import ConfigError, RetryableError, SourceUnfitError
+from core.gtid import GtidSet
+from core.patterns import TablePatterns
+from core.position import Position
 from core.shard import ShardId
+from jobs.discover import look
+from jobs.settings import SourceSection
+from jobs.vitessfitness import gather_vitess, judge_vitess
 from lab.vitess import VitessCluster
-from snapshot.records import DumpSettings, Wanted
+from snapshot.records import DumpSettings, Progress, Waiting, Wanted
 from snapshot.throttle import Throttle, ThrottleLimits
 from store.files import Lake
 from store.tables import Tables
@@ -29,8 +37,9 @@ from tests.fix_vitess import TabletServer
 from tests.integration.test_dump import TABLES as KEYED
 from tests.integration.test_floor_positions import BUMP, SECONDS, WRITERS, transactions
 from tests.integration.test_types_oracle import compare, lake_rows, own_rows, write
-from wire.session import Session, SourceConfig, quoted
-from wire.vitess import database_of, gateway, keyspaces, serving_shards, tablets
+from tests.integration.test_vitess_lab import VSCHEMA
+from wire.session import Session, Snapshot, SourceConfig, quoted
+from wire.vitess import database_of, gateway, keyspaces, on_primary, serving_shards, tablets
 
 log = logging.getLogger(__name__)
 
@@ -166,10 +175,10 @@ def test_a_read_that_takes_too_long_says_why(vitess: VitessCluster) -> None:
 
 
 @contextmanager
-def counters(server: TabletServer) -> Iterator[Callable[[], bool]]:
-    """Eight writers on a tablet's MySQL for some seconds; gives whether they still write."""
+def counters(server: TabletServer, writers: int) -> Iterator[Callable[[], bool]]:
+    """Writers on a tablet's MySQL for some seconds; gives whether they still write."""
     server.execute("CREATE TABLE counters (id INT PRIMARY KEY, n BIGINT)", database=DATABASE)
-    values = ", ".join(f"({w}, 0)" for w in range(WRITERS))
+    values = ", ".join(f"({w}, 0)" for w in range(writers))
     server.execute(f"INSERT INTO counters VALUES {values}", database=DATABASE)
     server.execute(BUMP, database=DATABASE)
     threads = [
@@ -192,26 +201,32 @@ def counters(server: TabletServer) -> Iterator[Callable[[], bool]]:
 
 
 def test_a_snapshot_contains_its_floor(vitess: VitessCluster, tablet: TabletServer) -> None:
-    less, readings = floors(config(vitess), tablet)
-    assert less == 0
-    assert readings > 100
+    assert floors(config(vitess), tablet)[0] == 0
 
 
-def floors(source: SourceConfig, writing_on: TabletServer) -> tuple[int, int]:
-    """How many snapshots showed less than their floor says, and how many were taken."""
-    with counters(writing_on) as writing, Session.connect(source) as session:
+def floors(
+    source: SourceConfig,
+    writing_on: TabletServer,
+    *,
+    writers: int = WRITERS,
+    claim: Callable[[Snapshot], Position] = lambda snapshot: snapshot.floor,
+) -> tuple[int, set[str]]:
+    """How many snapshots showed less than is claimed of them, and the servers they came from."""
+    with counters(writing_on, writers) as writing, Session.connect(source) as session:
         found = []
         while writing():
             with session.snapshot() as snapshot:
-                found.append((transactions(session), snapshot.floor))
-        final = transactions(session)
-        end = session.executed().seq
-    # Counted from the end, where all is written: nobody else writes meanwhile.
-    less = sum(seen < floor.seq - (end - final) for seen, floor in found)
-    exact = sum(seen == floor.seq - (end - final) for seen, floor in found)
+                found.append((claim(snapshot), transactions(session), snapshot.floor.server))
+        ((final,),) = writing_on.execute("SELECT SUM(n) FROM counters", database=DATABASE)
+        ((end,),) = writing_on.execute("SELECT @@GLOBAL.gtid_executed")
+    # Counted from the end, which holds all: nobody else writes meanwhile.
+    before = GtidSet.parse("mysql", end).cardinality - int(final)
+    less = sum(seen < claimed.seq - before for claimed, seen, _ in found)
+    exact = sum(seen == claimed.seq - before for claimed, seen, _ in found)
     log.info("%s: %d transactions, %d readings, %d exact, %d LESS",
              source.target, final, len(found), exact, less)  # fmt: skip
-    return less, len(found)
+    assert len(found) > 50
+    return less, {server for _, _, server in found}
 
 
 # --- the dump --------------------------------------------------------------------------------
@@ -252,10 +267,10 @@ def tables_of(tablet: TabletServer, tables: dict[str, tuple[str, list[str]]]) ->
 
 
 def test_every_key_kind(through: Dump, tablet: TabletServer) -> None:
-    """Seven rows at a time, so that each key is written down and compared often."""
+    """Few rows at a time, so that each key is written down and compared."""
     tables = {name: given for name, given in KEYED.items() if " " not in name}
     with tables_of(tablet, tables):
-        through.settings = DumpSettings(chunk_rows=7)
+        through.settings = DumpSettings(chunk_rows=20)
         outcome = through.run(*wanted(*tables))
         assert outcome.failed == {}
         lake = Path(through.lake.root)
@@ -316,3 +331,146 @@ def test_the_throttle_asks_the_shards_own_mysql(
         lag = Throttle(ThrottleLimits(replica_lag=1))
         with pytest.raises(SourceUnfitError, match="not a replica"):
             lag.reason(session, [session])
+
+
+# --- the check -------------------------------------------------------------------------------
+
+
+def test_check_and_discovery(vitess: VitessCluster, tablet: TabletServer) -> None:
+    """What matters is found; Vitess's own tables are not."""
+    members = ",".join(f"'m{n}'" for n in range(64))
+    tables: dict[str, tuple[str, list[str]]] = {
+        "good": ("id INT PRIMARY KEY", []),
+        "keyless": ("id INT", []),
+        "large": (f"id INT PRIMARY KEY, s SET({members})", []),
+        "_vt_hld_6ace8bcef73211ea87e9f875a4d24e90_20200915120410_": ("id INT", []),
+    }
+    source = config(vitess)
+    patterns = TablePatterns(tuple(tables))
+    with tables_of(tablet, tables):
+        facts, behind = gather_vitess(source, patterns)
+        section = SourceSection(kind="binlog", shards={}, tables=patterns, key="primary")
+        found = look({"commerce": section}, {source.shard: source})
+    assert {one.table for one in found} == {"good", "keyless", "large"}
+    findings = {f.check: f for f in judge_vitess(facts, behind, clock_bound=0.5)}
+    assert {check for check, f in findings.items() if f.status == "fail"} == {
+        "key of keyless",
+        "columns of large",
+    }
+    assert findings["vtgate"].text.startswith("24.")
+    assert findings["version"].text.startswith("MySQL 9.7")
+    assert "zone1-0000000001 (primary)" in findings["tablets"].text
+    assert findings["gtid_mode"].text == "ON"
+    assert findings["clock"].status == "ok"
+
+
+def test_check_of_a_shard_that_does_not_serve(vitess: VitessCluster) -> None:
+    with pytest.raises(SourceUnfitError, match="the keyspace's shards are 0"):
+        gather_vitess(config(vitess, "-80"), TablePatterns())
+
+
+# --- clusters of their own -------------------------------------------------------------------
+
+
+@pytest.fixture
+def own() -> Iterator[VitessCluster]:
+    with VitessCluster() as cluster:
+        cluster.add_keyspace("commerce", ["0"])
+        yield cluster
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("vitess")
+def test_replicas_that_are_not_equally_far(own: VitessCluster, lake: Lake) -> None:
+    """Each read comes from one replica with that replica's floor, and none from behind a start."""
+    primary = TabletServer(own.tablets[1])
+    replicas = [own.add_tablet("commerce", "0", primary=False) for _ in range(2)]
+    source = config(own, kind="replica")
+    with gateway(source) as query:
+        own.wait(
+            lambda: sum(t.kind == "REPLICA" and t.serving for t in tablets(query, "commerce")) == 2,
+            "two replicas serve",
+        )
+    less, servers = floors(source, primary, writers=2)
+    assert less == 0
+    assert len(servers) == 2
+    with Session.connect(on_primary(source)) as ahead:
+        less, _ = floors(source, primary, writers=2, claim=lambda _: ahead.executed())
+        assert less > 0, "the experiment does not notice"
+    primary.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR(20))", database=DATABASE)
+    ((made,),) = primary.execute("SELECT @@GLOBAL.gtid_executed")
+    for replica in replicas:
+        TabletServer(replica).execute(f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{made}', 60)")
+    own.ctl("StopReplication", replicas[1].alias)
+    fill(primary, "t", 1000)
+    ((all_rows,),) = primary.execute("SELECT @@GLOBAL.gtid_executed")
+    TabletServer(replicas[0]).execute(f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{all_rows}', 60)")
+    dump = Dump(lake, source)
+    dump.settings = DumpSettings(chunk_rows=40, parallel=2)
+
+    def catch_up(record: Progress) -> None:
+        if isinstance(record, Waiting):
+            own.ctl("StartReplication", replicas[1].alias)
+
+    dump.on_record = catch_up
+    assert dump.run(*wanted("t")).failed == {}
+    waits = [record.reason for record in dump.records if isinstance(record, Waiting)]
+    assert any("behind the position at which the dump began" in reason for reason in waits)
+    assert sorted(mirrored(lake, "t")["id"].to_pylist()) == list(range(1, 1001))
+    state = Tables(lake).load("commerce", "t")
+    assert state is not None
+    assert state.dump is not None
+    assert state.dump.end is not None
+    begun, ended = state.dump.start[SHARD].executed, state.dump.end[SHARD].executed
+    history = DeltaTable(lake.delta_uri(state.path)).history()
+    commits = [DumpCommit.from_text(commit.get("userMetadata")) for commit in history]
+    read = [chunk.floor.executed for commit in commits if commit for chunk in commit.chunks]
+    assert read
+    assert all(floor.contains_all(begun) and ended.contains_all(floor) for floor in read)
+    assert ended.contains_all(GtidSet.parse("mysql", all_rows))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("vitess")
+def test_shards_in_a_reshard(own: VitessCluster) -> None:
+    """The new shards can be read long before they serve; vtgate lists those that serve."""
+    own.add_keyspace("shop", ["0"])
+    own.apply_schema("shop", "CREATE TABLE t (id BIGINT PRIMARY KEY, v INT)")
+    own.query("INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (4, 4)", target="shop")
+    own.apply_vschema("shop", VSCHEMA)
+    halves = ("-80", "80-")
+    with gateway(config(own)) as query:
+        reshard = own.reshard("shop", ["0"], halves)
+        assert serving_shards(query, "shop") == ("0",)
+        reshard.wait_until_running()
+        assert serving_shards(query, "shop") == ("0",)
+        assert own.query("SELECT COUNT(*) FROM t", target="shop:-80@primary") == ((3,),)
+        reshard.switch()
+        own.wait(lambda: serving_shards(query, "shop") == halves, "the new shards are listed")
+        reshard.reverse()
+        own.wait(lambda: serving_shards(query, "shop") == ("0",), "the old shard is listed")
+        reshard.switch()
+        reshard.complete()
+        own.wait(lambda: serving_shards(query, "shop") == halves, "the new shards are listed")
+        assert {t.shard for t in tablets(query, "shop") if t.serving} == set(halves)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("vitess")
+def test_a_vtgate_that_drops_settings_is_refused() -> None:
+    with VitessCluster(vtgate_flags=["--enable-system-settings=false"]) as cluster:
+        cluster.add_keyspace("commerce", ["0"])
+        with pytest.raises(SourceUnfitError, match="time_zone") as caught:
+            Session.connect(config(cluster))
+    assert "--enable-system-settings" in caught.value.hint
+
+
+@pytest.mark.long
+def test_a_chunk_of_a_million_rows(through: Dump, tablet: TabletServer) -> None:
+    with tables_of(tablet, {"million": ("id BIGINT PRIMARY KEY, v VARCHAR(20)", [])}):
+        fill(tablet, "million", 1_000_000)
+        through.settings = DumpSettings(chunk_rows=1_000_000, parallel=1)
+        assert through.run(*wanted("million")).failed == {}
+        found = mirrored(through.lake, "million")
+    assert pc.sum(found["id"]).as_py() == 500_000_500_000
+    assert max(chunk.chunk_rows for chunk in through.chunks()) == 1_000_000
