@@ -25,6 +25,7 @@ from jobs.settings import SourceSection
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
 from wire.session import Session, SourceConfig
+from wire.vitess import on_primary
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -80,7 +81,9 @@ def executed(
     found = {}
     for shard, config in configs.items():
         if str(shard) in shards:
-            with Session.connect(config) as session:
+            # A read of any of the shard's tablets contains what its primary had executed
+            # before: chunks wait for that (snapshot.reader).
+            with Session.connect(on_primary(config)) as session:
                 found[str(shard)] = session.executed()
     return found
 
@@ -89,7 +92,7 @@ def heads(configs: Mapping[ShardId, SourceConfig]) -> dict[str, Position]:
     """Where each server's log ends now."""
     found = {}
     for shard, config in configs.items():
-        with Session.connect(config) as session:
+        with Session.connect(on_primary(config)) as session:
             found[str(shard)] = session.head()
     return found
 

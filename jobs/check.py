@@ -27,6 +27,8 @@ from jobs.settings import ShardConfig
 from jobs.sources import server_ids, source_config
 from jobs.tablefitness import judge_shards, judge_tables
 from jobs.text import counted
+from jobs.vitess import try_vstream, with_serving_shards
+from jobs.vitessfitness import gather_vitess, judge_vitess
 from store import layout
 from store.files import Lake, is_unused, open_lake
 from store.lease import is_alive, read_holder
@@ -45,8 +47,11 @@ def run_check(config: Config, *, as_json: bool) -> int:
     )
     lake = list(check_lake(config.lake))
     printer.add(lake)
-    for keyspace in config.sources:
-        printer.add(_check_source(config, keyspace, printer.add))
+    for keyspace, source in config.sources.items():
+        if source.kind == "vitess":
+            printer.add(_check_vitess(config, keyspace, printer.add))
+        else:
+            printer.add(_check_source(config, keyspace, printer.add))
     printer.finish()
     if any(finding.status == "fail" for finding in lake):
         return ConfigError.exit_code
@@ -100,7 +105,8 @@ def _check_source(
         try:
             facts = _ask(config, identity, shard)
         except RatchetError as error:
-            show([_failed(identity, shard, error)])
+            at = f"{shard.host}:{shard.port} as {shard.user}"
+            show([_failed(str(identity), at, error)])
             continue
         where = f"{shard.host}:{shard.port}, database {shard.database}, as {shard.user}"
         show([Finding(place=str(identity), check="connection", status="ok", text=where)])
@@ -118,6 +124,35 @@ def _check_source(
     return judge_shards(gathered)
 
 
+def _check_vitess(
+    config: Config, keyspace: str, show: Callable[[Iterable[Finding]], None]
+) -> list[Finding]:
+    """The same for a keyspace behind a vtgate, whose shards are asked for first."""
+    try:
+        located = with_serving_shards(config, only=keyspace)
+    except RatchetError as error:
+        gate = config.sources[keyspace].vtgate
+        assert gate is not None  # noqa: S101 - a Vitess keyspace has one
+        show([_failed(keyspace, f"{gate.host}:{gate.mysql_port} as {gate.user}", error)])
+        return []
+    gathered = []
+    for name, shard in located.sources[keyspace].shards.items():
+        identity = ShardId(keyspace, name)
+        where = f"{shard.host}:{shard.port}, {shard.target}, as {shard.user}"
+        try:
+            facts, behind = gather_vitess(
+                source_config(identity, shard), config.sources[keyspace].tables
+            )
+            try_vstream(located.sources[keyspace], identity)
+        except RatchetError as error:
+            show([_failed(str(identity), where, error)])
+            continue
+        show([Finding(place=str(identity), check="connection", status="ok", text=where)])
+        show(judge_vitess(facts, behind, clock_bound=config.merge.clock_bound_ms / 1000))
+        gathered.append(facts)
+    return judge_shards(gathered)
+
+
 def _ask(config: Config, identity: ShardId, shard: ShardConfig) -> ServerFacts:
     with Session.connect(source_config(identity, shard)) as session:
         return gather(
@@ -130,12 +165,12 @@ def _ask(config: Config, identity: ShardId, shard: ShardConfig) -> ServerFacts:
         )
 
 
-def _failed(identity: ShardId, shard: ShardConfig, error: RatchetError) -> Finding:
+def _failed(place: str, where: str, error: RatchetError) -> Finding:
     # A server that is away is not fit now, whatever it will be in a minute.
     hint = error.hint if isinstance(error, OperatorError) else ""
     hint = hint or "is the server running, and can it be reached from here?"
-    text = f"{shard.host}:{shard.port} as {shard.user}: {error}"
-    return Finding(place=str(identity), check="connection", status="fail", text=text, mend=hint)
+    text = f"{where}: {error}"
+    return Finding(place=place, check="connection", status="fail", text=text, mend=hint)
 
 
 def _is_running(root: str) -> bool:

@@ -87,7 +87,7 @@ class Control:
         self.ring()
 
     def turn(self) -> None:
-        """As `drain`; then the run goes on with other shards."""
+        """End between two steps, to go on with other shards."""
         self._turning = True
         self.drain()
 
@@ -276,7 +276,7 @@ class MergeLoop(Loop):
     def work(self) -> None:
         """Merge, wait for the bell, merge."""
         others_ended = False
-        while not self.control.stopping:
+        while not (self.control.stopping or self.control.turning):
             seen = self.control.rings
             began = self._clock()
             if self._try():

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from core.shard import ShardId
 from jobs.settings import ShardConfig, SourceSection, VtgateSection
-from jobs.sources import source_config
+from jobs.sources import source_config, vtgate_config
 from wire.session import Session
 from wire.vitess import database_of, gateway, serving_shards
+from wire.vtgate import VStream
 
 if TYPE_CHECKING:
     from jobs.config import Config
@@ -33,8 +34,12 @@ class Topology:
     database: str
 
 
-def topologies(config: Config) -> dict[str, Topology]:
+def topologies(config: Config, *, only: str | None = None) -> dict[str, Topology]:
     """Keyspace -> what its vtgate says, for the Vitess keyspaces of a config.
+
+    Args:
+        config: as loaded.
+        only: ask for this keyspace alone.
 
     Raises:
         RetryableError: a vtgate cannot be reached.
@@ -43,7 +48,7 @@ def topologies(config: Config) -> dict[str, Topology]:
     return {
         keyspace: _ask(keyspace, source)
         for keyspace, source in config.sources.items()
-        if source.vtgate is not None
+        if source.vtgate is not None and only in {None, keyspace}
     }
 
 
@@ -73,14 +78,27 @@ def with_shards(
     return replace(config, sources=sources)
 
 
-def with_serving_shards(config: Config) -> Config:
+def with_serving_shards(config: Config, *, only: str | None = None) -> Config:
     """The config with the shards that serve now; asks the vtgates.
 
     Raises:
         RetryableError, OperatorError: see `topologies`.
     """
-    found = topologies(config)
+    found = topologies(config, only=only)
     return with_shards(config, {name: one.serving for name, one in found.items()}, found)
+
+
+def try_vstream(source: SourceSection, shard: ShardId) -> None:
+    """Open a shard's VStream and wait for a word from it.
+
+    Raises:
+        RetryableError: vtgate's gRPC port does not answer.
+        OperatorError: it refuses us.
+    """
+    gate = vtgate_config(source)
+    assert gate is not None  # noqa: S101 - asked of Vitess keyspaces only
+    with VStream(gate, [(shard.keyspace, shard.shard, "current")]) as stream:
+        stream.receive()
 
 
 def _ask(keyspace: str, source: SourceSection) -> Topology:

@@ -19,6 +19,7 @@ from core.change import change_schema
 from core.patterns import TablePatterns
 from core.schema import TableSchema
 from core.types import MisfitPolicy, arrow_schema
+from core.vitess import is_internal
 from wire.decode.catalog import Declared
 from wire.decode.vstream import VStreamRowDecoder
 from wire.decode.vstreamfields import schema_of
@@ -86,7 +87,7 @@ class Tables:
             TableStoppedError: vtgate does not bring a column's values as they are.
         """
         table = event.table.removeprefix(f"{self._keyspace}.")
-        if event.is_internal or not self._patterns.matches(table):
+        if event.is_internal or is_internal(table) or not self._patterns.matches(table):
             return NOT_MIRRORED
         schema = self._schema(event, table)
         number = self._numbers.get(schema)
