@@ -122,6 +122,7 @@ class Backlog:
                 hint="the stream may be damaged; reading it again tells",
             )
         piece = Piece(places, data)
+        self._take_back(piece)
         ends = np.flatnonzero(is_end(piece.types()))
         if ends.size:
             head, tail = _split(piece, int(ends[-1]) + 1)
@@ -133,6 +134,26 @@ class Backlog:
         if (piece.types() != messages().HEARTBEAT).any():
             self._pieces.append(piece)
             self.open_bytes += piece.size
+
+    def _take_back(self, piece: Piece) -> None:
+        """Make void what a transaction brought before it began once more.
+
+        vtgate goes on at another tablet when one is lost, from the position behind the last whole
+        transaction: what it had sent of the next one by then comes again.
+        """
+        types, proto = piece.types(), messages()
+        held = [one.types() for one in self._pieces if not is_end(one.types()).any()]
+        began = any((one == proto.BEGIN).any() for one in held)
+        void = (proto.ROW, proto.JOURNAL)
+        for at in np.flatnonzero((types == proto.BEGIN) | is_end(types)):
+            if types[at] == proto.BEGIN and began:
+                for one in (*held, types[:at]):
+                    behind = np.flatnonzero(is_end(one))
+                    mine = one[behind[-1] + 1 if behind.size else 0 :]
+                    mine[np.isin(mine, void)] = proto.HEARTBEAT
+            began = bool(types[at] == proto.BEGIN)
+            if not began:
+                held = []
 
     def take(self) -> Sequence[Piece]:
         """Whole transactions, in stream order; they are not held any more."""

@@ -48,6 +48,7 @@ Records = npt.NDArray[np.void]
 
 _INDEX: Final = 4 << 20  # received bytes that are indexed at once
 _FLUSH: Final = 8 << 20  # bytes of whole transactions that are decoded at once
+_HEARTBEAT_BYTES: Final = 64  # what a response with nothing but a heartbeat has at most
 _OPERATION: Final = "follow VStream"
 _VITESS: Final = "MySQL56/"  # Vitess's name for the flavour, in front of every position
 _INFORMATION: Final = (
@@ -91,6 +92,8 @@ class VStreamFeed:
         self._current: dict[int, int] = {}  # hash of a table's name -> its number
         self._journal: Journal | None = None
         self._bytes = 0
+        self._deadline = request.dump.deadline
+        self._moved_at = 0.0
         self._ask(lambda control: check_continues(control, request.start))
         self._stream = VStream(
             vtgate,
@@ -123,28 +126,45 @@ class VStreamFeed:
     def _read(self, known: frozenset[str], limits: SliceLimits) -> bool:
         """Read until a limit; whether the stream had nothing more to give."""
         backlog = self._backlog
-        began = time.monotonic()
-        end = began + limits.max_seconds
+        began = self._moved_at = time.monotonic()
         while True:
-            response = self._stream.receive(DRAINED)
-            if response is not None:
-                backlog.add(response)
-                self._bytes += len(response)
-            over = time.monotonic() >= end or self._bytes >= limits.max_bytes
-            if response is None or over or backlog.inbox_bytes >= _INDEX:
+            quiet = not self._receive()
+            over = time.monotonic() >= began + limits.max_seconds or self._bytes >= limits.max_bytes
+            if quiet or over or backlog.inbox_bytes >= _INDEX:
                 backlog.index()
-                if response is None or over or backlog.whole_bytes >= _FLUSH:
+                if quiet or over or backlog.whole_bytes >= _FLUSH:
                     self._flush(known)
             if self._journal is not None:
                 return True
             if not backlog.between or backlog.inbox_bytes:
-                backlog.spool()
-                continue
-            if over or self._holds(limits.stop_at):
+                self._wait_for_the_end()
+            elif over or self._holds(limits.stop_at):
                 return self._reached_head()
-            quiet = response is None and time.monotonic() - began >= limits.min_seconds
-            if quiet and self._reached_head():
+            elif quiet and time.monotonic() - began >= limits.min_seconds and self._reached_head():
                 return True
+
+    def _receive(self) -> bool:
+        """Take a response in; False if there is none."""
+        response = self._stream.receive(DRAINED)
+        if response is None:
+            return False
+        self._backlog.add(response)
+        self._bytes += len(response)
+        if len(response) > _HEARTBEAT_BYTES:
+            self._moved_at = time.monotonic()
+        return True
+
+    def _wait_for_the_end(self) -> None:
+        """A transaction is open: keep it, but not for ever."""
+        self._backlog.spool()
+        if time.monotonic() - self._moved_at > self._deadline:
+            raise RetryableError(
+                f"a transaction does not go on for {self._deadline:g} s",
+                operation=_OPERATION,
+                source=str(self._shard),
+                position=str(self._ledger.executed),
+                hint="look at vtgate's log; the stream is opened again by itself",
+            )
 
     def _holds(self, wanted: GtidSet | None) -> bool:
         return wanted is not None and self._ledger.executed.contains_all(wanted)
@@ -216,14 +236,14 @@ class VStreamFeed:
         found = [self._ends(piece) for piece in pieces if is_end(piece.types()).any()]
         txns = np.concatenate(found)
         shown = self._shown(pieces[-1])
-        before = self._ledger.executed
+        before, runs = self._ledger.executed, self._ledger.runs
         txns["seq"] = before.cardinality + 1 + np.arange(txns.size)
         self._ledger.fold(txns)
         if self._ledger.executed.cardinality != before.cardinality + txns.size:
             raise self._refusal(f"transactions again that came before: {txns[:3]}")
         if self._ledger.executed != shown:
             # The stream passed over transactions without a word: find out where.
-            self._ledger.executed = before
+            self._ledger.executed, self._ledger.runs = before, runs
             self._fold_by_position(pieces, txns)
         return txns
 
@@ -274,7 +294,6 @@ class VStreamFeed:
         What stands in the position besides it was passed over before it.
         """
         ledger, number = self._ledger, 0
-        ledger.runs = ledger.runs[:]
         for piece in pieces:
             for end in np.flatnonzero(is_end(piece.types())):
                 shown = self._shown(piece, int(end))

@@ -1,0 +1,268 @@
+"""VStream's transactions, positions and refusals, from responses made up here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import DecodeError, RatchetError, RetryableError, SourceUnfitError
+from core.gtid import GtidSet
+from core.patterns import TablePatterns
+from core.position import Position
+from core.rounds import Run
+from core.shard import ShardId
+from ingest.capture import capture_slice, close_streams
+from ingest.slices import CaptureRequest, CaptureResult, SliceLimits
+from ingest.vstream import feed
+from store.files import Lake, open_lake
+from wire.binlog import DumpOptions
+from wire.connect import SourceConfig
+from wire.vstreamproto import messages
+from wire.vtgate import VtgateConfig
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+OTHER = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+class FakeStream:
+    """Hands out responses, then nothing."""
+
+    waiting: list[bytes]
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def receive(self, timeout: float | None = None) -> bytes | None:
+        del timeout
+        return self.waiting.pop(0) if self.waiting else None
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(tmp_path / "lake", now=1)
+
+
+@pytest.fixture(autouse=True)
+def _fake(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def refuse(*_: object) -> None:
+        raise RetryableError("the shard serves no queries")
+
+    monkeypatch.setattr(feed, "VStream", FakeStream)
+    monkeypatch.setattr(feed.Session, "connect", refuse)
+    yield
+    close_streams()
+
+
+def vgtid(position: str) -> Any:
+    found = messages().Event(type=messages().VGTID)
+    found.vgtid.shards.add(keyspace="shop", shard="-80", gtid=f"MySQL56/{position}")
+    return found
+
+
+def event(kind: str, gtid: str = "", ts: int = 100, **more: Any) -> Any:
+    name = f"MySQL56/{gtid}" if gtid else ""
+    return messages().Event(
+        type=messages().EventType.Value(kind), timestamp=ts, event_gtid=name, **more
+    )
+
+
+def transaction(gtid: str, position: str, *rows: tuple[int, int], ts: int = 100) -> list[Any]:
+    """Rows (id, v) inserted by one transaction."""
+    found = [event("BEGIN", gtid, ts), field()]
+    for key, value in rows:
+        one = event("ROW", gtid, ts)
+        one.row_event.table = "shop.t"
+        after = one.row_event.changes.add().after
+        texts = [str(key).encode(), str(value).encode()]
+        after.lengths.extend(len(text) for text in texts)
+        after.values = b"".join(texts)
+        found.append(one)
+    return [*found, vgtid(position), event("COMMIT", gtid, ts)]
+
+
+def field(table: str = "t") -> Any:
+    found = event("FIELD")
+    found.field_event.table = f"shop.{table}"
+    found.field_event.fields.add(name="id", column_type="bigint", charset=63, flags=3)
+    found.field_event.fields.add(name="v", column_type="int", charset=63)
+    return found
+
+
+def take(lake: Lake, *responses: list[Any], start: str = f"{UUID}:1-5") -> CaptureResult:
+    """One slice of those responses."""
+    FakeStream.waiting = [
+        messages().Response(events=response).SerializeToString() for response in responses
+    ]
+    return capture_slice(
+        CaptureRequest(
+            source=SourceConfig(
+                shard=ShardId("shop", "-80"), host="h", user="u", database="vt_shop", target="shop"
+            ),
+            start=Position(executed=GtidSet.parse("mysql", start)),
+            generation=3,
+            round_number=1,
+            lake=lake.root,
+            patterns=TablePatterns(("*", "!left")),
+            limits=SliceLimits(max_seconds=0.3, min_seconds=0.0),
+            dump=DumpOptions(server_id=1, deadline=0.2),
+            vtgate=VtgateConfig(host="h", port=1),
+        )
+    )
+
+
+def seqs(lake: Lake, result: CaptureResult) -> list[tuple[int, str]]:
+    """(seq, gtid) of the changes."""
+    import pyarrow.parquet as pq
+
+    return [
+        (row["token"]["seq"], row["token"]["gtid"])
+        for file in result.files
+        for row in pq.read_table(lake.absolute(file.path)).to_pylist()
+    ]
+
+
+def failure(result: CaptureResult) -> RatchetError:
+    assert result.error is not None
+    return result.error
+
+
+def test_transactions_follow_each_other(lake: Lake) -> None:
+    """Over responses that end anywhere; one that is not whole leaves no trace."""
+    first = transaction(f"{UUID}:6", f"{UUID}:1-6", (1, 1), (2, 2), ts=100)
+    second = transaction(f"{UUID}:7", f"{UUID}:1-7", (3, 3), ts=90)
+    open_one = transaction(f"{UUID}:8", f"{UUID}:1-8", (4, 4))[:3]
+    heartbeat = [event("HEARTBEAT")]
+    result = take(
+        lake, first[:3], heartbeat, first[3:] + second[:2], second[2:], heartbeat, heartbeat
+    )
+    assert result.slice is not None
+    assert str(result.slice.end.executed) == f"{UUID}:1-7"
+    assert result.slice.runs == (Run(UUID, 6, 7, 6),)
+    assert (result.slice.min_ts, result.slice.max_ts) == (90_000_000, 100_000_000)
+    assert (result.slice.transactions, result.slice.rows) == (2, 3)
+    assert seqs(lake, result) == [
+        (6, f"{UUID}:6"), (6, f"{UUID}:6"), (7, f"{UUID}:7"),
+    ]  # fmt: skip
+    close_streams()
+    unfinished = take(lake, first, open_one)
+    assert "does not go on" in failure(unfinished).message
+    assert unfinished.files == ()
+
+
+def test_a_transaction_that_begins_once_more_counts_once(lake: Lake) -> None:
+    """As when vtgate lost its tablet in the middle, and goes on at another one."""
+    first = transaction(f"{UUID}:6", f"{UUID}:1-6", (1, 1), (2, 2))
+    second = transaction(f"{UUID}:7", f"{UUID}:1-7", (3, 3), (4, 4))
+    for responses in (
+        (first[:3], first, second[:4], second),
+        ([*first[:3], *first[:4], *first, *second[:3], *second],),
+        (first, second[:3], [*second, event("HEARTBEAT")]),
+    ):
+        close_streams()
+        result = take(lake, *responses)
+        assert result.slice is not None
+        assert (result.slice.rows, result.slice.transactions) == (4, 2)
+        assert [seq for seq, _ in seqs(lake, result)] == [6, 6, 7, 7]
+
+
+def test_what_was_passed_over_counts(lake: Lake) -> None:
+    """Transactions that are in a position and never came stand before the one that did."""
+    result = take(
+        lake,
+        transaction(f"{UUID}:6", f"{UUID}:1-6", (1, 1)),
+        transaction(f"{UUID}:9", f"{UUID}:1-9,{OTHER}:1-2", (2, 2)),
+        [*transaction(f"{OTHER}:3", f"{UUID}:1-9,{OTHER}:1-3", (3, 3)), event("HEARTBEAT")],
+    )
+    assert result.slice is not None
+    assert [seq for seq, _ in seqs(lake, result)] == [6, 11, 12]
+    assert str(result.slice.end.executed) == f"{UUID}:1-9,{OTHER}:1-3"
+    assert {(run.origin, run.first, run.last) for run in result.slice.runs} == {
+        (UUID, 6, 8), (OTHER, 1, 2), (UUID, 9, 9), (OTHER, 3, 3),
+    }  # fmt: skip
+    ranks = [run.seq for run in result.slice.runs]
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize(
+    ("events", "kind", "words"),
+    [
+        ([event("INSERT", f"{UUID}:6")], SourceUnfitError, "logged as its text"),
+        ([event("LASTPK", f"{UUID}:6")], DecodeError, "LASTPK"),
+        ([messages().Event(type=99)], DecodeError, "type 99"),
+        (
+            transaction(f"{UUID}:6", f"{OTHER}:1-6", (1, 1)),
+            DecodeError,
+            "lacks what came before",
+        ),
+        (transaction(f"{UUID}:5", f"{UUID}:1-5", (1, 1)), DecodeError, "again that came before"),
+        ([event("BEGIN", f"{UUID}:6"), event("COMMIT", f"{UUID}:6")], DecodeError, "position"),
+        ([vgtid(f"{UUID}:1-6"), event("COMMIT")], DecodeError, "name"),
+        (
+            [vgtid(f"{UUID}:1-6"), event("DDL", f"{UUID}:6", statement="DELETE FROM t")],
+            SourceUnfitError,
+            "DELETE FROM t",
+        ),
+        (
+            [vgtid(f"{UUID}:1-6"), event("DDL", f"{UUID}:6", statement="HELLO world")],
+            DecodeError,
+            "HELLO",
+        ),
+    ],
+)
+def test_what_is_not_understood_is_refused(
+    lake: Lake, events: list[Any], kind: type[RatchetError], words: str
+) -> None:
+    result = take(lake, [*events, vgtid(f"{UUID}:1-9"), event("OTHER", f"{UUID}:9")])
+    assert isinstance(failure(result), kind)
+    assert words in failure(result).message
+    assert not [file for file in lake.list("_ratchet/changes") if file.path.endswith(".parquet")]
+
+
+def test_rows_without_a_table_are_refused(lake: Lake) -> None:
+    events = transaction(f"{UUID}:6", f"{UUID}:1-6", (1, 1))
+    del events[1]
+    assert "FIELD" in failure(take(lake, events)).message
+
+
+def test_tables_that_are_not_mirrored_leave_no_rows(lake: Lake) -> None:
+    names = ("left", "_vt_hld_6ace8bcef73211ea87e9f875a4d24e90_20200915120410_")
+    events: list[Any] = []
+    for number, name in enumerate(names, 6):
+        found = transaction(f"{UUID}:{number}", f"{UUID}:1-{number}", (1, 1))
+        found[1] = field(name)
+        found[2].row_event.table = f"shop.{name}"
+        events += found
+    result = take(lake, events)
+    assert result.slice is not None
+    assert (result.slice.rows, result.slice.transactions, result.files) == (0, 2, ())
+
+
+def test_the_journal_ends_the_stream(lake: Lake) -> None:
+    found = event("JOURNAL", f"{UUID}:6")
+    found.journal.migration_type = messages().SHARDS
+    for name in ("-40", "40-80"):
+        found.journal.targets.add(keyspace="shop", shard=name, gtid=f"MySQL56/{OTHER}:1-4")
+    found.journal.participants.add(keyspace="shop", shard="-80")
+    events = [
+        event("BEGIN", f"{UUID}:6"), found, vgtid(f"{UUID}:1-6"), event("COMMIT", f"{UUID}:6"),
+    ]  # fmt: skip
+    result = take(lake, transaction(f"{UUID}:6", f"{UUID}:1-6", (1, 1)))
+    assert result.slice is not None
+    assert result.slice.journal is None
+    close_streams()
+    result = take(lake, events)
+    assert result.slice is not None
+    assert result.slice.journal is not None
+    assert result.slice.journal.sources == ("shop/-80",)
+    targets = {name: str(one.executed) for name, one in result.slice.journal.targets.items()}
+    assert targets == {"shop/-40": f"{OTHER}:1-4", "shop/40-80": f"{OTHER}:1-4"}
+    close_streams()
+    found.journal.migration_type = messages().TABLES
+    moved = take(lake, events)
+    assert moved.slice is not None
+    assert moved.slice.journal is None  # tables go elsewhere: the stream goes on
