@@ -208,26 +208,106 @@ def test_two_shards_under_a_writer(cluster: VitessCluster, tmp_path: Path) -> No
     assert "shop/80-" in status
 
 
+def finish(cluster: VitessCluster, ratchet: Ratchet, shards: set[str]) -> None:
+    """The writer has stopped: catch up, and compare."""
+    ratchet.run("run", "--until-caught-up", timeout=400)
+    assert shards_of(ratchet) == shards
+    assert_same(cluster, ratchet)
+    assert "identical: 3 tables" in ratchet.run("verify").stdout
+
+
 @pytest.mark.long
 def test_a_split_and_a_merge_while_streaming(cluster: VitessCluster, tmp_path: Path) -> None:
     fill(cluster, ["0"])
+    cluster.apply_vschema("shop", VSCHEMA)
     ratchet = ratchet_on(cluster, tmp_path)
     ratchet.run("run", "--until-caught-up")
     running = ratchet.start("run")
     with Writer(cluster) as writer:
-        cluster.apply_vschema("shop", VSCHEMA)
+        for sources, targets in ((["0"], ["-80", "80-"]), (["-80", "80-"], ["-"])):
+            flow = cluster.reshard("shop", sources, targets)
+            flow.wait_until_running()
+            flow.switch()
+            until(lambda: shards_of(ratchet) == set(targets), f"{targets} are followed")  # noqa: B023
+            flow.complete()
+        assert writer.done > 100
+    stop(running)
+    finish(cluster, ratchet, {"-"})
+
+
+@pytest.mark.long
+def test_there_and_back_and_there_again(cluster: VitessCluster, tmp_path: Path) -> None:
+    """Traffic is switched, reversed and switched again; then one shard of two into two."""
+    fill(cluster, ["0"])
+    cluster.apply_vschema("shop", VSCHEMA)
+    ratchet = ratchet_on(cluster, tmp_path)
+    ratchet.run("run", "--until-caught-up")
+    running = ratchet.start("run")
+    with Writer(cluster):
+        flow = cluster.reshard("shop", ["0"], ["-80", "80-"])
+        flow.wait_until_running()
+        for step, shards in (
+            (flow.switch, {"-80", "80-"}),
+            (flow.reverse, {"0"}),
+            (flow.switch, {"-80", "80-"}),
+        ):
+            step()
+            until(lambda: shards_of(ratchet) == shards, f"{shards} are followed")  # noqa: B023
+            time.sleep(3)
+        flow.complete()
+        half = cluster.reshard("shop", ["-80"], ["-40", "40-80"])
+        half.wait_until_running()
+        half.switch()
+        until(lambda: shards_of(ratchet) == {"-40", "40-80", "80-"}, "half of it is followed")
+    stop(running)
+    finish(cluster, ratchet, {"-40", "40-80", "80-"})
+
+
+@pytest.mark.long
+def test_a_split_into_four_while_dumping(cluster: VitessCluster, tmp_path: Path) -> None:
+    """The dump begins anew on the new shards, by itself."""
+    fill(cluster, ["0"])
+    cluster.apply_vschema("shop", VSCHEMA)
+    ratchet = ratchet_on(cluster, tmp_path, snapshot={"chunk_rows": 20, "max_rows_per_second": 40})
+    running = ratchet.start("run")
+    until(lambda: (ratchet.lake / "shop").exists() and shards_of(ratchet) == {"0"}, "it dumps")
+    targets = ["-40", "40-80", "80-c0", "c0-"]
+    with Writer(cluster):
+        flow = cluster.reshard("shop", ["0"], targets)
+        flow.wait_until_running()
+        flow.switch()
+        until(lambda: shards_of(ratchet) == set(targets), "the four are followed")
+        flow.complete()
+    log = stop(running)
+    assert "a reshard ended one of its shards meanwhile" in log
+    quick = ratchet_on(cluster, tmp_path)
+    finish(cluster, quick, set(targets))
+
+
+@pytest.mark.long
+def test_a_reshard_while_nobody_follows(cluster: VitessCluster, tmp_path: Path) -> None:
+    """Back before `Reshard complete`, nothing is lost; back after it, the tables are dumped."""
+    fill(cluster, ["0"])
+    cluster.apply_vschema("shop", VSCHEMA)
+    ratchet = ratchet_on(cluster, tmp_path)
+    ratchet.run("run", "--until-caught-up")
+    with Writer(cluster):
         split = cluster.reshard("shop", ["0"], ["-80", "80-"])
         split.wait_until_running()
         split.switch()
-        until(lambda: shards_of(ratchet) == {"-80", "80-"}, "the split is followed")
-        split.complete()
+        time.sleep(3)
+    seen = ratchet.run("run", "--until-caught-up", timeout=400).stderr
+    assert "shop/0: the stream goes on at shop/-80, shop/80-" in seen
+    assert "to dump" not in seen
+    split.complete()
+    finish(cluster, ratchet, {"-80", "80-"})
+    with Writer(cluster, seed=2):
         merge = cluster.reshard("shop", ["-80", "80-"], ["-"])
         merge.wait_until_running()
         merge.switch()
-        until(lambda: shards_of(ratchet) == {"-"}, "the merge is followed")
+        time.sleep(2)
         merge.complete()
-        assert writer.done > 100
-    stop(running)
-    ratchet.run("run", "--until-caught-up")
-    assert_same(cluster, ratchet)
-    assert "identical: 3 tables" in ratchet.run("verify").stdout
+    seen = ratchet.run("run", "--until-caught-up", timeout=400).stderr
+    assert "-80, 80- were resharded away" in seen
+    assert "to dump: 3 tables" in seen
+    finish(cluster, ratchet, {"-"})
