@@ -145,7 +145,10 @@ def _attempt(
     )
     events = tuple(sink.events)
     sink.end()
-    _keep(request, found, taken.end)
+    if taken.journal is None:
+        _keep(request, found, taken.end)
+    else:
+        found.feed.close()
     return CaptureResult(shard=piece.shard, slice=piece, files=written, events=events)
 
 
