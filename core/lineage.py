@@ -1,6 +1,9 @@
 """Which shard descends from which through a reshard. Learned from the source system's journal.
 
-Until resharding is mirrored, the lineage is empty and no shard is related to another.
+This is the rule between two tokens, by GTIDs (core.token.compare). The merge has no executed sets
+at hand and works with its register form (merge.ancestry): a stream that a reshard began has a
+generation above its ancestors', and each of its changes is newer than all they said of its keys.
+Both say the same, as all of such a stream comes after its cut-over.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from merge import sql
+from merge.ancestry import NO_ANCESTRY, Ancestry
 from merge.delta import view
 from merge.reduce import Mark
 from merge.shape import Shape
@@ -39,6 +40,7 @@ class Sources:
         marks: shard -> its newest truncation.
         truncated: whether the batch truncates: then every hidden row may come to be shown.
         prune: a condition on the main table's row `t` that every contested key fulfils.
+        ancestry: what the batch's streams descend from.
     """
 
     main: DataFrame
@@ -47,6 +49,7 @@ class Sources:
     marks: Mapping[str, Mark]
     truncated: bool = False
     prune: str = "true"
+    ancestry: Ancestry = NO_ANCESTRY
 
 
 def contested_keys(
@@ -54,17 +57,22 @@ def contested_keys(
 ) -> DataFrame:
     """The keys that a plain merge by key and shard would get wrong, as k0, k1 ...
 
-    - a key that is new on one shard while the table shows another shard's row of it
+    - a key that is new on one shard while the table shows another shard's row of it. Not a row
+      that the change supersedes by descent; but of streams with ancestors old keys count as well:
+      a sibling that wrote the key too has ended the ancestor's row that an update is for
     - a key that two shards write in the same batch
     - a key with a shadow: its fate hangs on other shards' changes (all of them, in a truncation)
     In the normal flow there are none.
     """
-    changes = view(batch)
+    changes, ancestry = view(batch), sources.ancestry
+    own = f"t.{sql.TOKEN}.shard <=> s.shard"
+    settled = f"{own} OR {ancestry.supersedes('s.shard', f't.{sql.TOKEN}')}" if ancestry else own
+    new = f"(s.fresh OR {ancestry.is_heir('s.shard')})" if ancestry else "s.fresh"
     queries = [
         (
             f"SELECT {_keys('s', shape)} FROM {changes} s JOIN {view(sources.main)} t "
             f"ON {shape.row_has_key('t', 's')} AND ({sources.prune}) "
-            f"AND NOT (t.{sql.TOKEN}.shard <=> s.shard) WHERE s.fresh AND NOT s.dead"
+            f"AND NOT ({settled}) WHERE {new} AND NOT s.dead"
         ),
         (
             f"SELECT {shape.key_list} FROM {changes} WHERE NOT dead "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from merge import order, reduce, sql
+from merge.ancestry import NO_ANCESTRY, Ancestry
 from merge.delta import view
 from merge.shape import Shape
 
@@ -23,6 +24,7 @@ def overlay(
     shape: Shape,
     *,
     side: DataFrame | None = None,
+    ancestry: Ancestry = NO_ANCESTRY,
 ) -> DataFrame:
     """The table as it will be once those changes are merged: its columns and `_token`.
 
@@ -35,8 +37,11 @@ def overlay(
         shape: the table's shape.
         side: tombstones and shadows (merge.side.registers): needed where changes may be older than
             what is merged, or where shards contest keys; None otherwise.
+        ancestry: what the changes' streams descend from. The changes must not go past a round that
+            begins further streams by a reshard.
     """
-    batch = reduce.newest(session, changes, shape)
+    changes = reduce.wanted(changes, until={}, ancestry=ancestry)
+    batch = reduce.newest(session, changes, shape, ancestry=ancestry)
     sources = order.Sources(main=table, side=side, batch=batch, marks={})
     touched = session.sql(f"SELECT DISTINCT {shape.key_list} FROM {view(batch)}")
     if shape.contested:

@@ -13,11 +13,13 @@ from typing import Final
 from core.errors import DecodeError, TableStoppedError
 from core.gtid import parse_gtid
 from core.position import Position
-from core.rounds import ChangeFile, Round, TableEvent
+from core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from core.schema import TableSchema
 from core.types import MisfitPolicy
+from merge.ancestry import Ancestry
 from merge.ddl import Effect, effect_of, lossy, misfit
 from merge.reduce import Mark
+from merge.shape import Shape
 from store.tables import Stopped, TableState
 
 SchemaOf = Callable[[str], TableSchema]  # by fingerprint
@@ -42,6 +44,9 @@ def choose_round(
 ) -> int:
     """The round that a step brings all tables to.
 
+    A round that begins streams after a reshard comes first in its step: so a step has one stream
+    per shard's name, and none together with one that it descends from (merge.ancestry).
+
     Args:
         rounds: the committed rounds above `begin`, in order.
         begin: the round of the last cut.
@@ -52,10 +57,37 @@ def choose_round(
     chosen, taken = begin, 0
     for value in rounds:
         taken += sum(file.bytes for file in value.files)
-        if value.number > upto or (chosen > begin and taken > max_bytes):
+        full = taken > max_bytes or begins_heirs(value)
+        if value.number > upto or (chosen > begin and full):
             break
         chosen = value.number
     return max(chosen, at_least)
+
+
+def begins_heirs(value: Round) -> bool:
+    """Whether a round begins the streams of a reshard's targets."""
+    return any(piece.ancestors for piece in value.slices)
+
+
+def loses_shards(state: TableState, rounds: Iterable[Round]) -> bool:
+    """Whether those rounds begin streams that descend from a shard that a table was dumped from."""
+    return any(_takes_over(state, piece) for value in rounds for piece in value.slices)
+
+
+def shape_of(state: TableState, policy: MisfitPolicy, ancestry: Ancestry) -> Shape:
+    """The shape of a table past its dump.
+
+    Rows of several shards meet in it if several were dumped, or if its shards came from others
+    since: their rows keep the names of those.
+    """
+    dumped = len(state.dump.start) if state.dump else 0
+    return Shape.of(
+        state.schema,
+        policy,
+        key=state.key,
+        many_shards=dumped > 1 or bool(ancestry),
+        shard_in_key=state.shard_in_key,
+    )
 
 
 def covers(positions: Mapping[str, Position], end: Mapping[str, Position]) -> bool:
@@ -109,6 +141,9 @@ def gather(
     What stands before the dump's start is in every chunk. Row changes from there may come along
     nevertheless (docs/ordering.md says why that is harmless); statements must not.
 
+    A table stops where a reshard's targets begin if what its shards wrote until then cannot be
+    followed into them: with the shard in its key, during its catch-up, or in the midst of a step.
+
     Args:
         state: the table.
         rounds: consecutive rounds, in order.
@@ -117,9 +152,12 @@ def gather(
     """
     found = Gathered(round=0, logged=dict(state.logged))
     for value in rounds:
-        found.round = value.number
+        first, found.round = found.round == 0, value.number
         for piece in value.slices:
-            _Shard(state, found, piece.shard, piece.generation, schema_of, policy).take(value)
+            shard = _Shard(state, found, piece.shard, piece.generation, schema_of, policy)
+            if _takes_over(state, piece):
+                shard.succeed(first=first)
+            shard.take(value)
         if found.stopped:
             break
     return found
@@ -135,6 +173,17 @@ class _Shard:
     generation: int
     schema_of: SchemaOf
     policy: MisfitPolicy
+
+    def succeed(self, *, first: bool) -> None:
+        """The stream descends from a shard that the table was dumped from.
+
+        Args:
+            first: whether it begins in the first of the rounds.
+        """
+        if self.state.shard_in_key:
+            self._stop(0, "its shards were resharded, and their names are part of its key", "")
+        elif self.state.phase == "catching_up" or not first:
+            self._stop(0, "its shards were resharded before it was merged up to there", "")
 
     def take(self, value: Round) -> None:
         """Files and events in the order of the stream."""
@@ -225,3 +274,7 @@ class _Shard:
             hint=_AGAIN.format(table=self.state.name),
             round=self.found.round,
         )
+
+
+def _takes_over(state: TableState, piece: ShardSlice) -> bool:
+    return state.dump is not None and not piece.ancestors.keys().isdisjoint(state.dump.start)

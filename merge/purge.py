@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 from core.types import MisfitPolicy
 from merge import order, side, sql
+from merge.ancestry import Ancestry
 from merge.delta import plain_session, read_delta, view
 from merge.failures import spark_errors
-from merge.plan import app_id
+from merge.plan import app_id, shape_of
 from merge.shape import Shape
 from store import layout
 from store.delta_tables import app_version, table_version
 from store.files import Lake
+from store.rounds import RoundLog
 from store.tables import TableState
 
 if TYPE_CHECKING:
@@ -56,13 +58,7 @@ def purge_side(
     _remove_old_sides(lake, state)
     if not table_version(lake, state.side_path):
         return False
-    shape = Shape.of(
-        state.schema,
-        policy,
-        key=state.key,
-        many_shards=len(state.dump.start) > 1,
-        shard_in_key=state.shard_in_key,
-    )
+    shape = shape_of(state, policy, Ancestry.of(state, RoundLog(lake).streams()))
     merged = app_version(lake, state.path, app_id(state)) or 0
     session = plain_session(spark)
     with spark_errors("clean up tombstones", table=state.name):

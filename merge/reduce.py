@@ -1,7 +1,7 @@
 """From change files to at most one change per key and shard: the newest one.
 
 The result has the key as k0, k1 ... and
-  shard   the shard the change is from
+  shard   the shard the change is from, or one that it descends from
   token   its token
   dead    whether the row is deleted by it
   fresh   whether the key may be new on the shard: an insert or a change of key is among the changes
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.change import DELETE, INSERT, UPDATE
 from merge import sql
+from merge.ancestry import LAST_SEQ, NO_ANCESTRY, Ancestry
 from merge.delta import view
 from merge.shape import Shape
 
@@ -36,28 +37,44 @@ def read_changes(session: SparkSession, paths: Sequence[str], shape: Shape) -> D
 
 
 def wanted(
-    changes: DataFrame, *, until: Mapping[str, Mark], truncated: Mapping[str, Mark]
+    changes: DataFrame, *, until: Mapping[str, Mark], ancestry: Ancestry = NO_ANCESTRY
 ) -> DataFrame:
     """Without the changes that come too late or too early.
 
     Args:
         changes: rows of change files.
         until: shard -> the first transaction that is left out, where the table stops.
-        truncated: shard -> the newest TRUNCATE; what stands before it is gone anyway.
+        ancestry: which streams are over; what comes from them again was merged.
     """
     for shard, mark in until.items():
         late = f"token.shard = {sql.text(shard)} AND NOT {sql.below('token', *mark)}"
         changes = changes.where(f"NOT ({late})")
-    if truncated:
-        changes = changes.where(f"NOT ({sql.before_marks('token', truncated)})")
+    for shard, generation in sorted(ancestry.ended.items()):
+        again = f"token.shard = {sql.text(shard)} AND token.generation <= {generation}"
+        changes = changes.where(f"NOT ({again})")
     return changes
 
 
-def newest(session: SparkSession, changes: DataFrame, shape: Shape) -> DataFrame:
-    """The newest change per key and shard.
+def newest(
+    session: SparkSession,
+    changes: DataFrame,
+    shape: Shape,
+    *,
+    ancestry: Ancestry = NO_ANCESTRY,
+    truncated: Mapping[str, Mark] | None = None,
+) -> DataFrame:
+    """The newest change per key and shard, and what the changes imply on shards of before.
 
     An update that changes the key is a delete of the old key and an insert of the new one, with one
     token. Inside a transaction `idx` decides, so that rows may even swap their keys.
+
+    Args:
+        session: where the query runs; has the setting `WINDOW_SETTINGS`.
+        changes: rows of change files.
+        shape: the table.
+        ancestry: what their streams descend from.
+        truncated: shard -> the newest TRUNCATE; what stands before it is gone anyway. What that
+            implies holds nevertheless: else the result would hang on where a step ends.
     """
     moved = f"(op = {UPDATE} AND ({sql.differs('before', 'after', shape.key)}))"
     source = view(changes)
@@ -72,7 +89,33 @@ def newest(session: SparkSession, changes: DataFrame, shape: Shape) -> DataFrame
         f"FROM {source} WHERE op = {DELETE} OR (op = {UPDATE} AND {moved})"
     )
     both = session.sql(f"{written} UNION ALL {removed}")
-    return newest_per(session, both, shape)
+    said = both.where(f"NOT ({sql.before_marks('token', truncated)})") if truncated else both
+    if ancestry:
+        said = said.unionByName(implied(session, both, shape, ancestry))
+    return newest_per(session, said, shape)
+
+
+def implied(
+    session: SparkSession, registers: DataFrame, shape: Shape, ancestry: Ancestry
+) -> DataFrame:
+    """The tombstones that those registers imply on the shards that theirs descend from.
+
+    Their tokens have neither time nor GTID: two that rank the same are the same.
+
+    Args:
+        session: where the query runs.
+        registers: k0, k1 ..., shard; no streams of shards that are over are among them (`wanted`).
+        shape: the table.
+        ancestry: what the streams descend from.
+    """
+    return session.sql(
+        f"SELECT {shape.key_list}, ended.shard AS shard, "
+        "named_struct('ts', CAST(NULL AS timestamp), 'shard', ended.shard, "
+        "'gtid', CAST(NULL AS string), 'generation', ended.generation, "
+        f"'seq', {LAST_SEQ}L, 'idx', 0L) AS token, true AS dead, false AS fresh, "
+        f"CAST(NULL AS {shape.row_ddl}) AS row FROM {view(registers)} "
+        f"LATERAL VIEW explode({ancestry.implied('shard')}) AS ended"
+    )
 
 
 def newest_per(session: SparkSession, registers: DataFrame, shape: Shape) -> DataFrame:

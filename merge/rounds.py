@@ -22,9 +22,9 @@ from core.position import Position
 from core.rounds import Round
 from core.schema import TableSchema
 from merge import floors, plan, prune
+from merge.ancestry import Ancestry
 from merge.failures import spark_errors
 from merge.plan import Gathered, app_id
-from merge.shape import Shape
 from merge.side import SideStats
 from merge.step import Done, MergeOptions, Step, StepResult, Work, step_to
 from merge.table import (
@@ -159,13 +159,19 @@ class Merger:
         )
         if number > last:
             raise BugError(f"a table holds round {number}, the log ends at {last}")
-        step = step_to(number, self._log.positions_at(number), above, before, self._clock())
+        positions = self._log.positions_at(number)
+        if not streaming and not any(_covered(state, positions) for state in ready):
+            # Such a step would leave no cut, and the next one would end there again. Catch-ups
+            # take all their rounds at once anyway.
+            number = last
+        step = step_to(number, self._log.streams_at(number), above, before, self._clock())
         works, idle = [], []
         for state in (*streaming, *ready):
             catches_up = state.phase == "catching_up"
-            if catches_up and not _covered(state, step.positions):
-                continue
             mine = [r for r in rounds if begins[state.name] < r.number <= number]
+            reached = _covered(state, step.positions) or plan.loses_shards(state, mine)
+            if catches_up and not reached:
+                continue
             found = plan.gather(state, mine, partial(self._schema, state), self._options.policy)
             work = Work(state=state, found=found, rounds=mine, catches_up=catches_up)
             if catches_up or found.stopped or not found.is_empty or found.logged != state.logged:
@@ -187,7 +193,7 @@ class Merger:
         rounds = self._since(begin, self._log.last_number())
         mine = [r for r in rounds if begin < r.number <= number]
         found = plan.gather(state, mine, partial(self._schema, state), self._options.policy)
-        step = step_to(number, self._log.positions_at(number), [], None, self._clock())
+        step = step_to(number, self._log.streams_at(number), [], None, self._clock())
         batch = self._batch(step, Work(state=state, found=found, rounds=mine, catches_up=True))
         with spark_errors(f"merge round {number}", table=state.name):
             known = read_side_stats(self._spark, self._lake, batch.side_path)
@@ -256,13 +262,8 @@ class Merger:
         dump = state.dump
         if dump is None:
             raise BugError("a table past its dump has none", table=state.name)
-        shape = Shape.of(
-            state.schema,
-            self._options.policy,
-            key=state.key,
-            many_shards=len(dump.start) > 1,
-            shard_in_key=state.shard_in_key,
-        )
+        ancestry = Ancestry.of(state, step.streams)
+        shape = plan.shape_of(state, self._options.policy, ancestry)
         paths = [file.path for file in found.files]
         overrides: floors.Overrides = {}
         wide = work.catches_up or found.truncated
@@ -285,6 +286,7 @@ class Merger:
             highest=found.highest,
             floors=floors.as_arrays(overrides),
             collapse=work.catches_up and shape.contested,
+            ancestry=ancestry,
             prune=prune.condition(ranges, shape),
             metadata=step.metadata(),
             now=step.now,

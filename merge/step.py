@@ -12,6 +12,7 @@ from core.rounds import Round, ShardSlice
 from core.types import MisfitPolicy
 from merge.plan import Gathered
 from store.cuts import Cut, CutShard
+from store.rounds import StreamState
 from store.tables import TableState
 
 
@@ -76,10 +77,15 @@ class Step:
     """What all tables of a step share."""
 
     round: int
-    positions: Mapping[str, Position]
+    streams: Mapping[str, StreamState]
     shards: Mapping[str, CutShard]
     before: Cut | None
     now: int
+
+    @property
+    def positions(self) -> dict[str, Position]:
+        """Where the shards stand at the round."""
+        return {shard: stream.position for shard, stream in self.streams.items()}
 
     def metadata(self) -> dict[str, Any]:
         """What each Delta commit of the step says of itself."""
@@ -104,7 +110,7 @@ class Done:
 
 def step_to(
     number: int,
-    positions: Mapping[str, Position],
+    streams: Mapping[str, StreamState],
     above: Sequence[Round],
     before: Cut | None,
     now: int,
@@ -113,13 +119,13 @@ def step_to(
 
     Args:
         number: the round.
-        positions: where the shards stand at it.
+        streams: how the shards' streams stand at it.
         above: rounds above the last cut, in order.
         before: the last cut.
         now: microseconds UTC.
     """
     shards = {}
-    for shard, position in positions.items():
+    for shard, stream in streams.items():
         old = before.shards.get(shard) if before else None
         pieces = [p for r in above if r.number <= number for p in r.slices if p.shard == shard]
         early = [p.min_ts for p in pieces if p.min_ts is not None]
@@ -128,13 +134,13 @@ def step_to(
         known = [old.latest_ts] if old else seen[:1] or [now]
         latest = [*map(_latest, pieces), *known]
         shards[shard] = CutShard(
-            position=position,
+            position=stream.position,
             min_ts=min(early, default=None),
             max_ts=max(late, default=None),
             latest_ts=max(latest),
             observed_at=max(seen, default=old.observed_at if old else now),
         )
-    return Step(round=number, positions=positions, shards=shards, before=before, now=now)
+    return Step(round=number, streams=streams, shards=shards, before=before, now=now)
 
 
 def _latest(piece: ShardSlice) -> int:

@@ -9,10 +9,11 @@ rounds, and comes to the same end: the side table may hold a register twice, whi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from merge import order, reduce, side, sql
+from merge.ancestry import LAST_SEQ, NO_ANCESTRY, Ancestry
 from merge.delta import append_delta, commit_session, plain_session, read_delta, view
 from merge.reduce import Mark
 from merge.shape import Shape
@@ -48,6 +49,7 @@ class Batch:
         highest: shard -> where they end.
         floors: shard -> for each chunk the `seq` of its floor, where it is not the token's.
         collapse: whether each shard's dump may have brought a row of the same key.
+        ancestry: what the streams of the changes descend from.
         prune: a condition on the table's row `t` that every changed key fulfils.
         metadata: what the commit says of itself.
         now: the driver's clock, microseconds UTC.
@@ -67,6 +69,7 @@ class Batch:
     highest: Mapping[str, Mark] = field(default_factory=dict)
     floors: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
     collapse: bool = False
+    ancestry: Ancestry = NO_ANCESTRY
     prune: str = "true"
     metadata: Mapping[str, Any] = field(default_factory=dict)
     now: int = 0
@@ -139,6 +142,7 @@ def merge_table(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats)
         metadata=batch.metadata,
         extra=batch.settings,
     )
+    batch = _with_ended_marks(session, lake, batch)
     plan = _plan(session, lake, batch, known)
     reach("merge.before_side")
     known = _write_side(session, lake, batch, plan, known)
@@ -192,6 +196,21 @@ def read_side_stats(spark: SparkSession, lake: Lake, side_path: str) -> SideStat
     return side.read_stats(plain_session(spark), lake.hadoop_uri(side_path))
 
 
+def _with_ended_marks(session: SparkSession, lake: Lake, batch: Batch) -> Batch:
+    """With the truncations of ended shards of which the last heir is truncated in this batch.
+
+    The siblings' marks of earlier steps stand in the side table: that is what keeps them waiting.
+    """
+    if not (batch.truncated and batch.ancestry):
+        return batch
+    marks = batch.marks
+    if table_version(lake, batch.side_path):
+        marks = _later(side.read_marks(session, lake.hadoop_uri(batch.side_path)), marks)
+    last = max(ts for _, ts in batch.truncated.values())
+    ended = {shard: (mark, last) for shard, mark in batch.ancestry.truncated(marks).items()}
+    return replace(batch, truncated={**ended, **batch.truncated})
+
+
 def _plan(session: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> _Plan:
     shape = batch.shape
     changes = _changes(session, lake, batch)
@@ -201,7 +220,7 @@ def _plan(session: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> 
         uri = lake.hadoop_uri(batch.side_path)
         registers = side.registers(session, uri, shape)
         marks = _later(side.read_marks(session, uri), marks)
-    dead = (side.tombstones(session, changes, shape),) if batch.may_delete else ()
+    dead = (_tombstones(session, changes, batch),) if batch.may_delete else ()
     if shape.contested and not batch.collapse:
         sources = order.Sources(
             main=read_delta(session, lake.hadoop_uri(batch.path)),
@@ -210,6 +229,7 @@ def _plan(session: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> 
             marks=marks,
             truncated=bool(batch.truncated),
             prune=batch.prune,
+            ancestry=batch.ancestry,
         )
         keys = order.contested_keys(session, changes, sources, shape).localCheckpoint()
         if not keys.isEmpty():
@@ -221,7 +241,11 @@ def _plan(session: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> 
             return _Plan(
                 changes=changes.drop("fresh").unionByName(puts).localCheckpoint(),
                 drops=decided.where("drop"),
-                side=(*dead, side.shadows(session, decided.where("shadow"), shape)),
+                side=(
+                    *dead,
+                    *_implied_tombstones(session, decided, batch, known),
+                    side.shadows(session, decided.where("shadow"), shape),
+                ),
                 shadows=True,
             )
     if outdated and registers is not None:
@@ -229,13 +253,33 @@ def _plan(session: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> 
     return _Plan(changes=changes.drop("fresh"), drops=None, side=dead)
 
 
+def _tombstones(session: SparkSession, changes: DataFrame, batch: Batch) -> DataFrame:
+    """Of the deletes. Implied ones say nothing that late changes could meet (reduce.wanted)."""
+    if batch.ancestry:
+        changes = changes.where(f"token.seq < {LAST_SEQ}")
+    return side.tombstones(session, changes, batch.shape)
+
+
+def _implied_tombstones(
+    session: SparkSession, decided: DataFrame, batch: Batch, known: SideStats
+) -> tuple[DataFrame, ...]:
+    """Those that a shadow in the side table must not outlive. Keys with shadows are contested."""
+    if not (batch.ancestry and known.shadows):
+        return ()
+    implied = decided.where(f"dead AND token.seq = {LAST_SEQ}")
+    return (side.tombstones(session, implied, batch.shape),)
+
+
 def _changes(session: SparkSession, lake: Lake, batch: Batch) -> DataFrame:
     paths = [lake.hadoop_uri(path) for path in batch.files]
     changes = reduce.read_changes(session, paths, batch.shape)
-    changes = reduce.wanted(changes, until=batch.until, truncated=batch.marks)
+    changes = reduce.wanted(changes, until=batch.until, ancestry=batch.ancestry)
+    found = reduce.newest(
+        session, changes, batch.shape, ancestry=batch.ancestry, truncated=batch.marks
+    )
     # Kept, because MERGE reads it three times, and the side table and contests before it. Delta
     # refuses a cached source (`persist`), and a copy in Parquet costs more (bench/results).
-    return reduce.newest(session, changes, batch.shape).localCheckpoint()
+    return found.localCheckpoint()
 
 
 def _write_side(
@@ -282,7 +326,8 @@ def merge_statement(target: str, source: str, batch: Batch) -> str:
     newer = sql.newer("s.token", f"t.{sql.TOKEN}", batch.floors)
     match = [shape.row_has_key("t", "s")]
     if shape.many_shards:
-        match.append(f"(t.{sql.TOKEN}.shard <=> s.shard OR (t.{sql.TOKEN} IS NULL AND NOT s.drop))")
+        said = f"NOT s.drop AND s.token.seq < {LAST_SEQ}" if batch.ancestry else "NOT s.drop"
+        match.append(f"(t.{sql.TOKEN}.shard <=> s.shard OR (t.{sql.TOKEN} IS NULL AND {said}))")
     if batch.prune != "true":
         match.append(batch.prune)
     updates = ", ".join(f"t.{sql.quoted(n)} = s.row.{sql.quoted(n)}" for n in names)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -47,12 +47,14 @@ class StreamState:
         position: the end of its newest slice.
         generation: lineage generation of the stream.
         ancestors: see core.rounds.ShardSlice; of the whole stream.
+        begun: the round in which a reshard began it; 0 if none did.
         journal: how it has ended; None: it goes on.
     """
 
     position: Position
     generation: int = 0
     ancestors: Mapping[str, int] = field(default_factory=dict)
+    begun: int = 0
     journal: Journal | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +62,7 @@ class StreamState:
         return {
             **self.position.to_json(),
             "generation": self.generation,
-            **({"ancestors": dict(self.ancestors)} if self.ancestors else {}),
+            **({"ancestors": dict(self.ancestors), "begun": self.begun} if self.ancestors else {}),
             **({"journal": self.journal.to_json()} if self.journal else {}),
         }
 
@@ -71,6 +73,7 @@ class StreamState:
             position=Position.from_json(data),
             generation=data.get("generation", 0),
             ancestors=data.get("ancestors", {}),
+            begun=data.get("begun", 0),
             journal=Journal.from_json(data["journal"]) if "journal" in data else None,
         )
 
@@ -220,15 +223,20 @@ def _after(before: Mapping[str, StreamState], value: Round) -> dict[str, StreamS
         if shard in before and before[shard].generation <= generation
     }
     kept = {shard: stream for shard, stream in before.items() if shard not in replaced}
-    return kept | {piece.shard: _moved(kept.get(piece.shard), piece) for piece in value.slices}
+    moved = {
+        piece.shard: _moved(kept.get(piece.shard), piece, value.number) for piece in value.slices
+    }
+    return kept | moved
 
 
-def _moved(before: StreamState | None, piece: ShardSlice) -> StreamState:
-    goes_on = before is not None and before.generation == piece.generation
+def _moved(before: StreamState | None, piece: ShardSlice, number: int) -> StreamState:
+    if before is not None and before.generation == piece.generation:
+        return replace(before, position=piece.end, journal=piece.journal)
     return StreamState(
         position=piece.end,
         generation=piece.generation,
-        ancestors=before.ancestors if before is not None and goes_on else piece.ancestors,
+        ancestors=piece.ancestors,
+        begun=number if piece.ancestors else 0,
         journal=piece.journal,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from core.change import DELETE, FLOOR_IDX, INSERT, UPDATE, change_schema
 from core.dumps import DumpCommit, DumpedChunk, app_id
 from core.gtid import GtidSet
 from core.position import Position
-from core.rounds import ChangeFile, Round, Run, ShardSlice, TableEvent
+from core.rounds import ChangeFile, Journal, Round, Run, ShardSlice, TableEvent
 from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy, arrow_schema
 from merge.rounds import Merger
@@ -32,7 +33,7 @@ from store.layout import change_file_path
 from store.rounds import RoundLog
 from store.schemas import put_schema
 from store.tables import DumpState, Tables, TableState
-from tests.model.reference import Place, Register, shown
+from tests.model.reference import Life, Place, Register, ended_marks, implied, shown
 
 POLICY = MisfitPolicy()
 Row = dict[str, Any]
@@ -63,6 +64,7 @@ class _Log:
     said: list[tuple[Place, Register]] = field(default_factory=list)
     mark: tuple[int, int] | None = None
     old: list[dict[str, Any]] = field(default_factory=list)
+    life: Life = field(default_factory=Life)
 
 
 class Source:
@@ -80,9 +82,10 @@ class Source:
         self.schema = schema
         self.columns = arrow_schema(schema, POLICY)
         self.names = [f"{schema.keyspace}/{shard}" for shard in shards]
-        self.logs = {
-            n: _Log(f"3e11fa47-71ca-11e1-9e33-c80aa94295{i:02x}") for i, n in enumerate(self.names)
-        }
+        self.many_shards = len(self.names) > 1
+        self.over: dict[str, _Log] = {}
+        self._uuids = (f"3e11fa47-71ca-11e1-9e33-c80aa94295{number:02x}" for number in count())
+        self.logs = {name: _Log(next(self._uuids)) for name in self.names}
         self.rounds = RoundLog(self.lake)
         self.tables = Tables(self.lake)
         self.shard_in_key = shard_in_key
@@ -113,7 +116,7 @@ class Source:
             else:
                 before = log.rows.pop(args[0])
                 after = args[1] if kind == "move" else None
-            rank = (0, log.seq, idx)
+            rank = (log.life.generation, log.seq, idx)
             if before is not None:
                 log.said.append(((self.key(before), name), Register(rank, ts, None)))
             if after is not None:
@@ -133,7 +136,7 @@ class Source:
         log.times.append(self.clock)
         if truncate:
             log.rows.clear()
-            log.mark = (0, log.seq)
+            log.mark = (log.life.generation, log.seq)
         log.events.append(
             TableEvent(
                 keyspace=self.schema.keyspace,
@@ -155,7 +158,9 @@ class Source:
 
     # --- capture
 
-    def round(self, *shards: str, schema: TableSchema | None = None) -> int:
+    def round(
+        self, *shards: str, schema: TableSchema | None = None, journal: Journal | None = None
+    ) -> int:
         """Commit what those shards (all, if none is named) wrote since their last round."""
         number = self.rounds.last_number() + 1
         files, slices, events = [], [], []
@@ -163,27 +168,7 @@ class Source:
             log = self.logs[name]
             if log.changes:
                 files.append(self._file(number, name, schema or self.schema))
-            runs = (
-                (Run(log.uuid, log.start + 1, log.seq, log.start + 1),)
-                if log.seq > log.start
-                else ()
-            )
-            slices.append(
-                ShardSlice(
-                    shard=name,
-                    generation=0,
-                    start=self.position(name, log.start),
-                    end=self.position(name),
-                    runs=runs,
-                    transactions=log.seq - log.start,
-                    rows=len(log.changes),
-                    bytes=100,
-                    min_ts=min(log.times, default=None),
-                    max_ts=max(log.times, default=None),
-                    observed_at=self.clock,
-                    caught_up=True,
-                )
-            )
+            slices.append(replace(self._slice(name), journal=journal))
             events += log.events
             log.old += log.changes
             log.start, log.changes, log.events, log.times = log.seq, [], [], []
@@ -199,18 +184,100 @@ class Source:
         )
         return number
 
-    def deliver_again(self, shard: str, first: int = 0, last: int | None = None) -> None:
-        """Put changes that earlier rounds have held into the next round once more."""
+    def _slice(self, name: str) -> ShardSlice:
+        log = self.logs[name]
+        run = Run(log.uuid, log.start + 1, log.seq, log.start + 1)
+        return ShardSlice(
+            shard=name,
+            generation=log.life.generation,
+            start=self.position(name, log.start),
+            end=self.position(name),
+            runs=(run,) if log.seq > log.start else (),
+            transactions=log.seq - log.start,
+            rows=len(log.changes),
+            bytes=100,
+            min_ts=min(log.times, default=None),
+            max_ts=max(log.times, default=None),
+            observed_at=self.clock,
+            caught_up=True,
+        )
+
+    def reshard(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        owner: Callable[[Any], str],
+    ) -> int:
+        """The sources' streams end in one round, the targets' begin in the next; gives its number.
+
+        Args:
+            sources: the shards that end.
+            targets: those that take over.
+            owner: which target has the row with that key.
+        """
+        old, new = [self._name(s) for s in sources], [self._name(s) for s in targets]
+        ended = {name: self.logs[name] for name in old}
+        begun = {name: _Log(next(self._uuids), life=self._heir(name, ended)) for name in new}
+        for log in ended.values():
+            for key, row in log.rows.items():
+                begun[self._name(owner(key))].rows[key] = row
+        ends = {
+            n: Position(executed=GtidSet("mysql", {b.uuid: ((1, 10),)})) for n, b in begun.items()
+        }
+        self.round(*old, journal=Journal(sources=tuple(old), targets=ends))
+        self.names = [name for name in self.names if name not in old] + new
+        self.over |= {name: self.logs.pop(name) for name in old}
+        self.logs |= begun
+        self.many_shards = True
+        slices = [
+            replace(self._slice(name), ancestors=self.logs[name].life.ancestors) for name in new
+        ]
+        number = self.rounds.last_number() + 1
+        self.rounds.append(
+            Round(
+                number=number,
+                committed_at=self.clock,
+                slices=tuple(slices),
+                files=(),
+                events=(),
+            )
+        )
+        return number
+
+    def _heir(self, name: str, ended: Mapping[str, _Log]) -> Life:
+        ancestors: dict[str, int] = {}
+        for source, log in ended.items():
+            for shard, generation in {**log.life.ancestors, source: log.life.generation}.items():
+                ancestors[shard] = max(generation, ancestors.get(shard, generation))
+        ancestors.pop(name, None)
+        return Life(max(log.life.generation for log in ended.values()) + 1, ancestors)
+
+    def deliver_again(
+        self, shard: str, first: int = 0, last: int | None = None, *, of: str | None = None
+    ) -> None:
+        """Put changes that earlier rounds have held into the next round once more.
+
+        Args:
+            shard: in whose file they come.
+            first: the first one.
+            last: the one behind them; None for all.
+            of: a shard that is over whose changes they are; None for `shard` itself.
+        """
         log = self.logs[self._name(shard)]
-        log.changes = log.old[first:last] + log.changes
+        old = log.old if of is None else self.over[self._name(of)].old
+        log.changes = old[first:last] + log.changes
 
     def _captured(self, name: str) -> None:
         log = self.logs[name]
         for place, register in log.said:
             self._say(place, register)
+            for other, tombstone in implied(place, log.life):
+                self._say(other, tombstone)
         log.said = []
         if log.mark is not None:
             self.marks[name] = log.mark
+        self.marks = ended_marks(self.marks, {n: one.life for n, one in self.logs.items()})
 
     def _file(self, number: int, name: str, schema: TableSchema) -> ChangeFile:
         changes = self.logs[name].changes
@@ -279,8 +346,9 @@ class Source:
         number = len(self.dumped)
         rows = [row for row in self.logs[name].rows.values() if only(row)]
         token = self._token(name, self.clock, position.seq, FLOOR_IDX + number, None)
+        generation = self.logs[name].life.generation
         for row in rows:
-            rank = (0, position.seq, FLOOR_IDX + number)
+            rank = (generation, position.seq, FLOOR_IDX + number)
             self._say((self.key(row), name), Register(rank, self.clock, freeze(row)))
         full = mirrored_schema(self.columns, table=self.schema.name)
         table = pa.Table.from_pylist([{**row, "_token": token} for row in rows], schema=full)
@@ -290,7 +358,7 @@ class Source:
             DumpedChunk(
                 number=number,
                 shard=name,
-                generation=0,
+                generation=generation,
                 rows=len(rows),
                 read_at=self.clock,
                 floor=position,
@@ -351,7 +419,7 @@ class Source:
 
     def expected(self) -> dict[Place, tuple[Rank, Any]]:
         """What the mirror must show once everything is merged."""
-        contested = len(self.names) > 1 and not self.shard_in_key
+        contested = self.many_shards and not self.shard_in_key
         rows = shown(self.registers, self.marks, contested=contested)
         return {place: (row.rank, row.row) for place, row in rows.items()}
 
@@ -382,6 +450,11 @@ class Source:
         }
         assert not wrong, f"{len(wrong)} wrong: {dict(sorted(wrong.items(), key=str)[:5])}"
 
+    def assert_rows(self) -> None:
+        """The mirror has the rows that the servers have, whatever shards it has them from."""
+        servers = [freeze(row) for log in self.logs.values() for row in log.rows.values()]
+        assert sorted(row for _, row in self.mirror().values()) == sorted(servers)
+
     def _say(self, place: Place, register: Register) -> None:
         old = self.registers.get(place)
         # An update says twice of one key, with one rank: gone, and then there.
@@ -392,7 +465,10 @@ class Source:
         return shard if shard in self.names else f"{self.schema.keyspace}/{shard}"
 
     def _token(self, name: str, ts: int, seq: int, idx: int, gtid: str | None) -> Mapping[str, Any]:
-        return {"ts": ts, "shard": name, "gtid": gtid, "generation": 0, "seq": seq, "idx": idx}
+        generation = self.logs[name].life.generation
+        return {
+            "ts": ts, "shard": name, "gtid": gtid, "generation": generation, "seq": seq, "idx": idx
+        }  # fmt: skip
 
 
 def freeze(row: Row) -> tuple[tuple[str, Any], ...]:

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from core.change import FLOOR_IDX
+from merge.ancestry import LAST_SEQ
 from tests.model import reference
 from tests.model.reference import Batch, Key, Mark, Mirror, Place, RankParts, Register
 from tests.model.world import World
@@ -96,6 +97,7 @@ class Rules:
         side_first: the side table is committed before the mirrored one.
         shards_apart: a delete removes the row of its own shard only.
         wait_for_end: the catch-up goes on until it holds all that any chunk has seen.
+        descent: a change ends what the shards that its own descends from said of its keys.
     """
 
     timestamps_first: bool = False
@@ -104,6 +106,7 @@ class Rules:
     side_first: bool = True
     shards_apart: bool = True
     wait_for_end: bool = True
+    descent: bool = True
 
 
 class WrongError(AssertionError):
@@ -201,8 +204,9 @@ class Walk:
         if self.rules.wait_for_end:
             for (shard, _), (_, moment) in zip(self.world.chunks, state.chunks, strict=True):
                 seen[shard] = max(seen[shard], self.world.logs[shard].holding[moment])
-        for cut in self._cuts(tuple(map(max, seen, state.begun))):
-            batch = self._batch((0,) * len(cut), cut)
+        zero = (0,) * len(seen)
+        for cut in self._cuts(zero, tuple(map(max, seen, state.begun))):
+            batch = self._batch(zero, cut)
             mirror = state.mirror
             noted = self._side(mirror, batch, contested=False)
             yield state._replace(phase="noted", target=cut).holding(noted)
@@ -243,7 +247,7 @@ class Walk:
 
     def _stream(self, state: State) -> Iterator[State]:
         least = tuple(map(max, state.merged, state.begun))
-        for cut in self._cuts(least):
+        for cut in self._cuts(state.merged, least):
             if cut != state.merged:
                 yield from self._begin_step(state, self._batch(state.merged, cut), cut)
         if state.repeats and least == state.merged:  # after a kill its step comes first
@@ -283,8 +287,12 @@ class Walk:
             )
 
     def _again(self, merged: Ends) -> Iterator[Batch]:
-        """Stretches of a shard's log that were merged before, the whole of it among them."""
-        for shard, end in enumerate(merged):
+        """Stretches of a shard's log that were merged before, the whole of it among them.
+
+        Not of one that is over: what comes from there again is left out.
+        """
+        for shard in self.world.live(merged):
+            end = merged[shard]
             for first, last in itertools.combinations(range(end + 1), 2):
                 start = [0] * len(merged)
                 stop = list(start)
@@ -319,6 +327,9 @@ class Walk:
                     for said in log.registers[a:b]
                     for place, register in said
                 )
+            if not self.rules.descent:
+                kept = {p: r for p, r in batch.registers.items() if r.rank[1] < LAST_SEQ}
+                batch = replace(batch, registers=kept)
             self._batches[key] = batch
         return self._batches[key]
 
@@ -340,14 +351,16 @@ class Walk:
     def _moments(self, shard: int) -> range:
         return range(len(self.world.logs[shard].transactions) + 1)
 
-    def _cuts(self, least: Ends) -> Iterator[Ends]:
-        if not self.late:
-            yield from (cut for cut in self.world.prefixes if all(map(int.__ge__, cut, least)))
-            return
-        most = [len(log.transactions) for log in self.world.logs]
-        yield from itertools.product(
-            *(range(low, high + 1) for low, high in zip(least, most, strict=True))
-        )
+    def _cuts(self, start: Ends, least: Ends) -> Iterator[Ends]:
+        """Where a step from `start` may end."""
+        if self.late:
+            most = [len(log.transactions) for log in self.world.logs]
+            cuts: Iterable[Ends] = itertools.product(
+                *(range(low, high + 1) for low, high in zip(least, most, strict=True))
+            )
+        else:
+            cuts = (cut for cut in self.world.prefixes if all(map(int.__ge__, cut, least)))
+        yield from (cut for cut in cuts if self.world.leads(start, cut))
 
     # --- what must hold in each version
 
@@ -381,13 +394,22 @@ def wrong(world: World, mirror: Mirror, ends: Ends) -> str:
     - Its rank is not below the last write of it that the positions hold.
     - Where shards stand for themselves, all their rows are shown. Where keys are contested, each
       key that any shard has is shown exactly once.
+    - A row of a shard that is over is one that a live shard has, unchanged since. While only some
+      of its heirs were truncated, it may be one that they had.
     """
+    live = {world.logs[number].shard: (number, ends[number]) for number in world.live(ends)}
     truth = {
-        (key, log.shard): value
-        for log, end in zip(world.logs, ends, strict=True)
-        for key, value in log.rows[end].items()
+        (key, shard): value
+        for shard, (number, end) in live.items()
+        for key, value in world.logs[number].rows[end].items()
     }
     for place, row in mirror.main.items():
+        lives = place[1] in live and world.logs[live[place[1]][0]].life.generation == row.rank[0]
+        if not lives:
+            held = {truth.get((place[0], shard)) for shard in live}
+            if row.row not in held and not (held == {None} and half_truncated(world, ends)):
+                return f"{place} is shown as {row.row!r}; the live shards have {held}"
+            continue
         if truth.get(place) != row.row:
             return f"{place} is shown as {row.row!r}; its shard has {truth.get(place)!r}"
         if row.rank < last_write(world, place, ends) and row.rank[2] < FLOOR_IDX:
@@ -402,9 +424,19 @@ def wrong(world: World, mirror: Mirror, ends: Ends) -> str:
     return f"not shown: {missing_keys}" if missing_keys else ""
 
 
+def half_truncated(world: World, ends: Ends) -> bool:
+    """Whether some live shards that descend from others were truncated, and some were not."""
+    heirs = [number for number in world.live(ends) if world.ancestors[number]]
+    done = [
+        any(not tx.changes for tx in world.logs[number].transactions[: ends[number]])
+        for number in heirs
+    ]
+    return any(done) and not all(done)
+
+
 def last_write(world: World, place: Place, ends: Ends) -> RankParts:
     """The rank of the last change of a key that a shard's log has before its end."""
-    for log, end in zip(world.logs, ends, strict=True):
+    for log, end in reversed(list(zip(world.logs, ends, strict=True))):
         if log.shard == place[1]:
             for said in reversed(log.registers[:end]):
                 found: list[RankParts] = [

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from core.change import FLOOR_IDX
 from core.token import EventToken
+from merge.ancestry import LAST_SEQ
 
 Key = Hashable
 Place = tuple[Key, str]  # a key and a shard
@@ -36,16 +37,36 @@ class Register(NamedTuple):
         return cls(token.at.rank.parts, token.ts, row)
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A shard's stream, from its begin to its end.
+
+    Attributes:
+        generation: rises from one life of a shard's name to the next, and from ancestors to heirs.
+        ancestors: shard -> the generation up to which everything written there is older.
+    """
+
+    generation: int = 0
+    ancestors: Mapping[str, int] = field(default_factory=dict)
+
+
 Registers = Mapping[Place, Register]
 Marks = Mapping[str, Mark]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a step brings: the newest register of each key and shard, and truncations."""
+    """What a step brings: the newest register of each key and shard, and truncations.
+
+    Attributes:
+        registers: one per key and shard; implied ones among them.
+        marks: shard -> its newest truncation.
+        lives: the live streams, where a reshard has begun some of them.
+    """
 
     registers: Registers = field(default_factory=dict)
     marks: Marks = field(default_factory=dict)
+    lives: Mapping[str, Life] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +92,33 @@ def join(*parts: Registers) -> dict[Place, Register]:
             if place not in result or result[place].rank < register.rank:
                 result[place] = register
     return result
+
+
+def implied(place: Place, life: Life) -> list[tuple[Place, Register]]:
+    """What any change of a key says besides: that its shard's ancestors' registers are over."""
+    return [
+        ((place[0], shard), Register((generation, LAST_SEQ, 0), 0, None))
+        for shard, generation in life.ancestors.items()
+    ]
+
+
+def ended_marks(marks: Marks, lives: Mapping[str, Life]) -> dict[str, Mark]:
+    """Those truncations, and of ended shards those whose live heirs were all truncated.
+
+    Args:
+        marks: shard -> its newest truncation.
+        lives: the live streams.
+    """
+    over = {shard: g for life in lives.values() for shard, g in life.ancestors.items()}
+    for shard, generation in over.items():
+        heirs = [
+            (name, life.generation)
+            for name, life in lives.items()
+            if shard in life.ancestors or (name == shard and life.generation > generation)
+        ]
+        if all(marks.get(name, (-1, 0))[0] >= begun for name, begun in heirs):
+            marks = join_marks(marks, {shard: (generation, LAST_SEQ)})
+    return dict(marks)
 
 
 def reduced(changes: Iterable[tuple[Place, Register]], marks: Marks | None = None) -> Batch:
@@ -120,7 +168,11 @@ def side_commit(mirror: Mirror, batch: Batch, *, contested: bool) -> Mirror:
     """First commit of a step: note what is about to leave the mirrored table, or never enters."""
     after, marks = _after(mirror, batch)
     rows = shown(after, marks, contested=contested)
-    dead = {p: r for p, r in batch.registers.items() if r.row is None}
+    dead = {
+        place: register
+        for place, register in batch.registers.items()
+        if register.row is None and (register.rank[1] < LAST_SEQ or place in mirror.side)
+    }
     losers = {p: r for p, r in live(after, marks).items() if p not in rows}
     return replace(mirror, side=join(mirror.side, dead, losers), marks=marks)
 
@@ -163,5 +215,5 @@ def resolved(shard: str, row: Register, floors: Mapping[tuple[str, int], int]) -
 def _after(mirror: Mirror, batch: Batch) -> tuple[dict[Place, Register], dict[str, Mark]]:
     return (
         join(mirror.main, mirror.side, batch.registers),
-        join_marks(mirror.marks, batch.marks),
+        ended_marks(join_marks(mirror.marks, batch.marks), batch.lives),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tests.model.reference import Key
+from tests.model.reference import Key, Life
 from tests.model.world import Change, Log, Tx, World
 
 SKEWS: Final = (0, -1000, 1000)
@@ -119,6 +119,76 @@ SHARD_IN_KEY: Final = World(
     FOUR_CHUNKS,
 )
 
+# A shard is split: a row moves to the sibling, keys change, a key of before comes again.
+SPLIT: Final = World(
+    "split",
+    (
+        Log("0", {1: "a", 2: "b"}, (tx(10, change(1, "a2")), tx(20, put(3, "c"), put(5, "e")))),
+        Log(
+            "-80",
+            {1: "a2", 3: "c", 5: "e"},
+            (tx(30, drop(1), change(3, "c2")), tx(50, move(3, 4, "c3")), tx(60, put(3, "c4"))),
+            life=Life(1, {"0": 0}),
+        ),
+        Log(
+            "80-",
+            {2: "b"},
+            (tx(40, put(1, "r")), tx(45, drop(2), change(1, "r2"))),
+            life=Life(1, {"0": 0}),
+        ),
+    ),
+    ((0, (1, 2, 3, 5)),),
+    contested=True,
+    causal=(0, 0, 1, 2, 2, 1, 1),
+)
+
+TRUNCATED_SPLIT: Final = World(
+    "truncated after a split",
+    (
+        Log("0", {1: "a", 2: "b", 3: "c"}, (tx(10, change(1, "a2")),)),
+        Log(
+            "-80",
+            {1: "a2", 3: "c"},
+            (tx(20, change(1, "a3")), tx(30), tx(40, put(3, "c2"))),
+            life=Life(1, {"0": 0}),
+        ),
+        Log("80-", {2: "b"}, (tx(25), tx(35, put(2, "b2"))), life=Life(1, {"0": 0})),
+    ),
+    ((0, (1, 2, 3)),),
+    contested=True,
+)
+
+# The shards' names come back; key 3 stays as its first shard wrote it for three lives.
+AND_BACK: Final = World(
+    "split, merged, split again",
+    (
+        Log("0", {1: "a", 2: "b", 3: "c"}, (tx(10, put(4, "d")),)),
+        Log("-80", {1: "a", 3: "c"}, (tx(20, change(1, "a2")),), life=Life(1, {"0": 0})),
+        Log("80-", {2: "b", 4: "d"}, (tx(25, drop(2)),), life=Life(1, {"0": 0})),
+        Log(
+            "0",
+            {1: "a2", 3: "c", 4: "d"},
+            (tx(30, put(2, "b2"), change(4, "d2")),),
+            life=Life(2, {"-80": 1, "80-": 1}),
+        ),
+        Log(
+            "-80",
+            {1: "a2", 3: "c"},
+            (tx(40, drop(1), drop(3)),),
+            life=Life(3, {"0": 2, "80-": 1}),
+        ),
+        Log(
+            "80-",
+            {2: "b2", 4: "d2"},
+            (tx(45, put(1, "r"), change(4, "d3")),),
+            life=Life(3, {"0": 2, "-80": 1}),
+        ),
+    ),
+    ((0, (1, 2, 3, 4)),),
+    contested=True,
+)
+RESHARDS: Final = [SPLIT, TRUNCATED_SPLIT, AND_BACK]
+
 
 def _moves(skew: int) -> list[World]:
     delete_first = World(
@@ -163,5 +233,5 @@ def _skewed(world: World, skew: int) -> World:
 MOVES: Final = [world for skew in SKEWS for world in _moves(skew)]
 WORLDS: Final = [
     ONE_SHARD, LOCK_WAIT, OTHER_ORDER, TRUNCATE, SHARD_IN_KEY,
-    *(replace(world, causal=()) for world in MOVES),
+    *(replace(world, causal=()) for world in (*MOVES, *RESHARDS)),
 ]  # fmt: skip

@@ -34,7 +34,10 @@ def test_every_version_is_right_in_every_interleaving(
     assert f"{states:,} states, {ways:,} interleavings" in ORDERING.read_text()
 
 
-@pytest.mark.parametrize("world", scenarios.MOVES, ids=lambda world: world.name)
+CAUSAL = [world for world in (*scenarios.MOVES, *scenarios.RESHARDS) if world.causal]
+
+
+@pytest.mark.parametrize("world", CAUSAL, ids=lambda world: world.name)
 def test_no_key_goes_back_across_shards_while_rounds_hold_what_came_before(world: World) -> None:
     """Whatever the shards' clocks say."""
     Walk(world, late=False).run()
@@ -56,6 +59,8 @@ def test_a_late_shard_can_show_an_older_row_again() -> None:
         ("one shard", Rules(side_first=False), "its shard has None"),
         ("there, delete first, clock +0", Rules(shards_apart=False), "not shown: {1}"),
         ("one shard", Rules(wait_for_end=False), "its shard has None"),
+        ("split", Rules(descent=False), "(2, '0') is shown as 'b'; the live shards have {None}"),
+        ("split, merged, split again", Rules(descent=False), "'b'; the live shards have {None}"),
     ],
 )
 def test_each_rule_is_needed(world: str, rules: Rules, complaint: str) -> None:

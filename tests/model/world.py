@@ -18,7 +18,17 @@ from core.position import Position
 from core.rounds import Run
 from core.shard import ShardId
 from core.token import Coordinates, EventToken, Rank
-from tests.model.reference import Batch, Key, Mark, Place, Register, join, reduced
+from tests.model.reference import (
+    Batch,
+    Key,
+    Life,
+    Mark,
+    Place,
+    Register,
+    implied,
+    join,
+    reduced,
+)
 
 ORIGINS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429563")
 BASE = GtidSet("mysql", {ORIGINS[0]: ((1, 4),)})  # executed before the mirror began
@@ -58,12 +68,14 @@ class Log:
         base: the rows before the first transaction.
         transactions: in the order of the stream.
         replica: the order in which the server that the dump reads executed them; empty: the same.
+        life: its generation, and what it descends from.
     """
 
     shard: str
     base: Rows
     transactions: tuple[Tx, ...]
     replica: tuple[int, ...] = ()
+    life: Life = field(default_factory=Life)
 
     @cached_property
     def clock(self) -> list[int]:
@@ -138,18 +150,22 @@ class Log:
         return EventToken(ts=self.clock[moment], at=at)
 
     def _coordinates(self, position: GtidSet, idx: int, gtid: Gtid | None) -> Coordinates:
-        rank = Rank(generation=0, seq=position.cardinality, idx=idx)
+        rank = Rank(generation=self.life.generation, seq=position.cardinality, idx=idx)
         shard = ShardId("shop", self.shard)
         return Coordinates(shard=shard, rank=rank, gtid=gtid, position=position)
 
     @cached_property
     def registers(self) -> list[list[tuple[Place, Register]]]:
-        """What each transaction says of keys, change by change."""
+        """What each transaction says of keys, change by change, and what that implies."""
         return [
             [
-                (place, Register.of(self.token(number, idx), row))
+                said
                 for idx, change in enumerate(tx.changes)
                 for place, row in _said(change, self.shard)
+                for said in (
+                    (place, Register.of(self.token(number, idx), row)),
+                    *implied(place, self.life),
+                )
             ]
             for number, tx in enumerate(self.transactions)
         ]
@@ -160,7 +176,7 @@ class Log:
         gone = [n for n in numbers if not self.transactions[n].changes]
         marks: dict[str, Mark] = {}
         if gone:
-            marks[self.shard] = (0, self.executed[gone[-1] + 1].cardinality)
+            marks[self.shard] = (self.life.generation, self.executed[gone[-1] + 1].cardinality)
         return reduced([said for n in numbers for said in self.registers[n]], marks)
 
     def chunk(self, keys: Sequence[Key], floor: int, moment: int, number: int) -> Batch:
@@ -189,6 +205,43 @@ class World:
     causal: tuple[int, ...] = field(default=())
 
     @cached_property
+    def ancestors(self) -> list[list[int]]:
+        """Of each log those that it descends from."""
+        return [
+            [
+                number
+                for number, other in enumerate(self.logs)
+                if other.life.generation <= log.life.ancestors.get(other.shard, -1)
+                or (other.shard == log.shard and other.life.generation < log.life.generation)
+            ]
+            for log in self.logs
+        ]
+
+    @cached_property
+    def reshards(self) -> bool:
+        """Whether any log descends from another."""
+        return any(self.ancestors)
+
+    def begun(self, log: int, ends: Sequence[int]) -> bool:
+        """Whether all that it descends from has ended at those positions."""
+        return all(ends[n] == len(self.logs[n].transactions) for n in self.ancestors[log])
+
+    def live(self, ends: Sequence[int]) -> list[int]:
+        """The logs that have begun at those positions and are not over."""
+        if not self.reshards:
+            return list(range(len(self.logs)))
+        begun = [log for log in range(len(self.logs)) if self.begun(log, ends)]
+        over = {ancestor for log in begun for ancestor in self.ancestors[log]}
+        return [log for log in begun if log not in over]
+
+    def leads(self, start: Sequence[int], end: Sequence[int]) -> bool:
+        """Whether a step may do that: none holds changes of a stream and of its ancestors."""
+        if not self.reshards:
+            return True
+        moved = [log for log in range(len(self.logs)) if end[log] > start[log]]
+        return all(self.begun(log, start) for log in moved)
+
+    @cached_property
     def prefixes(self) -> list[tuple[int, ...]]:
         """The positions at which every shard stands at the same moment of the causal order."""
         ends = [0] * len(self.logs)
@@ -214,7 +267,9 @@ class World:
         """All shards' transactions between two positions."""
         parts = [log.batch(a, b) for log, a, b in zip(self.logs, start, end, strict=True)]
         marks = {shard: mark for part in parts for shard, mark in part.marks.items()}
-        return Batch(join(*(part.registers for part in parts)), marks)
+        live = [self.logs[number] for number in self.live(start)] if self.reshards else []
+        lives = {log.shard: log.life for log in live}
+        return Batch(join(*(part.registers for part in parts)), marks, lives)
 
 
 def _said(change: Change, shard: str) -> list[tuple[Place, str | None]]:

@@ -12,8 +12,18 @@ from core.position import Position
 from core.rounds import ChangeFile, Round, Run, ShardSlice, TableEvent
 from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy
+from merge.ancestry import NO_ANCESTRY, Ancestry
 from merge.floors import as_arrays, floor_overrides
-from merge.plan import Gathered, app_id, choose_round, covers, gather
+from merge.plan import (
+    Gathered,
+    app_id,
+    choose_round,
+    covers,
+    gather,
+    loses_shards,
+    shape_of,
+)
+from store.rounds import StreamState
 from store.tables import DumpState, TableState
 
 UUID, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429563"
@@ -236,3 +246,60 @@ def test_floors_are_overridden_only_where_their_number_misleads() -> None:
     found = floor_overrides([chunk(1, mine), chunk(2, both), chunk(3, mine)], rounds, {})
     assert found == {(A, 1): 10, (A, 3): 10}
     assert as_arrays(found) == {A: [None, 10, None, 10]}
+
+
+def reshard_round(number: int, *, ancestors: dict[str, int]) -> Round:
+    """A round that begins the stream of a third shard."""
+    value = make_round(number)
+    begun = replace(value.slices[0], shard="shop/c0-", generation=1, ancestors=ancestors)
+    return replace(value, slices=(*value.slices, begun))
+
+
+def test_a_round_that_begins_heirs_comes_first_in_its_step() -> None:
+    rounds = [make_round(6), reshard_round(7, ancestors={A: 0}), make_round(8)]
+
+    def chosen(begin: int, at_least: int = 0) -> int:
+        above = [value for value in rounds if value.number > begin]
+        return choose_round(above, begin=begin, at_least=at_least, upto=99, max_bytes=10**9)
+
+    assert [chosen(5), chosen(6), chosen(7)] == [6, 8, 8]
+
+
+ELSEWHERE = DumpState(id="d", start_round=1, start={"other/-": position(1)})
+
+
+@pytest.mark.parametrize(
+    ("state", "stops"),
+    [
+        (STATE, False),
+        (replace(STATE, phase="catching_up"), True),
+        (replace(STATE, shard_in_key=True), True),
+        (replace(STATE, shard_in_key=True, dump=ELSEWHERE), False),
+    ],
+)
+def test_where_rows_cannot_be_followed_into_heirs_the_table_stops(
+    state: TableState, *, stops: bool
+) -> None:
+    found = gathered(reshard_round(2, ancestors={A: 0}), make_round(3), state=state)
+    assert (found.stopped is not None) is stops
+    rounds = [make_round(1), reshard_round(2, ancestors={A: 0})]
+    assert loses_shards(state, rounds) is (state.dump is not ELSEWHERE)
+    if found.stopped:
+        assert (found.round, found.stopped.round) == (2, 2)
+        assert "--again 'shop.t'" in found.stopped.hint
+        assert found.until == {"shop/c0-": (1, 0)}
+
+
+def test_a_step_across_a_reshard_stops_rather_than_merge_wrongly() -> None:
+    """`choose_round` makes none."""
+    found = gathered(make_round(1, file(A, 11, 12)), reshard_round(2, ancestors={A: 0}))
+    assert found.stopped is not None
+
+
+def test_rows_of_several_shards_meet_where_shards_were_resharded() -> None:
+    assert STATE.dump is not None
+    one = replace(STATE, dump=replace(STATE.dump, start={A: position(10)}))
+    heir = StreamState(position=position(1), generation=1, ancestors={A: 0}, begun=4)
+    assert not shape_of(one, MisfitPolicy(), NO_ANCESTRY).many_shards
+    assert shape_of(STATE, MisfitPolicy(), NO_ANCESTRY).contested
+    assert shape_of(one, MisfitPolicy(), Ancestry({"shop/c0-": heir})).contested

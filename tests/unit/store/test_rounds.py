@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from core.errors import LakeError
 from core.gtid import GtidSet
 from core.position import Position
-from core.rounds import ChangeFile, Round, Run, ShardSlice
+from core.rounds import ChangeFile, Journal, Round, Run, ShardSlice
 from store.files import Lake
-from store.rounds import RoundLog
+from store.rounds import RoundLog, StreamState
 
 ROOT = Path(__file__).resolve().parents[3]
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -78,6 +79,28 @@ def test_rounds_come_back_as_they_went_in(tmp_path: Path) -> None:
         assert reader.since(3) == []
         assert (reader.earliest_above(1), reader.earliest_above(3)) == (1_000_000, None)
         assert reader.positions() == {"k/-80": position(11), "k/80-": position(2)}
+
+
+def test_streams_end_by_a_journal_and_begin_as_heirs(tmp_path: Path) -> None:
+    """What a stream descends from, and the round in which it began, stay with it."""
+    log = RoundLog(Lake.at(tmp_path))
+    log.append(make_round(1, "k/0", 1, 2))
+    journal = Journal(sources=("k/0",), targets={"k/-80": position(1), "k/80-": position(1)})
+    last = make_round(2, "k/0", 2, 3)
+    log.append(replace(last, slices=(replace(last.slices[0], journal=journal),)))
+    assert log.streams()["k/0"].journal == journal
+    begun = [
+        replace(make_round(3, shard, 1, 1).slices[0], generation=1, ancestors={"k/0": 0})
+        for shard in journal.targets
+    ]
+    log.append(replace(make_round(3, "k/-80", 1, 1), slices=tuple(begun)))
+    after = make_round(4, "k/-80", 1, 5)
+    log.append(replace(after, slices=(replace(after.slices[0], generation=1),)))
+    for reader in (log, RoundLog(Lake.at(tmp_path))):
+        heir = StreamState(position=position(5), generation=1, ancestors={"k/0": 0}, begun=3)
+        assert reader.streams() == {"k/-80": heir, "k/80-": replace(heir, position=position(1))}
+        assert reader.streams_at(2)["k/0"].journal == journal
+        assert set(reader.positions_at(2)) == {"k/0"}
 
 
 def test_a_gap_or_a_repetition_is_refused(tmp_path: Path) -> None:
