@@ -34,7 +34,7 @@ POINTS = (
 
 
 # One of each kind, for every run of the tests; all of them in the long ones.
-SOME = ("dump.after_commit", "merge.after_side", "merge.after_merge", "capture.files_written")
+SOME = ("dump.after_commit", "merge.after_side")
 
 
 @pytest.mark.quick_on("mysql")

@@ -34,6 +34,7 @@ def _move(source: Any, target: Any, database: str, key: int) -> None:
         cursor.execute("DELETE FROM orders WHERE id=%s", (key,))
 
 
+@pytest.mark.long
 def test_rows_moving_between_shards_stay_exactly_once(
     two_shards: dict[str, Any], database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
