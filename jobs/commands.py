@@ -90,7 +90,7 @@ def _run(
         remove_orphans(lake, RoundLog(lake))
         with ExitStack() as stack:
             spark = None
-            while (plan := prepared(again if spark is None else ())) is not None:
+            while (plan := prepared(again)) is not None:
                 if spark is None:
                     from jobs.spark import spark_session
 
@@ -99,6 +99,8 @@ def _run(
                 if not control.turning:
                     break
                 control.go_on()
+                # A run that only read old shards up to their end has dumped nothing yet.
+                again = again if plan.following else ()
         if control.error is not None:
             raise control.error
     return 0

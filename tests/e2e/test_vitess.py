@@ -203,6 +203,7 @@ def test_two_shards_under_a_writer(cluster: VitessCluster, tmp_path: Path) -> No
     """Dump and stream through vtgate alone; check, status and verify know what they see."""
     fill(cluster, ["-80", "80-"])
     ratchet = ratchet_on(cluster, tmp_path)
+    assert "fit (" in ratchet.run("check").stdout
     with Writer(cluster):
         ratchet.run("run", "--until-caught-up")
     ratchet.run("run", "--until-caught-up")
