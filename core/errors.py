@@ -6,6 +6,7 @@
      |    +-- ConfigError       the config file is wrong                  (exit 2)
      |    +-- SourceUnfitError  a server setting or privilege is missing  (exit 3)
      |    +-- PositionLostError the source no longer has what we need     (exit 5)
+     |    |    +-- ShardGoneError  it was resharded away; a run heals it by itself
      |    +-- TableStoppedError one table cannot go on, the others can    (exit 6)
      |    +-- LakeError         the lake is not ours, busy or broken      (exit 7)
      +-- DecodeError            bytes from a server that we cannot accept (exit 8)
@@ -113,6 +114,10 @@ class PositionLostError(OperatorError):
     """The source has purged, or never had, transactions that the mirror needs."""
 
     exit_code = 5
+
+
+class ShardGoneError(PositionLostError):
+    """The shard is no more: a reshard was completed before its stream was read to the end."""
 
 
 class TableStoppedError(OperatorError):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from core.errors import BugError, RetryableError
+from core.errors import BugError, RatchetError, RetryableError, ShardGoneError
 from core.patterns import TablePatterns
 from core.position import Position
 from core.rounds import Round
@@ -171,13 +171,26 @@ class Capturing:
         if self._target is not None:
             self._target.note(outcome.positions, self._taker.next_number - 1)
         number = None if outcome.committed is None else outcome.committed.number
-        return Captured(committed=number, failures=outcome.errors)
+        return Captured(committed=number, failures=self._without_gone(outcome.errors))
+
+    def _without_gone(self, errors: Mapping[str, RatchetError]) -> dict[str, RatchetError]:
+        """The failures of shards that are still there; without those that are not, the run turns.
+
+        What has to be done about these is found out where a run is prepared (jobs.reshard).
+        """
+        gone = {shard for shard, error in errors.items() if isinstance(error, ShardGoneError)}
+        for shard in gone:
+            log.warning("%s", errors[shard], extra={"fields": errors[shard].fields()})
+            self._forget(shard)
+        if gone:
+            self._turn()
+        return {shard: error for shard, error in errors.items() if shard not in gone}
 
     def _end(self, committed: Round) -> None:
         """Read no more of the shards that a reshard has ended."""
         for piece in committed.slices:
             if piece.journal is not None:
-                del self._streams[piece.shard]
+                self._forget(piece.shard)
                 log.info(
                     "%s: a reshard ends its stream; %s take over",
                     piece.shard,
@@ -186,6 +199,10 @@ class Capturing:
                 )
                 if not set(piece.journal.sources) & set(self._streams):
                     self._turn()
+
+    def _forget(self, shard: str) -> None:
+        del self._streams[shard]
+        self.seen_until.pop(shard, None)  # it does not lag: it is over
 
     def _position(self, shard: str) -> Position:
         position = self._taker.position(shard)

@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from core.errors import PositionLostError, RetryableError
+from core.errors import RetryableError, ShardGoneError
 from core.position import Position
 from core.rounds import Journal, Round, ShardSlice
 from core.shard import ShardId
@@ -195,7 +195,7 @@ def _is_gone(config: Config, keyspace: str, name: str, stream: StreamState) -> b
             while time.monotonic() < deadline:
                 if probe.receive(0.5) is not None:
                     return False
-        except PositionLostError:
+        except ShardGoneError:
             return True
         except RetryableError as error:
             log.debug("%s/%s: %s", keyspace, name, error)

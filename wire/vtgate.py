@@ -25,12 +25,11 @@ import grpc
 from core.errors import (
     BugError,
     ConfigError,
-    PositionLostError,
     RatchetError,
     RetryableError,
+    ShardGoneError,
     SourceUnfitError,
 )
-from wire.failures import REDUMP_HINT
 from wire.vstreamproto import messages
 
 TabletType = Literal["primary", "replica", "rdonly"]
@@ -143,7 +142,7 @@ class VStream:
 
         Raises:
             RetryableError: the link is lost, or vtgate has lost its tablet.
-            PositionLostError: the shard is no more.
+            ShardGoneError: the shard is no more.
             SourceUnfitError: vtgate refuses us.
         """
         until = math.inf if timeout is None else time.monotonic() + timeout
@@ -261,12 +260,12 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
         return BugError(f"gRPC failed: {error}", operation=operation, source=source)
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.FAILED_PRECONDITION and _GONE in details:
-        return PositionLostError(
+        return ShardGoneError(
             "the shard is no more: a reshard was completed before its stream was read to the end "
             f"({details[:300]})",
             operation=operation,
             source=source,
-            hint=REDUMP_HINT,
+            hint="the next `ratchet run` dumps the keyspace's tables again by itself",
         )
     kind, hint = _MEANINGS.get(code, _RETRY)
     return kind(f"{code.name}: {details[:500]}", operation=operation, source=source, hint=hint)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from core.change import DELETE, INSERT, UPDATE
-from core.errors import PositionLostError, RetryableError, TableStoppedError
+from core.errors import RetryableError, ShardGoneError, TableStoppedError
 from core.types import MisfitPolicy, ZeroDates
 from lab.ports import Port
 from lab.vitess import VitessCluster
@@ -184,6 +184,6 @@ def test_a_vtgate_that_says_nothing() -> None:
 def test_a_shard_that_is_not_there(vitess: VitessCluster) -> None:
     with (
         VStream(config(vitess), [("commerce", "-80", "current")]) as stream,
-        pytest.raises(PositionLostError, match="-80"),
+        pytest.raises(ShardGoneError, match="-80"),
     ):
         stream.receive()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from core.errors import BugError, LakeError, RetryableError
+from core.errors import BugError, LakeError, RatchetError, RetryableError, ShardGoneError
 from core.gtid import GtidSet
 from core.patterns import TablePatterns
 from core.position import Position
-from core.rounds import ShardSlice, TableEvent
+from core.rounds import Journal, ShardSlice, TableEvent
 from core.shard import ShardId
 from ingest.rounds import RoundTaker
 from ingest.slices import CaptureRequest, CaptureResult
@@ -33,7 +33,8 @@ class Source:
 
     def __init__(self) -> None:
         self.requests: list[CaptureRequest] = []
-        self.failing: dict[str, RetryableError] = {}
+        self.failing: dict[str, RatchetError] = {}
+        self.journals: dict[str, Journal] = {}
         self.broken = False
         self.worth = True  # whether a slice has something to commit
 
@@ -51,6 +52,7 @@ class Source:
         piece = ShardSlice(
             shard=shard, generation=0, start=request.start, end=end, runs=(), transactions=1,
             rows=2, bytes=10, min_ts=1, max_ts=1, observed_at=2, caught_up=True,
+            journal=self.journals.get(shard),
         )  # fmt: skip
         event = TableEvent(
             keyspace="shop", table="t", shard=shard, kind="ddl", statement="", gtid="0-1-1", seq=1,
@@ -70,7 +72,11 @@ def source() -> Source:
 
 
 def capturing(
-    lake: Lake, source: Source, target: Target | None = None, told: list[Record] | None = None
+    lake: Lake,
+    source: Source,
+    target: Target | None = None,
+    told: list[Record] | None = None,
+    turn: Callable[[], None] = lambda: None,
 ) -> Capturing:
     log = RoundLog(lake)
     records: list[Record] = [] if told is None else told
@@ -93,6 +99,7 @@ def capturing(
         known=lambda keyspace: (f"{keyspace}-table",),
         observer=records.append,
         target=target,
+        turn=turn,
     )
 
 
@@ -118,6 +125,32 @@ def test_failures_are_handed_on_by_shard(lake: Lake, source: Source) -> None:
     source.broken = True
     captured = capturing(lake, source).round(())
     assert set(captured.failures) == {"shop/a", "shop/b"}
+
+
+def test_a_reshard_ends_streams_and_turns_the_run(lake: Lake, source: Source) -> None:
+    """When the last of its sources has ended; an ended shard is asked for no more."""
+    turns: list[int] = []
+    capture = capturing(lake, source, turn=lambda: turns.append(len(source.requests)))
+    journal = Journal(sources=("shop/a", "shop/b"), targets={"shop/-": position(50)})
+    source.journals["shop/a"] = journal
+    assert capture.round(()).committed == 2
+    assert not turns
+    source.journals["shop/b"] = journal
+    capture.round(())
+    assert turns == [3]
+    assert [str(one.source.shard) for one in source.requests] == ["shop/a", "shop/b", "shop/b"]
+    assert capture.round(()).committed is None  # nobody is left
+    assert len(source.requests) == 3
+
+
+def test_a_shard_that_is_gone_turns_the_run(lake: Lake, source: Source) -> None:
+    turns: list[str] = []
+    capture = capturing(lake, source, turn=lambda: turns.append("turn"))
+    source.failing["shop/b"] = ShardGoneError("no more")
+    captured = capture.round(())
+    assert (captured.committed, dict(captured.failures), turns) == (2, {}, ["turn"])
+    capture.round(())
+    assert [str(one.source.shard) for one in source.requests] == ["shop/a", "shop/b", "shop/a"]
 
 
 def test_target(lake: Lake, source: Source) -> None:
