@@ -481,7 +481,7 @@ class Reshard:
 
     def wait_until_running(self) -> None:
         """Until all rows are copied, and the targets follow."""
-        wanted = len(self.targets)
+        wanted = max(len(self.sources), len(self.targets))  # streams of VReplication
         self.cluster.wait(
             lambda: self._do("status").count("Status: Running") >= wanted,
             f"{self.workflow} follows on {wanted} shards",

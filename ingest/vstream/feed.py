@@ -128,7 +128,15 @@ class VStreamFeed:
         backlog = self._backlog
         began = self._moved_at = time.monotonic()
         while True:
-            quiet = not self._receive()
+            try:
+                quiet = not self._receive()
+            except RetryableError:
+                # One shard's stream of a merge ends with an error, right behind its journal.
+                backlog.index()
+                self._flush(known)
+                if self._journal is None:
+                    raise
+                return True
             over = time.monotonic() >= began + limits.max_seconds or self._bytes >= limits.max_bytes
             if quiet or over or backlog.inbox_bytes >= _INDEX:
                 backlog.index()

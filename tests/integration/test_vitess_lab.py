@@ -56,7 +56,7 @@ def test_a_shard_is_split_under_a_stream(own: VitessCluster) -> None:
         journal = None
         deadline = time.monotonic() + 60
         while journal is None and time.monotonic() < deadline:
-            for event in messages().Response.FromString(stream.receive()).events:
+            for event in messages().Response.FromString(stream.receive() or b"").events:
                 if event.type == messages().JOURNAL:
                     journal = event.journal
     assert journal is not None

@@ -27,15 +27,18 @@ OTHER = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 class FakeStream:
-    """Hands out responses, then nothing."""
+    """Hands out responses, then nothing, or an error."""
 
     waiting: list[bytes]
+    error: RatchetError | None = None
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
 
     def receive(self, timeout: float | None = None) -> bytes | None:
         del timeout
+        if not self.waiting and FakeStream.error is not None:
+            raise FakeStream.error
         return self.waiting.pop(0) if self.waiting else None
 
     def close(self) -> None:
@@ -53,6 +56,7 @@ def _fake(monkeypatch: pytest.MonkeyPatch) -> Any:
         raise RetryableError("the shard serves no queries")
 
     monkeypatch.setattr(feed, "VStream", FakeStream)
+    monkeypatch.setattr(FakeStream, "error", None)
     monkeypatch.setattr(feed.Session, "connect", refuse)
     yield
     close_streams()
@@ -242,7 +246,8 @@ def test_tables_that_are_not_mirrored_leave_no_rows(lake: Lake) -> None:
     assert (result.slice.rows, result.slice.transactions, result.files) == (0, 2, ())
 
 
-def test_the_journal_ends_the_stream(lake: Lake) -> None:
+def test_the_journal_ends_the_stream(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where vtgate sends an error right behind it, as to one of the shards of a merge."""
     found = event("JOURNAL", f"{UUID}:6")
     found.journal.migration_type = messages().SHARDS
     for name in ("-40", "40-80"):
@@ -255,7 +260,9 @@ def test_the_journal_ends_the_stream(lake: Lake) -> None:
     assert result.slice is not None
     assert result.slice.journal is None
     close_streams()
-    result = take(lake, events)
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeStream, "error", RetryableError("not all participants are here"))
+        result = take(lake, events)
     assert result.slice is not None
     assert result.slice.journal is not None
     assert result.slice.journal.sources == ("shop/-80",)
