@@ -111,6 +111,7 @@ class VStreamFeed:
             bytes=self._bytes,
             caught_up=caught_up,
             journal=self._journal,
+            held_ts=self._backlog.held_ts,
         )
 
     def close(self) -> None:
@@ -125,7 +126,8 @@ class VStreamFeed:
         backlog = self._backlog
         began = time.monotonic()
         end = began + limits.max_seconds
-        while True:
+        self._flush(known, limits.not_after)  # what an earlier slice had to leave
+        while not self._stops:
             response = self._stream.receive(DRAINED)
             if response is not None:
                 backlog.add(response)
@@ -134,9 +136,9 @@ class VStreamFeed:
             if response is None or over or backlog.inbox_bytes >= _INDEX:
                 backlog.index()
                 if response is None or over or backlog.whole_bytes >= _FLUSH:
-                    self._flush(known)
-            if self._journal is not None:
-                return True
+                    self._flush(known, limits.not_after)
+                    if self._stops:
+                        break
             if not backlog.between or backlog.inbox_bytes:
                 backlog.spool()
                 continue
@@ -145,6 +147,12 @@ class VStreamFeed:
             quiet = response is None and time.monotonic() - began >= limits.min_seconds
             if quiet and self._reached_head():
                 return True
+        return self._journal is not None
+
+    @property
+    def _stops(self) -> bool:
+        """Whether the stream has ended, or its next transaction is behind the bound."""
+        return self._journal is not None or self._backlog.held_ts is not None
 
     def _holds(self, wanted: GtidSet | None) -> bool:
         return wanted is not None and self._ledger.executed.contains_all(wanted)
@@ -186,9 +194,9 @@ class VStreamFeed:
 
     # --- whole transactions -----------------------------------------------------------------------
 
-    def _flush(self, known: frozenset[str]) -> None:
-        """Write the transactions that are whole."""
-        pieces = self._backlog.take()
+    def _flush(self, known: frozenset[str], not_after: int | None) -> None:
+        """Write the transactions that are whole, up to the first one behind the bound."""
+        pieces = self._backlog.take(not_after)
         if not pieces:
             return
         txns = self._named(pieces)
