@@ -16,6 +16,8 @@ the others' catching up would have got one threshold in a whole round's time.
 What gives way to the mirror going on, always:
 - a shard that ended by a journal does not count (it is no stream any more);
 - one that has not moved for `PATIENCE`, in trouble or not, does not count until it moves;
+- where rounds take long by themselves, and one threshold a round would be less than `PACE` times
+  real time, the threshold is as large as that takes: else the mirror would fall behind for good;
 - commit times from the future: a shard counts as read up to now at most, and is not held before
   such a transaction once the others are near the present.
 """
@@ -24,7 +26,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,6 +38,10 @@ log: Final = logging.getLogger("jobs.run")
 # Seconds that a shard which does not move holds the others back: a server's restart or a failover
 # mostly takes less, and the mirror's lag that it costs the others is what an operator hardly sees.
 PATIENCE: Final = 30.0
+# How much commit time a round may bring at least, in its own durations: a mirror must catch up.
+# Of the shortest of so many rounds in which all shards reached their bounds, so no moment decides.
+PACE: Final = 4
+_ROUNDS: Final = 3
 LOOK: Final = 5.0  # seconds after which a held shard is asked all the same: status shows it
 
 
@@ -106,6 +113,8 @@ class Skew:
         self._wall = wall
         self._reaches: dict[str, Reach] = {}
         self._asked: dict[str, float] = {}
+        self._planned_at = 0.0
+        self._durations: deque[float] = deque(maxlen=_ROUNDS)
         self._stuck: dict[str, float] = {}  # shard -> since when it does not move
         # Shards that had nothing to read within their bound in the newest plan.
         self.held: frozenset[str] = frozenset()
@@ -129,9 +138,10 @@ class Skew:
             return dict.fromkeys(ready)
         self._ignore(streams)
         counted = {s: self._reach(s) for s in streams if s not in self.ignored}
-        bounds = {s: self._released(s, bound_of(s, counted, self._margin)) for s in ready}
+        margin = max(self._margin, self._pace())
+        bounds = {s: self._released(s, bound_of(s, counted, margin)) for s in ready}
         self.held = frozenset(s for s, bound in bounds.items() if self._waits(s, bound))
-        now = self._clock()
+        now = self._planned_at = self._clock()
         found = {
             shard: bound
             for shard, bound in bounds.items()
@@ -140,7 +150,7 @@ class Skew:
         self._asked |= dict.fromkeys(found, now)
         return found
 
-    def note(self, slices: Iterable[ShardSlice], failed: Collection[str]) -> None:
+    def note(self, slices: Sequence[ShardSlice], failed: Collection[str]) -> None:
         """Take note of what a round brought.
 
         Args:
@@ -148,6 +158,10 @@ class Skew:
             failed: shards that were asked in vain.
         """
         now = self._clock()
+        if failed or any(piece.held_ts is None for piece in slices):
+            self._durations.clear()  # a shard took its time: more would bring it no further
+        elif any(piece.transactions for piece in slices):
+            self._durations.append(now - self._planned_at)
         for piece in slices:
             self._reaches[piece.shard] = reach_of(piece, self._reach(piece.shard))
             if piece.transactions or piece.caught_up or piece.held_ts is not None:
@@ -160,6 +174,12 @@ class Skew:
 
     def _reach(self, shard: str) -> Reach:
         return self._reaches.get(shard, Reach())
+
+    def _pace(self) -> int:
+        """Microseconds of commit time that a round has to bring."""
+        if len(self._durations) < _ROUNDS:
+            return 0
+        return int(PACE * min(self._durations) * 1e6)
 
     def _waits(self, shard: str, bound: int | None) -> bool:
         held_ts = self._reach(shard).held_ts

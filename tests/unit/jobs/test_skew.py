@@ -10,7 +10,7 @@ import pytest
 from core.gtid import GtidSet
 from core.position import Position
 from core.rounds import ShardSlice
-from jobs.skew import LOOK, PATIENCE, Reach, Skew, bound_of, reach_of
+from jobs.skew import LOOK, PACE, PATIENCE, Reach, Skew, bound_of, reach_of
 
 SECOND = 1_000_000
 NOW = 1_000_000 * SECOND  # by everybody's clock
@@ -204,6 +204,20 @@ def test_a_shard_that_has_ended_does_not_count() -> None:
     stage.plan()
     stage.note(piece(A, max_ts=ago(90)), piece(B, held_ts=ago(9)))
     assert stage.plan(B) == {B: None}
+
+
+def test_rounds_that_take_long_by_themselves_bring_more() -> None:
+    """Else shards that are all quick would fall behind because of what a round costs."""
+    stage = Stage()
+    bounds = []
+    for seconds in (900, 800, 700, 600, 500):
+        bounds.append(stage.plan()[A])
+        stage.clock.now += 10.0
+        stage.note(*(piece(s, max_ts=ago(seconds + 1), held_ts=ago(seconds)) for s in (A, B)))
+    assert bounds[1:] == [ago(897.5), ago(797.5), ago(700 - 10 * PACE), ago(600 - 10 * PACE)]
+    stage.clock.now += 10.0
+    stage.note(piece(A, max_ts=ago(499)), piece(B, held_ts=ago(498)))  # A reads as fast as it can
+    assert stage.plan()[A] == ago(495.5)
 
 
 def test_a_commit_time_from_the_future() -> None:
