@@ -317,10 +317,11 @@ def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, 
     """
     flavor = state[FLAVOR]
     origin = state[ORIGIN]
+    begin = position - np.int64(size)
     if flavor == 2:
         if state[LENGTH] == 0:
             return code.a_length
-        state[NUMBER] = state[FILE] + position - size + state[LENGTH]
+        state[NUMBER] = state[FILE] + begin + state[LENGTH]
         state[ORIGIN] = origin = 0
     number = state[NUMBER]
     high = highs[origin]
@@ -329,14 +330,13 @@ def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, 
         if number <= high:
             return code.a_order if flavor == 1 else -1
     state[DECIDED] = 0
-    state[BEGIN_OFFSET] = position - size
-    if position - size == state[UNFINISHED]:
+    state[BEGIN_OFFSET] = begin
+    if begin == state[UNFINISHED]:
         state[SKIP] = 1
     if state[SKIP] == 1:
         return 0
     if state[TS] > state[NOT_AFTER]:
         state[HELD] = state[TS]
-        begin = position - size
         state[LOW] = begin % (1 << 32)
         state[HIGH] = begin - state[LOW]
         return -2
