@@ -149,6 +149,8 @@ class ShardSlice:
         observed_at: capture's clock when the slice ended, microseconds UTC.
         caught_up: whether the stream had nothing more to give at that moment.
         journal: how the stream has ended with this slice; None: it goes on.
+        held_ts: commit time of the next transaction, which was left for a later slice because the
+            other shards are behind (`SliceLimits.not_after`), microseconds UTC; None: none was.
         ancestors: only where a reshard's target begins: shard -> the generation up to which
             everything written there is older than this stream.
     """
@@ -166,6 +168,7 @@ class ShardSlice:
     observed_at: int
     caught_up: bool
     journal: Journal | None = None
+    held_ts: int | None = None
     ancestors: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -216,8 +219,9 @@ def slice_to_json(value: ShardSlice) -> dict[str, Any]:
         **{
             name: getattr(value, name)
             for name in ShardSlice.__slots__
-            if name not in {"start", "end", "runs", "journal", "ancestors"}
+            if name not in {"start", "end", "runs", "journal", "held_ts", "ancestors"}
         },
+        **({} if value.held_ts is None else {"held_ts": value.held_ts}),
         **({"journal": value.journal.to_json()} if value.journal else {}),
         **({"ancestors": dict(value.ancestors)} if value.ancestors else {}),
         "start": value.start.to_json(),

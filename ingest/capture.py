@@ -142,6 +142,7 @@ def _attempt(
         observed_at=int(clock() * 1e6),
         caught_up=taken.caught_up,
         journal=taken.journal,
+        held_ts=taken.held_ts,
     )
     events = tuple(sink.events)
     sink.end()

@@ -41,12 +41,14 @@ class RoundOutcome:
         errors: shard -> why it could not take part; the others did.
         positions: shard -> where its capture stands now, committed or not.
         caught_up: shards whose stream had nothing more to give.
+        slices: what was read just now, committed or not.
     """
 
     committed: Round | None
     errors: Mapping[str, RatchetError] = field(default_factory=dict)
     positions: Mapping[str, Position] = field(default_factory=dict)
     caught_up: Collection[str] = ()
+    slices: Sequence[ShardSlice] = ()
 
 
 class RoundTaker:
@@ -127,6 +129,7 @@ class RoundTaker:
             errors=errors,
             positions={one.shard: one.end for one in slices},
             caught_up=[one.shard for one in slices if one.caught_up],
+            slices=[result.slice for result in taken if result.slice is not None],
         )
 
     def _joined(self, new: ShardSlice) -> ShardSlice:

@@ -34,12 +34,15 @@ class SliceLimits:
         max_seconds: time since the slice began.
         min_seconds: before this a slice does not end for want of changes.
         stop_at: transactions that the caller waits for; the slice ends once it holds them.
+        not_after: microseconds UTC: the slice ends before the first transaction in the stream that
+            was committed later, whatever follows it; None: no such bound.
     """
 
     max_bytes: int = 256 << 20
     max_seconds: float = 5.0
     min_seconds: float = 0.5
     stop_at: GtidSet | None = None
+    not_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,7 @@ class Taken:
         bytes: of the log.
         caught_up: whether there was nothing more.
         journal: how the stream has ended; None: it goes on.
+        held_ts: commit time of the transaction that `not_after` stopped it before; None: none.
     """
 
     end: Position
@@ -109,6 +113,7 @@ class Taken:
     bytes: int
     caught_up: bool
     journal: Journal | None = None
+    held_ts: int | None = None
 
 
 class Feed(Protocol):

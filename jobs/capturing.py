@@ -24,13 +24,14 @@ from ingest.slices import CaptureRequest, CaptureResult, SliceLimits
 from jobs.lag import seen_until
 from jobs.loops import Captured
 from jobs.observe import Observer, RoundCommitted
+from jobs.skew import Skew
 from wire.binlog import DumpOptions
 from wire.connect import SourceConfig
 from wire.vtgate import VtgateConfig
 
 log: Final = logging.getLogger("jobs.run")
 
-_PAUSE: Final = 0.2  # seconds, where there is no shard to read
+_PAUSE: Final = 0.2  # seconds, where there is nothing to read
 _STILL: Final = 3  # heartbeats without a byte after which a stream is dead
 
 
@@ -63,6 +64,8 @@ class CaptureSettings:
         round_bytes: how much one shard may read in a round.
         heartbeat: seconds after which an idle server says that it is there.
         policy: what becomes of values that do not fit.
+        max_skew: seconds that shards may be apart in commit time; None: any.
+        clock_bound: seconds that the servers' clocks may be apart.
     """
 
     lake: str
@@ -70,6 +73,8 @@ class CaptureSettings:
     round_bytes: int
     heartbeat: float
     policy: MisfitPolicy = field(default_factory=MisfitPolicy)
+    max_skew: float | None = None
+    clock_bound: float = 0.0
 
 
 class Target:
@@ -143,31 +148,36 @@ class Capturing:
         self.rows = 0  # changes captured so far
         # Shard -> everything committed before this moment has been read; microseconds UTC.
         self.seen_until: dict[str, int] = {}
+        self.skew = Skew(settings.max_skew, slack=settings.clock_bound, clock=clock, wall=wall)
         if target is not None:
             positions = {shard: self._position(shard) for shard in streams}
             target.note(positions, taker.next_number - 1)
 
     def round(self, resting: Collection[str]) -> Captured:
-        """Take one round of all shards that are not resting.
+        """Take one round of all shards that are not resting and have something to read.
 
         Raises:
             LakeError: it cannot be committed.
         """
         began = self._clock()
-        shards = [shard for shard in self._streams if shard not in resting]
-        if not shards:
-            time.sleep(_PAUSE)  # those that are left rest, or the run is about to turn
+        plan = self.skew.plan(self._streams, resting)
+        if not plan:
+            # Those that are left rest, or wait for those that rest, or the run is about to turn.
+            time.sleep(_PAUSE)
             return Captured(committed=None)
         try:
-            outcome = self._taker.take([self._request(shard) for shard in shards])
+            outcome = self._taker.take([self._request(*one) for one in plan.items()])
         except RetryableError as error:
             # The job failed as a whole: nothing of it counts, for any shard.
-            return Captured(committed=None, failures=dict.fromkeys(shards, error))
+            self.skew.note((), plan)
+            return Captured(committed=None, failures=dict.fromkeys(plan, error))
+        self.skew.note(outcome.slices, outcome.errors)
         if outcome.committed is not None:
             self._tell(outcome.committed, self._clock() - began)
             self._end(outcome.committed)
         # By our clock a moment ago; a slice ends with asking the server whether there is more.
-        self.seen_until |= dict.fromkeys(outcome.caught_up, int(self._wall() * 1e6))
+        now = int(self._wall() * 1e6)
+        self.seen_until |= {one: now for one in outcome.caught_up if one in self._streams}
         if self._target is not None:
             self._target.note(outcome.positions, self._taker.next_number - 1)
         number = None if outcome.committed is None else outcome.committed.number
@@ -210,7 +220,7 @@ class Capturing:
             raise BugError("the stream has no start", operation="take a round", source=shard)
         return position
 
-    def _request(self, shard: str) -> CaptureRequest:
+    def _request(self, shard: str, not_after: int | None) -> CaptureRequest:
         stream, settings = self._streams[shard], self._settings
         wanted = None if self._target is None else self._target.wanted(shard)
         return CaptureRequest(
@@ -228,6 +238,7 @@ class Capturing:
                 # A round of changes is worth a whole one's time: fewer and larger commits.
                 min_seconds=settings.round_seconds,
                 stop_at=None if wanted is None else wanted.executed,
+                not_after=not_after,
             ),
             dump=DumpOptions(
                 server_id=stream.server_id,

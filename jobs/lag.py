@@ -13,10 +13,12 @@ def seen_until(piece: ShardSlice) -> int | None:
     """Everything committed before this moment is in the slice or before it; microseconds UTC.
 
     A stream that had nothing more to give had given all up to that moment. Otherwise the oldest
-    commit of the slice counts: timestamps of a stream are not in order (facts.md). None if it tells
-    nothing.
+    commit of the slice counts: timestamps of a stream are not in order (facts.md); of one that was
+    held with nothing to read, the next commit. None if it tells nothing.
     """
-    return piece.observed_at if piece.caught_up else piece.min_ts
+    if piece.caught_up:
+        return piece.observed_at
+    return piece.held_ts if piece.min_ts is None else piece.min_ts
 
 
 def tables_lag(log_lag: float | None, waiting_since: int | None, *, now: float) -> float | None:

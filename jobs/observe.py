@@ -117,6 +117,8 @@ class Pulse:
         lag: seconds that the change log is behind the servers at most; None while unknown.
         tables_lag: seconds that the streaming tables are; None before anything is merged.
         troubled: shards that do not answer.
+        held: shards held back until the others have come as far (capture.max_skew_seconds).
+        ignored: shards that the others do not wait for any more: that bound does not hold now.
     """
 
     level: ClassVar[int] = logging.INFO
@@ -129,6 +131,8 @@ class Pulse:
     lag: float | None
     tables_lag: float | None
     troubled: tuple[str, ...]
+    held: tuple[str, ...]
+    ignored: tuple[str, ...]
 
     def sentence(self) -> str:
         """For people."""
@@ -141,6 +145,8 @@ class Pulse:
             _behind("tables", self.tables_lag),
             _behind("log", self.lag),
             f"no answer from {', '.join(self.troubled)}" if self.troubled else "",
+            f"held back: {', '.join(self.held)}" if self.held else "",
+            f"not waiting for {', '.join(self.ignored)}" if self.ignored else "",
         ]
         return ", ".join(part for part in parts if part)
 

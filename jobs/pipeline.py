@@ -21,6 +21,7 @@ from jobs.capturing import Target
 from jobs.lag import tables_lag
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
 from jobs.observe import Observer, Pulse, Stops
+from jobs.skew import Skew
 from jobs.text import counted
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
@@ -41,6 +42,10 @@ class Counts(Protocol):
     @property
     def seen_until(self) -> Mapping[str, int]:
         """Shard -> everything committed before this moment has been read; microseconds UTC."""
+
+    @property
+    def skew(self) -> Skew:
+        """Which shards are held back, and which the others do not wait for."""
 
 
 class Reaches(Protocol):
@@ -201,6 +206,8 @@ class Run:
                 lag=lag,
                 tables_lag=self._tables_lag(lag),
                 troubled=tuple(sorted(self._parts.capture.troubled)),
+                held=tuple(sorted(self._parts.capturing.skew.held)),
+                ignored=tuple(sorted(self._parts.capturing.skew.ignored)),
             )
         )
 

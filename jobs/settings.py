@@ -187,6 +187,8 @@ class CaptureSection:
     Attributes:
         round_seconds: a round ends after this time at the latest, at the end of a transaction.
         round_bytes: and when one shard has read this much.
+        max_skew_seconds: how far a round may hold one shard ahead of another, in commit time; None:
+            any distance.
         server_id_base: the first shard's replication id, the next ones count up; None derives
             one from the lake's address.
         heartbeat_seconds: how often an idle server says that it is there.
@@ -196,6 +198,9 @@ class CaptureSection:
 
     round_seconds: float = setting(2.0, _seconds(0.1, 3600))
     round_bytes: int = setting(256 << 20, _bytes(64 << 10, 64 << 30))
+    max_skew_seconds: float | None = field(
+        default=2.0, metadata={"read": _optional(_seconds(0.1, DAY))}
+    )
     server_id_base: int | None = setting(None, _optional(_integer(1, 4_294_000_000)))
     heartbeat_seconds: float = setting(5.0, _seconds(0.1, 600))
     idle_commit_seconds: float = setting(10.0, _seconds(0, DAY))

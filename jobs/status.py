@@ -59,6 +59,7 @@ class ShardStatus:
         observed_at: when it was last read, microseconds UTC; None before the first round.
         lag_min: seconds that the change log is behind the server at least; None if unknown.
         lag_max: and at most.
+        held: whether its newest slice was held back, so that the other shards come as far.
     """
 
     shard: str
@@ -70,6 +71,7 @@ class ShardStatus:
     observed_at: int | None
     lag_min: float | None
     lag_max: float | None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +258,7 @@ def judge_shard(
         observed_at=None if newest is None else newest.observed_at,
         lag_min=lag_min,
         lag_max=lag_max,
+        held=state == "streaming" and newest is not None and newest.held_ts is not None,
     )
 
 
@@ -330,7 +333,7 @@ def _print(found: Status, now: float) -> None:
     for shard in found.shards:
         shards.add_row(
             shard.shard,
-            shard.state,
+            f"{shard.state}, held back" if shard.held else shard.state,
             _lag(shard),
             age(shard.observed_at, now),
             _cut(shard.position),

@@ -149,6 +149,8 @@ class _Wiring:
             round_bytes=given.round_bytes,
             heartbeat=given.heartbeat_seconds,
             policy=self._policy,
+            max_skew=given.max_skew_seconds,
+            clock_bound=config.merge.clock_bound_ms / 1000,
         )
         taker = RoundTaker(
             RoundLog(self._plan.lake),

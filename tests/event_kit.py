@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from core.patterns import TablePatterns
 from core.position import Position
@@ -170,14 +171,22 @@ def make_reader(start: Position, found: Collected, **more: object) -> Reader:
     return reader
 
 
-def feed(reader: Reader, events: Iterable[bytes], *, checksum: bool = True) -> None:
-    """Frame events and walk them, all at once; nothing is flushed."""
+def framed(
+    events: Iterable[bytes], *, checksum: bool = True
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.void], int]:
+    """Events as a stream has received them: the buffer, their index, and how many there are."""
     stream = b"".join(packet(b"\0" + event) for event in events)
     data = np.frombuffer(bytearray(stream), np.uint8)
     state = np.array([int(checksum), 1], np.int64)
     index = np.zeros(1 << 12, framing.EVENT)
     count, at, status = framing.frame(data, 0, data.size, True, state, index, 0, framing.CRC_TABLES)
     assert (at, status) == (data.size, framing.NEED_MORE)
+    return data, index, count
+
+
+def feed(reader: Reader, events: Iterable[bytes], *, checksum: bool = True) -> None:
+    """Frame events and walk them, all at once; nothing is flushed."""
+    data, index, count = framed(events, checksum=checksum)
     first, limited = reader.feed(data, index, 0, count)
     assert first == count
     assert not limited

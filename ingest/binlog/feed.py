@@ -70,6 +70,7 @@ class BinlogFeed:
             runs=reader.runs,
             bytes=reader.bytes_read,
             caught_up=caught_up,
+            held_ts=reader.held_ts,
         )
 
     def close(self) -> None:
@@ -89,7 +90,7 @@ class BinlogFeed:
     def _read(self, known: frozenset[str], limits: SliceLimits) -> bool:
         """Read until a limit; whether the stream had nothing more to give."""
         stream, reader = self._stream, self._reader
-        reader.start_slice(known=known, limit=limits.max_bytes)
+        reader.start_slice(known=known, limit=limits.max_bytes, not_after=limits.not_after)
         began = time.monotonic()
         end = began + limits.max_seconds
         caught_up = False
@@ -111,7 +112,7 @@ class BinlogFeed:
                     break
         reader.flush()
         stream.recycle()
-        return caught_up or self._reached_head()
+        return caught_up or (reader.held_ts is None and self._reached_head())
 
     def _receive(self) -> bool:
         try:
@@ -123,7 +124,7 @@ class BinlogFeed:
             raise DoubtError(error.message, operation="capture") from error
 
     def _use(self) -> bool:
-        """Walk what has been received; True if the limit of bytes was reached."""
+        """Walk what has been received; True if a limit of the slice was reached."""
         stream, reader = self._stream, self._reader
         while not self._checked and stream.first < stream.count:
             # Opened by file: nothing may be noted before the first transaction has been looked at.

@@ -57,13 +57,21 @@ class PlainReader:
         transactions: the whole ones that the start did not contain, in stream order.
         executed: the set they make with the start.
         state: the machine's state.
+        held_ts: commit time of the transaction that `not_after` stopped it before; None: none.
+
+    Args:
+        start: where the events begin.
+        database: the one whose rows are of interest.
+        not_after: end before the first transaction committed later, microseconds UTC.
     """
 
-    def __init__(self, start: Position, *, database: str) -> None:
+    def __init__(self, start: Position, *, database: str, not_after: int | None = None) -> None:
         self.flavor: Flavor = start.flavor
         self.executed: GtidSet = start.executed
         self.transactions: list[PlainTransaction] = []
         self.state = State.BETWEEN
+        self.held_ts: int | None = None
+        self._not_after = not_after
         self._database = database
         self._file = start.file
         self._seq = start.seq
@@ -88,10 +96,12 @@ class PlainReader:
             action, following = step
             if action >= Action.STOP:
                 raise RefusedError(action)
+            if action is Action.BEGIN and not self._begin(
+                logged, body, server=server, seconds=seconds, end=end
+            ):
+                return
             self.state = following
-            if action is Action.BEGIN:
-                self._begin(logged, body, server=server, seconds=seconds, end=end)
-            elif action is Action.MAP:
+            if action is Action.MAP:
                 database, at = _short(body, 8)
                 self._maps[int.from_bytes(body[:6], "little")] = database, _short(body, at)[0]
             elif action is Action.TAKE and self._open is not None:
@@ -121,18 +131,23 @@ class PlainReader:
             return Kind.OTHER_ROWS if found and found[0] != self._database else kind
         return kind
 
-    def _begin(self, logged: int, body: bytes, *, server: int, seconds: int, end: int) -> None:
+    def _begin(self, logged: int, body: bytes, *, server: int, seconds: int, end: int) -> bool:
+        """Begin a transaction; False if it is behind the bound."""
         name = self._name(logged, body, server=server, seconds=seconds, end=end)
         self._open = None
         gtid = Gtid(name.origin, name.number, name.server)
         if self.executed.contains(gtid):
             if self.flavor == "mariadb":
                 raise RefusedError(Action.GTID_ORDER)
-            return
+            return True
+        if self._not_after is not None and name.ts > self._not_after:
+            self.held_ts = name.ts
+            return False
         first = name.number if self.flavor == "mysql" else 1
         after = self.executed.with_interval(name.origin, first, name.number, name.server)
         text = format_gtid(self.flavor, gtid)
         self._open = name, PlainTransaction(text, after.cardinality, name.ts)
+        return True
 
     def _name(self, logged: int, body: bytes, *, server: int, seconds: int, end: int) -> _Name:
         if self.flavor == "mariadb":

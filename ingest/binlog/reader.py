@@ -100,7 +100,7 @@ class Reader:
         self._state = state = np.zeros(walk.SIZE, np.int64)
         state[walk.KIND] = -1
         state[walk.FLAVOR] = walk.FLAVORS[start.flavor]
-        state[walk.LIMIT] = _NEVER
+        state[walk.LIMIT] = state[walk.NOT_AFTER] = _NEVER
         state[walk.UNFINISHED] = -1
         state[walk.END_OFFSET] = start.offset if start.file else 0
         self._ledger = Ledger(start, state)
@@ -129,17 +129,27 @@ class Reader:
         """Bytes in the side buffer, which stand beside those received."""
         return self._side.end
 
-    def start_slice(self, *, known: frozenset[str], limit: int) -> None:
+    @property
+    def held_ts(self) -> int | None:
+        """Commit time of the transaction that `not_after` stopped the slice before, if it did."""
+        return int(self._state[walk.HELD]) or None
+
+    def start_slice(
+        self, *, known: frozenset[str], limit: int, not_after: int | None = None
+    ) -> None:
         """Forget the counts; stop behind the transaction that brings the bytes to `limit`.
 
         Args:
             known: names of tables that are mirrored already: statements are searched for them.
             limit: bytes of events.
+            not_after: stop before the first transaction committed later, microseconds UTC.
         """
         self._ledger.runs = []
         self._known = known
         self._state[walk.BYTES] = 0
         self._state[walk.LIMIT] = limit
+        self._state[walk.NOT_AFTER] = _NEVER if not_after is None else not_after
+        self._state[walk.HELD] = 0
 
     def first_follows(self) -> bool | None:
         """Whether the first transaction is the one right behind the position; None: none yet.
@@ -171,7 +181,7 @@ class Reader:
         )
 
     def feed(self, data: Bytes, index: Records, first: int, count: int) -> tuple[int, bool]:
-        """Walk the events `first` to `count`; (the next one, whether the limit stopped it).
+        """Walk the events `first` to `count`; (the next one, whether a limit stopped it).
 
         Raises:
             DecodeError, SourceUnfitError, PositionLostError: what the log holds is refused.
@@ -219,7 +229,7 @@ class Reader:
             at, status, what = walk.walk(self._arrays(), data, index, at, count, where)
             if status == walk.DONE:
                 return at, False
-            if status == walk.LIMITED:
+            if status in {walk.LIMITED, walk.WAIT}:
                 return at, True
             if status == walk.ROOM:
                 self.flush()

@@ -72,7 +72,9 @@ SEQ_BEFORE: Final = 21  # what ABANDON goes back to
 HIGH_BEFORE: Final = 22
 BEGIN_OFFSET: Final = 23  # where the open transaction begins in its file
 UNFINISHED: Final = 24  # where one begins that never came to its end; -1: none in this file
-SIZE: Final = 25
+NOT_AFTER: Final = 25  # of TS: stop before the first transaction that is later
+HELD: Final = 26  # TS of the transaction that this stopped before; 0: it has not
+SIZE: Final = 27
 
 MYSQL, MARIADB, FILE_FLAVOR = 0, 1, 2
 FLAVORS: Final = {"mysql": MYSQL, "mariadb": MARIADB, "file": FILE_FLAVOR}
@@ -84,6 +86,7 @@ ROOM: Final = 2  # no room left for notes
 LIMITED: Final = 3  # behind the end of a transaction, LIMIT is reached
 ERROR: Final = 4  # the third number is the Action
 ABANDONED: Final = 5  # the open transaction never happened; the event is used
+WAIT: Final = 6  # the event begins a transaction behind NOT_AFTER; nothing of it is used
 
 NO_SLOT: Final = -1
 OTHER_TABLE: Final = -2  # a table that is not mirrored
@@ -308,13 +311,17 @@ def _is_known_map(
 
 @numba.njit(cache=True, nogil=True)
 def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, size: int) -> int:
-    """Name a transaction: 0, or an error's Action, or -1 to let Python decide on skipping it."""
+    """Name a transaction: 0, or an error's Action, or -1 to let Python decide on skipping it.
+
+    -2 for one behind NOT_AFTER: then the stream stands before it, and it can be walked again.
+    """
     flavor = state[FLAVOR]
     origin = state[ORIGIN]
+    begin = position - np.int64(size)
     if flavor == 2:
         if state[LENGTH] == 0:
             return code.a_length
-        state[NUMBER] = state[FILE] + position - size + state[LENGTH]
+        state[NUMBER] = state[FILE] + begin + state[LENGTH]
         state[ORIGIN] = origin = 0
     number = state[NUMBER]
     high = highs[origin]
@@ -323,11 +330,16 @@ def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, 
         if number <= high:
             return code.a_order if flavor == 1 else -1
     state[DECIDED] = 0
-    state[BEGIN_OFFSET] = position - size
-    if position - size == state[UNFINISHED]:
+    state[BEGIN_OFFSET] = begin
+    if begin == state[UNFINISHED]:
         state[SKIP] = 1
     if state[SKIP] == 1:
         return 0
+    if state[TS] > state[NOT_AFTER]:
+        state[HELD] = state[TS]
+        state[LOW] = begin % (1 << 32)
+        state[HIGH] = begin - state[LOW]
+        return -2
     state[SEQ_BEFORE] = state[SEQ]
     state[HIGH_BEFORE] = high
     if flavor == 0:
@@ -548,7 +560,7 @@ def _walk(
         if action == code.a_begin:
             problem = _begin(code, state, txns, highs, position, event["size"])
             if problem < 0:
-                return at, 1, kind
+                return at, (6 if problem == -2 else 1), kind
             if problem > 0:
                 return at, 4, problem
         elif action == code.a_take:

@@ -90,6 +90,8 @@ class Backlog:
         self.inbox_bytes = 0  # received and not indexed
         self.whole_bytes = 0  # of transactions that can be taken
         self.open_bytes = 0  # of the transaction that is not whole yet
+        # Commit time of the first transaction that the last `take` left, microseconds UTC.
+        self.held_ts: int | None = None
 
     @property
     def between(self) -> bool:
@@ -155,13 +157,30 @@ class Backlog:
             if not began:
                 held = []
 
-    def take(self) -> Sequence[Piece]:
-        """Whole transactions, in stream order; they are not held any more."""
-        last = max(
-            (n for n, one in enumerate(self._pieces) if is_end(one.types()).any()), default=-1
-        )
-        found, self._pieces = self._pieces[: last + 1], self._pieces[last + 1 :]
-        self.whole_bytes = 0
+    def take(self, not_after: int | None = None) -> Sequence[Piece]:
+        """Whole transactions, in stream order; they are not held any more.
+
+        Args:
+            not_after: microseconds UTC: the first transaction that was committed later stays, with
+                all that follow it, and `held_ts` tells of it; None: none stays.
+        """
+        self.held_ts = None
+        count = 0  # pieces up to the last end of a transaction that is handed out
+        for number, piece in enumerate(self._pieces):
+            ends = np.flatnonzero(is_end(piece.types()))
+            times = piece.places[ends, kernels.TIMESTAMP] * 1_000_000
+            late = np.flatnonzero(times > not_after) if not_after is not None else ends[:0]
+            if late.size:
+                first = int(late[0])
+                self.held_ts = int(times[first])
+                if first:
+                    self._pieces[number : number + 1] = _split(piece, int(ends[first - 1]) + 1)
+                    count = number + 1
+                break
+            if ends.size:
+                count = number + 1
+        found, self._pieces = self._pieces[:count], self._pieces[count:]
+        self.whole_bytes -= sum(one.size for one in found)
         return _joined(found)
 
     def spool(self) -> None:

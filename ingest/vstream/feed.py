@@ -114,6 +114,7 @@ class VStreamFeed:
             bytes=self._bytes,
             caught_up=caught_up,
             journal=self._journal,
+            held_ts=self._backlog.held_ts,
         )
 
     def close(self) -> None:
@@ -127,33 +128,40 @@ class VStreamFeed:
         """Read until a limit; whether the stream had nothing more to give."""
         backlog = self._backlog
         began = self._moved_at = time.monotonic()
-        while True:
-            try:
-                quiet = not self._receive()
-            except RetryableError:
-                # One shard's stream of a merge ends with an error, right behind its journal.
-                backlog.index()
-                self._flush(known)
-                if self._journal is None:
-                    raise
-                return True
+        self._flush(known, limits.not_after)  # what an earlier slice had to leave
+        while not self._stops:
+            quiet = not self._receive(known, limits.not_after)
             over = time.monotonic() >= began + limits.max_seconds or self._bytes >= limits.max_bytes
             if quiet or over or backlog.inbox_bytes >= _INDEX:
                 backlog.index()
                 if quiet or over or backlog.whole_bytes >= _FLUSH:
-                    self._flush(known)
-            if self._journal is not None:
-                return True
+                    self._flush(known, limits.not_after)
+            if self._stops:
+                break
             if not backlog.between or backlog.inbox_bytes:
                 self._wait_for_the_end()
             elif over or self._holds(limits.stop_at):
                 return self._reached_head()
             elif quiet and time.monotonic() - began >= limits.min_seconds and self._reached_head():
                 return True
+        return self._journal is not None
 
-    def _receive(self) -> bool:
+    @property
+    def _stops(self) -> bool:
+        """Whether the stream has ended, or its next transaction is behind the bound."""
+        return self._journal is not None or self._backlog.held_ts is not None
+
+    def _receive(self, known: frozenset[str], not_after: int | None) -> bool:
         """Take a response in; False if there is none."""
-        response = self._stream.receive(DRAINED)
+        try:
+            response = self._stream.receive(DRAINED)
+        except RetryableError:
+            # One shard's stream of a merge ends with an error, right behind its journal.
+            self._backlog.index()
+            self._flush(known, not_after)
+            if not self._stops:
+                raise
+            return False
         if response is None:
             return False
         self._backlog.add(response)
@@ -214,9 +222,9 @@ class VStreamFeed:
 
     # --- whole transactions -----------------------------------------------------------------------
 
-    def _flush(self, known: frozenset[str]) -> None:
-        """Write the transactions that are whole."""
-        pieces = self._backlog.take()
+    def _flush(self, known: frozenset[str], not_after: int | None) -> None:
+        """Write the transactions that are whole, up to the first one behind the bound."""
+        pieces = self._backlog.take(not_after)
         if not pieces:
             return
         txns = self._named(pieces)

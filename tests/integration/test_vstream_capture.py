@@ -129,6 +129,34 @@ def test_small_slices_and_new_streams(
     assert capture.final("cap_t") == server_rows(tablet, DATABASE, "cap_t")  # type: ignore[arg-type]
 
 
+def test_a_bound_of_commit_time_stops_slices(
+    vitess: VitessCluster, tablet: TabletServer, tmp_path: Path
+) -> None:
+    """Before the first transaction behind it; the next slice goes on there, on any stream."""
+    run(vitess, "CREATE TABLE cap_t (id BIGINT PRIMARY KEY)")
+    capture = capturer(vitess, tmp_path)
+    began = 1_800_000_000
+    with tablet.connect(database=DATABASE) as connection, connection.cursor() as cursor:
+        for number, seconds in enumerate((0, 5, 2, 60)):
+            cursor.execute(f"SET timestamp = {began + seconds}")
+            cursor.execute(f"INSERT INTO cap_t VALUES ({number})")
+    found = []
+    for bound in (1, 4, 5, 59, 60):
+        limits = SliceLimits(max_seconds=20, min_seconds=0.0, not_after=(began + bound) * 10**6)
+        piece = capture.take(limits=limits).slices[0]
+        held = None if piece.held_ts is None else piece.held_ts // 10**6 - began
+        found.append((bound, sorted(capture.final("cap_t")), held))
+        if bound == 5:
+            close_streams()
+    assert found == [
+        (1, [0], 5),
+        (4, [0], 5),
+        (5, [0, 1, 2], 60),
+        (59, [0, 1, 2], 60),
+        (60, [0, 1, 2, 3], None),
+    ]
+
+
 def test_a_transaction_larger_than_memory_allows(
     vitess: VitessCluster, tablet: TabletServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from event_kit import MARIADB_MAP, OTHER, SERVER, Collected, Log, NoCatalog, feed, make_reader
+from event_kit import (
+    MARIADB_MAP,
+    OTHER,
+    SERVER,
+    Collected,
+    Log,
+    NoCatalog,
+    feed,
+    framed,
+    make_reader,
+)
 
 from core.errors import DecodeError, PositionLostError, RatchetError, SourceUnfitError
 from core.gtid import GtidSet, pack_file
@@ -253,6 +263,47 @@ def test_the_limit_stops_behind_a_transaction() -> None:
     assert reader.between
     reader.flush()
     assert found.gtids == [f"{SERVER}:1"]
+
+
+def test_a_bound_stops_before_a_transaction_and_leaves_no_trace_of_it() -> None:
+    """Where it stops is a place to resume from, and what it waits before comes later, once."""
+    log = Log().rotate("bin.000001").gtid(1, ts=5).query("BEGIN").xid()
+    place = log.position
+    log.gtid(2, ts=9).query("BEGIN").xid().gtid(3, ts=6).query("BEGIN").xid()
+    log.gtid(4, ts=99).query("BEGIN").xid()
+    found = Collected()
+    reader = make_reader(mysql(), found)
+    data, index, count = framed(log.events)
+
+    def go_on(at: int, not_after: int | None) -> int:
+        reader.start_slice(known=frozenset(), limit=1 << 60, not_after=not_after)
+        at, limited = reader.feed(data, index, at, count)
+        assert limited == (reader.held_ts is not None)
+        assert reader.between
+        reader.flush()
+        return at
+
+    at = go_on(0, 8)
+    assert (found.gtids, reader.held_ts) == ([f"{SERVER}:1"], 9)
+    assert (reader.position().offset, reader.position().seq) == (place, 1)
+    assert go_on(at, 8) == at
+    assert (reader.position().offset, reader.runs) == (place, ())
+    at = go_on(at, 9)
+    assert (found.ts, reader.held_ts) == ([5, 9, 6], 99)
+    assert reader.runs == (Run(SERVER, 2, 3, 2),)
+    assert go_on(at, None) == count
+    assert (found.seqs, reader.held_ts) == ([1, 2, 3, 4], None)
+    assert reader.position().offset == log.position
+
+
+def test_what_is_contained_is_passed_over_behind_the_bound() -> None:
+    log = opened().gtid(3, ts=50).query("BEGIN").xid().gtid(7, ts=5).query("BEGIN").xid()
+    found = Collected()
+    reader = make_reader(mysql(f"{SERVER}:1-6"), found)
+    reader.start_slice(known=frozenset(), limit=1 << 60, not_after=8)
+    feed(reader, log.events)
+    assert reader.held_ts is None
+    assert reader.position().seq == 7
 
 
 def test_a_full_batch_is_handed_out_inside_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,17 +24,25 @@ STATEMENTS = (
 )  # fmt: skip
 
 
+TIMES = (100, 103, 101, 900, 102)  # commit times are not in order
 ROWS = (23, 24, 25, 30, 31, 32)
 
 
 def add_any(log: Log, flavor: Flavor, what: tuple[str, int]) -> None:
     """One event: mostly what can follow, now and then what cannot."""
     kind, n = what
+    log.seconds = TIMES[n % len(TIMES)]
     if kind == "gtid" and flavor == "mariadb":
         log.mariadb_gtid(n + 1, domain=n % 3, flags=n & 1)
     elif kind == "gtid":
         number = 34 if flavor == "file" else 33
-        log.gtid(n + 1, server=OTHER if n % 3 else SERVER, kind=number, length=100 + n)
+        log.gtid(
+            n + 1,
+            server=OTHER if n % 3 else SERVER,
+            kind=number,
+            length=100 + n,
+            ts=log.seconds * 1_000_000 + n,
+        )
     elif kind == "query":
         log.query(STATEMENTS[n % len(STATEMENTS)])
     elif kind == "map":
@@ -59,8 +67,11 @@ whats = st.tuples(
 )
 
 
-def outcome_of_plain(start: Position, log: Log) -> tuple[list[Any], str]:
-    twin = PlainReader(start, database="shop")
+Outcome = tuple[list[Any], str, int | None]
+
+
+def outcome_of_plain(start: Position, log: Log, not_after: int | None = None) -> Outcome:
+    twin = PlainReader(start, database="shop", not_after=not_after)
     problem = ""
     try:
         twin.read(log.bare())
@@ -70,10 +81,13 @@ def outcome_of_plain(start: Position, log: Log) -> tuple[list[Any], str]:
         problem = "DecodeError"
     found = [(t.gtid, t.seq, t.ts, [(table, op, i) for _, table, op, i in t.rows]) for t in
              twin.transactions]  # fmt: skip
-    return found, problem
+    return found, problem, twin.held_ts
 
 
-def outcome_of_reader(start: Position, log: Log, pieces: list[int]) -> tuple[list[Any], str]:
+def outcome_of_reader(
+    start: Position, log: Log, pieces: list[int], bounds: tuple[int | None, ...] = (None,)
+) -> list[Outcome]:
+    """What has come in all when each of the bounds has been reached in turn."""
     found = Collected()
     reader = make_reader(start, found)
     raw = b"".join(packet(b"\0" + event) for event in log.events)
@@ -82,21 +96,34 @@ def outcome_of_reader(start: Position, log: Log, pieces: list[int]) -> tuple[lis
     state = np.array([1, 1], np.int64)
     count, _, _ = framing.frame(data, 0, data.size, True, state, index, 0, framing.CRC_TABLES)
     problem, at = "", 0
-    try:
-        for stop in [*sorted(p % (count + 1) for p in pieces), count]:
-            at, _ = reader.feed(data, index, at, max(at, stop))
-            if reader.between:  # rows of an open one that is abandoned would be asked back
-                reader.flush()
-    except RatchetError as error:
-        problem = type(error).__name__
-    reader.flush()
+    outcomes = []
+    for bound in bounds:
+        reader.start_slice(known=frozenset(), limit=1 << 60, not_after=bound)
+        try:
+            for stop in [*sorted(p % (count + 1) for p in pieces), count]:
+                at, limited = reader.feed(data, index, at, max(at, stop))
+                if reader.between:  # rows of an open one that is abandoned would be asked back
+                    reader.flush()
+                assert limited == (reader.held_ts is not None)
+                if limited:
+                    break
+        except RatchetError as error:
+            problem = type(error).__name__
+        reader.flush()
+        outcomes.append((_whole(found), problem, reader.held_ts))
+        if problem:
+            break
+    return outcomes
+
+
+def _whole(found: Collected) -> list[Any]:
     whole = set(found.gtids)
     rows: dict[str, list[Any]] = {gtid: [] for gtid in whole}
     for gtid, table, op, image in found.rows:
         if gtid in whole:
             rows[gtid].append((table, op, image))
     together = zip(found.gtids, found.seqs, found.ts, strict=True)
-    return [(gtid, seq, ts, rows[gtid]) for gtid, seq, ts in together], problem
+    return [(gtid, seq, ts, rows[gtid]) for gtid, seq, ts in together]
 
 
 @settings(max_examples=400, deadline=None)
@@ -108,6 +135,32 @@ def outcome_of_reader(start: Position, log: Log, pieces: list[int]) -> tuple[lis
 def test_same_transactions_or_same_refusal(
     flavor: Flavor, content: list[tuple[str, int]], pieces: list[int]
 ) -> None:
+    start, log = started(flavor, content)
+    assert outcome_of_reader(start, log, pieces) == [outcome_of_plain(start, log)]
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from(["mysql", "mariadb", "file"]),
+    st.lists(whats, max_size=25),
+    st.lists(st.integers(0, 1000), max_size=3),
+    st.lists(st.sampled_from([0, *TIMES]), max_size=3),
+)
+def test_both_stop_before_the_same_transaction_and_go_on_alike(
+    flavor: Flavor, content: list[tuple[str, int]], pieces: list[int], seconds: list[int]
+) -> None:
+    """A bound, then later ones, then none: nothing is lost or doubled at a stop."""
+    start, log = started(flavor, content)
+    bounds = (*(one * 1_000_000 + 20 for one in sorted(seconds)), None)
+    expected = []
+    for bound in bounds:
+        expected.append(outcome_of_plain(start, log, bound))
+        if expected[-1][1]:
+            break
+    assert outcome_of_reader(start, log, pieces, bounds) == expected
+
+
+def started(flavor: Flavor, content: list[tuple[str, int]]) -> tuple[Position, Log]:
     held = {"mysql": f"{SERVER}:1-5:9", "mariadb": "0-1-4", "file": "bin.000001:4"}[flavor]
     start = Position(
         executed=GtidSet.parse(flavor, held),
@@ -118,7 +171,7 @@ def test_same_transactions_or_same_refusal(
     log = Log().rotate("bin.000001")
     for what in content:
         add_any(log, flavor, what)
-    assert outcome_of_reader(start, log, pieces) == outcome_of_plain(start, log)
+    return start, log
 
 
 def test_the_twin_knows_every_refusal() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,9 @@ class Source:
         self.failing: dict[str, RatchetError] = {}
         self.journals: dict[str, Journal] = {}
         self.broken = False
+        self.observed_at = 2
         self.worth = True  # whether a slice has something to commit
+        self.held: dict[str, int] = {}  # shard -> commit time of what its slice waits before
 
     def run(self, requests: Sequence[CaptureRequest]) -> list[CaptureResult]:
         if self.broken:
@@ -51,9 +54,11 @@ class Source:
         end = position(request.start.seq + 1)
         piece = ShardSlice(
             shard=shard, generation=0, start=request.start, end=end, runs=(), transactions=1,
-            rows=2, bytes=10, min_ts=1, max_ts=1, observed_at=2, caught_up=True,
+            rows=2, bytes=10, min_ts=1, max_ts=1, observed_at=self.observed_at, caught_up=True,
             journal=self.journals.get(shard),
         )  # fmt: skip
+        if shard in self.held:
+            piece = replace(piece, caught_up=False, held_ts=self.held[shard])
         event = TableEvent(
             keyspace="shop", table="t", shard=shard, kind="ddl", statement="", gtid="0-1-1", seq=1,
             ts=1,
@@ -77,6 +82,7 @@ def capturing(
     target: Target | None = None,
     told: list[Record] | None = None,
     turn: Callable[[], None] = lambda: None,
+    **more: Any,
 ) -> Capturing:
     log = RoundLog(lake)
     records: list[Record] = [] if told is None else told
@@ -90,7 +96,7 @@ def capturing(
         )
         for number, shard in enumerate(shards)
     }
-    settings = CaptureSettings(lake=lake.root, round_seconds=2, round_bytes=99, heartbeat=5)
+    settings = CaptureSettings(lake=lake.root, round_seconds=2, round_bytes=99, heartbeat=5, **more)
     taker = RoundTaker(log, source.run, heartbeat_commit_seconds=1e9, clock=lambda: 10.0)
     return Capturing(
         streams,
@@ -115,6 +121,39 @@ def test_requests_follow_each_other(lake: Lake, source: Source) -> None:
     assert [r.dump.server_id for r in (a, b)] == [100, 101]
     assert [r.rows for r in told if isinstance(r, RoundCommitted)] == [4, 2]
     assert capture.rows == 6
+
+
+def test_a_shard_that_is_ahead_is_left_out_until_the_others_have_come(
+    lake: Lake, source: Source
+) -> None:
+    """What a slice tells of its shard bounds the others in the next round."""
+    source.held = {"shop/a": 500, "shop/b": 9_000_500}
+    capture = capturing(lake, source, max_skew=2.0, clock_bound=0.5)
+    observed = source.observed_at = 10_000_000
+    capture.round(())
+    assert [r.limits.not_after for r in source.requests] == [2_500_000] * 2
+    source.requests.clear()
+    del source.held["shop/a"]  # it catches up
+    capture.round(())
+    assert [r.limits.not_after for r in source.requests] == [11_500_500]
+    assert [str(r.source.shard) for r in source.requests] == ["shop/a"]
+    assert capture.skew.held == {"shop/b"}
+    source.requests.clear()
+    source.broken = True
+    assert set(capture.round(()).failures) == {"shop/a", "shop/b"}
+    source.broken = False
+    capture.round(())
+    bounds = {str(r.source.shard): r.limits.not_after for r in source.requests}
+    assert bounds == {"shop/a": 11_500_500, "shop/b": observed + 2_500_000}
+
+
+def test_without_a_threshold_nobody_is_held(lake: Lake, source: Source) -> None:
+    source.held = {"shop/a": 500, "shop/b": 9_000_500}
+    capture = capturing(lake, source)
+    for _ in range(3):
+        capture.round(())
+    assert [r.limits.not_after for r in source.requests] == [None] * 6
+    assert not capture.skew.held
 
 
 def test_failures_are_handed_on_by_shard(lake: Lake, source: Source) -> None:
@@ -188,7 +227,7 @@ def test_nothing_is_committed_without_the_lease(lake: Lake, source: Source) -> N
     log = RoundLog(lake)
     taker = RoundTaker(log, guarded(source.run, lost))
     capture = capturing(lake, source)
-    request = replace(capture._request("shop/a"), round_number=2)
+    request = replace(capture._request("shop/a", None), round_number=2)
     with pytest.raises(LakeError, match="lease"):
         taker.take([request])
     assert log.last_number() == 1

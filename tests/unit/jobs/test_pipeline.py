@@ -17,6 +17,7 @@ from jobs.capturing import Target
 from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop
 from jobs.observe import Pulse, Record, Stops, TableStopped
 from jobs.pipeline import PULSE_SECONDS, Parts, Run, refuse_stopped
+from jobs.skew import Skew
 from store.files import Lake, open_lake
 from store.rounds import RoundLog
 from store.tables import Stopped, Tables, TableState
@@ -33,6 +34,7 @@ class Stage:
         self.dumped = 0
         self.rows = 0
         self.seen_until: dict[str, int] = {}
+        self.skew = Skew(None, slack=0)
         self.failure: RatchetError | None = None
         self.told: list[Record] = []
 
@@ -203,6 +205,11 @@ def test_pulse_says_how_far_behind(stage: Stage) -> None:
     assert nothing_yet.tables_lag is None
     assert "tables behind" not in nothing_yet.sentence()
     assert PULSE_SECONDS > 1
+    assert "held back" not in nothing_yet.sentence()
+    stage.skew.held, stage.skew.ignored = frozenset({"shop/b", "shop/a"}), frozenset({"shop/c"})
+    apart = pulse(merged=0)
+    assert (apart.held, apart.ignored) == (("shop/a", "shop/b"), ("shop/c",))
+    assert "held back: shop/a, shop/b, not waiting for shop/c" in apart.sentence()
 
 
 def test_several_stopped_tables_and_their_hints(stage: Stage) -> None:

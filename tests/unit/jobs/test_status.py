@@ -82,6 +82,15 @@ def test_states_and_lags() -> None:
     assert judged(head=gone) == ("disconnected", 0.0, 3.5)
 
 
+def test_a_shard_that_is_held_back() -> None:
+    """It is streaming, and read up to what it waits before."""
+    newest = replace(piece(caught_up=False), held_ts=int((NOW - 9) * 1e6), min_ts=None, max_ts=None)
+    behind = {"position": position("0-1-7"), "head": position("0-1-9"), "now": NOW, "bound": 0.5}
+    found = judge_shard("shop/-", newest=newest, running=True, **behind)  # type: ignore[arg-type]
+    assert (found.state, found.held, found.lag_max) == ("streaming", True, 9.5)
+    assert not judge_shard("shop/-", newest=newest, running=False, **behind).held  # type: ignore[arg-type]
+
+
 def test_a_mirror_ahead_of_another_server_of_the_shard_is_idle() -> None:
     assert judged(head=position("0-1-6")) == ("idle", 0.0, 0.0)
 

@@ -1,0 +1,141 @@
+"""Rows that move from a fast shard to a slow one: no committed round lacks them for long."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from capture_kit import close_streams, run, source_of
+
+from core.change import DELETE, INSERT
+from core.patterns import TablePatterns
+from core.rounds import Round
+from ingest.rounds import RoundTaker, local_runner
+from ingest.slices import CaptureRequest, CaptureResult
+from jobs.begin import executed, record_starts
+from jobs.capturing import CaptureSettings, Capturing, Stream
+from lab.servers import Server
+from store.files import Lake, open_lake
+from store.rounds import RoundLog
+from wire.binlog import replica_server_id
+from wire.session import SourceConfig
+
+FAST, SLOW = "-80", "80-"
+ROWS = 40
+THRESHOLD, SLACK = 2.0, 0.5
+SECOND = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _streams_closed() -> Iterator[None]:
+    yield
+    close_streams()
+
+
+def slowed(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:
+    """The local runner, with one shard that reads one transaction in a slice."""
+    return local_runner(
+        [
+            replace(one, limits=replace(one.limits, max_bytes=1))
+            if one.source.shard.shard == SLOW
+            else one
+            for one in requests
+        ]
+    )
+
+
+def move_rows(servers: dict[str, Server], database: str) -> None:
+    """Each second of some past minute one row moves: an insert there, and a delete here."""
+    began = int(time.time()) - 600
+    for name, statement in (
+        (SLOW, "INSERT INTO t VALUES ({})"),
+        (FAST, "DELETE FROM t WHERE id={}"),
+    ):
+        # MariaDB logs the session's time, so the log spans as long as a real one would.
+        moves = [(f"SET timestamp = {began + n}", statement.format(n)) for n in range(ROWS)]
+        run(servers[name], *itertools.chain(*moves), database=database)
+
+
+def capture(lake: Lake, sources: list[SourceConfig], max_skew: float | None) -> frozenset[str]:
+    """Take rounds until all moves are committed; the shards that were held back on the way."""
+    settings = CaptureSettings(
+        lake=lake.root, round_seconds=0.1, round_bytes=1 << 30, heartbeat=5,
+        max_skew=max_skew, clock_bound=SLACK,
+    )  # fmt: skip
+    capturing = Capturing(
+        {
+            str(source.shard): Stream(
+                source=source,
+                patterns=TablePatterns(),
+                server_id=replica_server_id(lake.root, source.shard),
+            )
+            for source in sources
+        },
+        settings,
+        RoundTaker(RoundLog(lake), slowed, heartbeat_commit_seconds=0.0),
+        known=lambda _: ("t",),
+        observer=lambda _: None,
+    )
+    held = capturing.skew.held
+    for _ in range(10 * ROWS):
+        if capturing.rows == 2 * ROWS:
+            break
+        assert not capturing.round(()).failures
+        held |= capturing.skew.held
+    return held
+
+
+def moves_of(lake: Lake, one: Round, op: int) -> dict[int, int]:
+    """The ids that a round inserts on the slow shard or deletes on the fast one -> commit time."""
+    found = {}
+    for file in one.files:
+        for change in pq.read_table(lake.absolute(file.path)).to_pylist():
+            if change["op"] == op:
+                row = change["before"] or change["after"]
+                found[row["id"]] = int(change["token"]["ts"].timestamp()) * SECOND
+    return found
+
+
+def worst_skew(lake: Lake) -> float:
+    """Over all rounds: seconds that a delete is ahead of the shard that lacks its insert."""
+    inserted: dict[int, int] = {}
+    deleted: dict[int, int] = {}
+    worst = 0
+    for one in RoundLog(lake).since(1):
+        inserted |= moves_of(lake, one, INSERT)
+        deleted |= moves_of(lake, one, DELETE)
+        read = max(inserted.values(), default=0)
+        missing = [ts for number, ts in deleted.items() if number not in inserted]
+        if missing:
+            worst = max(worst, max(missing) - read)
+    assert len(inserted) == len(deleted) == ROWS
+    return worst / SECOND
+
+
+def test_a_row_that_moves_is_not_missing_for_longer_than_the_threshold(
+    mariadb: Server, make_server: Callable[..., Server], database: str, tmp_path: Path
+) -> None:
+    """With the bound; and without it the same run shows rows that are gone for much longer."""
+    servers = {FAST: mariadb, SLOW: make_server("mariadb")}
+    servers[SLOW].execute(f"CREATE DATABASE {database}")
+    for server in servers.values():
+        run(server, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    filled = f"INSERT INTO t SELECT seq FROM seq_0_to_{ROWS - 1}"
+    run(servers[FAST], filled, database=database)
+    sources = [source_of(server, database, name) for name, server in servers.items()]
+    starts = executed({one.shard: one for one in sources}, [str(one.shard) for one in sources])
+    move_rows(servers, database)
+    worst, held = {}, {}
+    for name, max_skew in (("bound", THRESHOLD), ("free", None)):
+        lake = open_lake(tmp_path / name, now=1)
+        record_starts(RoundLog(lake), starts, now=1)
+        held[name] = capture(lake, sources, max_skew)
+        worst[name] = worst_skew(lake)
+    assert held == {"bound": {f"shop/{FAST}"}, "free": set()}
+    assert worst["bound"] <= THRESHOLD + SLACK
+    assert worst["free"] > 10
