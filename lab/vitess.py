@@ -314,6 +314,7 @@ class VitessCluster:
                 f"--grpc-port={tablet.grpc_port}",
                 "--service-map=grpc-queryservice,grpc-tabletmanager,grpc-updatestream",
                 "--vreplication-heartbeat-update-interval=1",
+                "--migration-check-interval=2s",
             ],
             tablet.grpc_port,
         )
