@@ -1,9 +1,9 @@
-"""A throw-away certificate authority and a server certificate, for testing TLS.
+"""A throw-away certificate authority with a server's and a client's certificate, for testing TLS.
 
 Lives here: making them. Does not live here: how a server or a client is told to use them.
 
-Invariant: the certificate is good for 127.0.0.1 and localhost only, for two days, and its
-authority's key is forgotten when `make_certificates` returns.
+Invariant: the server's certificate is good for 127.0.0.1 and localhost only, all are for two days,
+and their authority's key is forgotten when `make_certificates` returns.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificates:
-    """PEM files: the authority that a client trusts, and what the server shows and keeps."""
+    """PEM files: the authority that both trust, and what server and client show and keep."""
 
     ca: Path
     certificate: Path
     key: Path
+    client: Path
+    client_key: Path
 
 
 def make_certificates(folder: Path) -> Certificates:
@@ -33,11 +35,6 @@ def make_certificates(folder: Path) -> Certificates:
     folder.mkdir(parents=True, exist_ok=True)
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Ratchet lab authority")])
-    server_key = ec.generate_private_key(ec.SECP256R1())
-    server = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Ratchet lab server")])
-    names = x509.SubjectAlternativeName(
-        [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
-    )
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
     ca = (
         _draft(authority, authority, authority_key.public_key())
@@ -46,31 +43,50 @@ def make_certificates(folder: Path) -> Certificates:
         .add_extension(identifier, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
-    certificate = (
-        _draft(server, authority, server_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(names, critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
-            critical=False,
-        )
-        .sign(authority_key, hashes.SHA256())
-    )
     made = Certificates(
-        ca=folder / "ca.pem", certificate=folder / "server.pem", key=folder / "server-key.pem"
+        ca=folder / "ca.pem",
+        certificate=folder / "server.pem",
+        key=folder / "server-key.pem",
+        client=folder / "client.pem",
+        client_key=folder / "client-key.pem",
     )
     made.ca.write_bytes(ca.public_bytes(serialization.Encoding.PEM))
-    made.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    made.key.touch(mode=0o600)
-    made.key.write_bytes(
-        server_key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
+    for name, use, certificate, key in (
+        ("server", ExtendedKeyUsageOID.SERVER_AUTH, made.certificate, made.key),
+        ("client", ExtendedKeyUsageOID.CLIENT_AUTH, made.client, made.client_key),
+    ):
+        own_key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Ratchet lab {name}")])
+        draft = _user(_draft(subject, authority, own_key.public_key()), identifier, use)
+        signed = draft.sign(authority_key, hashes.SHA256())
+        certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        key.touch(mode=0o600)
+        key.write_bytes(
+            own_key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+    return made
+
+
+def _user(
+    draft: x509.CertificateBuilder, authority: x509.SubjectKeyIdentifier, use: x509.ObjectIdentifier
+) -> x509.CertificateBuilder:
+    """A certificate that signs no others, for this machine."""
+    names = x509.SubjectAlternativeName(
+        [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    )
+    return (
+        draft.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(names, critical=False)
+        .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority),
+            critical=False,
         )
     )
-    return made
 
 
 def _draft(

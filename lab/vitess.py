@@ -1,7 +1,7 @@
 """A private Vitess cluster: etcd, vtctld, vtgate, and a vttablet with its MySQL for each shard.
 
-Lives here: the processes' flags, their start and end, and the steps of a reshard. Does not live
-here: where the programs come from (`vitessbuild`).
+Lives here: the processes' flags, their start and end, failovers. Does not live here: the steps of a
+reshard and of moving tables (`vitessflows`), where the programs come from (`vitessbuild`).
 
     with VitessCluster() as cluster:
         cluster.add_keyspace("commerce", ["0"])
@@ -22,9 +22,9 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,7 @@ from core.errors import OperatorError
 from lab.daemon import Daemon, tail
 from lab.ports import LOOPBACK, Port
 from lab.vitessbuild import VitessInstallation, vitess
+from lab.vitessflows import MoveTables, Reshard
 
 CELL: Final = "zone1"
 _TIMEOUT: Final = 120.0
@@ -90,6 +91,19 @@ class Tablet:
     def alias(self) -> str:
         """Its name in the topology."""
         return f"{CELL}-{self.uid}"
+
+
+@dataclass(frozen=True, slots=True)
+class Vtgate:
+    """A vtgate besides the cluster's own.
+
+    Attributes:
+        grpc_port: where it answers gRPC.
+        mysql_port: where it speaks MySQL's protocol.
+    """
+
+    grpc_port: int
+    mysql_port: int
 
 
 class VitessCluster:
@@ -176,27 +190,45 @@ class VitessCluster:
 
     def start_vtgate(self) -> None:
         """Start vtgate on the ports that it always has; needs a keyspace with a primary."""
+        self._run_vtgate("vtgate", Vtgate(self.grpc_port, self.mysql_port), self._vtgate_flags)
+
+    def stop_vtgate(self) -> None:
+        """End vtgate, as a restart of it would."""
+        _end(self._running.pop("vtgate"))
+
+    @contextmanager
+    def vtgate(self, *flags: str) -> Iterator[Vtgate]:
+        """One more vtgate, with ports and flags of its own; it ends with the context."""
+        found = Vtgate(self._port(), self._port())
+        name = f"vtgate-{found.grpc_port}"
+        try:
+            self._run_vtgate(name, found, flags)
+            yield found
+        finally:
+            _end(self._running.pop(name))
+
+    def _run_vtgate(self, name: str, ports: Vtgate, flags: Sequence[str]) -> None:
         self._vitess(
-            "vtgate",
+            name,
             [
                 f"--cell={CELL}",
                 f"--cells-to-watch={CELL}",
                 "--tablet-types-to-wait=PRIMARY",
                 f"--port={self._port()}",
-                f"--grpc-port={self.grpc_port}",
-                f"--mysql-server-port={self.mysql_port}",
+                f"--grpc-port={ports.grpc_port}",
+                f"--mysql-server-port={ports.mysql_port}",
                 f"--mysql-server-bind-address={LOOPBACK}",
                 "--mysql-auth-server-impl=none",
                 "--service-map=grpc-vtgateservice",
                 "--tablet-refresh-interval=1s",
-                *self._vtgate_flags,
+                *flags,
             ],
-            self.mysql_port,
+            ports.mysql_port,
         )
-
-    def stop_vtgate(self) -> None:
-        """End vtgate, as a restart of it would."""
-        _end(self._running.pop("vtgate"))
+        self.wait(
+            lambda: self._answers(name, ports.grpc_port),
+            f"{name} answers on port {ports.grpc_port}",
+        )
 
     def close(self) -> None:
         """End everything and remove the folder."""
@@ -264,14 +296,7 @@ class VitessCluster:
         self.tablets[uid] = tablet
         self.start_tablet(tablet)
         if primary:
-            self.wait(
-                lambda: self._tries(
-                    "PlannedReparentShard",
-                    f"{keyspace}/{shard}",
-                    f"--new-primary={tablet.alias}",
-                ),
-                f"{tablet.alias} is the primary of {keyspace}/{shard}",
-            )
+            self.reparent(tablet)
         return tablet
 
     def start_tablet(self, tablet: Tablet) -> None:
@@ -289,9 +314,30 @@ class VitessCluster:
                 f"--grpc-port={tablet.grpc_port}",
                 "--service-map=grpc-queryservice,grpc-tabletmanager,grpc-updatestream",
                 "--vreplication-heartbeat-update-interval=1",
+                "--migration-check-interval=2s",
             ],
             tablet.grpc_port,
         )
+
+    def stop_tablet(self, tablet: Tablet) -> None:
+        """End a vttablet politely; its MySQL goes on. `start_tablet` starts it again."""
+        _end(self._running.pop(f"vttablet-{tablet.uid}"))
+
+    def reparent(self, tablet: Tablet) -> None:
+        """Make a tablet the primary of its shard, as planned: nothing is lost."""
+        shard = f"{tablet.keyspace}/{tablet.shard}"
+        self.wait(
+            lambda: self._tries("PlannedReparentShard", shard, f"--new-primary={tablet.alias}"),
+            f"{tablet.alias} is the primary of {shard}",
+        )
+
+    def fail_over(self, tablet: Tablet) -> None:
+        """Make a tablet the primary of its shard, whose primary is dead.
+
+        What that one had not sent is lost.
+        """
+        shard = f"{tablet.keyspace}/{tablet.shard}"
+        self.ctl("EmergencyReparentShard", shard, f"--new-primary={tablet.alias}")
 
     def kill_tablet(self, tablet: Tablet) -> None:
         """Kill a vttablet and its MySQL, as a lost machine would."""
@@ -329,13 +375,19 @@ class VitessCluster:
             cursor.execute(statement)
             return tuple(cursor.fetchall())
 
-    # --- resharding -------------------------------------------------------------------------------
+    # --- workflows --------------------------------------------------------------------------------
 
     def reshard(self, keyspace: str, sources: Sequence[str], targets: Sequence[str]) -> Reshard:
         """Start the tablets of the new shards and the copy into them; see Reshard."""
         for shard in targets:
             self.add_tablet(keyspace, shard)
         flow = Reshard(self, keyspace, f"r{next(self._uids)}", tuple(sources), tuple(targets))
+        flow.create()
+        return flow
+
+    def move_tables(self, source: str, target: str, tables: Sequence[str]) -> MoveTables:
+        """Start to copy tables of a keyspace into another one that is there; see MoveTables."""
+        flow = MoveTables(self, source, target, f"m{next(self._uids)}", tuple(tables))
         flow.create()
         return flow
 
@@ -450,63 +502,6 @@ class VitessCluster:
     def _port(self) -> int:
         self._ports.append(Port())
         return self._ports[-1].number
-
-
-@dataclass(frozen=True, slots=True)
-class Reshard:
-    """A reshard under way.
-
-    Attributes:
-        cluster: where.
-        keyspace: of which keyspace.
-        workflow: its name.
-        sources: the shards that end.
-        targets: the shards that take over.
-    """
-
-    cluster: VitessCluster
-    keyspace: str
-    workflow: str
-    sources: tuple[str, ...]
-    targets: tuple[str, ...]
-
-    def create(self) -> None:
-        """Begin to copy."""
-        self._do(
-            "create",
-            f"--source-shards={','.join(self.sources)}",
-            f"--target-shards={','.join(self.targets)}",
-            "--tablet-types=primary",
-        )
-
-    def wait_until_running(self) -> None:
-        """Until all rows are copied, and the targets follow."""
-        wanted = max(len(self.sources), len(self.targets))  # streams of VReplication
-        self.cluster.wait(
-            lambda: self._do("status").count("Status: Running") >= wanted,
-            f"{self.workflow} follows on {wanted} shards",
-        )
-
-    def switch(self) -> None:
-        """Send the traffic to the targets: the journal is written."""
-        self._do("switchtraffic")
-
-    def reverse(self) -> None:
-        """Send it back to the sources, by a journal on the other side."""
-        self._do("reversetraffic")
-
-    def complete(self) -> None:
-        """Forget the sources."""
-        self._do("complete")
-
-    def _do(self, step: str, *arguments: str) -> str:
-        return self.cluster.ctl(
-            "Reshard",
-            f"--workflow={self.workflow}",
-            f"--target-keyspace={self.keyspace}",
-            step,
-            *arguments,
-        )
 
 
 def _end(process: Daemon) -> None:

@@ -17,6 +17,9 @@ import pytest
 from lab.vitess import Tablet, VitessCluster
 from lab.vitessbuild import has_go
 
+# Fixtures with a cluster: the session's, and tests' own.
+OURS = {"vitess", "vitess_of_its_own"}
+
 
 def pytest_report_header() -> str:
     """Say whether the tests with Vitess run."""
@@ -25,7 +28,7 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what cannot run here, and mark the rest."""
-    wanted = [item for item in items if "vitess" in getattr(item, "fixturenames", ())]
+    wanted = [item for item in items if OURS & set(getattr(item, "fixturenames", ()))]
     for item in wanted:
         item.add_marker(pytest.mark.servers)
     if wanted and not has_go():
@@ -59,3 +62,10 @@ class TabletServer:
         with self.connect(database=database) as connection, connection.cursor() as cursor:
             cursor.execute(statement, arguments or None)
             return cursor.fetchall()
+
+
+@pytest.fixture
+def vitess_of_its_own() -> Iterator[VitessCluster]:
+    """An empty cluster for one test."""
+    with VitessCluster() as cluster:
+        yield cluster

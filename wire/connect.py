@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pymysql
 from pymysql.connections import Connection
+from pymysql.constants import CR
 from pymysql.cursors import Cursor
 
 from core.errors import ConfigError
 from core.shard import ShardId
 from wire.failures import server_failure
+from wire.tls import tls_context
 
+_CLEAR_TEXT: Final = (b"mysql_clear_password", b"dialog")
 Tls = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
 
 # Found by the kernel in 10 + 3 * 5 s when the other machine is gone without a word.
@@ -67,6 +70,11 @@ class SourceConfig:
     connect_timeout: float = 10.0
     read_timeout: float = 300.0
 
+    @property
+    def through_vtgate(self) -> bool:
+        """Whether the server is a vtgate: a target is named, or nothing at all (wire.vitess)."""
+        return bool(self.target) or not self.database
+
 
 if TYPE_CHECKING:
     _Base = Connection[Cursor]
@@ -90,6 +98,37 @@ class Connected(_Base):
         """The TLS cipher; "" without TLS."""
         found = self._sock.cipher() if isinstance(self._sock, ssl.SSLSocket) else None
         return str(found[0]) if found else ""
+
+    def _process_auth(self, plugin_name: bytes, auth_packet: Any, handler: Any = None) -> Any:
+        # PyMySQL would send the password as it is to whoever asks for it in that way.
+        if plugin_name in _CLEAR_TEXT and not isinstance(self._sock, ssl.SSLSocket):
+            raise pymysql.err.OperationalError(
+                CR.CR_SSL_CONNECTION_ERROR,
+                f"the server asks for the password in clear text ({plugin_name.decode()}), and the "
+                "connection is not encrypted",
+            )
+        return super()._process_auth(plugin_name, auth_packet, handler)  # type: ignore[misc]
+
+    def _write_bytes(self, data: bytes) -> None:
+        sock = self._sock
+        if not isinstance(sock, ssl.SSLSocket):
+            super()._write_bytes(data)  # type: ignore[misc]
+            return
+        sock.settimeout(self._write_timeout)  # type: ignore[attr-defined]
+        try:
+            sock.sendall(data)
+        except OSError as error:
+            # A server that does not take our certificate says so, and hangs up: what it said has
+            # come, although nothing can be sent.
+            said: OSError = error
+            try:
+                sock.recv(1)
+            except OSError as alert:
+                said = alert
+            self._force_close()  # type: ignore[attr-defined]
+            raise pymysql.err.OperationalError(
+                CR.CR_SERVER_GONE_ERROR, f"the server has gone away ({said!r})"
+            ) from said
 
     def set_read_timeout(self, seconds: float) -> None:
         """How long statements may be silent from now on."""
@@ -137,6 +176,7 @@ def open_connection(config: SourceConfig) -> Connected:
             source=str(config.shard),
             user=config.user,
             database=config.database,
+            vtgate=config.through_vtgate,
         ) from cause
     connection.set_read_timeout(config.read_timeout)
     connection.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)
@@ -157,18 +197,14 @@ def _tls_arguments(config: SourceConfig) -> dict[str, Any]:
                 hint="set tls to required, verify_ca or verify_identity",
             )
         return {}
-    try:
-        context = ssl.create_default_context(cafile=config.tls_ca or None)
-        context.check_hostname = config.tls == "verify_identity"
-        verified = config.tls in {"verify_ca", "verify_identity"}
-        context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
-        if config.tls_cert:
-            context.load_cert_chain(config.tls_cert, config.tls_key or None)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"a TLS file cannot be read: {error}",
-            operation="prepare TLS",
+    verified = config.tls in {"verify_ca", "verify_identity"}
+    return {
+        "ssl": tls_context(
+            ca=config.tls_ca,
+            cert=config.tls_cert,
+            key=config.tls_key,
+            verify=verified,
+            verify_host=config.tls == "verify_identity",
             source=str(config.shard),
-            hint="check tls_ca, tls_cert and tls_key",
-        ) from error
-    return {"ssl": context}
+        )
+    }

@@ -12,6 +12,7 @@ from core.gtid import GtidSet
 from core.position import Position
 from wire.failures import REDUMP_HINT
 from wire.session import Session
+from wire.vitess import on_primary
 
 _OPERATION: Final = "open the stream"
 
@@ -58,6 +59,30 @@ def check_continues(control: Session, start: Position) -> None:
     _check_behind(control, start.executed.minus(control.head().executed), start)
 
 
+def check_not_lost(control: Session, start: Position) -> None:
+    """Whether the primary of a Vitess shard has all of a position: it catches up with nobody.
+
+    Nothing is asked of other sources, whose primary is not known.
+
+    Raises:
+        PositionLostError: it has not.
+        RetryableError: it cannot be asked.
+    """
+    if not control.config.target:
+        return
+    with Session.connect(on_primary(control.config)) as primary:
+        lost = start.executed.minus(primary.head().executed)
+    if lost.intervals:
+        raise PositionLostError(
+            f"the shard's primary lacks transactions that the mirror holds: {lost}",
+            operation=_OPERATION,
+            source=control.source,
+            position=str(start.executed),
+            hint="they were lost in a failover (an EmergencyReparentShard to a tablet that was "
+            f"behind): {REDUMP_HINT}",
+        )
+
+
 def _check_behind(control: Session, ours: GtidSet, start: Position) -> None:
     """What to do about transactions that we have and the server has not."""
     if not ours.intervals:
@@ -81,6 +106,7 @@ def _check_behind(control: Session, ours: GtidSet, start: Position) -> None:
             hint="its history was reset, it lost data in a crash, or (MariaDB without "
             f"gtid_strict_mode) its numbers went back: {REDUMP_HINT}",
         )
+    check_not_lost(control, start)
     raise RetryableError(
         f"the server lacks transactions that the mirror holds: {ours}",
         **where,

@@ -12,6 +12,7 @@ import re
 from typing import Final
 
 import pymysql
+from pymysql.constants import CR
 
 from core.errors import (
     BugError,
@@ -21,6 +22,7 @@ from core.errors import (
     SourceUnfitError,
     TableStoppedError,
 )
+from wire.tls import ALERT
 
 _BINLOG: Final = 1236
 _TAKEN_OVER: Final = 4052  # MariaDB's own number for one of 1236's causes
@@ -40,6 +42,8 @@ _TLS_HINT: Final = (
     "check tls, tls_ca, tls_cert and tls_key in the config and the server's certificate, or set "
     "tls: disabled"
 )
+_PRIVILEGE: Final = "a privilege is missing"
+_LOGIN: Final = "login refused"
 _Rule = tuple[frozenset[int], type[RatchetError], str, str]  # numbers, class, what, remedy
 
 _RULES: Final[tuple[_Rule, ...]] = (
@@ -56,13 +60,13 @@ _RULES: Final[tuple[_Rule, ...]] = (
     (
         frozenset({1045, 1130, 1251, 1275, 1698, 1820, 1862, 2059, 2061, 3118, 3955, 4151}),
         SourceUnfitError,
-        "login refused",
+        _LOGIN,
         _ACCOUNT_HINT,
     ),
     (
         frozenset({1044, 1142, 1143, 1227, 1370, 3530}),
         SourceUnfitError,
-        "a privilege is missing",
+        _PRIVILEGE,
         _GRANTS_HINT,
     ),
     (
@@ -104,6 +108,17 @@ _TABLET_ENDED: Final = re.compile(
     r"vttablet: .*(exceeded timeout|execution time exceeded)", re.DOTALL
 )
 
+_VTGATE_HINTS: Final = {
+    _LOGIN: "check user and password; vtgate reads them from --mysql-auth-server-static-file",
+    _PRIVILEGE: "let vtgate's and the tablets' ACLs admit this user",
+    "no such database": "correct the keyspace's name in the config",
+    "connection or statement failed": "check that vtgate and its tablets run and that mysql_port "
+    "is the port of MySQL's protocol; Ratchet tries again by itself",
+}
+# Of a vtgate, which calls it an unknown error, and of PyMySQL (see wire.connect).
+_WANTS_TLS: Final = re.compile(r"does not allow insecure connections|clear[- ]text")
+_WANTS_TLS_HINT: Final = "set tls in the config: this server wants encrypted connections"
+
 _OTHERS: Final[_Rule] = (
     frozenset(),
     SourceUnfitError,
@@ -121,12 +136,23 @@ def server_failure(
     database: str = "",
     table: str = "",
     position: str = "",
+    vtgate: bool = False,
 ) -> RatchetError:
-    """The error to raise (`from error`) for what PyMySQL reports."""
+    """The error to raise (`from error`) for what PyMySQL reports.
+
+    `vtgate`: whether the server is one, whose accounts are not MySQL's.
+    """
     code, text = code_and_text(error)
+    # PyMySQL takes an alert for a lost connection.
+    if ALERT.search(text) or _WANTS_TLS.search(text):
+        code = CR.CR_SSL_CONNECTION_ERROR
     if code == _BINLOG:
         return binlog_failure(text, operation=operation, source=source, position=position)
     _, kind, what, remedy = next((rule for rule in _RULES if code in rule[0]), _OTHERS)
+    if vtgate:
+        remedy = _VTGATE_HINTS.get(what, remedy)
+    if _WANTS_TLS.search(text):
+        remedy = _WANTS_TLS_HINT
     if _TABLET_ENDED.search(text):
         remedy = TABLET_HINT
     return kind(

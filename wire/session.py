@@ -337,6 +337,7 @@ class Session:
             source=self.source,
             user=config.user,
             database=config.database,
+            vtgate=config.through_vtgate,
         )
 
 

@@ -77,6 +77,7 @@ def gateway(config: SourceConfig) -> Iterator[Query]:
                 operation="ask vtgate",
                 source=f"{config.host}:{config.port}",
                 user=config.user,
+                vtgate=True,
             ) from error
 
     with closing(open_connection(bare)) as connection:

@@ -3,7 +3,10 @@
 Lives here: `VtgateConfig`, `VStream`, what the status codes of gRPC mean. Does not live here: what
 is in a response (`wire.decode.vstream`, `ingest`).
 
-Invariant: the password is in no message and no `repr`. A stream that is silent for longer than its
+Invariant: the password is in no message and no `repr`. It goes to vtgate as it is, as metadata of
+each call, which vtgate's static authentication compares: nothing hides it from the network but
+`tls`. (MySQL's port has a challenge instead.) gRPC sends it when the other side has greeted as a
+gRPC server, so not to a vtgate that wants TLS. A stream that is silent for longer than its
 deadline ends as an error: vtgate sends a heartbeat in every idle second, so silence is a lost link.
 A response is handed out as its bytes; nothing is parsed here.
 """
@@ -11,6 +14,7 @@ A response is handed out as its bytes; nothing is parsed here.
 from __future__ import annotations
 
 import math
+import ssl
 import threading
 import time
 from collections import deque
@@ -30,6 +34,7 @@ from core.errors import (
     ShardGoneError,
     SourceUnfitError,
 )
+from wire.tls import tls_context, tls_trouble
 from wire.vstreamproto import messages
 
 TabletType = Literal["primary", "replica", "rdonly"]
@@ -59,9 +64,9 @@ class VtgateConfig:
         host: name or address.
         port: of gRPC.
         user: account of vtgate's static authentication; empty for none.
-        password: never shown.
+        password: never shown; printable ASCII, as gRPC carries it.
         tls: "required" encrypts and verifies the certificate against `tls_ca`; "disabled" does not
-            encrypt. gRPC knows no encryption without verification.
+            encrypt, the password neither. gRPC knows no encryption without verification.
         tls_ca: PEM file of the authority, the system's own ones when empty.
         tls_cert: PEM file of a client certificate; empty for none.
         tls_key: PEM file of its key.
@@ -102,7 +107,9 @@ class VStream:
         tables: str = ".*",
         silence: float = 30.0,
     ) -> None:
+        self._config = config
         self._where = f"{config.host}:{config.port}"
+        self._heard = False
         self._silence = silence
         self._heard_at = time.monotonic() + config.connect_timeout - silence
         self._bell = threading.Condition()
@@ -174,6 +181,7 @@ class VStream:
         try:
             for response in self._call:
                 with self._bell:
+                    self._heard = True
                     self._heard_at = time.monotonic()
                     self._waiting.append(response)
                     self._bytes += len(response)
@@ -200,6 +208,10 @@ class VStream:
 
     def _failure(self, error: Exception) -> RatchetError:
         if isinstance(error, grpc.RpcError):
+            if not self._heard and _code(error) is grpc.StatusCode.UNAVAILABLE:
+                trouble = self._tls_trouble()
+                if trouble is not None:
+                    return trouble
             return failure(error, operation=_RECEIVE, source=self._where)
         if isinstance(error, StopIteration):
             return RetryableError(
@@ -209,6 +221,21 @@ class VStream:
                 hint="it is opened again by itself",
             )
         return BugError(f"receiving failed: {error!r}", operation=_RECEIVE, source=self._where)
+
+    def _tls_trouble(self) -> RatchetError | None:
+        config = self._config
+        what = tls_trouble(
+            config.host, config.port, _context(config), timeout=config.connect_timeout
+        )
+        if not what:
+            return None
+        return SourceUnfitError(
+            what,
+            operation="connect to vtgate",
+            source=self._where,
+            hint="check tls, tls_ca, tls_cert and tls_key in the config, and --grpc-cert, "
+            "--grpc-key and --grpc-ca of vtgate; the certificate has to name the host",
+        )
 
 
 def open_channel(config: VtgateConfig) -> grpc.Channel:
@@ -220,6 +247,7 @@ def open_channel(config: VtgateConfig) -> grpc.Channel:
     address = f"{config.host}:{config.port}"
     if config.tls == "disabled":
         return grpc.insecure_channel(address, options=_OPTIONS)
+    _context(config)  # gRPC would say of a wrong file that vtgate is unavailable
     ca, cert, key = (_pem(path) for path in (config.tls_ca, config.tls_cert, config.tls_key))
     secure = grpc.ssl_channel_credentials(
         root_certificates=ca, private_key=key, certificate_chain=cert
@@ -228,9 +256,21 @@ def open_channel(config: VtgateConfig) -> grpc.Channel:
 
 
 def credentials(config: VtgateConfig) -> tuple[tuple[str, str], ...]:
-    """What vtgate's static authentication reads of a call."""
+    """What vtgate's static authentication reads of a call.
+
+    Raises:
+        ConfigError: gRPC cannot carry them.
+    """
     if not config.user:
         return ()
+    for name, value in (("user", config.user), ("password", config.password)):
+        if not (value.isascii() and (value.isprintable() or not value)):
+            raise ConfigError(
+                f"the {name} has characters that gRPC does not carry",
+                operation="connect to vtgate",
+                source=f"{config.host}:{config.port}",
+                hint="use an account of vtgate whose name and password are printable ASCII",
+            )
     return (("username", config.user), ("password", config.password))
 
 
@@ -274,16 +314,19 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
 _GONE: Final = "shard provided in VGTID"  # vtgate 24 goes on: "-80, not found in the ... keyspace"
 _RETRY: Final[tuple[type[RatchetError], str]] = (
     RetryableError,
-    "check that vtgate and its tablets run; Ratchet tries again by itself",
+    "check that vtgate and its tablets run, and the port of gRPC; Ratchet tries again by itself",
+)
+_ACCOUNT_HINT: Final = (
+    "check user and password; vtgate reads them from --grpc-auth-static-password-file"
 )
 _MEANINGS: Final[Mapping[grpc.StatusCode, tuple[type[RatchetError], str]]] = {
     grpc.StatusCode.UNAUTHENTICATED: (
         SourceUnfitError,
-        "check user and password; vtgate reads them from its static authentication file",
+        _ACCOUNT_HINT,
     ),
     grpc.StatusCode.PERMISSION_DENIED: (
         SourceUnfitError,
-        "let vtgate's and the tablets' ACLs admit this user",
+        f"{_ACCOUNT_HINT}, and let vtgate's and the tablets' ACLs admit the user",
     ),
     grpc.StatusCode.UNIMPLEMENTED: (
         SourceUnfitError,
@@ -296,14 +339,22 @@ _MEANINGS: Final[Mapping[grpc.StatusCode, tuple[type[RatchetError], str]]] = {
 }
 
 
-def _pem(path: str) -> bytes | None:
-    if not path:
+def _code(error: grpc.RpcError) -> grpc.StatusCode | None:
+    return error.code() if isinstance(error, grpc.Call) else None
+
+
+def _context(config: VtgateConfig) -> ssl.SSLContext | None:
+    if config.tls == "disabled":
         return None
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read",
-            operation="connect to vtgate",
-            hint="correct tls_ca, tls_cert and tls_key",
-        ) from error
+    return tls_context(
+        ca=config.tls_ca,
+        cert=config.tls_cert,
+        key=config.tls_key,
+        verify=True,
+        verify_host=True,
+        source=f"{config.host}:{config.port}",
+    )
+
+
+def _pem(path: str) -> bytes | None:
+    return Path(path).read_bytes() if path else None

@@ -23,6 +23,7 @@ from core.gtid import GtidSet
 from core.position import Position
 from core.rounds import Journal, Run
 from core.shard import ShardId
+from core.vitess import is_internal
 from ingest.binlog import walk
 from ingest.binlog.events import Query
 from ingest.binlog.ledger import Ledger
@@ -34,7 +35,7 @@ from ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
 from ingest.vstream.backlog import Backlog, Piece, is_end
 from ingest.vstream.changes import RowEvents, changes_of
 from ingest.vstream.tables import NOT_MIRRORED, Tables
-from wire.continues import check_continues
+from wire.continues import check_continues, check_not_lost
 from wire.decode.catalog import Declared, read_declared
 from wire.decode.engine import engine
 from wire.decode.kernels import vstream as kernels
@@ -187,7 +188,15 @@ class VStreamFeed:
 
     def _reached_head(self) -> bool:
         executed = self._ledger.executed
-        heads = self._ask(lambda control: control.head().executed)
+
+        def question(control: Session) -> GtidSet:
+            head = control.head().executed
+            if not head.contains_all(executed):
+                # vtgate hides a failover: both session and stream go on, the stream in silence.
+                check_not_lost(control, Position(executed=executed))
+            return head
+
+        heads = self._ask(question)
         return any(executed.contains_all(head) for head in heads)
 
     # --- what the shard's MySQL is asked ----------------------------------------------------------
@@ -196,8 +205,8 @@ class VStreamFeed:
         """Ask the shard's MySQL through vtgate; no answer while the shard serves no queries.
 
         After a reshard's switch the old shard's stream goes on up to the journal, but its tablets
-        refuse queries. The first answer comes with a check that the stream can go on: vtgate
-        itself says nothing about purged transactions, for minutes.
+        refuse queries. The first answer of a session comes with a check that the stream can go
+        on: vtgate itself says nothing about purged transactions, for minutes.
         """
         try:
             if self._control is None or not self._control.usable:
@@ -210,6 +219,7 @@ class VStreamFeed:
             if self._control is not None:
                 self._control.close()
             self._control = None
+            self._checked = False  # another tablet may answer next, which lacks what we have
             return []
 
     def _declared(self) -> Mapping[str, Declared]:
@@ -242,7 +252,8 @@ class VStreamFeed:
             changes, before = changes_of(events, self._tables.slots, tokens, before=before)
             self._sink.add(changes)
             first += int(np.count_nonzero(is_end(piece.types())))
-        self._sink.events += self._watch.events
+        # Vitess's own tables come and go beside the keyspace's: Online DDL, dropped tables.
+        self._sink.events += [one for one in self._watch.events if not is_internal(one.table)]
         self._watch.events = []
         self._sink.ended(txns.size, int(txns["ts"].min()), int(txns["ts"].max()))
         self._backlog.release()

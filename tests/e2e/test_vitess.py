@@ -48,11 +48,10 @@ MADE: list[Ratchet] = []
 
 
 @pytest.fixture
-def cluster() -> Iterator[VitessCluster]:
-    with VitessCluster() as found:
-        yield found
-        while MADE:
-            MADE.pop().end_all()
+def cluster(vitess_of_its_own: VitessCluster) -> Iterator[VitessCluster]:
+    yield vitess_of_its_own
+    while MADE:
+        MADE.pop().end_all()
 
 
 def fill(cluster: VitessCluster, shards: list[str]) -> None:
