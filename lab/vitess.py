@@ -109,16 +109,20 @@ class Vtgate:
 class VitessCluster:
     """One cell. Use it as a context; `add_keyspace` next."""
 
-    def __init__(self, *, vtgate_flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, vtgate_flags: Sequence[str] = (), vttablet_flags: Sequence[str] = ()
+    ) -> None:
         """Prepare; nothing runs yet.
 
         Args:
             vtgate_flags: more flags for vtgate.
+            vttablet_flags: more flags for every vttablet.
         """
         self._programs: VitessInstallation = vitess()
         self.home = Path(tempfile.mkdtemp(prefix="ratchet-vt-"))
         self._ports: list[Port] = []
         self._vtgate_flags = tuple(vtgate_flags)
+        self._vttablet_flags = tuple(vttablet_flags)
         self._running: dict[str, Daemon] = {}
         self.tablets: dict[int, Tablet] = {}
         self._uids = iter(range(1, 1000))
@@ -315,6 +319,7 @@ class VitessCluster:
                 "--service-map=grpc-queryservice,grpc-tabletmanager,grpc-updatestream",
                 "--vreplication-heartbeat-update-interval=1",
                 "--migration-check-interval=2s",
+                *self._vttablet_flags,
             ],
             tablet.grpc_port,
         )

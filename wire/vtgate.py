@@ -307,11 +307,25 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
             source=source,
             hint="the next `ratchet run` dumps the keyspace's tables again by itself",
         )
+    if any(text in details for text in _PASSED_BY):
+        return PositionLostError(
+            "the tablet cannot read rows from before a DROP, RENAME or ALTER of their table "
+            f"({details[-300:]})",
+            operation=operation,
+            source=source,
+            hint="a tablet knows its tables as they are now, so a stream must not be behind such a "
+            f"statement: {REDUMP_HINT}",
+        )
     kind, hint = _MEANINGS.get(code, _RETRY)
     return kind(f"{code.name}: {details[:500]}", operation=operation, source=source, hint=hint)
 
 
 _GONE: Final = "shard provided in VGTID"  # vtgate 24 goes on: "-80, not found in the ... keyspace"
+# Of a vttablet. It reads its tables anew before it says so, and would say it at every attempt.
+_PASSED_BY: Final = (
+    " in schema\nfailed to build table replication plan",
+    "cannot determine table columns",
+)
 _RETRY: Final[tuple[type[RatchetError], str]] = (
     RetryableError,
     "check that vtgate and its tablets run, and the port of gRPC; Ratchet tries again by itself",
