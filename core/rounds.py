@@ -15,7 +15,7 @@ from core.position import Position
 
 FORMAT_VERSION = 1
 
-TableEventKind = Literal["ddl", "truncate"]
+TableEventKind = Literal["ddl", "truncate", "doubt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ class TableEvent:
         table: name of the table.
         shard: shard it happened on.
         kind: "truncate" removes all rows written before it; "ddl" is any other statement that may
-            have changed the table's shape or rows without row events.
+            have changed the table's shape or rows without row events; "doubt" stands beside a "ddl"
+            where rows before the statement may have been read under the columns behind it.
         statement: the statement as logged, cut at 2,000 characters.
         gtid: transaction, in the server's notation.
         seq: its `seq`.

@@ -222,6 +222,11 @@ class _Shard:
             self.found.truncated[self.shard] = ((self.generation, event.seq), event.ts)
             return
         effect = effect_of(event.statement, self.state.table)
+        if event.kind == "doubt":
+            if effect is Effect.SHAPE:
+                what = "rows from before a statement may have been read under its new columns"
+                self._stop(event.seq, what, event.statement)
+            return
         if effect is Effect.SHAPE or (effect is Effect.KEY and self._has_primary_key()):
             # From here on a new shape is compared with the one before, value by value.
             self.found.logged.setdefault(self.shard, self.state.schema.fingerprint)

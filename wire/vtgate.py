@@ -29,11 +29,13 @@ import grpc
 from core.errors import (
     BugError,
     ConfigError,
+    PositionLostError,
     RatchetError,
     RetryableError,
     ShardGoneError,
     SourceUnfitError,
 )
+from wire.failures import REDUMP_HINT
 from wire.tls import tls_context, tls_trouble
 from wire.vstreamproto import messages
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -91,6 +92,7 @@ class VStreamFeed:
             read=self._declared,
         )
         self._current: dict[int, int] = {}  # hash of a table's name -> its number
+        self._described: dict[str, int] = {}  # table -> when it was described, nanoseconds
         self._journal: Journal | None = None
         self._bytes = 0
         self._deadline = request.dump.deadline
@@ -375,11 +377,46 @@ class VStreamFeed:
             )
             query = Query(database=self._source.database, statement=event.statement)
             found = self._watch.look(query, known=known | self._tables.names, now=now)
+            self._doubt(self._described_before(piece, data, int(at)), now)
             if found.kind is Kind.DML:
                 raise self._by_statement(event.statement)
             if found.kind is Kind.UNKNOWN:
                 raise self._refusal(f"a statement that is not known: {event.statement[:200]!r}")
             self._tables.forget()
+
+    def _described_before(self, piece: Piece, data: Bytes, upto: int) -> dict[str, int]:
+        """Table -> when it was described last in front of an event of a piece."""
+        found = dict(self._described)
+        for at in np.flatnonzero(piece.types()[:upto] == messages().FIELD):
+            name, sent = self._description(piece, data, int(at))
+            found[name] = sent
+        return found
+
+    def _description(self, piece: Piece, data: Bytes, at: int) -> tuple[str, int]:
+        """The table of a FIELD event, and when the event was sent."""
+        begin, end = piece.places[at, [kernels.BODY, kernels.BODY_END]]
+        event = messages().FieldEvent.FromString(data[begin:end].tobytes())
+        name = event.table.removeprefix(f"{self._shard.keyspace}.")
+        return name, int(piece.places[at, kernels.SENT])
+
+    def _doubt(self, described: Mapping[str, int], now: Moment) -> None:
+        """Note that rows may have been read under columns that their table did not have yet.
+
+        A vttablet describes a table as it is when it sends the rows, not as it was when they were
+        written. Where the description is not older than the statement that comes next, the rows
+        in between may have got other columns' names, without an error. (The statement's time has
+        whole seconds, and is when it began: now and then this is said without need.)
+
+        Args:
+            described: table -> when it was described last, nanoseconds.
+            now: the statement's transaction.
+        """
+        self._watch.events += [
+            replace(one, kind="doubt")
+            for one in self._watch.events
+            if (one.gtid, one.kind) == (now.gtid, "ddl")
+            and described.get(one.table, 0) >= one.ts * 1000
+        ]
 
     def _rows(self, piece: Piece, data: Bytes, first: int) -> RowEvents:
         """The row events of mirrored tables, with the tables that FIELD events describe."""
@@ -400,6 +437,8 @@ class VStreamFeed:
             if describes[low]:
                 event = proto.FieldEvent.FromString(data[starts[low] : ends[low]].tobytes())
                 self._current[int(hashes[low])] = self._tables.describe(event)
+                name, sent = self._description(piece, data, int(at[low]))
+                self._described[name] = sent
             for name in np.unique(hashes[low:high]).tolist():
                 if name not in self._current:
                     raise self._refusal("rows of a table that no FIELD event has described")

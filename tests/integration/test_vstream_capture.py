@@ -200,10 +200,13 @@ def test_statements_about_tables(vitess: VitessCluster, tmp_path: Path) -> None:
         {"id": 2, "v": 2, "w": "ü"},
         {"id": 3, "v": 3, "w": "ß"},
     ]
-    kinds = [(event.kind, event.table) for event in capture.events()]
-    assert kinds == [("ddl", "cap_t"), ("truncate", "cap_t")]
+    # A statement in the second in which the table was described is doubted as well.
+    events = [event for event in capture.events() if event.kind != "doubt"]
+    assert [(event.kind, event.table) for event in events] == [
+        ("ddl", "cap_t"), ("truncate", "cap_t"),
+    ]  # fmt: skip
     order = [change["token"]["seq"] for change in changes]
-    first, second = (event.seq for event in capture.events())
+    first, second = (event.seq for event in events)
     assert order[0] < first < order[1] < second < order[2]
 
 

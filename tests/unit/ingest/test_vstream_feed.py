@@ -89,8 +89,8 @@ def transaction(gtid: str, position: str, *rows: tuple[int, int], ts: int = 100)
     return [*found, vgtid(position), event("COMMIT", gtid, ts)]
 
 
-def field(table: str = "t") -> Any:
-    found = event("FIELD")
+def field(table: str = "t", sent: float = 0) -> Any:
+    found = event("FIELD", current_time=int(sent * 1e9))
     found.field_event.table = f"shop.{table}"
     found.field_event.fields.add(name="id", column_type="bigint", charset=63, flags=3)
     found.field_event.fields.add(name="v", column_type="int", charset=63)
@@ -244,6 +244,32 @@ def test_tables_that_are_not_mirrored_leave_no_rows(lake: Lake) -> None:
     result = take(lake, events)
     assert result.slice is not None
     assert (result.slice.rows, result.slice.transactions, result.files) == (0, 2, ())
+
+
+@pytest.mark.parametrize(
+    ("sent", "again", "doubts"),
+    [(50.0, None, 0), (100.5, None, 1), (50.0, 300.0, 1), (300.0, None, 1)],
+)
+@pytest.mark.parametrize("cut", [0, 3, 5])
+def test_rows_that_may_have_been_described_by_a_later_table(
+    lake: Lake, sent: float, again: float | None, doubts: int, cut: int
+) -> None:
+    """A statement of second 100: the description in front of it was sent before, or not."""
+    first = transaction(f"{UUID}:6", f"{UUID}:1-6", (1, 1))
+    first[1] = field(sent=sent)
+    second = transaction(f"{UUID}:7", f"{UUID}:1-7", (2, 2))
+    second[1] = field(sent=again) if again is not None else event("HEARTBEAT")
+    statement = [
+        vgtid(f"{UUID}:1-8"),
+        event("DDL", f"{UUID}:8", statement="ALTER TABLE t MODIFY v INT FIRST"),
+    ]
+    later = transaction(f"{UUID}:9", f"{UUID}:1-9", (3, 3))
+    later[1] = field(sent=400.0)
+    events = [*first, *second, *statement, *later]
+    result = take(lake, events[:cut], events[cut:])
+    assert [(one.kind, one.table, one.seq) for one in result.events] == [
+        ("ddl", "t", 8), *[("doubt", "t", 8)] * doubts,
+    ]  # fmt: skip
 
 
 def test_the_journal_ends_the_stream(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

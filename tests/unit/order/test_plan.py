@@ -179,6 +179,19 @@ def test_a_statement_that_moves_rows_stops_the_table_where_it_stands() -> None:
     assert len(found.files) == 1
 
 
+@pytest.mark.parametrize(
+    ("statement", "until"),
+    [("ALTER TABLE t MODIFY v INT FIRST", {A: (0, 21)}), ("ANALYZE TABLE t", {})],
+)
+def test_rows_under_columns_of_later_stop_the_table_where_columns_changed(
+    statement: str, until: dict[str, tuple[int, int]]
+) -> None:
+    told = event(A, 21, statement)
+    found = gathered(make_round(6, file(A, 20, 20), told, replace(told, kind="doubt")))
+    assert found.until == until
+    assert (found.stopped is None) == (not until)
+
+
 def test_statements_before_the_dump_are_none_of_its_business() -> None:
     assert gathered(make_round(2, event(A, 9, "DROP TABLE t"))).stopped is None
     assert gathered(make_round(2, event(A, 11, "DROP TABLE t"))).stopped is not None
