@@ -72,7 +72,7 @@ ROW: Final = 12  # of proto/vstream.proto's EventType
 def main() -> int:
     """Run the benchmark; 0 if the limit holds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     good = True
