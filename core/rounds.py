@@ -172,6 +172,41 @@ class ShardSlice:
     held_ts: int | None = None
     ancestors: Mapping[str, int] = field(default_factory=dict)
 
+    @classmethod
+    def beginning(
+        cls,
+        shard: str,
+        position: Position,
+        *,
+        generation: int,
+        now: int,
+        ancestors: Mapping[str, int] | None = None,
+    ) -> ShardSlice:
+        """The empty slice that begins a stream.
+
+        Args:
+            shard: ShardId as text.
+            position: where the stream begins.
+            generation: of the stream.
+            now: microseconds UTC.
+            ancestors: see the attribute.
+        """
+        return cls(
+            shard=shard,
+            generation=generation,
+            start=position,
+            end=position,
+            runs=(),
+            transactions=0,
+            rows=0,
+            bytes=0,
+            min_ts=None,
+            max_ts=None,
+            observed_at=now,
+            caught_up=False,
+            ancestors=ancestors or {},
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:

@@ -47,19 +47,11 @@ def record_starts(rounds: RoundLog, starts: Mapping[str, Position], *, now: int)
         return
     known = rounds.streams()
     slices = tuple(
-        ShardSlice(
-            shard=shard,
+        ShardSlice.beginning(
+            shard,
+            position,
             generation=known[shard].generation if shard in known else 0,
-            start=position,
-            end=position,
-            runs=(),
-            transactions=0,
-            rows=0,
-            bytes=0,
-            min_ts=None,
-            max_ts=None,
-            observed_at=now,
-            caught_up=False,
+            now=now,
         )
         for shard, position in starts.items()
     )

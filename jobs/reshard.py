@@ -128,22 +128,9 @@ def _successors(journal: Journal, sources: Mapping[str, StreamState], now: int) 
 def _start(
     shard: str, position: Position, generation: int, ancestors: Mapping[str, int], now: int
 ) -> ShardSlice:
-    return ShardSlice(
-        shard=shard,
-        generation=generation,
-        start=position,
-        end=position,
-        runs=(),
-        transactions=0,
-        rows=0,
-        bytes=0,
-        min_ts=None,
-        max_ts=None,
-        observed_at=now,
-        caught_up=False,
-        # In its own earlier life a shard is the same register, whose generation has risen.
-        ancestors={name: value for name, value in ancestors.items() if name != shard},
-    )
+    # In its own earlier life a shard is the same register, whose generation has risen.
+    others = {name: value for name, value in ancestors.items() if name != shard}
+    return ShardSlice.beginning(shard, position, generation=generation, now=now, ancestors=others)
 
 
 def _commit(rounds: RoundLog, slices: Collection[ShardSlice], now: int) -> None:
