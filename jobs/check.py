@@ -128,11 +128,15 @@ def _check_vitess(
     config: Config, keyspace: str, show: Callable[[Iterable[Finding]], None]
 ) -> list[Finding]:
     """The same for a keyspace behind a vtgate, whose shards are asked for first."""
+    gate = config.sources[keyspace].vtgate
+    assert gate is not None  # noqa: S101 - a Vitess keyspace has one
+    if gate.password and gate.tls == "disabled":
+        text = "gRPC sends it to vtgate as it is, for everybody on the way to read"
+        mend = "give vtgate's ports a certificate, and set tls: required"
+        show([Finding(place=keyspace, check="password", status="warn", text=text, mend=mend)])
     try:
         located = with_serving_shards(config, only=keyspace)
     except RatchetError as error:
-        gate = config.sources[keyspace].vtgate
-        assert gate is not None  # noqa: S101 - a Vitess keyspace has one
         show([_failed(keyspace, f"{gate.host}:{gate.mysql_port} as {gate.user}", error)])
         return []
     gathered = []

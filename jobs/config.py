@@ -207,6 +207,10 @@ def _shards(
 
 def _vtgate(item: Item, folder: Path) -> VtgateSection:
     found = _fill(VtgateSection, item)
+    for name in ("user", "password"):
+        value = getattr(found, name)
+        if not (value.isascii() and (value.isprintable() or not value)):
+            item.mapping()[name].fail("gRPC carries printable ASCII only, and this is more")
     values = {name: getattr(found, name) for name in keys_of(VtgateSection)}
     values |= _tls_files(item, values, folder, useless={"disabled"})
     return VtgateSection(**values)

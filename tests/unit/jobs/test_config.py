@@ -10,8 +10,10 @@ import pytest
 from core.errors import ConfigError
 from core.patterns import TablePatterns
 from core.shard import ShardId
-from jobs.config import SOURCE_KEYS, TOP_KEYS, Config, load_config
+from jobs.config import SOURCE_KEYS, TOP_KEYS, VITESS_KEYS, Config, load_config
 from jobs.settings import SECTIONS, ShardConfig, keys_of
+from jobs.sources import source_configs, vtgate_config
+from jobs.vitess import Topology, with_shards
 
 EXAMPLE = Path(__file__).parents[3] / "conf" / "example.yaml"
 SECRET = "hunter2-and-more"
@@ -68,6 +70,7 @@ def test_example_loads_and_equals_the_defaults() -> None:
 def test_example_names_every_key() -> None:
     text = EXAMPLE.read_text()
     keys = {*TOP_KEYS, *SOURCE_KEYS, *keys_of(ShardConfig)}
+    keys |= {*VITESS_KEYS, *keys_of(VtgateSection)}
     for kind in SECTIONS.values():
         keys.update(keys_of(kind))
     missing = {key for key in keys if not re.search(rf"(?m)^\s*(# )?{key}:", text)}
@@ -237,3 +240,66 @@ def test_certificates_are_found_beside_the_config(tmp_path: Path) -> None:
     assert load(tmp_path, text).shards[ShardId("shop", "-")].tls_ca == str(tmp_path / "ca.pem")
     lone = MINIMAL.replace("host: db.example", "host: h, tls: required, tls_cert: ca.pem")
     assert "together" in failure(tmp_path, lone)
+
+
+VITESS = """\
+lake: ./lake
+sources:
+  commerce:
+    kind: vitess
+    vtgate: {host: vtgate.example, user: ratchet, password: "${PW}"}
+"""
+
+
+def test_a_vitess_keyspace_needs_a_vtgate_only(tmp_path: Path) -> None:
+    config = load(tmp_path, VITESS)
+    source = config.sources["commerce"]
+    assert source.vtgate is not None
+    assert (source.kind, source.tablet_type, dict(source.shards)) == ("vitess", "primary", {})
+    assert (source.vtgate.grpc_port, source.vtgate.mysql_port) == (15_991, 15_306)
+    assert (source.vtgate.tls, source.key) == ("disabled", "primary")
+    assert config.secrets == {SECRET}
+    assert SECRET not in repr(config)
+
+
+def test_its_shards_are_reached_through_the_vtgate(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("")
+    given = (
+        VITESS.replace("user:", "tls: required, tls_ca: ca.pem, user:") + "    tablet_type: replica"
+    )
+    config = load(tmp_path, given)
+    found = {"commerce": Topology(serving=("-80", "80-"), database="vt_commerce")}
+    located = with_shards(config, {"commerce": found["commerce"].serving}, found)
+    low, high = source_configs(located).values()
+    assert (low.host, low.port, low.database) == ("vtgate.example", 15_306, "vt_commerce")
+    assert (low.target, high.target) == ("commerce:-80@replica", "commerce:80-@replica")
+    assert (low.tls, low.tls_ca) == ("verify_identity", str(tmp_path / "ca.pem"))
+    gate = vtgate_config(located.sources["commerce"])
+    assert gate is not None
+    assert (gate.port, gate.tls, gate.tablet_type) == (15_991, "required", "replica")
+    assert gate.tls_ca == str(tmp_path / "ca.pem")
+    assert gate.password == low.password == SECRET
+    assert vtgate_config(load(tmp_path, MINIMAL).sources["shop"]) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (("vtgate:", "shards:"), "'shards'"),
+        (("kind: vitess", "kind: binlog"), "'vtgate'"),
+        (("user: ratchet", "name: ratchet"), "'name'"),
+        (("user: ratchet", "user: ratchet, grpc_port: 0"), "grpc_port"),
+        (("user: ratchet", "user: rätchet"), "printable ASCII"),
+        (("user: ratchet", "user: ratchet, tls: preferred"), "preferred"),
+        (("user: ratchet", "user: ratchet, tls_ca: ca.pem"), "ca.pem"),
+        (("    vtgate", "    tablet_type: master\n    vtgate"), "master"),
+    ],
+)
+def test_wrong_vitess_keyspaces(tmp_path: Path, change: tuple[str, str], part: str) -> None:
+    assert part in failure(tmp_path, VITESS.replace(*change))
+
+
+def test_a_password_that_grpc_cannot_carry_is_not_shown(tmp_path: Path) -> None:
+    message = failure(tmp_path, VITESS, PW="pässword-of-ours")
+    assert "printable ASCII" in message
+    assert "pässword" not in message
