@@ -11,7 +11,7 @@ from core.errors import ConfigError
 from core.patterns import TablePatterns
 from core.shard import ShardId
 from jobs.config import SOURCE_KEYS, TOP_KEYS, VITESS_KEYS, Config, load_config
-from jobs.settings import SECTIONS, ShardConfig, keys_of
+from jobs.settings import SECTIONS, ShardConfig, VtgateSection, keys_of
 from jobs.sources import source_configs, vtgate_config
 from jobs.vitess import Topology, with_shards
 
