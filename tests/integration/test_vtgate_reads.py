@@ -8,11 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pymysql
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from fix_dump import Dump
@@ -57,6 +60,9 @@ def tablet(vitess: VitessCluster) -> TabletServer:
     return TabletServer(vitess.tablets[1])
 
 
+T = TypeVar("T")
+
+
 def config(cluster: VitessCluster, shard: str = "0", kind: str = "primary") -> SourceConfig:
     return SourceConfig(
         shard=ShardId("commerce", shard),
@@ -69,15 +75,33 @@ def config(cluster: VitessCluster, shard: str = "0", kind: str = "primary") -> S
     )
 
 
+def use_up_killed_connections(vitess: VitessCluster) -> None:
+    """Let the vttablet find out which connections of its pool are dead: it tries each once."""
+    with ExitStack() as stack:
+        for _ in range(16):  # at once, so that no two get the same one
+            connection = stack.enter_context(vitess.connect("commerce:0@primary"))
+            for _ in range(40):
+                try:
+                    connection.begin()
+                    connection.cursor().execute("SELECT 1")
+                    break
+                except pymysql.err.Error:
+                    connection.rollback()
+
+
 @contextmanager
-def global_settings(tablet: TabletServer, settings: dict[str, str]) -> Iterator[None]:
+def global_settings(
+    vitess: VitessCluster, tablet: TabletServer, settings: dict[str, str]
+) -> Iterator[None]:
     """Other global variables, also for the connections that the vttablet keeps."""
 
     def renew() -> None:
         for (thread,) in tablet.execute(
             "SELECT id FROM information_schema.processlist WHERE user = 'vt_app'"
         ):
-            tablet.execute(f"KILL {thread}")
+            with suppress(pymysql.err.OperationalError):  # it has just ended by itself
+                tablet.execute(f"KILL {thread}")
+        use_up_killed_connections(vitess)
 
     before = {name: tablet.execute(f"SELECT @@GLOBAL.{name}")[0][0] for name in settings}
     for name, value in settings.items():
@@ -89,6 +113,16 @@ def global_settings(tablet: TabletServer, settings: dict[str, str]) -> Iterator[
         for name, old in before.items():
             tablet.execute(f"SET GLOBAL {name} = %s", (old,))
         renew()
+
+
+def answered(work: Callable[[], T]) -> T:
+    """Do it until no connection of the vttablet's pool turns out to have been killed."""
+    for _ in range(40):
+        try:
+            return work()
+        except RetryableError as error:
+            last = error
+    raise last
 
 
 # --- what vtgate is asked --------------------------------------------------------------------
@@ -123,11 +157,18 @@ def test_settings_reach_the_tablets_mysql(vitess: VitessCluster, tablet: TabletS
     with tablet.connect(database=DATABASE) as connection, connection.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00'")
         cursor.execute("INSERT INTO mode VALUES ('a', '2024-01-01')")
-    with global_settings(tablet, OTHERS), Session.connect(config(vitess)) as session:
-        for read in (nullcontext, session.snapshot):
-            with read():
-                shown = dict(session.query("SHOW SESSION VARIABLES"))
-                rows = session.query('SELECT CONCAT(c, "|"), CONCAT(t) FROM mode')
+
+    def look(*, inside: bool) -> tuple[dict[str, str], list[tuple[Any, ...]]]:
+        with (
+            Session.connect(config(vitess)) as session,
+            session.snapshot() if inside else nullcontext(),
+        ):
+            shown = dict(session.query("SHOW SESSION VARIABLES"))
+            return shown, session.query('SELECT CONCAT(c, "|"), CONCAT(t) FROM mode')
+
+    with global_settings(vitess, tablet, OTHERS):
+        for inside in (False, True):
+            shown, rows = answered(partial(look, inside=inside))
             assert rows == [("a|", "2024-01-01 00:00:00")]
             assert shown["time_zone"] == "+00:00"
             assert shown["sql_mode"] == ""
@@ -143,10 +184,10 @@ def test_a_limit_that_would_cut_results_is_refused(
 ) -> None:
     """vtgate keeps SET sql_select_limit to itself, so the tablet's own would leave rows out."""
     with (
-        global_settings(tablet, {"sql_select_limit": "7"}),
+        global_settings(vitess, tablet, {"sql_select_limit": "7"}),
         pytest.raises(SourceUnfitError, match="sql_select_limit = '7'"),
     ):
-        Session.connect(config(vitess))
+        answered(lambda: Session.connect(config(vitess)))
 
 
 def test_a_consistent_snapshot_is_passed_on(vitess: VitessCluster, tablet: TabletServer) -> None:
