@@ -55,8 +55,7 @@ def record_starts(rounds: RoundLog, starts: Mapping[str, Position], *, now: int)
         )
         for shard, position in starts.items()
     )
-    number = rounds.last_number() + 1
-    rounds.append(Round(number=number, committed_at=now, slices=slices, files=(), events=()))
+    number = begin_streams(rounds, slices, now=now)
     for shard, position in starts.items():
         log.info(
             "%s: the mirror starts at %s",
@@ -64,6 +63,17 @@ def record_starts(rounds: RoundLog, starts: Mapping[str, Position], *, now: int)
             position.executed,
             extra={"fields": {"event": "stream_started", "source": shard, "round": number}},
         )
+
+
+def begin_streams(rounds: RoundLog, slices: Collection[ShardSlice], *, now: int) -> int:
+    """Commit a round of slices that begin streams; gives its number.
+
+    Raises:
+        LakeError: the round cannot be committed.
+    """
+    number = rounds.last_number() + 1
+    rounds.append(Round(number=number, committed_at=now, slices=tuple(slices), files=(), events=()))
+    return number
 
 
 def executed(

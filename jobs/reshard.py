@@ -4,8 +4,8 @@ Lives here: when the streams of a reshard's targets begin, with which generation
 whether a shard's stream can still be read to its end. Does not live here: the journal
 (`ingest.vstream`), what ancestors mean to a merge (`merge`).
 
-A run does not change its shards while it runs: when the last source of a reshard has ended, capture
-and dump end, what was captured is merged, and the run is prepared anew. So what happens at noon
+A run does not change its shards while it runs: when the last source of a reshard has ended, its
+loops end between two of their steps, and the run is prepared anew. So what happens at noon
 under a run is what happens when a run begins after a night in which everything was resharded.
 
 Invariant: the streams of all targets begin in one round, behind the last slice of every source.
@@ -19,16 +19,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from core.errors import RetryableError, ShardGoneError
+from core.errors import ShardGoneError
 from core.position import Position
-from core.rounds import Journal, Round, ShardSlice
+from core.rounds import Journal, ShardSlice
 from core.shard import ShardId
-from jobs.begin import executed
+from jobs.begin import begin_streams, executed
 from jobs.config import Config
 from jobs.sources import source_configs, vtgate_config
 from jobs.vitess import Topology, topologies, with_shards
 from store.rounds import RoundLog, StreamState
-from wire.vtgate import VStream
+from wire.vtgate import FLAVOR, VStream
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -98,7 +98,7 @@ def begin_successors(rounds: RoundLog, *, now: int) -> None:
         if all(one in streams and streams[one].journal is not None for one in journal.sources):
             done |= set(journal.sources)
             sources = {one: streams[one] for one in journal.sources}
-            _commit(rounds, _successors(journal, sources, now), now)
+            begin_streams(rounds, _successors(journal, sources, now), now=now)
             log.info(
                 "%s: the stream goes on at %s",
                 ", ".join(journal.sources),
@@ -133,11 +133,6 @@ def _start(
     return ShardSlice.beginning(shard, position, generation=generation, now=now, ancestors=others)
 
 
-def _commit(rounds: RoundLog, slices: Collection[ShardSlice], now: int) -> None:
-    number = rounds.last_number() + 1
-    rounds.append(Round(number=number, committed_at=now, slices=tuple(slices), files=(), events=()))
-
-
 def _begin_anew(
     config: Config,
     rounds: RoundLog,
@@ -156,11 +151,8 @@ def _begin_anew(
     ancestors = ancestors_of(over)
     generation = 1 + max(ancestors.values())
     starts = executed(source_configs(full), new)
-    _commit(
-        rounds,
-        [_start(shard, place, generation, ancestors, now) for shard, place in starts.items()],
-        now,
-    )
+    slices = [_start(shard, place, generation, ancestors, now) for shard, place in starts.items()]
+    begin_streams(rounds, slices, now=now)
     log.warning(
         "%s: the shards %s were resharded away before their streams were read to the end; what "
         "was written there meanwhile is in no stream, so all tables of %s are dumped again",
@@ -175,7 +167,7 @@ def _is_gone(config: Config, keyspace: str, name: str, stream: StreamState) -> b
     """Whether a shard that does not serve cannot be streamed from its position either."""
     gate = vtgate_config(config.sources[keyspace])
     assert gate is not None  # noqa: S101 - asked of Vitess keyspaces only
-    text = f"MySQL56/{stream.position.executed}"
+    text = f"{FLAVOR}{stream.position.executed}"
     with VStream(gate, [(keyspace, name, text)], silence=_PROBE_SECONDS) as probe:
         deadline = time.monotonic() + _PROBE_SECONDS
         try:
@@ -184,9 +176,6 @@ def _is_gone(config: Config, keyspace: str, name: str, stream: StreamState) -> b
                     return False
         except ShardGoneError:
             return True
-        except RetryableError as error:
-            log.debug("%s/%s: %s", keyspace, name, error)
-            raise
     return False
 
 

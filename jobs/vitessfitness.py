@@ -129,7 +129,7 @@ def _time_limit(facts: ServerFacts) -> Iterator[Finding]:
             "max_execution_time",
             "warn",
             f"{duration(limit / 1000)}: vtgate lets no session change it; a longer read fails",
-            "SET PERSIST max_execution_time = 0;  -- or make dump.chunk_seconds smaller",
+            "SET PERSIST max_execution_time = 0;  -- or make snapshot.chunk_seconds smaller",
         )
 
 

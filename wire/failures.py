@@ -101,7 +101,7 @@ REDUMP_HINT: Final = (
 
 TABLET_HINT: Final = (
     "a tablet ends a transaction after --queryserver-config-olap-transaction-timeout (30 s unless "
-    "set), and vtgate then hangs up: make dump.chunk_seconds smaller, or raise that flag"
+    "set), and vtgate then hangs up: make snapshot.chunk_seconds smaller, or raise that flag"
 )
 # A transaction that was idle for too long, and one with a statement that ran for too long.
 _TABLET_ENDED: Final = re.compile(

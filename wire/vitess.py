@@ -147,8 +147,8 @@ def database_of(query: Query, shard: str) -> str:
             "the tablet does not tell its MySQL database",
             operation="look for a shard's database",
             source=shard,
-            hint="set `database` in the config to what --init-db-name-override of vttablet says, "
-            "or to vt_ and the keyspace's name",
+            hint="it is vt_ and the keyspace's name, or what --init-db-name-override of vttablet "
+            "says; look whether vttablet's account sees itself in information_schema.PROCESSLIST",
         )
     return str(rows[0][0])
 

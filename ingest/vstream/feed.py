@@ -42,7 +42,7 @@ from wire.decode.engine import engine
 from wire.decode.kernels import vstream as kernels
 from wire.session import Session
 from wire.vstreamproto import messages
-from wire.vtgate import VStream, VtgateConfig
+from wire.vtgate import FLAVOR, VStream, VtgateConfig
 
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
@@ -52,7 +52,6 @@ _INDEX: Final = 4 << 20  # received bytes that are indexed at once
 _FLUSH: Final = 8 << 20  # bytes of whole transactions that are decoded at once
 _HEARTBEAT_BYTES: Final = 64  # what a response with nothing but a heartbeat has at most
 _OPERATION: Final = "follow VStream"
-_VITESS: Final = "MySQL56/"  # Vitess's name for the flavour, in front of every position
 _INFORMATION: Final = (
     "BEGIN", "HEARTBEAT", "VGTID", "COMMIT", "OTHER", "DDL", "FIELD", "ROW", "JOURNAL", "GTID",
     "VERSION", "SAVEPOINT", "PREVIOUS_GTIDS", "ROWS_QUERY",
@@ -97,10 +96,10 @@ class VStreamFeed:
         self._bytes = 0
         self._deadline = request.dump.deadline
         self._moved_at = 0.0
-        self._ask(lambda control: check_continues(control, request.start))
+        self._ask(lambda _: None)  # the first answer is the check
         self._stream = VStream(
             vtgate,
-            [(source.shard.keyspace, source.shard.shard, f"{_VITESS}{request.start.executed}")],
+            [(source.shard.keyspace, source.shard.shard, f"{FLAVOR}{request.start.executed}")],
             silence=request.dump.deadline,
         )
 
@@ -295,7 +294,7 @@ class VStreamFeed:
         txns["ts"] = ends[:, kernels.TIMESTAMP] * 1_000_000
         for value, at in zip(*np.unique(hashes, return_index=True), strict=True):
             name = data[begins[at] : stops[at]].tobytes().decode()
-            origin = name.removeprefix(_VITESS).rpartition(":")[0]
+            origin = name.removeprefix(FLAVOR).rpartition(":")[0]
             txns["origin"][hashes == value] = self._ledger.origin(origin)
         return txns
 
@@ -312,9 +311,9 @@ class VStreamFeed:
         for place in places:
             if (place.keyspace, place.shard) == (shard.keyspace, shard.shard):
                 text = place.gtid
-                if not text.startswith(_VITESS):
+                if not text.startswith(FLAVOR):
                     raise self._refusal(f"a position that is not MySQL's: {text[:100]!r}")
-                return Position(executed=GtidSet.parse("mysql", text.removeprefix(_VITESS)))
+                return Position(executed=GtidSet.parse("mysql", text.removeprefix(FLAVOR)))
         raise self._refusal(f"a position without shard {shard}")
 
     def _fold_by_position(self, pieces: Sequence[Piece], txns: Records) -> None:
@@ -388,16 +387,10 @@ class VStreamFeed:
         """Table -> when it was described last in front of an event of a piece."""
         found = dict(self._described)
         for at in np.flatnonzero(piece.types()[:upto] == messages().FIELD):
-            name, sent = self._description(piece, data, int(at))
-            found[name] = sent
+            begin, end, sent = piece.places[at, [kernels.BODY, kernels.BODY_END, kernels.SENT]]
+            event = messages().FieldEvent.FromString(data[begin:end].tobytes())
+            found[self._tables.name_of(event)] = int(sent)
         return found
-
-    def _description(self, piece: Piece, data: Bytes, at: int) -> tuple[str, int]:
-        """The table of a FIELD event, and when the event was sent."""
-        begin, end = piece.places[at, [kernels.BODY, kernels.BODY_END]]
-        event = messages().FieldEvent.FromString(data[begin:end].tobytes())
-        name = event.table.removeprefix(f"{self._shard.keyspace}.")
-        return name, int(piece.places[at, kernels.SENT])
 
     def _doubt(self, described: Mapping[str, int], now: Moment) -> None:
         """Note that rows may have been read under columns that their table did not have yet.
@@ -437,8 +430,8 @@ class VStreamFeed:
             if describes[low]:
                 event = proto.FieldEvent.FromString(data[starts[low] : ends[low]].tobytes())
                 self._current[int(hashes[low])] = self._tables.describe(event)
-                name, sent = self._description(piece, data, int(at[low]))
-                self._described[name] = sent
+                sent = int(piece.places[at[low], kernels.SENT])
+                self._described[self._tables.name_of(event)] = sent
             for name in np.unique(hashes[low:high]).tolist():
                 if name not in self._current:
                     raise self._refusal("rows of a table that no FIELD event has described")

@@ -76,6 +76,10 @@ class Tables:
         """The mirrored tables that have been described."""
         return frozenset(slot.schema.table for slot in self.slots)
 
+    def name_of(self, event: Any) -> str:
+        """The table's own name, of a FieldEvent."""
+        return str(event.table.removeprefix(f"{self._keyspace}."))
+
     def describe(self, event: Any) -> int:
         """The number of the table as a FIELD event describes it; NOT_MIRRORED for others.
 
@@ -86,7 +90,7 @@ class Tables:
             DecodeError: a column's type or character set is not known.
             TableStoppedError: vtgate does not bring a column's values as they are.
         """
-        table = event.table.removeprefix(f"{self._keyspace}.")
+        table = self.name_of(event)
         if event.is_internal or is_internal(table) or not self._patterns.matches(table):
             return NOT_MIRRORED
         schema = self._schema(event, table)
