@@ -120,7 +120,7 @@ class Journal:
         """As plain JSON values; `from_json` reads it back."""
         return {
             "sources": list(self.sources),
-            "targets": {shard: place.to_json() for shard, place in self.targets.items()},
+            "targets": positions_to_json(self.targets),
         }
 
     @classmethod
@@ -128,7 +128,7 @@ class Journal:
         """Read what `to_json` wrote."""
         return cls(
             sources=tuple(data["sources"]),
-            targets={s: Position.from_json(place) for s, place in data["targets"].items()},
+            targets=positions_from_json(data["targets"]),
         )
 
 
@@ -154,6 +154,8 @@ class ShardSlice:
             other shards are behind (`SliceLimits.not_after`), microseconds UTC; None: none was.
         ancestors: only where a reshard's target begins: shard -> the generation up to which
             everything written there is older than this stream.
+        seen: shard -> what the mirror has of it. The stream began before its shard took over from
+            that one, so copies of this may still come behind the slice: they are left out.
     """
 
     shard: str
@@ -171,6 +173,7 @@ class ShardSlice:
     journal: Journal | None = None
     held_ts: int | None = None
     ancestors: Mapping[str, int] = field(default_factory=dict)
+    seen: Mapping[str, Position] = field(default_factory=dict)
 
     @classmethod
     def beginning(
@@ -181,6 +184,7 @@ class ShardSlice:
         generation: int,
         now: int,
         ancestors: Mapping[str, int] | None = None,
+        seen: Mapping[str, Position] | None = None,
     ) -> ShardSlice:
         """The empty slice that begins a stream.
 
@@ -190,6 +194,7 @@ class ShardSlice:
             generation: of the stream.
             now: microseconds UTC.
             ancestors: see the attribute.
+            seen: see the attribute.
         """
         return cls(
             shard=shard,
@@ -205,6 +210,7 @@ class ShardSlice:
             observed_at=now,
             caught_up=False,
             ancestors=ancestors or {},
+            seen=seen or {},
         )
 
 
@@ -255,11 +261,12 @@ def slice_to_json(value: ShardSlice) -> dict[str, Any]:
         **{
             name: getattr(value, name)
             for name in ShardSlice.__slots__
-            if name not in {"start", "end", "runs", "journal", "held_ts", "ancestors"}
+            if name not in {"start", "end", "runs", "journal", "held_ts", "ancestors", "seen"}
         },
         **({} if value.held_ts is None else {"held_ts": value.held_ts}),
         **({"journal": value.journal.to_json()} if value.journal else {}),
         **({"ancestors": dict(value.ancestors)} if value.ancestors else {}),
+        **({"seen": positions_to_json(value.seen)} if value.seen else {}),
         "start": value.start.to_json(),
         "end": value.end.to_json(),
         "runs": [[run.origin, run.first, run.last, run.seq] for run in value.runs],
@@ -275,5 +282,16 @@ def slice_from_json(data: dict[str, Any]) -> ShardSlice:
             "end": Position.from_json(data["end"]),
             "runs": tuple(Run(*run) for run in data["runs"]),
             "journal": Journal.from_json(data["journal"]) if "journal" in data else None,
+            "seen": positions_from_json(data.get("seen", {})),
         }
     )
+
+
+def positions_to_json(value: Mapping[str, Position]) -> dict[str, Any]:
+    """Positions by shard as plain JSON values."""
+    return {shard: place.to_json() for shard, place in value.items()}
+
+
+def positions_from_json(data: Mapping[str, Any]) -> dict[str, Position]:
+    """Read what `positions_to_json` wrote."""
+    return {shard: Position.from_json(place) for shard, place in data.items()}

@@ -143,6 +143,7 @@ def _attempt(
         caught_up=taken.caught_up,
         journal=taken.journal,
         held_ts=taken.held_ts,
+        seen=dict(taken.seen),
     )
     events = tuple(sink.events)
     sink.end()
@@ -190,7 +191,8 @@ def _key(request: CaptureRequest) -> tuple[str, str]:
 def _settings(request: CaptureRequest) -> str:
     """What a kept stream was opened with; requests differ in position, round and limits only."""
     dump = replace(request.dump, by_file=True)
-    return repr((request.source, request.patterns, request.policy, request.vtgate, dump))
+    parts = (request.source, request.patterns, request.policy, request.vtgate, request.vitess)
+    return repr((*parts, dump))
 
 
 def _portable(error: RatchetError) -> RatchetError:

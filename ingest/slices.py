@@ -6,7 +6,7 @@ Does not live here: taking a slice (`capture`), the feeds (`binlog.feed`, `vstre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -61,6 +61,9 @@ class CaptureRequest:
         limits: when the slice ends.
         dump: how the binlog is asked for, and how long a stream may be silent.
         vtgate: the vtgate whose VStream is read in place of a binlog; None: `source`'s binlog.
+        vitess: whether the binlog is that of a Vitess tablet, with journals in it.
+        seen: shard (ShardId as text) -> what the mirror has of it: copies of that, which the binlog
+            holds where the source system copied rows between its shards, are left out.
     """
 
     source: SourceConfig
@@ -74,6 +77,8 @@ class CaptureRequest:
     limits: SliceLimits = field(default_factory=SliceLimits)
     dump: DumpOptions
     vtgate: VtgateConfig | None = None
+    vitess: bool = False
+    seen: Mapping[str, Position] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +111,7 @@ class Taken:
         caught_up: whether there was nothing more.
         journal: how the stream has ended; None: it goes on.
         held_ts: commit time of the transaction that `not_after` stopped it before; None: none.
+        seen: what of the request's `seen` may still come.
     """
 
     end: Position
@@ -114,6 +120,7 @@ class Taken:
     caught_up: bool
     journal: Journal | None = None
     held_ts: int | None = None
+    seen: Mapping[str, Position] = field(default_factory=dict)
 
 
 class Feed(Protocol):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from core.errors import BugError, RatchetError, RetryableError, ShardGoneError
@@ -45,6 +45,8 @@ class Stream:
         server_id: the replica id that its stream shows.
         generation: lineage generation of the stream.
         vtgate: the vtgate whose VStream is read; None: the server's binlog.
+        vitess: whether that is a Vitess tablet's.
+        seen: see core.rounds.ShardSlice; as the run begins.
     """
 
     source: SourceConfig
@@ -52,6 +54,8 @@ class Stream:
     server_id: int
     generation: int = 0
     vtgate: VtgateConfig | None = None
+    vitess: bool = False
+    seen: Mapping[str, Position] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +176,8 @@ class Capturing:
             self.skew.note((), plan)
             return Captured(committed=None, failures=dict.fromkeys(plan, error))
         self.skew.note(outcome.slices, outcome.errors)
+        for piece in outcome.slices:
+            self._streams[piece.shard] = replace(self._streams[piece.shard], seen=piece.seen)
         if outcome.committed is not None:
             self._tell(outcome.committed, self._clock() - began)
             self._end(outcome.committed)
@@ -246,6 +252,8 @@ class Capturing:
                 deadline=max(10.0, _STILL * settings.heartbeat),
             ),
             vtgate=stream.vtgate,
+            vitess=stream.vitess,
+            seen=stream.seen,
         )
 
     def _tell(self, committed: Round, seconds: float) -> None:

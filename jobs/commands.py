@@ -140,7 +140,7 @@ def _prepare(
     streams = rounds.streams()
     fresh = fresh_shards(shards, streams, named, found)
     anew = {shard for shard in shards if ShardId.parse(shard).keyspace in located.lost}
-    vitess = {name for name, source in config.sources.items() if source.kind == "vitess"}
+    vitess = {name for name, source in config.sources.items() if source.is_vitess}
     align(
         tables,
         found,

@@ -16,6 +16,8 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
+from core.errors import ConfigError
+from core.keyrange import KeyRange
 from core.patterns import TablePatterns
 from core.shard import ShardId
 from jobs.settings import (
@@ -87,7 +89,7 @@ class Config:
 
 
 TOP_KEYS: Final = ("lake", "sources", *SECTIONS)
-SOURCE_KEYS: Final = ("kind", "shards", "tables", "key")
+SOURCE_KEYS: Final = ("kind", "shards", "vitess", "tables", "key")
 VITESS_KEYS: Final = ("kind", "vtgate", "tablet_type", "tables", "key")
 TABLET_TYPES: Final = ("primary", "replica", "rdonly")
 
@@ -175,26 +177,35 @@ def _source(
     tables = entries.get("tables")
     key = entries.get("key")
     tablets = entries.get("tablet_type")
+    vitess = kind == "binlog" and "vitess" in entries and entries["vitess"].boolean()
     return SourceSection(
         kind=cast("Literal['binlog', 'vitess']", kind),
-        shards=_shards(_need(item, "shards"), keyspace, folder, servers)
+        shards=_shards(_need(item, "shards"), keyspace, folder, servers, ranges=vitess)
         if kind == "binlog"
         else {},
         vtgate=None if kind == "binlog" else _vtgate(_need(item, "vtgate"), folder),
         tablet_type=cast(
             "TabletType", "primary" if tablets is None else tablets.choice(TABLET_TYPES)
         ),
+        vitess=vitess,
         tables=TablePatterns() if tables is None else _patterns(tables),
         key=cast("KeyMode", "primary" if key is None else key.choice(("primary", "shard+primary"))),
     )
 
 
 def _shards(
-    item: Item, keyspace: str, folder: Path, servers: dict[tuple[str, int, str], str]
+    item: Item,
+    keyspace: str,
+    folder: Path,
+    servers: dict[tuple[str, int, str], str],
+    *,
+    ranges: bool,
 ) -> dict[str, ShardConfig]:
     shards = {}
     for name, shard_item in item.mapping().items():
         _check_name(shard_item, name, "a shard's name")
+        if ranges:
+            _check_range(shard_item, name)
         shard = _shard(shard_item, keyspace, folder)
         where = (shard.host.lower(), shard.port, shard.database)
         if (other := servers.setdefault(where, shard_item.path)) != shard_item.path:
@@ -219,6 +230,13 @@ def _vtgate(item: Item, folder: Path) -> VtgateSection:
 def _check_name(item: Item, name: str, what: str) -> None:
     if not name.strip() or len(name) > 64 or "/" in name or any(ord(c) < ord(" ") for c in name):
         item.fail(f"{what} has 1 to 64 characters, none of them '/' or a control character")
+
+
+def _check_range(item: Item, name: str) -> None:
+    try:
+        KeyRange.of(name)
+    except ConfigError as error:
+        item.fail(error.message, hint=error.hint)
 
 
 def _shard(item: Item, keyspace: str, folder: Path) -> ShardConfig:

@@ -80,7 +80,7 @@ def look(
             if patterns.matches(table):
                 unfit(f"{shard.keyspace}.{table}", reason, how_to_exclude(table))
         for table, estimate in rows:
-            if config.target and is_internal(str(table)):
+            if sources[shard.keyspace].is_vitess and is_internal(str(table)):
                 continue
             if patterns.matches(str(table)):
                 shards, total = found.get((shard.keyspace, str(table)), ([], 0))

@@ -15,20 +15,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from core.errors import ShardGoneError
-from core.position import Position
-from core.rounds import Journal, ShardSlice
 from core.shard import ShardId
 from jobs.begin import begin_streams, executed
 from jobs.config import Config
+from jobs.lineage import heir, keyspace_of, name_of, of_keyspace
 from jobs.sources import source_configs, vtgate_config
+from jobs.tablets import take_over, with_live_shards
 from jobs.vitess import Topology, topologies, with_shards
 from store.rounds import RoundLog, StreamState
-from wire.vtgate import FLAVOR, VStream
+from wire.journal import FLAVOR
+from wire.vtgate import VStream
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -56,17 +57,18 @@ def locate(config: Config, rounds: RoundLog, *, now: int) -> Located:
 
     Raises:
         RetryableError: a vtgate does not answer.
-        OperatorError: it refuses us.
+        OperatorError: it refuses us, or the config lacks shards that are needed.
         LakeError: a round cannot be committed.
     """
     begin_successors(rounds, now=now)
+    following, lost = False, set(take_over(config, rounds, now=now))
+    config = with_live_shards(config, rounds.streams())
     found = topologies(config)
     if not found:
-        return Located(config=config)
+        return Located(config=config, lost=frozenset(lost))
     shards: dict[str, tuple[str, ...]] = {}
-    following, lost = False, set()
     for keyspace, topology in found.items():
-        streams = _of(keyspace, rounds.streams())
+        streams = of_keyspace(keyspace, rounds.streams())
         going = [name for name, stream in streams.items() if stream.journal is None]
         silent = [name for name in going if name not in topology.serving]
         if any(_is_gone(config, keyspace, name, streams[name]) for name in silent):
@@ -98,39 +100,14 @@ def begin_successors(rounds: RoundLog, *, now: int) -> None:
         if all(one in streams and streams[one].journal is not None for one in journal.sources):
             done |= set(journal.sources)
             sources = {one: streams[one] for one in journal.sources}
-            begin_streams(rounds, _successors(journal, sources, now), now=now)
+            begun = [heir(s, place, sources, now=now) for s, place in journal.targets.items()]
+            begin_streams(rounds, begun, now=now)
             log.info(
                 "%s: the stream goes on at %s",
                 ", ".join(journal.sources),
                 ", ".join(journal.targets),
                 extra={"fields": {"event": "resharded", "sources": list(journal.sources)}},
             )
-
-
-def ancestors_of(sources: Mapping[str, StreamState]) -> dict[str, int]:
-    """Shard -> up to which generation a successor of these streams supersedes it."""
-    found: dict[str, int] = {}
-    for shard, stream in sources.items():
-        for name, generation in ((shard, stream.generation), *stream.ancestors.items()):
-            found[name] = max(generation, found.get(name, generation))
-    return found
-
-
-def _successors(journal: Journal, sources: Mapping[str, StreamState], now: int) -> list[ShardSlice]:
-    generation = 1 + max(stream.generation for stream in sources.values())
-    ancestors = ancestors_of(sources)
-    return [
-        _start(shard, position, generation, ancestors, now)
-        for shard, position in journal.targets.items()
-    ]
-
-
-def _start(
-    shard: str, position: Position, generation: int, ancestors: Mapping[str, int], now: int
-) -> ShardSlice:
-    # In its own earlier life a shard is the same register, whose generation has risen.
-    others = {name: value for name, value in ancestors.items() if name != shard}
-    return ShardSlice.beginning(shard, position, generation=generation, now=now, ancestors=others)
 
 
 def _begin_anew(
@@ -144,14 +121,12 @@ def _begin_anew(
 ) -> None:
     """Give up the streams that cannot be read to their end; the shards that serve begin now."""
     streams = rounds.streams()
-    mine = {shard: one for shard, one in streams.items() if _keyspace(shard) == keyspace}
+    mine = {shard: one for shard, one in streams.items() if keyspace_of(shard) == keyspace}
     full = with_shards(config, {keyspace: topology.serving}, {keyspace: topology})
     new = {str(ShardId(keyspace, name)) for name in topology.serving} - set(mine)
-    over = {s: one for s, one in mine.items() if _name(s) in gone or one.journal is not None}
-    ancestors = ancestors_of(over)
-    generation = 1 + max(ancestors.values())
+    over = {s: one for s, one in mine.items() if name_of(s) in gone or one.journal is not None}
     starts = executed(source_configs(full), new)
-    slices = [_start(shard, place, generation, ancestors, now) for shard, place in starts.items()]
+    slices = [heir(shard, place, over, now=now) for shard, place in starts.items()]
     begin_streams(rounds, slices, now=now)
     log.warning(
         "%s: the shards %s were resharded away before their streams were read to the end; what "
@@ -177,15 +152,3 @@ def _is_gone(config: Config, keyspace: str, name: str, stream: StreamState) -> b
         except ShardGoneError:
             return True
     return False
-
-
-def _of(keyspace: str, streams: Mapping[str, StreamState]) -> dict[str, StreamState]:
-    return {_name(shard): one for shard, one in streams.items() if _keyspace(shard) == keyspace}
-
-
-def _keyspace(shard: str) -> str:
-    return ShardId.parse(shard).keyspace
-
-
-def _name(shard: str) -> str:
-    return ShardId.parse(shard).shard

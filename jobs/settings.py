@@ -170,6 +170,8 @@ class SourceSection:
         key: whether a row is known by its primary key alone or by shard and primary key.
         vtgate: where a Vitess keyspace is read; None for other kinds.
         tablet_type: which of its tablets are read.
+        vitess: whether the servers of kind "binlog" are those of Vitess tablets: reshards are
+            followed by the journals in their logs.
     """
 
     kind: Literal["binlog", "vitess"]
@@ -178,6 +180,12 @@ class SourceSection:
     key: KeyMode
     vtgate: VtgateSection | None = None
     tablet_type: TabletType = "primary"
+    vitess: bool = False
+
+    @property
+    def is_vitess(self) -> bool:
+        """Whether it is a keyspace of Vitess, whichever way it is read."""
+        return self.vitess or self.kind == "vitess"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

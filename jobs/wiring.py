@@ -88,6 +88,7 @@ class _Wiring:
         self._known = KnownTables()
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
+        self._seen = {shard: stream.seen for shard, stream in streams.items()}
         for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
             self._known.add(keyspace, table)
 
@@ -140,6 +141,8 @@ class _Wiring:
                 server_id=ids[shard],
                 generation=self._generations.get(str(shard), 0),
                 vtgate=vtgate_config(config.sources[shard.keyspace]),
+                vitess=config.sources[shard.keyspace].vitess,
+                seen=self._seen.get(str(shard), {}),
             )
             for shard, source in self._configs.items()
         }

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from core.errors import LakeError
 from core.position import Position
-from core.rounds import Journal, Round, ShardSlice
+from core.rounds import Journal, Round, ShardSlice, positions_from_json, positions_to_json
 from store import layout
 from store.delta_log import DeltaLogTable, microseconds
 from store.files import Lake
@@ -49,6 +49,9 @@ class StreamState:
         ancestors: see core.rounds.ShardSlice; of the whole stream.
         begun: the round in which a reshard began it; 0 if none did.
         journal: how it has ended; None: it goes on.
+        seen: see core.rounds.ShardSlice; of the newest slice.
+        ts: what was committed on the shard before this moment is in the stream, as far as its
+            server's clock can be trusted; microseconds UTC, 0 if unknown.
     """
 
     position: Position
@@ -56,6 +59,8 @@ class StreamState:
     ancestors: Mapping[str, int] = field(default_factory=dict)
     begun: int = 0
     journal: Journal | None = None
+    seen: Mapping[str, Position] = field(default_factory=dict)
+    ts: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values; `from_json` reads it back."""
@@ -64,6 +69,8 @@ class StreamState:
             "generation": self.generation,
             **({"ancestors": dict(self.ancestors), "begun": self.begun} if self.ancestors else {}),
             **({"journal": self.journal.to_json()} if self.journal else {}),
+            **({"seen": positions_to_json(self.seen)} if self.seen else {}),
+            "ts": self.ts,
         }
 
     @classmethod
@@ -75,6 +82,8 @@ class StreamState:
             ancestors=data.get("ancestors", {}),
             begun=data.get("begun", 0),
             journal=Journal.from_json(data["journal"]) if "journal" in data else None,
+            seen=positions_from_json(data.get("seen", {})),
+            ts=data.get("ts", 0),
         )
 
 
@@ -231,13 +240,22 @@ def _after(before: Mapping[str, StreamState], value: Round) -> dict[str, StreamS
 
 def _moved(before: StreamState | None, piece: ShardSlice, number: int) -> StreamState:
     if before is not None and before.generation == piece.generation:
-        return replace(before, position=piece.end, journal=piece.journal)
+        return replace(
+            before,
+            position=piece.end,
+            journal=piece.journal,
+            seen=piece.seen,
+            ts=max(before.ts, piece.max_ts or 0),
+        )
     return StreamState(
         position=piece.end,
         generation=piece.generation,
         ancestors=piece.ancestors,
         begun=number if piece.ancestors else 0,
         journal=piece.journal,
+        seen=piece.seen,
+        # A stream that is as new as this begins with what was executed just then, or earlier.
+        ts=piece.max_ts or (0 if piece.ancestors else piece.observed_at),
     )
 
 

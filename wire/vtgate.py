@@ -41,7 +41,6 @@ from wire.vstreamproto import messages
 
 TabletType = Literal["primary", "replica", "rdonly"]
 
-FLAVOR: Final = "MySQL56/"  # Vitess's name for MySQL's GTIDs, in front of every position
 _METHOD: Final = "/vtgateservice.Vitess/VStream"
 _RECEIVE: Final = "receive from VStream"
 _HEARTBEAT: Final = 1  # seconds

@@ -15,6 +15,7 @@ from ingest.binlog.changes import Decoders, changes_of
 from ingest.binlog.notes import Batch
 from ingest.binlog.payload import LIMIT as SIDE_LIMIT
 from ingest.binlog.reader import Reader
+from ingest.binlog.workflows import JOURNAL, SIDECAR, Workflows
 from ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
 from wire.binlog import BinlogStream
 from wire.hints import ServerCatalog
@@ -44,6 +45,16 @@ class BinlogFeed:
         self._sink = sink
         self._shard = source.shard
         self._decoders = Decoders(request.policy)
+        self._workflows = (
+            Workflows(
+                shard=source.shard,
+                database=source.database,
+                generation=request.generation,
+                seen=request.seen,
+            )
+            if request.vitess
+            else None
+        )
         self._stream = stream = BinlogStream(
             source, request.start, replace(request.dump, by_file=by_file)
         )
@@ -57,6 +68,8 @@ class BinlogFeed:
             catalog=ServerCatalog(stream.control, keyspace=source.shard.keyspace),
             keep=self._keep,
             unfinished=unfinished,
+            sidecar=(SIDECAR, self._workflows.watched()) if self._workflows else ("", frozenset()),
+            last=JOURNAL,
         )
         # Opened by file and offset, a stream has to show first that it stands where it should.
         self._checked = not stream.by_file
@@ -71,6 +84,8 @@ class BinlogFeed:
             bytes=reader.bytes_read,
             caught_up=caught_up,
             held_ts=reader.held_ts,
+            journal=self._workflows.journal if self._workflows else None,
+            seen=self._workflows.seen if self._workflows else {},
         )
 
     def close(self) -> None:
@@ -78,6 +93,8 @@ class BinlogFeed:
         self._stream.close()
 
     def _keep(self, batch: Batch) -> int:
+        if self._workflows is not None:
+            batch = self._workflows.look(batch)
         changes, rows = changes_of(
             batch, self._decoders, shard=self._shard, generation=self._sink.generation
         )

@@ -67,6 +67,8 @@ class Reader:
         catalog: Catalog,
         keep: Callable[[Batch], int],
         unfinished: tuple[str, int] = ("", 0),
+        sidecar: tuple[str, frozenset[str]] = ("", frozenset()),
+        last: str = "",
     ) -> None:
         """Begin at a position.
 
@@ -79,14 +81,23 @@ class Reader:
             keep: gets each batch, is done with its buffers when it returns, and returns how many
                 row changes its last transaction has so far.
             unfinished: file and offset of a transaction that is known never to have been finished.
+            sidecar: a database and which of its tables are read as if they were mirrored.
+            last: one of these: a slice ends with the transaction that holds rows of it.
         """
         self.shard = shard
         self.flavor = start.flavor
         self._keep = keep
         self._known: frozenset[str] = frozenset()
         self._slots = Slots(
-            shard=shard, database=database, patterns=patterns, flavor=start.flavor, catalog=catalog
+            shard=shard,
+            database=database,
+            patterns=patterns,
+            flavor=start.flavor,
+            catalog=catalog,
+            sidecar=sidecar,
+            last=last,
         )
+        self._ends = False
         self._side = SideBuffer()
         self._data: Bytes = np.zeros(0, np.uint8)
         self._server = start.server
@@ -146,6 +157,8 @@ class Reader:
         """
         self._ledger.runs = []
         self._known = known
+        self._ends = False
+        self._slots.ask_for_last()
         self._state[walk.BYTES] = 0
         self._state[walk.LIMIT] = limit
         self._state[walk.NOT_AFTER] = _NEVER if not_after is None else not_after
@@ -281,7 +294,7 @@ class Reader:
         logged = int(event["type"])
         answer = Kind(kind)
         if kind == Kind.TABLE_MAP:
-            self._slots.register(body)
+            self._register(body)
         elif kind == Kind.QUERY:
             answer = self._look_at_statement(body, compressed=logged == QUERY_COMPRESSED)
         elif kind == Kind.ROTATE:
@@ -298,6 +311,11 @@ class Reader:
         elif kind == Kind.XA_PREPARE and self._state[walk.STATE] in {State.OPEN, State.XA_ENDED}:
             self._watch.prepare(body)
         self._state[walk.KIND] = answer
+
+    def _register(self, body: bytes) -> None:
+        if self._slots.register(body):
+            self._ends = True
+            self._state[walk.LIMIT] = 0
 
     # --- transactions' names ----------------------------------------------------------------------
 
@@ -424,7 +442,7 @@ class Reader:
         state[walk.INNER], state[walk.LIMIT] = 1, _NEVER
         for inner, count in self._side.unpack(body, full=self.flush):
             self._feed(self._side.data, inner, 0, count, where=1)
-        state[walk.INNER], state[walk.LIMIT] = 0, limit
+        state[walk.INNER], state[walk.LIMIT] = 0, 0 if self._ends else limit
         state[walk.BYTES] = counted
         if not self.between:
             raise DecodeError(

@@ -18,6 +18,7 @@ from core.errors import DecodeError
 from core.gtid import Flavor
 from core.patterns import TablePatterns
 from core.shard import ShardId
+from core.vitess import is_internal
 from ingest.binlog.notes import Bytes
 from wire.decode.tablemap import TableMap, parse_table_map
 
@@ -61,7 +62,21 @@ class Slots:
         patterns: TablePatterns,
         flavor: Flavor,
         catalog: Catalog,
+        sidecar: tuple[str, frozenset[str]] = ("", frozenset()),
+        last: str = "",
     ) -> None:
+        """Begin without any.
+
+        Args:
+            shard: whose stream it is.
+            database: the database whose tables are mirrored.
+            patterns: which of its tables.
+            flavor: the stream's.
+            catalog: what the log does not tell.
+            sidecar: a database and which of its tables are read besides.
+            last: the one of these that has to be looked at at its first rows in a slice.
+        """
+        self._sidecar, self._last = sidecar, last
         self._shard = shard
         self._database = database
         self._patterns = patterns
@@ -79,10 +94,11 @@ class Slots:
     @property
     def tables(self) -> set[str]:
         """Names of mirrored tables that have been seen."""
-        return {found.table for found in self.maps if found is not None}
+        own = self._sidecar[0]
+        return {one.table for one in self.maps if one is not None and one.database != own}
 
-    def register(self, body: bytes) -> None:
-        """Give the table id in this TABLE_MAP body its slot.
+    def register(self, body: bytes) -> bool:
+        """Give the table id in this TABLE_MAP body its slot; whether it is the `last` table.
 
         Raises:
             DecodeError, SourceUnfitError: see parse_table_map.
@@ -92,6 +108,13 @@ class Slots:
         if slot is None:
             slot = self._add(body)
         self._put(number, slot)
+        return self._is_last(slot)
+
+    def ask_for_last(self) -> None:
+        """See to it that `register` is called when the `last` table comes again."""
+        for slot in set(self._by_body.values()):
+            if self._is_last(slot):
+                self._unlink(slot)
 
     def slot_of(self, number: int) -> int:
         """The slot of a table id; -1 if it has none."""
@@ -110,6 +133,10 @@ class Slots:
         """All table ids are void: another file, perhaps another life of the server."""
         self.ids[:] = _FREE
         self._used = 0
+
+    def _is_last(self, slot: int) -> bool:
+        found = self.maps[slot]
+        return found is not None and (found.database, found.table) == (self._sidecar[0], self._last)
 
     def _unlink(self, slot: int) -> None:
         kept = [
@@ -133,7 +160,11 @@ class Slots:
 
     def _parse(self, body: bytes) -> TableMap | None:
         database, table = _names(body[8:], operation="read a table map")
+        if database == self._sidecar[0] and table in self._sidecar[1]:
+            return parse_table_map(body, keyspace=database, flavor="mysql")
         if database != self._database or not self._patterns.matches(table):
+            return None
+        if self._sidecar[0] and is_internal(table):
             return None
         hints = self._catalog.hints(table)
         if hints is None:

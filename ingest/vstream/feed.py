@@ -40,9 +40,10 @@ from wire.continues import check_continues, check_not_lost
 from wire.decode.catalog import Declared, read_declared
 from wire.decode.engine import engine
 from wire.decode.kernels import vstream as kernels
+from wire.journal import FLAVOR, executed_of, journal_of
 from wire.session import Session
 from wire.vstreamproto import messages
-from wire.vtgate import FLAVOR, VStream, VtgateConfig
+from wire.vtgate import VStream, VtgateConfig
 
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
@@ -310,10 +311,7 @@ class VStreamFeed:
     def _position(self, places: Any, shard: ShardId) -> Position:
         for place in places:
             if (place.keyspace, place.shard) == (shard.keyspace, shard.shard):
-                text = place.gtid
-                if not text.startswith(FLAVOR):
-                    raise self._refusal(f"a position that is not MySQL's: {text[:100]!r}")
-                return Position(executed=GtidSet.parse("mysql", text.removeprefix(FLAVOR)))
+                return Position(executed=executed_of(place.gtid))
         raise self._refusal(f"a position without shard {shard}")
 
     def _fold_by_position(self, pieces: Sequence[Piece], txns: Records) -> None:
@@ -365,7 +363,7 @@ class VStreamFeed:
             begin, end = piece.places[at, [kernels.START, kernels.END]]
             event = proto.Event.FromString(data[begin:end].tobytes())
             if event.type == proto.JOURNAL:
-                self._note_journal(event.journal)
+                self._journal = journal_of(event.journal, self._shard) or self._journal
                 continue
             number = first + int(np.searchsorted(ends, at))
             txn = txns[number]
@@ -444,19 +442,6 @@ class VStreamFeed:
             ends=ends[wanted],
             txn=txn,
             slot=slot[wanted],
-        )
-
-    def _note_journal(self, journal: Any) -> None:
-        proto = messages()
-        if journal.migration_type != proto.SHARDS:
-            return  # tables move to another keyspace: this stream goes on
-        sources = [ShardId(one.keyspace, one.shard) for one in journal.participants]
-        targets = [ShardId(one.keyspace, one.shard) for one in journal.targets]
-        if self._shard not in sources or not targets:
-            raise self._refusal(f"a journal that is not this shard's: {journal}")
-        self._journal = Journal(
-            sources=tuple(map(str, sources)),
-            targets={str(one): self._position(journal.targets, one) for one in targets},
         )
 
     # --- messages ---------------------------------------------------------------------------------

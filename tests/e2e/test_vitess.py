@@ -5,45 +5,18 @@ Each scenario ends with the mirror compared, row by row, with `SELECT` through v
 
 from __future__ import annotations
 
-import random
-import signal
-import subprocess
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import pymysql
 import pytest
-import yaml
-from deltalake.exceptions import TableNotFoundError
-from fix_e2e import PASSWORD, SHORT_LIVED, Ratchet, mirror_rows
+import vitess_kit
+from fix_e2e import Ratchet
+from shop_kit import TABLES, VSCHEMA, Writer, assert_same, fill, finish, shards_of
+from vitess_kit import is_same, stop, until
 
 from lab.vitess import VitessCluster
-
-SCHEMA = """
-CREATE TABLE customer (id BIGINT NOT NULL, name VARCHAR(40), tier ENUM('gold','silver'),
-                       amount DECIMAL(12,4), n INT, PRIMARY KEY (id));
-CREATE TABLE orders (id BIGINT NOT NULL, customer_id BIGINT NOT NULL, status CHAR(8),
-                     PRIMARY KEY (id));
-CREATE TABLE still (id BIGINT NOT NULL, v INT, PRIMARY KEY (id))
-"""
-TABLES = ("customer", "orders", "still")
-# vtgate routes an INSERT by its list of columns.
-CUSTOMER = "customer (id, name, tier, amount, n)"
-ORDERS = "orders (id, customer_id, status)"
-VSCHEMA: dict[str, Any] = {
-    "sharded": True,
-    "vindexes": {"hash": {"type": "hash"}},
-    "tables": {
-        "customer": {"column_vindexes": [{"column": "id", "name": "hash"}]},
-        "orders": {"column_vindexes": [{"column": "customer_id", "name": "hash"}]},
-        "still": {"column_vindexes": [{"column": "id", "name": "hash"}]},
-    },
-}
-
 
 MADE: list[Ratchet] = []
 
@@ -55,163 +28,9 @@ def cluster(vitess_of_its_own: VitessCluster) -> Iterator[VitessCluster]:
         MADE.pop().end_all()
 
 
-def fill(cluster: VitessCluster, shards: list[str]) -> None:
-    """The keyspace `shop` with its tables and some rows."""
-    cluster.add_keyspace("shop", shards)
-    cluster.apply_schema("shop", SCHEMA)
-    if shards != ["0"]:
-        cluster.apply_vschema("shop", VSCHEMA)
-    for table, columns in (
-        (CUSTOMER, "({n}, 'name {n}', 'gold', {n} / 7, {n} % 7)"),
-        (ORDERS, "({n}, {n} % 97, 'new')"),
-        ("still (id, v)", "({n}, {n})"),
-    ):
-        values = ",".join(columns.replace("{n}", str(n)) for n in range(1, 1001))
-        cluster.query(f"INSERT INTO {table} VALUES {values}", target="shop")
-
-
 def ratchet_on(cluster: VitessCluster, folder: Path, **more: Any) -> Ratchet:
-    """The command with a config that knows the vtgate only."""
-    gate = {
-        "host": "127.0.0.1",
-        "grpc_port": cluster.grpc_port,
-        "mysql_port": cluster.mysql_port,
-        "user": "ratchet",
-        "password": "${RATCHET_TEST_PASSWORD}",
-    }
-    config = {
-        "lake": "./lake",
-        "sources": {"shop": {"kind": "vitess", "vtgate": gate}},
-        "spark": {"conf": {"spark.driver.extraJavaOptions": SHORT_LIVED}},
-        "capture": {"round_seconds": 1},
-        **more,
-    }
-    path = folder / "ratchet.yaml"
-    path.write_text(yaml.safe_dump(config))
-    MADE.append(Ratchet(path, folder / "lake", {"RATCHET_TEST_PASSWORD": PASSWORD}))
+    MADE.append(vitess_kit.ratchet_on(cluster, folder, **more))
     return MADE[-1]
-
-
-class Writer(threading.Thread):
-    """Changes rows through vtgate until it is told to stop; a refused statement is tried again.
-
-    Attributes:
-        moves: whether rows move between shards. While shards are merged (or may be, traffic being
-            reversed) they must not: VReplication then meets a key that it has from the other shard.
-    """
-
-    def __init__(self, cluster: VitessCluster, seed: int = 1, *, moves: bool = True) -> None:
-        super().__init__(daemon=True)
-        self._cluster = cluster
-        self._random = random.Random(seed)
-        self.moves = moves
-        self._next = 100_000
-        self._end = threading.Event()
-        self.done = self.refused = 0
-        self.failure: BaseException | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self.join()
-        if self.failure is not None:
-            raise self.failure
-
-    def run(self) -> None:
-        try:
-            while not self._end.is_set():
-                try:
-                    with self._cluster.connect("shop", autocommit=False) as connection:
-                        while not self._end.is_set():
-                            with connection.cursor() as cursor:
-                                self._transaction(cursor)
-                            connection.commit()
-                            self.done += 1
-                            time.sleep(0.01)
-                except pymysql.err.Error:
-                    self.refused += 1  # traffic is being switched
-                    time.sleep(0.1)
-        except BaseException as error:  # noqa: BLE001 - shown by the test that waits for it
-            self.failure = error
-
-    def _transaction(self, cursor: Any) -> None:
-        key, choice = self._random.randrange(1, 1200), self._random.random()
-        self._next += 1
-        if choice < 0.3:
-            cursor.execute("UPDATE customer SET amount = amount + 1 WHERE id = %s", (key,))
-            cursor.execute("UPDATE orders SET status = %s WHERE id = %s", (self._next % 1000, key))
-        elif choice < 0.5:
-            cursor.execute(
-                f"INSERT INTO {CUSTOMER} VALUES (%s, %s, 'silver', 1, 2)", (self._next, self._next)
-            )
-        elif choice < 0.65:
-            cursor.execute("DELETE FROM customer WHERE id = %s", (key,))
-        elif choice < 0.75:
-            cursor.execute("DELETE FROM customer WHERE id = %s", (key,))
-            cursor.execute(f"INSERT INTO {CUSTOMER} VALUES (%s, 'again', 'gold', 3, 4)", (key,))
-        elif self.moves:
-            # To another customer, and so perhaps to another shard.
-            cursor.execute("SELECT status FROM orders WHERE id = %s", (key,))
-            if (row := cursor.fetchone()) is not None:
-                cursor.execute("DELETE FROM orders WHERE id = %s", (key,))
-                cursor.execute(
-                    f"INSERT INTO {ORDERS} VALUES (%s, %s, %s)", (key, self._next, row[0])
-                )
-
-
-def source_rows(cluster: VitessCluster, table: str) -> Counter[tuple[Any, ...]]:
-    with cluster.connect("shop") as connection, connection.cursor() as cursor:
-        cursor.execute("SET workload = 'olap'")
-        cursor.execute(f"SELECT * FROM {table}")
-        return Counter(cursor.fetchall())
-
-
-def assert_same(cluster: VitessCluster, ratchet: Ratchet) -> int:
-    """Every table of the mirror is what vtgate shows. Returns rows compared."""
-    total = 0
-    for table in TABLES:
-        wanted = source_rows(cluster, table)
-        found = Counter(tuple(row.values()) for row in mirror_rows(ratchet.lake, "shop", table))
-        missing, extra = wanted - found, found - wanted
-        assert (missing, extra) == (Counter(), Counter()), (
-            f"{table}: {sum(missing.values())} missing {list(missing)[:3]}, "
-            f"{sum(extra.values())} extra {list(extra)[:3]}"
-        )
-        total += sum(wanted.values())
-    return total
-
-
-def is_same(cluster: VitessCluster, ratchet: Ratchet) -> bool:
-    """The same as an answer; False also while tables are still to come."""
-    try:
-        return assert_same(cluster, ratchet) > 0
-    except (AssertionError, TableNotFoundError):
-        time.sleep(2)
-        return False
-
-
-def until(done: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.3)
-
-
-def shards_of(ratchet: Ratchet) -> set[str]:
-    from store.files import Lake
-    from store.rounds import RoundLog
-
-    return {name.partition("/")[2] for name in RoundLog(Lake.at(str(ratchet.lake))).streams()}
-
-
-def stop(process: subprocess.Popen[str]) -> str:
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, (out[-2000:], err[-8000:])
-    return err
 
 
 def test_two_shards_under_a_writer(cluster: VitessCluster, tmp_path: Path) -> None:
@@ -224,20 +43,12 @@ def test_two_shards_under_a_writer(cluster: VitessCluster, tmp_path: Path) -> No
         until((ratchet.lake / "shop" / "still").exists, "it dumps")
         before = writer.done
         until(lambda: writer.done > before + 300, "it was written to for a while")
-    until(lambda: is_same(cluster, ratchet), "the mirror is what vtgate shows")
+    until(lambda: is_same(cluster, ratchet, {"shop": TABLES}), "the mirror is what vtgate shows")
     stop(running)
     assert assert_same(cluster, ratchet) > 2000
     status = ratchet.run("status").stdout
     assert "shop/-80" in status
     assert "shop/80-" in status
-
-
-def finish(cluster: VitessCluster, ratchet: Ratchet, shards: set[str]) -> None:
-    """The writer has stopped: catch up, and compare."""
-    ratchet.run("run", "--until-caught-up", timeout=400)
-    assert shards_of(ratchet) == shards
-    assert_same(cluster, ratchet)
-    assert "identical: 3 tables" in ratchet.run("verify").stdout
 
 
 @pytest.mark.long

@@ -61,7 +61,7 @@ def test_a_shard_is_split_under_a_stream(own: VitessCluster) -> None:
                     journal = event.journal
     assert journal is not None
     assert journal.migration_type == messages().SHARDS
-    assert {target.shard for target in journal.targets} == {"-80", "80-"}
+    assert {target.shard for target in journal.shard_gtids} == {"-80", "80-"}
     assert [source.shard for source in journal.participants] == ["0"]
     halves = [own.query("SELECT id FROM t", target=f"shop:{s}@primary") for s in ("-80", "80-")]
     assert sorted(row for half in halves for row in half) == [(1,), (2,), (3,), (4,)]

@@ -277,7 +277,7 @@ def test_the_journal_ends_the_stream(lake: Lake, monkeypatch: pytest.MonkeyPatch
     found = event("JOURNAL", f"{UUID}:6")
     found.journal.migration_type = messages().SHARDS
     for name in ("-40", "40-80"):
-        found.journal.targets.add(keyspace="shop", shard=name, gtid=f"MySQL56/{OTHER}:1-4")
+        found.journal.shard_gtids.add(keyspace="shop", shard=name, gtid=f"MySQL56/{OTHER}:1-4")
     found.journal.participants.add(keyspace="shop", shard="-80")
     events = [
         event("BEGIN", f"{UUID}:6"), found, vgtid(f"{UUID}:1-6"), event("COMMIT", f"{UUID}:6"),

@@ -13,7 +13,8 @@ from core.rounds import Journal, Round, ShardSlice
 from core.schema import TableSchema
 from jobs.begin import align, record_starts
 from jobs.discover import Found
-from jobs.reshard import ancestors_of, begin_successors
+from jobs.lineage import ancestors_of
+from jobs.reshard import begin_successors
 from store.files import Lake, open_lake
 from store.rounds import RoundLog, StreamState
 from store.tables import DumpState, Phase, Tables, TableState

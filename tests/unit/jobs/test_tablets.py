@@ -1,0 +1,102 @@
+"""Keyspaces of Vitess by their tablets: which of the listed shards are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError
+from core.gtid import GtidSet
+from core.position import Position
+from core.rounds import Journal
+from jobs.config import Config, load_config
+from jobs.tablets import take_over, with_live_shards
+from store.files import open_lake
+from store.rounds import RoundLog, StreamState
+from wire.session import Session
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+HERE = Position(executed=GtidSet.parse("mysql", f"{UUID}:1-9"))
+ENDED = Journal(sources=("shop/-80", "shop/80-"), targets={"shop/-": HERE})
+
+
+def config(folder: Path, *shards: str, vitess: str = "true") -> Config:
+    path = folder / "ratchet.yaml"
+    servers = "".join(
+        f'\n      "{name}": {{host: h, port: {3306 + n}, user: u}}' for n, name in enumerate(shards)
+    )
+    path.write_text(
+        "lake: ./lake\nsources:\n  shop:\n    kind: binlog\n"
+        f"    vitess: {vitess}\n    shards:{servers}\n"
+    )
+    return load_config(path, {})
+
+
+def stream(*, ts: int = 5, journal: Journal | None = None) -> StreamState:
+    return StreamState(position=HERE, journal=journal, ts=ts)
+
+
+def live(folder: Path, *listed: str, **streams: StreamState) -> set[str]:
+    known = {f"shop/{name}": one for name, one in streams.items()}
+    return set(with_live_shards(config(folder, *listed), known).sources["shop"].shards)
+
+
+def test_before_anything_is_known_all_are_read(tmp_path: Path) -> None:
+    assert live(tmp_path, "-80", "80-") == {"-80", "80-"}
+
+
+def test_a_reshards_targets_wait_for_the_journal(tmp_path: Path) -> None:
+    assert live(tmp_path, "0", "-80", "80-", **{"0": stream()}) == {"0"}
+    half = {"-80": stream(), "80-": stream()}
+    assert live(tmp_path, "-80", "80-", "80-c0", "c0-", **half) == {"-80", "80-"}
+
+
+def test_shards_that_are_over_may_stay_listed(tmp_path: Path) -> None:
+    halves = {"-80": stream(), "80-": stream()}
+    assert live(tmp_path, "0", "-80", "80-", **halves) == {"-80", "80-"}
+
+
+def test_a_merge_waits_for_its_last_source(tmp_path: Path) -> None:
+    streams = {"-80": stream(journal=ENDED), "80-": stream()}
+    assert live(tmp_path, "-80", "80-", "-", **streams) == {"80-"}
+
+
+def test_a_part_that_nobody_follows_is_new(tmp_path: Path) -> None:
+    assert live(tmp_path, "-80", "80-", **{"-80": stream()}) == {"-80", "80-"}
+
+
+def test_overlapping_shards_at_the_first_start_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="0 and -80, whose key ranges overlap"):
+        live(tmp_path, "0", "-80")
+
+
+def test_names_mean_nothing_elsewhere(tmp_path: Path) -> None:
+    known = {"shop/0": stream()}
+    plain = config(tmp_path, "0", "1", "-80", vitess="false")
+    assert with_live_shards(plain, known) == plain
+
+
+def test_a_name_that_is_no_key_range_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'main-db' is no key range"):
+        config(tmp_path, "main-db")
+
+
+@pytest.mark.parametrize(
+    ("listed", "ts"),
+    [
+        (["0"], 0),  # the journal has begun -80 and 80-, which were never read: they are new
+        (["80-"], 5),  # nobody has what -80 held
+        (["-40", "80-"], 5),
+    ],
+)
+def test_a_followed_shard_that_is_not_listed(
+    listed: list[str], ts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "connect", None)  # no server is asked
+    rounds = RoundLog(open_lake(tmp_path / "lake", now=1))
+    monkeypatch.setattr(
+        rounds, "streams", lambda: {"shop/-80": stream(ts=ts), "shop/80-": stream(ts=ts)}
+    )
+    with pytest.raises(ConfigError, match=r"sources\.shop\.shards lacks -80"):
+        take_over(config(tmp_path, *listed), rounds, now=1)
