@@ -23,7 +23,7 @@ PIP := $(PYTHON_BIN) -m pip --disable-pip-version-check --no-input -q
 INSTALL := $(PIP) install --no-build-isolation --use-pep517 --require-hashes
 PACKAGES := $(patsubst %/__init__.py,%,$(wildcard $(foreach package,\
 	core wire store ingest snapshot merge jobs lab,$(package)/__init__.py)))
-CHECKED := $(PACKAGES) scripts $(wildcard tests/conftest.py tests/fix_*.py)
+CHECKED := $(PACKAGES) scripts bench $(wildcard tests/conftest.py tests/fix_*.py)
 BENCHES := $(wildcard bench/*.py)
 PYTEST_ARGS ?=
 

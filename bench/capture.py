@@ -2,11 +2,12 @@
 
     python bench/capture.py [--rows N] [--transactions N] [--flavor mariadb|mysql] [--repeat N]
 
-A private server logs three workloads, and each is read three ways in turn, N times:
+A private server logs three workloads, and each is read these ways in turn, N times:
 
 - framing: receive, find events, check their CRC32; nothing else.
 - decode and drop: the same kernels as capture up to Arrow columns, which are thrown away.
 - capture: a slice as a Spark task takes it, in this process: decoded, with tokens, into Parquet.
+- of a tablet: the same with `vitess: true`, which looks for journals (MySQL only).
 
 The best of each counts. Workloads: `bulk` (inserts of six columns, 50,000 rows in a transaction),
 `single` (transactions of one row), `mixed` (inserts, updates, deletes over ten tables, 20 rows in a
@@ -35,10 +36,10 @@ from core.patterns import TablePatterns
 from core.position import Position
 from core.shard import ShardId
 from core.types import MisfitPolicy
+from ingest.binlog.changes import Decoders
 from ingest.binlog.notes import Batch
 from ingest.binlog.reader import Reader
 from ingest.capture import capture_slice, close_streams
-from ingest.changes import Decoders
 from ingest.slices import CaptureRequest, SliceLimits
 from lab.servers import (
     RATCHET_PASSWORD,
@@ -122,26 +123,32 @@ def main() -> int:
 def measure(server: Server, workload: Workload, repeat: int) -> bool:
     """Read one workload all ways; whether capture is fast enough against decode and drop."""
     source = config(server)
-    framing, dropped, captured = (
-        Reading("framing"), Reading("decode and drop"), Reading("capture"),
-    )  # fmt: skip
+    framing, dropped, captured, tablet = map(
+        Reading, ("framing", "decode and drop", "capture", "of a tablet")
+    )
+    readings = [framing, dropped, captured, *([tablet] if server.flavor == "mysql" else [])]
     folder = Path(tempfile.mkdtemp(prefix="ratchet-bench-"))
     try:
         for _ in range(repeat):
             framing.run(lambda: frame_only(source, workload), workload.rows)
             dropped.run(lambda: decode_and_drop(source, workload), workload.rows)
             captured.run(lambda: capture(source, workload, folder), workload.rows)
+            if tablet in readings:
+                tablet.run(lambda: capture(source, workload, folder, vitess=True), workload.rows)
     finally:
         shutil.rmtree(folder)
     transactions = workload.end.seq - workload.start.seq
     print(f"{server.flavor} {workload.name}: {workload.rows:,} rows, {transactions:,} transactions")
-    for one in (framing, dropped, captured):
+    for one in readings:
         print(
             f"  {one.name:16} {workload.rows / one.wall:>12,.0f} rows/s"
             f" {transactions / one.wall:>10,.0f} tx/s {one.wall:7.2f} s, CPU {one.cpu:5.2f} s"
         )
     ratio, by_cpu = dropped.wall / captured.wall, dropped.cpu / captured.cpu
     print(f"  capture / decode and drop: {ratio:.2f} by the clock, {by_cpu:.2f} by CPU")
+    if tablet in readings:
+        slower, more = captured.wall / tablet.wall, captured.cpu / tablet.cpu
+        print(f"  of a tablet / capture: {slower:.2f} by the clock, {more:.2f} by CPU")
     return max(ratio, by_cpu) >= 1 / 3
 
 
@@ -257,7 +264,7 @@ def decode_and_drop(source: SourceConfig, workload: Workload) -> int:
     return count
 
 
-def capture(source: SourceConfig, workload: Workload, folder: Path) -> int:
+def capture(source: SourceConfig, workload: Workload, folder: Path, *, vitess: bool = False) -> int:
     """Take the workload as one slice."""
     lake = folder / "lake"
     shutil.rmtree(lake, ignore_errors=True)
@@ -272,6 +279,7 @@ def capture(source: SourceConfig, workload: Workload, folder: Path) -> int:
             patterns=TablePatterns(),
             limits=SliceLimits(max_bytes=1 << 60, max_seconds=600, stop_at=workload.end.executed),
             dump=DumpOptions(server_id=1003),
+            vitess=vitess,
         )
     )
     close_streams()

@@ -116,7 +116,7 @@ def _compare(cluster: VitessCluster, label: str, start: str, rows: int, rounds: 
 
         return run
 
-    clients = {
+    clients: dict[str, Callable[[], int]] = {
         "counting": streamed(_count),
         "decoded": streamed(_decode),
         "captured": lambda: _capture(cluster, config, start),

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tests")
 SHARDS = ["-80", "80-"]
 EARLIER = 4_000_000  # microseconds that the streams begin before what was read last
-SLICE = 16 << 10  # bytes of log in a slice: many versions, so that each step back shows
+SLICE = 64 << 10  # bytes of log in a slice: several versions, so that steps back show
 
 
 class Counter(threading.Thread):
