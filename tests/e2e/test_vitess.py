@@ -6,20 +6,17 @@ Each scenario ends with the mirror compared, row by row, with `SELECT` through v
 from __future__ import annotations
 
 import random
-import signal
-import subprocess
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import pymysql
 import pytest
-import yaml
-from deltalake.exceptions import TableNotFoundError
-from fix_e2e import PASSWORD, SHORT_LIVED, Ratchet, mirror_rows
+import vitess_kit
+from fix_e2e import Ratchet
+from vitess_kit import is_same, stop, until
 
 from lab.vitess import VitessCluster
 
@@ -71,24 +68,7 @@ def fill(cluster: VitessCluster, shards: list[str]) -> None:
 
 
 def ratchet_on(cluster: VitessCluster, folder: Path, **more: Any) -> Ratchet:
-    """The command with a config that knows the vtgate only."""
-    gate = {
-        "host": "127.0.0.1",
-        "grpc_port": cluster.grpc_port,
-        "mysql_port": cluster.mysql_port,
-        "user": "ratchet",
-        "password": "${RATCHET_TEST_PASSWORD}",
-    }
-    config = {
-        "lake": "./lake",
-        "sources": {"shop": {"kind": "vitess", "vtgate": gate}},
-        "spark": {"conf": {"spark.driver.extraJavaOptions": SHORT_LIVED}},
-        "capture": {"round_seconds": 1},
-        **more,
-    }
-    path = folder / "ratchet.yaml"
-    path.write_text(yaml.safe_dump(config))
-    MADE.append(Ratchet(path, folder / "lake", {"RATCHET_TEST_PASSWORD": PASSWORD}))
+    MADE.append(vitess_kit.ratchet_on(cluster, folder, **more))
     return MADE[-1]
 
 
@@ -162,42 +142,8 @@ class Writer(threading.Thread):
                 )
 
 
-def source_rows(cluster: VitessCluster, table: str) -> Counter[tuple[Any, ...]]:
-    with cluster.connect("shop") as connection, connection.cursor() as cursor:
-        cursor.execute("SET workload = 'olap'")
-        cursor.execute(f"SELECT * FROM {table}")
-        return Counter(cursor.fetchall())
-
-
 def assert_same(cluster: VitessCluster, ratchet: Ratchet) -> int:
-    """Every table of the mirror is what vtgate shows. Returns rows compared."""
-    total = 0
-    for table in TABLES:
-        wanted = source_rows(cluster, table)
-        found = Counter(tuple(row.values()) for row in mirror_rows(ratchet.lake, "shop", table))
-        missing, extra = wanted - found, found - wanted
-        assert (missing, extra) == (Counter(), Counter()), (
-            f"{table}: {sum(missing.values())} missing {list(missing)[:3]}, "
-            f"{sum(extra.values())} extra {list(extra)[:3]}"
-        )
-        total += sum(wanted.values())
-    return total
-
-
-def is_same(cluster: VitessCluster, ratchet: Ratchet) -> bool:
-    """The same as an answer; False also while tables are still to come."""
-    try:
-        return assert_same(cluster, ratchet) > 0
-    except (AssertionError, TableNotFoundError):
-        time.sleep(2)
-        return False
-
-
-def until(done: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.3)
+    return vitess_kit.assert_same(cluster, ratchet, {"shop": TABLES})
 
 
 def shards_of(ratchet: Ratchet) -> set[str]:
@@ -205,13 +151,6 @@ def shards_of(ratchet: Ratchet) -> set[str]:
     from store.rounds import RoundLog
 
     return {name.partition("/")[2] for name in RoundLog(Lake.at(str(ratchet.lake))).streams()}
-
-
-def stop(process: subprocess.Popen[str]) -> str:
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, (out[-2000:], err[-8000:])
-    return err
 
 
 def test_two_shards_under_a_writer(cluster: VitessCluster, tmp_path: Path) -> None:
@@ -224,7 +163,7 @@ def test_two_shards_under_a_writer(cluster: VitessCluster, tmp_path: Path) -> No
         until((ratchet.lake / "shop" / "still").exists, "it dumps")
         before = writer.done
         until(lambda: writer.done > before + 300, "it was written to for a while")
-    until(lambda: is_same(cluster, ratchet), "the mirror is what vtgate shows")
+    until(lambda: is_same(cluster, ratchet, {"shop": TABLES}), "the mirror is what vtgate shows")
     stop(running)
     assert assert_same(cluster, ratchet) > 2000
     status = ratchet.run("status").stdout
