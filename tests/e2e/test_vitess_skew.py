@@ -175,7 +175,7 @@ def gone_for(rows: Mapping[int, int], moves: Moves) -> float:
         return 0.0
     assert missing <= moves.keys(), "a row is missing that never moved"
     newest = max(missing | {number for number, home in rows.items() if home != HOMES[FAST]})
-    return moves[newest][0] - moves[min(missing)][1]
+    return max(0.0, moves[newest][0] - moves[min(missing)][1])
 
 
 def rounds_of(lake: Lake, rows: Mapping[int, int]) -> Iterator[dict[int, int]]:
