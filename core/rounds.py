@@ -147,7 +147,8 @@ class ShardSlice:
         bytes: binlog bytes read.
         min_ts: earliest commit time inside, microseconds UTC; None if no transaction.
         max_ts: latest commit time inside.
-        observed_at: capture's clock when the slice ended, microseconds UTC.
+        observed_at: capture's clock when the slice had been read (its files may have been closed
+            later), microseconds UTC.
         caught_up: whether the stream had nothing more to give at that moment.
         journal: how the stream has ended with this slice; None: it goes on.
         held_ts: commit time of the next transaction, which was left for a later slice because the

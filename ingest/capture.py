@@ -117,6 +117,7 @@ def _attempt(
     sink.begin(files, request.generation)
     try:
         taken = found.feed.read(known=frozenset(request.known), limits=request.limits)
+        read_at = clock()  # not when its files are closed: the source writes on meanwhile
         reach("capture.slice_read")
         written = files.finish()
         reach("capture.files_written")
@@ -139,7 +140,7 @@ def _attempt(
         bytes=taken.bytes,
         min_ts=sink.min_ts,
         max_ts=sink.max_ts,
-        observed_at=int(clock() * 1e6),
+        observed_at=int(read_at * 1e6),
         caught_up=taken.caught_up,
         journal=taken.journal,
         held_ts=taken.held_ts,

@@ -1,0 +1,58 @@
+"""What a slice says of the moment when it was read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.gtid import GtidSet
+from core.patterns import TablePatterns
+from core.position import Position
+from core.shard import ShardId
+from ingest import capture
+from ingest.slices import CaptureRequest, Sink, SliceLimits, Taken
+from wire.binlog import DumpOptions
+from wire.connect import SourceConfig
+
+
+class _AtItsEnd:
+    """A feed that has nothing more to give."""
+
+    def __init__(self, position: Position) -> None:
+        self._position = position
+
+    def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
+        del known, limits
+        return Taken(end=self._position, runs=(), bytes=0, caught_up=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_slow_lake_does_not_make_a_stream_look_read_for_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was committed while files were closed has not been read; skew and lag count on it."""
+    start = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
+    request = CaptureRequest(
+        source=SourceConfig(
+            shard=ShardId("shop", "-"), host="127.0.0.1", port=1, user="u", database="d"
+        ),
+        start=start,
+        generation=0,
+        round_number=1,
+        lake=str(tmp_path),
+        patterns=TablePatterns(),
+        dump=DumpOptions(server_id=1),
+    )
+    stream = capture._Open("", _AtItsEnd(start), Sink(), start)
+    monkeypatch.setattr(capture, "_open", lambda *_, **__: stream)
+    monkeypatch.setattr(capture, "_keep", lambda *_: None)
+    now = [100.0]
+    # The crash points stand before and behind the closing of the files.
+    monkeypatch.setattr(capture, "reach", lambda _: now.__setitem__(0, now[0] + 30))
+    piece = capture.capture_slice(request, clock=lambda: now[0]).slice
+    assert piece is not None
+    assert piece.caught_up
+    assert piece.observed_at == 100_000_000
