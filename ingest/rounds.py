@@ -22,6 +22,7 @@ from ingest.binlog.notes import join_runs
 from ingest.capture import capture_slice
 from ingest.slices import CaptureRequest, CaptureResult
 from store.crashpoints import reach
+from store.files import Lake
 from store.rounds import RoundLog
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
+# Given a round's slices and the shards that failed, whether it counts.
+Accepts = Callable[[Sequence[ShardSlice], Collection[str]], bool]
 Runner = Callable[[Sequence[CaptureRequest]], Sequence[CaptureResult]]
 
 
@@ -42,6 +45,7 @@ class RoundOutcome:
         positions: shard -> where its capture stands now, committed or not.
         caught_up: shards whose stream had nothing more to give.
         slices: what was read just now, committed or not.
+        refused: whether what was read does not count: all stands where it stood.
     """
 
     committed: Round | None
@@ -49,6 +53,7 @@ class RoundOutcome:
     positions: Mapping[str, Position] = field(default_factory=dict)
     caught_up: Collection[str] = ()
     slices: Sequence[ShardSlice] = ()
+    refused: bool = False
 
 
 class RoundTaker:
@@ -87,11 +92,15 @@ class RoundTaker:
         carried = self._carried.get(shard)
         return carried.end if carried else self._log.positions().get(shard)
 
-    def take(self, requests: Sequence[CaptureRequest]) -> RoundOutcome:
+    def take(
+        self, requests: Sequence[CaptureRequest], *, accepts: Accepts = lambda *_: True
+    ) -> RoundOutcome:
         """Take a slice of each shard and commit them as a round.
 
         Args:
             requests: one for each shard, beginning at `position` and for `next_number`.
+            accepts: says whether the round counts, given its slices and the shards that failed. If
+                it does not, all is as if nothing had been read.
 
         Raises:
             LakeError: the round cannot be committed, for instance because another process has
@@ -105,6 +114,11 @@ class RoundTaker:
         for shard, error in errors.items():
             log.debug("no slice of %s: %s", shard, error)
         taken = [result for result in results if result.slice is not None]
+        if not accepts([r.slice for r in taken if r.slice is not None], tuple(errors)):
+            lake = Lake.at(requests[0].lake)
+            for file in (file for result in taken for file in result.files):
+                lake.delete(file.path)
+            return RoundOutcome(committed=None, errors=errors, refused=True)
         slices = [self._joined(r.slice) for r in taken if r.slice is not None]
         committed = None
         if self._is_worth_it(slices, taken):

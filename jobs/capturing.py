@@ -170,12 +170,14 @@ class Capturing:
             time.sleep(_PAUSE)
             return Captured(committed=None)
         try:
-            outcome = self._taker.take([self._request(*one) for one in plan.items()])
+            requests = [self._request(*one) for one in plan.items()]
+            outcome = self._taker.take(requests, accepts=self.skew.accepts)
         except RetryableError as error:
             # The job failed as a whole: nothing of it counts, for any shard.
             self.skew.note((), plan)
             return Captured(committed=None, failures=dict.fromkeys(plan, error))
-        self.skew.note(outcome.slices, outcome.errors)
+        if not outcome.refused or outcome.errors:
+            self.skew.note(outcome.slices, outcome.errors)
         for piece in outcome.slices:
             self._streams[piece.shard] = replace(self._streams[piece.shard], seen=piece.seen)
         if outcome.committed is not None:

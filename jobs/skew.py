@@ -13,11 +13,14 @@ are held, the one whose transaction is the oldest goes on. A shard held with not
 out of rounds, which costs nothing; so is waiting out a round's time in the feed, which was dropped:
 the others' catching up would have got one threshold in a whole round's time.
 
+Catching up: one threshold a round would be a few times real time only. So where all shards reached
+their bounds, the next round leaps: its bounds lie further ahead, twice as far each time. A leap in
+which a shard does not get that far would leave the others ahead of it, so such a round is not
+committed at all (`accepts`), and the next leap is shorter. No version of the mirror shows a leap.
+
 What gives way to the mirror going on, always:
 - a shard that ended by a journal does not count (it is no stream any more);
 - one that has not moved for `PATIENCE`, in trouble or not, does not count until it moves;
-- where rounds take long by themselves, and one threshold a round would be less than `PACE` times
-  real time, the threshold is as large as that takes: else the mirror would fall behind for good;
 - commit times from the future: a shard counts as read up to now at most, and is not held before
   such a transaction once the others are near the present.
 """
@@ -26,7 +29,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -38,10 +40,10 @@ log: Final = logging.getLogger("jobs.run")
 # Seconds that a shard which does not move holds the others back: a server's restart or a failover
 # mostly takes less, and the mirror's lag that it costs the others is what an operator hardly sees.
 PATIENCE: Final = 30.0
-# How much commit time a round may bring at least, in its own durations: a mirror must catch up.
-# Of the shortest of so many rounds in which all shards reached their bounds, so no moment decides.
-PACE: Final = 4
-_ROUNDS: Final = 3
+LEAP: Final = 3600.0  # seconds of commit time that a round may bring at most
+# How leaps grow: fast until one was too long, then slowly, since such a round's work is lost.
+_FAST: Final = 2.0
+_SLOWLY: Final = 1.1
 LOOK: Final = 5.0  # seconds after which a held shard is asked all the same: status shows it
 
 
@@ -90,6 +92,16 @@ def bound_of(shard: str, reaches: Mapping[str, Reach], margin: int) -> int | Non
     return min(others) + margin if others else None
 
 
+def _is_through(piece: ShardSlice) -> bool:
+    """Whether it read all that it was allowed to."""
+    return piece.caught_up or piece.held_ts is not None
+
+
+def _keeps(piece: ShardSlice, reaches: Mapping[str, Reach], margin: int) -> bool:
+    bound = bound_of(piece.shard, reaches, margin)
+    return piece.max_ts is None or bound is None or piece.max_ts <= bound
+
+
 class Skew:
     """Plans rounds so that shards stay together. For one thread.
 
@@ -113,8 +125,9 @@ class Skew:
         self._wall = wall
         self._reaches: dict[str, Reach] = {}
         self._asked: dict[str, float] = {}
-        self._planned_at = 0.0
-        self._durations: deque[float] = deque(maxlen=_ROUNDS)
+        self._counted: frozenset[str] = frozenset()  # in the newest plan
+        self._leap = 0  # microseconds beyond the margin
+        self._growth = _FAST
         self._stuck: dict[str, float] = {}  # shard -> since when it does not move
         # Shards that had nothing to read within their bound in the newest plan.
         self.held: frozenset[str] = frozenset()
@@ -138,10 +151,13 @@ class Skew:
             return dict.fromkeys(ready)
         self._ignore(streams)
         counted = {s: self._reach(s) for s in streams if s not in self.ignored}
-        margin = max(self._margin, self._pace())
+        self._counted = frozenset(counted)
+        if self._stuck or len(ready) < len(streams):
+            self._leap = 0  # the others must not wait for rounds that a shard in trouble spoils
+        margin = self._margin + self._leap
         bounds = {s: self._released(s, bound_of(s, counted, margin)) for s in ready}
         self.held = frozenset(s for s, bound in bounds.items() if self._waits(s, bound))
-        now = self._planned_at = self._clock()
+        now = self._clock()
         found = {
             shard: bound
             for shard, bound in bounds.items()
@@ -150,18 +166,35 @@ class Skew:
         self._asked |= dict.fromkeys(found, now)
         return found
 
+    def accepts(self, slices: Sequence[ShardSlice], failed: Collection[str]) -> bool:
+        """Whether a round may be committed: it leaves no shard too far ahead of the others.
+
+        A round that is refused is to be forgotten: it is read again, up to bounds that are nearer.
+
+        Args:
+            slices: what was read.
+            failed: shards that were asked in vain.
+        """
+        if self._margin is None or not self._leap:
+            return True
+        before = {shard: self._reach(shard) for shard in self._counted}
+        after = before | {p.shard: reach_of(p, self._reach(p.shard)) for p in slices}
+        if not failed and all(_keeps(piece, after, self._margin) for piece in slices):
+            return True
+        got = min(r.until for r in after.values()) - min(r.until for r in before.values())
+        self._leap = max(0, min(self._leap, got) * 3 // 4 - self._margin)
+        self._growth = _SLOWLY
+        return False
+
     def note(self, slices: Sequence[ShardSlice], failed: Collection[str]) -> None:
-        """Take note of what a round brought.
+        """Take note of what a committed round brought.
 
         Args:
             slices: what was read.
             failed: shards that were asked in vain.
         """
         now = self._clock()
-        if failed or any(piece.held_ts is None for piece in slices):
-            self._durations.clear()  # a shard took its time: more would bring it no further
-        elif any(piece.transactions for piece in slices):
-            self._durations.append(now - self._planned_at)
+        self._stretch(slices, failed)
         for piece in slices:
             self._reaches[piece.shard] = reach_of(piece, self._reach(piece.shard))
             if piece.transactions or piece.caught_up or piece.held_ts is not None:
@@ -175,11 +208,15 @@ class Skew:
     def _reach(self, shard: str) -> Reach:
         return self._reaches.get(shard, Reach())
 
-    def _pace(self) -> int:
-        """Microseconds of commit time that a round has to bring."""
-        if len(self._durations) < _ROUNDS:
-            return 0
-        return int(PACE * min(self._durations) * 1e6)
+    def _stretch(self, slices: Sequence[ShardSlice], failed: Collection[str]) -> None:
+        """Decide how far the next round leaps, if it does."""
+        if self._margin is None:
+            return
+        if failed or all(piece.caught_up for piece in slices):
+            self._leap, self._growth = 0, _FAST
+        elif all(_is_through(piece) for piece in slices) and any(p.transactions for p in slices):
+            longer = int(max(self._leap, self._margin) * self._growth)
+            self._leap = min(longer, int(LEAP * 1e6))
 
     def _waits(self, shard: str, bound: int | None) -> bool:
         held_ts = self._reach(shard).held_ts

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,29 @@ def test_moves_without_rows_are_carried_into_the_next_commit(log: RoundLog) -> N
     assert (one.start, one.end) == (at(11), at(15))
     assert one.runs == (Run(SERVER, 12, 15, 12),)
     assert (one.transactions, one.bytes, one.min_ts, one.max_ts) == (4, 40, 12, 15)
+
+
+def test_a_round_that_is_refused_leaves_nothing(log: RoundLog, tmp_path: Path) -> None:
+    slices, asked = FakeSlices(), []
+
+    def refuses(found: Sequence[ShardSlice], failed: Collection[str]) -> bool:
+        asked.append(([one.shard for one in found], list(failed)))
+        return False
+
+    taker = RoundTaker(log, slices, clock=Clock())
+    slices.moves, slices.rows, slices.fails = {"shop/a": 1}, {"shop/a": 1}, {"shop/b"}
+    lake = tmp_path / "lake"
+    (lake / "shop").mkdir()
+    (lake / "shop" / "a-11").touch()
+    requests = [replace(request(name, taker, 10), lake=str(lake)) for name in ("a", "b")]
+    outcome = taker.take(requests, accepts=refuses)
+    assert asked == [(["shop/a"], ["shop/b"])]
+    assert outcome.refused
+    assert (outcome.committed, outcome.positions, outcome.slices) == (None, {}, ())
+    assert list(outcome.errors) == ["shop/b"]
+    assert (log.last_number(), taker.position("shop/a")) == (0, None)
+    assert not (lake / "shop" / "a-11").exists()
+    assert taker.take(requests).committed is not None
 
 
 def test_a_failing_shard_does_not_hold_up_the_others(log: RoundLog) -> None:
