@@ -42,6 +42,7 @@ from wire.decode.engine import engine
 from wire.decode.kernels import vstream as kernels
 from wire.journal import FLAVOR, executed_of, journal_of
 from wire.session import Session
+from wire.vitess import on_primary
 from wire.vstreamproto import messages
 from wire.vtgate import VStream, VtgateConfig
 
@@ -79,6 +80,7 @@ class VStreamFeed:
         self._shard: ShardId = source.shard
         self._sink = sink
         self._control: Session | None = None
+        self._primary: Session | None = None  # asked where the stream is not its own
         self._checked = False
         self._backlog = Backlog()
         self._ledger = Ledger(request.start, np.zeros(walk.SIZE, np.int64))
@@ -124,8 +126,9 @@ class VStreamFeed:
         """See ingest.slices.Feed."""
         self._stream.close()
         self._backlog.close()
-        if self._control is not None:
-            self._control.close()
+        for session in (self._control, self._primary):
+            if session is not None:
+                session.close()
 
     def _read(self, known: frozenset[str], limits: SliceLimits) -> bool:
         """Read until a limit; whether the stream had nothing more to give."""
@@ -196,10 +199,20 @@ class VStreamFeed:
             if not head.contains_all(executed):
                 # vtgate hides a failover: both session and stream go on, the stream in silence.
                 check_not_lost(control, Position(executed=executed))
-            return head
+            # A replica that has no more to give may itself be behind.
+            return self._head_of_primary(head) if executed.contains_all(head) else head
 
         heads = self._ask(question)
         return any(executed.contains_all(head) for head in heads)
+
+    def _head_of_primary(self, head: GtidSet) -> GtidSet:
+        """What the shard's primary has executed, given what the tablet has that is asked."""
+        source = on_primary(self._source)
+        if source == self._source:
+            return head
+        if self._primary is None or not self._primary.usable:
+            self._primary = Session.connect(source)
+        return self._primary.head().executed
 
     # --- what the shard's MySQL is asked ----------------------------------------------------------
 

@@ -47,8 +47,16 @@ def pair() -> Iterator[VitessCluster]:
     with VitessCluster() as cluster:
         cluster.add_keyspace("shop", ["0"])
         cluster.add_tablet("shop", "0", primary=False)
+        cluster.wait(lambda: replica_serves(cluster), "vtgate knows the replica")
         yield cluster
         close_streams()
+
+
+def replica_serves(cluster: VitessCluster) -> bool:
+    try:
+        return bool(cluster.query("SELECT 1", target="shop:0@replica"))
+    except pymysql.err.OperationalError:
+        return False
 
 
 def capturer(
@@ -222,6 +230,23 @@ def test_planned_reparents(pair: VitessCluster, tmp_path: Path, kind: str) -> No
 
 @pytest.mark.long
 @pytest.mark.usefixtures("vitess")
+def test_a_replica_that_is_behind_is_not_caught_up(pair: VitessCluster, tmp_path: Path) -> None:
+    """Its stream has nothing more to give, and still the primary has more."""
+    pair.query(CREATE.format("behind"), target="shop")
+    primary, replica = tablets(pair)
+    pair.wait(lambda: gtids(primary) == gtids(replica), "the replica has everything")
+    capture = capturer(pair, tmp_path, kind="replica")
+    assert capture.take().caught_up
+    pair.ctl("StopReplication", replica.alias)
+    pair.query("INSERT INTO behind VALUES (1, 'v', 1)", target="shop")
+    assert not capture.take().caught_up
+    pair.ctl("StartReplication", replica.alias)
+    pair.wait(lambda: bool(capture.take().caught_up), "the stream has caught up")
+    assert list(capture.final("behind")) == [1]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("vitess")
 def test_restarts(pair: VitessCluster, tmp_path: Path) -> None:
     """Of the primary's vttablet, and of vtgate."""
     pair.query(CREATE.format("restarts"), target="shop")
@@ -263,8 +288,16 @@ def own() -> Iterator[VitessCluster]:
     with VitessCluster() as cluster:
         cluster.add_keyspace("shop", ["0"])
         cluster.add_tablet("shop", "0", primary=False)
+        cluster.wait(lambda: replica_serves(cluster), "vtgate knows the replica")
         yield cluster
         close_streams()
+
+
+def replica_serves(cluster: VitessCluster) -> bool:
+    try:
+        return bool(cluster.query("SELECT 1", target="shop:0@replica"))
+    except pymysql.err.OperationalError:
+        return False
 
 
 def gtids(tablet: Tablet) -> str:
