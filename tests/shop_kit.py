@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from typing import Any, Self
+from typing import Any
 
 import pymysql
 import vitess_kit
 from fix_e2e import Ratchet
+from worker_kit import Worker
 
 from lab.vitess import VitessCluster
 from store.files import Lake
@@ -52,7 +52,7 @@ def fill(cluster: VitessCluster, shards: list[str]) -> None:
         cluster.query(f"INSERT INTO {table} VALUES {values}", target="shop")
 
 
-class Writer(threading.Thread):
+class Writer(Worker):
     """Changes rows through vtgate until it is told to stop; a refused statement is tried again.
 
     Attributes:
@@ -61,41 +61,22 @@ class Writer(threading.Thread):
     """
 
     def __init__(self, cluster: VitessCluster, seed: int = 1, *, moves: bool = True) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._cluster = cluster
         self._random = random.Random(seed)
         self.moves = moves
         self._next = 100_000
-        self._end = threading.Event()
-        self.done = self.refused = 0
-        self.failure: BaseException | None = None
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self.join()
-        if self.failure is not None:
-            raise self.failure
-
-    def run(self) -> None:
+    def step(self) -> None:
         try:
-            while not self._end.is_set():
-                try:
-                    with self._cluster.connect("shop", autocommit=False) as connection:
-                        while not self._end.is_set():
-                            with connection.cursor() as cursor:
-                                self._transaction(cursor)
-                            connection.commit()
-                            self.done += 1
-                            time.sleep(0.01)
-                except pymysql.err.Error:
-                    self.refused += 1  # traffic is being switched
-                    time.sleep(0.1)
-        except BaseException as error:  # noqa: BLE001 - shown by the test that waits for it
-            self.failure = error
+            with self._cluster.connect("shop", autocommit=False) as connection:
+                while not self.told.wait(0.01):
+                    with connection.cursor() as cursor:
+                        self._transaction(cursor)
+                    connection.commit()
+                    self.done += 1
+        except pymysql.err.Error:
+            time.sleep(0.1)  # traffic is being switched
 
     def _transaction(self, cursor: Any) -> None:
         key, choice = self._random.randrange(1, 1200), self._random.random()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from fix_e2e import Ratchet
 from vitess_kit import assert_same, is_same, ratchet_on, stop, until
+from worker_kit import Worker
 
 from lab.vitess import VitessCluster
 from store.files import Lake
@@ -65,7 +64,7 @@ def ratchet(cluster: VitessCluster, tmp_path: Path) -> Iterator[Ratchet]:
     made.end_all()
 
 
-class Writer(threading.Thread):
+class Writer(Worker):
     """Transactions over both keyspaces through one connection, until told to stop.
 
     Attributes:
@@ -73,39 +72,18 @@ class Writer(threading.Thread):
     """
 
     def __init__(self, cluster: VitessCluster) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._cluster = cluster
         self._random = random.Random(5)
-        self._end = threading.Event()
         self._next = 10_000
-        self._failure: BaseException | None = None
-        self.done = 0
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self.join()
-        self.check()
-
-    def check(self) -> None:
-        """Raise what it has died of."""
-        if self._failure is not None:
-            raise self._failure
-
-    def run(self) -> None:
-        try:
-            with self._cluster.connect("office", autocommit=False) as connection:
-                while not self._end.is_set():
-                    with connection.cursor() as cursor:
-                        self._transaction(cursor)
-                    connection.commit()
-                    self.done += 1
-                    time.sleep(0.01)
-        except BaseException as error:  # noqa: BLE001 - shown by the test that waits for it
-            self._failure = error
+    def step(self) -> None:
+        with self._cluster.connect("office", autocommit=False) as connection:
+            while not self.told.wait(0.01):
+                with connection.cursor() as cursor:
+                    self._transaction(cursor)
+                connection.commit()
+                self.done += 1
 
     def _transaction(self, cursor: Any) -> None:
         key, other = (self._random.randrange(1, ROWS + 100) for _ in range(2))

@@ -15,13 +15,12 @@ held against the bound besides.
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +28,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from fix_e2e import Ratchet
 from vitess_kit import assert_same, is_same, ratchet_on, stop, until
+from worker_kit import Worker
 
 from core.change import DELETE
 from lab.vitess import Tablet, VitessCluster
@@ -90,7 +90,7 @@ def throttle(cluster: VitessCluster, tablet: Tablet, value: int) -> None:
     cluster.wait(in_force, f"the throttler of {tablet.alias} says {code}")
 
 
-class Mover(threading.Thread):
+class Mover(Worker):
     """Moves one row after the other to the slow shard, and notes when, until told to stop.
 
     Attributes:
@@ -98,50 +98,31 @@ class Mover(threading.Thread):
     """
 
     def __init__(self, cluster: VitessCluster, moves: Moves) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._cluster = cluster
-        self._end = threading.Event()
-        self._failure: BaseException | None = None
         self.moves = moves
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self.join()
-        self._check()
 
     def last(self) -> float:
         """When the newest move was committed."""
-        self._check()
+        self.check()
         return self.moves[max(self.moves)][1] if self.moves else 0.0
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def run(self) -> None:
-        try:
-            with self._cluster.connect("shop", autocommit=False) as connection:
-                for number in itertools.count(len(self.moves)):
-                    if self._end.wait(PAUSE):
-                        return
-                    assert number < ROWS, "no rows are left to move"
-                    began = time.time()
-                    with connection.cursor() as cursor:
-                        home = HOMES[FAST]
-                        cursor.execute(f"DELETE FROM item WHERE id = {number} AND home = {home}")
-                        assert cursor.rowcount == 1
-                        cursor.execute(
-                            "INSERT INTO item (id, home, n) VALUES (%s, %s, 1)",
-                            (number, HOMES[SLOW]),
-                        )
-                    connection.commit()
-                    self.moves[number] = began, time.time()
-        except BaseException as error:  # noqa: BLE001 - shown by the test that waits for it
-            self._failure = error
+    def step(self) -> None:
+        with self._cluster.connect("shop", autocommit=False) as connection:
+            for number in itertools.count(len(self.moves)):
+                if self.told.wait(PAUSE):
+                    return
+                assert number < ROWS, "no rows are left to move"
+                began = time.time()
+                with connection.cursor() as cursor:
+                    home = HOMES[FAST]
+                    cursor.execute(f"DELETE FROM item WHERE id = {number} AND home = {home}")
+                    assert cursor.rowcount == 1
+                    cursor.execute(
+                        "INSERT INTO item (id, home, n) VALUES (%s, %s, 1)", (number, HOMES[SLOW])
+                    )
+                connection.commit()
+                self.moves[number] = began, time.time()
 
 
 # --- what the mirror shows ------------------------------------------------------------------------

@@ -58,8 +58,7 @@ def test_there_and_back_by_the_journals_in_the_binlogs(
         ratchet = ratchet_on(cluster, tmp_path, ["0", "-80", "80-"])
         assert "fit (" in ratchet.run("check").stdout
         running = ratchet.start("run")
-        done = writer.done
-        until(lambda: writer.done > done + 100, "it was written to")
+        writer.more(100)
         for step, shards in (
             (flow.switch, {"-80", "80-"}),
             (flow.reverse, {"0"}),
@@ -104,8 +103,7 @@ def test_the_old_shard_is_gone_before_it_was_read_to_its_end(
         flow.wait_until_running()
         ratchet.run("run", "--until-caught-up")
         before = dumps(ratchet)
-        done = writer.done
-        until(lambda: writer.done > done + 200, "it was written to, and nobody read it")
+        writer.more(200)  # and nobody reads it
         flow.switch()
         time.sleep(2)
         flow.complete()

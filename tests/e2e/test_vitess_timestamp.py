@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 import random
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pymysql
 import pytest
@@ -24,6 +23,7 @@ from fix_e2e import Ratchet
 from shop_kit import VSCHEMA, fill
 from tablets_kit import ratchet_on
 from vitess_kit import source_rows
+from worker_kit import Worker
 
 from core.patterns import TablePatterns
 from core.position import Position
@@ -54,38 +54,25 @@ EARLIER = 4_000_000  # microseconds that the streams begin before what was read 
 SLICE = 64 << 10  # bytes of log in a slice: several versions, so that steps back show
 
 
-class Counter(threading.Thread):
+class Counter(Worker):
     """Writes ever higher numbers into the rows of `still`, until told to stop."""
 
     def __init__(self, cluster: VitessCluster) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._cluster = cluster
-        self._end = threading.Event()
-        self.number = 10_000
+        self._random = random.Random(7)
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self.join()
-
-    def run(self) -> None:
-        rows = random.Random(7)
-        while not self._end.is_set():
-            try:
-                with self._cluster.connect("shop", autocommit=True) as connection:
-                    while not self._end.wait(0.01):
-                        # Few rows, so that each is written often.
-                        with connection.cursor() as cursor:
-                            cursor.execute(
-                                "UPDATE still SET v = %s WHERE id = %s",
-                                (self.number, rows.randrange(1, 40)),
-                            )
-                        self.number += 1
-            except pymysql.err.Error:
-                time.sleep(0.1)  # traffic is being switched
+    def step(self) -> None:
+        try:
+            with self._cluster.connect("shop", autocommit=True) as connection:
+                while not self.told.wait(0.01):
+                    # Few rows, so that each is written often.
+                    row, number = self._random.randrange(1, 40), 10_000 + self.done
+                    with connection.cursor() as cursor:
+                        cursor.execute(f"UPDATE still SET v = {number} WHERE id = {row}")
+                    self.done += 1
+        except pymysql.err.Error:
+            time.sleep(0.1)  # traffic is being switched
 
 
 @pytest.fixture

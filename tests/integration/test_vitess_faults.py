@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 import pymysql
 import pytest
 from capture_kit import Capturer, close_streams, server_rows
+from worker_kit import Worker
 
 from core.change import DELETE
 from core.errors import PositionLostError, RatchetError, RetryableError
@@ -52,13 +52,6 @@ def pair() -> Iterator[VitessCluster]:
         close_streams()
 
 
-def replica_serves(cluster: VitessCluster) -> bool:
-    try:
-        return bool(cluster.query("SELECT 1", target="shop:0@replica"))
-    except pymysql.err.OperationalError:
-        return False
-
-
 def capturer(
     cluster: VitessCluster, folder: Path, keyspace: str = "shop", kind: Any = "primary"
 ) -> Capturer:
@@ -73,45 +66,6 @@ def capturer(
     )
     vtgate = VtgateConfig(host="127.0.0.1", port=cluster.grpc_port, tablet_type=kind)
     return Capturer(source, folder, vtgate=vtgate, patterns=TablePatterns(), limits=BRISK)
-
-
-class Worker(threading.Thread):
-    """Does something again and again until told to end; what must not happen is raised then."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.done = 0
-        self._told = threading.Event()
-        self._failure: Exception | None = None
-
-    def step(self) -> None:
-        """What it does."""
-        raise NotImplementedError
-
-    def run(self) -> None:
-        try:
-            while not self._told.is_set():
-                self.step()
-        except Exception as error:  # noqa: BLE001 - raised by `more` and `end`
-            self._failure = error
-
-    def more(self, count: int, *, seconds: float = 90.0) -> None:
-        """Wait until it has succeeded so many times more."""
-        wanted, deadline = self.done + count, time.monotonic() + seconds
-        while self.done < wanted:
-            self._raise()
-            assert time.monotonic() < deadline, f"{type(self).__name__} is stuck"
-            time.sleep(0.05)
-
-    def end(self) -> None:
-        """Let it finish what it is at."""
-        self._told.set()
-        self.join()
-        self._raise()
-
-    def _raise(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
 
 class Writer(Worker):
