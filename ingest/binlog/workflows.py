@@ -63,7 +63,6 @@ class Workflows:
         journal: how the stream has ended; None: it goes on.
         seen: shard -> what the mirror has of it; copies of that are left out. A shard is gone from
             here as soon as its copies go further than that, or its rows have been taken over.
-        left_out: transactions whose rows were left out.
     """
 
     def __init__(
@@ -71,7 +70,6 @@ class Workflows:
     ) -> None:
         self.journal: Journal | None = None
         self.seen = dict(seen)
-        self.left_out = 0
         self._shard = shard
         self._database = database.encode()
         self._generation = generation
@@ -100,9 +98,7 @@ class Workflows:
         if self.seen and batch.ended < len(batch.txns):
             self._check_open(batch, kept)
         if copies:
-            copied = np.isin(batch.txns["seq"][batch.rows["txn"]], sorted(copies))
-            self.left_out += np.unique(batch.rows["txn"][kept & copied]).size
-            kept &= ~copied
+            kept &= ~np.isin(batch.txns["seq"][batch.rows["txn"]], sorted(copies))
         since = self._counts_from
         return replace(
             batch,
@@ -150,15 +146,13 @@ class Workflows:
         self._streams[row["id"]] = Copied(source, executed)
         if source not in self.seen:
             return False
-        if after is None or row["message"] == _TAKEN_OVER:
-            del self.seen[source]  # what comes from now on was written here
-            return False
-        if executed is None or self._has(source, executed):
-            return True
+        inside = executed is None or self._has(source, executed)
         old = executed_of(before["pos"].decode()) if before and before["pos"] else None
-        if row["state"] == b"Copying" or old is None or not self._has(source, old):
+        if not inside and (row["state"] == b"Copying" or old is None or not self._has(source, old)):
             raise self._gap(source)
-        del self.seen[source]
+        if inside and after is not None and row["message"] != _TAKEN_OVER:
+            return True
+        del self.seen[source]  # what comes from now on is new
         return False
 
     def _copies_old(self, row: Mapping[str, Any]) -> bool:

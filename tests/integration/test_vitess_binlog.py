@@ -256,6 +256,22 @@ def test_what_is_written_after_the_shard_took_over_is_kept(tablet: Tablet, end: 
     assert piece.seen == {}
 
 
+@pytest.mark.parametrize("end", ["frozen", "deleted"])
+def test_a_shard_that_took_over_with_more_than_was_seen_is_refused(
+    tablet: Tablet, end: str
+) -> None:
+    """The stream begins too late (a clock is off by minutes): copies have gone by unseen."""
+    tablet.follow()
+    tablet.copy(45)
+    capture = tablet.capturer(_0=40)
+    if end == "frozen":
+        tablet.note(state="Stopped", message="FROZEN")
+    else:
+        tablet.write("DELETE FROM _vt.vreplication")
+    tablet.write(insert(3))
+    assert isinstance(capture.fail(), PositionLostError)
+
+
 def test_statements_count_once_the_shard_takes_over(tablet: Tablet) -> None:
     """The tables were made there before anything was copied to them."""
     tablet.follow()
