@@ -25,6 +25,7 @@ from jobs import logs
 from jobs.config import Config
 from jobs.lag import seen_until, tables_lag
 from jobs.sources import source_configs
+from jobs.tablets import with_live_shards
 from jobs.text import age, counted, moment, size, within
 from jobs.vitess import with_shards
 from store import layout
@@ -151,8 +152,9 @@ def gather(config: Config) -> Status:
     running = holder if holder is not None and is_alive(holder, time.time()) else None
     rounds = RoundLog(lake)
     last = rounds.last_number()
-    positions = rounds.positions()
-    config = with_shards(config, _shards_of(positions), {})
+    streams = rounds.streams()
+    positions = {shard: stream.position for shard, stream in streams.items()}
+    config = with_live_shards(with_shards(config, _shards_of(positions), {}), streams)
     recent = rounds.since(max(last - _ROUNDS_BACK, rounds.first_number() - 1)) if last else []
     slices = newest_slices(recent)
     heads = _heads(source_configs(config))

@@ -71,6 +71,9 @@ def test_there_and_back_by_the_journals_in_the_binlogs(
     stop(running)
     finish(cluster, ratchet, {"-80", "80-"})
     assert dumps(ratchet) == before
+    status = ratchet.run("status").stdout
+    assert "shop/80-" in status
+    assert "shop/0" not in status
 
 
 @pytest.mark.long
