@@ -364,12 +364,11 @@ def test_a_position_is_found_by_its_time(own: Tablet) -> None:
             moments.append((waited(), session.head().executed))
 
     note()
-    for number in range(4):
+    for number in range(2):
         own.write(insert(number))
         note()
         own.server.execute("FLUSH BINARY LOGS")
         own.write(insert(10 + number))
-        note()
     own.server.execute("FLUSH BINARY LOGS")
     own.server.execute("FLUSH BINARY LOGS")
     note()
