@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Final
 
 from core.errors import RatchetError, RetryableError
 from core.gtid import GtidSet
@@ -16,9 +17,12 @@ from ingest.binlog.notes import Batch
 from ingest.binlog.payload import LIMIT as SIDE_LIMIT
 from ingest.binlog.reader import Reader
 from ingest.binlog.workflows import JOURNAL, SIDECAR, Workflows
+from ingest.changes import TableChanges
 from ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
 from wire.binlog import BinlogStream
 from wire.hints import ServerCatalog
+
+HELD: Final = 256 << 20  # bytes of changes that are kept until their transaction's end, at most
 
 
 class DoubtError(RetryableError):
@@ -55,6 +59,7 @@ class BinlogFeed:
             if request.vitess
             else None
         )
+        self._held: list[TableChanges] = []  # of a transaction that may turn out to be a copy
         self._stream = stream = BinlogStream(
             source, request.start, replace(request.dump, by_file=by_file)
         )
@@ -93,11 +98,30 @@ class BinlogFeed:
         self._stream.close()
 
     def _keep(self, batch: Batch) -> int:
-        if self._workflows is not None:
-            batch = self._workflows.look(batch)
-        changes, rows = changes_of(
-            batch, self._decoders, shard=self._shard, generation=self._sink.generation
-        )
+        flows = self._workflows
+        if flows is None:
+            return self._hand_out(batch)
+        batch = flows.look(batch)
+        if batch.ended or flows.knows(batch):
+            if not flows.leaves_out(int(batch.txns["seq"][0])):
+                self._sink.add(self._held)
+            self._held = []
+        if flows.knows(batch):
+            return self._hand_out(batch)
+        last = batch.rows["txn"] == len(batch.txns) - 1
+        self._hand_out(replace(batch, rows=batch.rows[~last]))
+        changes, rows = self._decode(replace(batch, rows=batch.rows[last]))
+        self._held += changes
+        if sum(one.rows.nbytes for one in self._held) > HELD:
+            raise flows.too_large()
+        return rows
+
+    def _decode(self, batch: Batch) -> tuple[list[TableChanges], int]:
+        generation = self._sink.generation
+        return changes_of(batch, self._decoders, shard=self._shard, generation=generation)
+
+    def _hand_out(self, batch: Batch) -> int:
+        changes, rows = self._decode(batch)
         self._sink.add(changes)
         self._sink.events += batch.events
         ts = batch.txns["ts"]

@@ -75,6 +75,7 @@ class Workflows:
         self._generation = generation
         self._decoders = Decoders(MisfitPolicy())
         self._streams: dict[int, Copied] = {}  # by the id of their rows
+        self._copies_of_batch: frozenset[int] = frozenset()
         # The `seq` from which statements count. Before a shard takes over they are Vitess's own:
         # it makes the tables before it copies their rows.
         self._counts_from = None if seen else 0
@@ -94,9 +95,8 @@ class Workflows:
             [one is not None and one.database == SIDECAR for one in batch.maps], np.bool_
         )[batch.rows["slot"]]
         copies = self._copies(replace(batch, rows=batch.rows[own])) if own.any() else set()
+        self._copies_of_batch = frozenset(copies)
         kept = ~own
-        if self.seen and batch.ended < len(batch.txns):
-            self._check_open(batch, kept)
         if copies:
             kept &= ~np.isin(batch.txns["seq"][batch.rows["txn"]], sorted(copies))
         since = self._counts_from
@@ -104,6 +104,27 @@ class Workflows:
             batch,
             rows=batch.rows[kept],
             events=tuple(e for e in batch.events if since is not None and e.seq >= since),
+        )
+
+    def leaves_out(self, seq: int) -> bool:
+        """Whether a transaction that ended in the newest batch was left out."""
+        return seq in self._copies_of_batch
+
+    def knows(self, batch: Batch) -> bool:
+        """Whether each of the batch's transactions is known to be a copy or not.
+
+        The end of one tells, and a large one is handed out before it is there.
+        """
+        return not self.seen or batch.ended == len(batch.txns)
+
+    def too_large(self) -> PositionLostError:
+        """What to raise for a transaction that cannot be kept until its end."""
+        return PositionLostError(
+            "a transaction is too large to be kept until its end, which tells whether it is a copy "
+            f"of what was written on {', '.join(sorted(self.seen))}",
+            operation="follow a reshard",
+            source=str(self._shard),
+            hint=REDUMP_HINT,
         )
 
     def _copies(self, batch: Batch) -> set[int]:
@@ -175,18 +196,6 @@ class Workflows:
 
     def _has(self, source: str, executed: GtidSet) -> bool:
         return source in self.seen and self.seen[source].executed.contains_all(executed)
-
-    def _check_open(self, batch: Batch, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
-        """Rows are handed out before their transaction's end has said whether they are a copy."""
-        last = batch.rows["txn"] == len(batch.txns) - 1
-        if (last & kept).any():
-            raise PositionLostError(
-                "a transaction is too large to be looked at as a whole, and may be a copy of what "
-                f"was written on {', '.join(sorted(self.seen))}",
-                operation="follow a reshard",
-                source=str(self._shard),
-                hint=REDUMP_HINT,
-            )
 
     def _gap(self, source: str) -> PositionLostError:
         return PositionLostError(

@@ -17,6 +17,7 @@ from core.errors import PositionLostError
 from core.gtid import GtidSet
 from core.position import Position
 from core.shard import ShardId
+from ingest.binlog import feed
 from ingest.binlog.seek import check_follows, position_at
 from lab.servers import Server
 from wire.binlog import DumpOptions, replica_server_id
@@ -330,13 +331,35 @@ def test_rows_copied_in_bulk_at_an_unknown_position_are_refused(tablet: Tablet) 
     assert isinstance(capture.fail(), PositionLostError)
 
 
-def test_a_copy_too_large_to_be_looked_at_is_refused(tablet: Tablet) -> None:
-    """Its rows would be handed out before it is known whether it is one."""
+def large(first: int, rows: int) -> str:
+    """A statement that brings so many rows of 1 MB: the receive buffer holds some 16."""
+    values = ", ".join(f"({n}, REPEAT('x', 1000000))" for n in range(first, first + rows))
+    return f"INSERT INTO t VALUES {values}"
+
+
+def test_copies_larger_than_the_receive_buffer(tablet: Tablet) -> None:
+    """What they are is told by their ends; also where the buffer ends amidst a small one."""
     tablet.follow()
     capture = tablet.capturer(_0=40)
-    rows = ", ".join(f"({number}, REPEAT('x', 4000000))" for number in range(40))
-    tablet.copy(40, f"INSERT INTO t VALUES {rows}")
-    assert "too large to be looked at" in str(capture.fail())
+    tablet.copy(9, large(100, 50))
+    tablet.write(large(200, 40))  # no copy
+    for number in range(30):
+        tablet.copy(10 + number, large(300 + number, 1))
+    tablet.copy(40, large(400, 40))
+    tablet.copy(41, large(500, 40), insert(1))
+    tablet.write(insert(2))
+    capture.catch_up()
+    assert ids(capture) == [*range(200, 240), *range(500, 540), 1, 2]
+
+
+def test_a_transaction_too_large_to_be_kept_is_refused(
+    tablet: Tablet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tablet.follow()
+    capture = tablet.capturer(_0=40)
+    monkeypatch.setattr(feed, "HELD", 10 << 20)
+    tablet.copy(40, large(1, 60))
+    assert "too large to be kept until its end" in str(capture.fail())
 
 
 # --- beginning at a time --------------------------------------------------------------------------
