@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from collections import Counter
 from collections.abc import Iterator
@@ -187,3 +188,83 @@ def test_a_shard_that_is_not_there(vitess: VitessCluster) -> None:
         pytest.raises(ShardGoneError, match="-80"),
     ):
         stream.receive()
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def documents() -> list[str]:
+    """SQL expressions of documents: objects in any order, numbers of every kind, nested."""
+    rng = random.Random(11)
+    names = ["zip", "city", "a", "half", "b", "é", "", "Z", "aa", "aB", "with a space", "ü-long"]
+    scalars = [
+        "0.5", "-0.5", "0.050", "0.0", "-0.007", "12.50", "0.5e0", "1e300", "-1.5e-7", "1e21", "3",
+        "18446744073709551615", "true", "null", "'in, {.5]'", "'\"'", "'\\\\'", "DATE'2024-02-29'",
+        "TIMESTAMP'2024-01-01 00:00:01.5'", "TIME'10:11:12.25'", "JSON_ARRAY()", "JSON_OBJECT()",
+    ]  # fmt: skip
+
+    def document(depth: int) -> str:
+        if depth == 0 or rng.random() < 0.4:
+            return rng.choice(scalars)
+        if rng.random() < 0.4:
+            items = ", ".join(document(depth - 1) for _ in range(rng.randrange(4)))
+            return f"JSON_ARRAY({items})"
+        chosen = rng.sample(names, rng.randrange(6))
+        members = ", ".join(f"'{name}', {document(depth - 1)}" for name in chosen)
+        return f"JSON_OBJECT({members})"
+
+    return [*scalars, *(document(4) for _ in range(400))]
+
+
+def logged(vitess: VitessCluster, tablet: TabletServer, start: str) -> list[str | None]:
+    """The documents of table `j` that the log brings since then, in order."""
+    data = b"".join(responses(vitess, start, tablet))
+    schema = read_schemas(tablet.execute, keyspace="k", database=DATABASE)["j"]
+    starts, ends = row_events(data, "j")
+    decoder = VStreamRowDecoder(schema, MisfitPolicy())
+    found = decoder.decode(np.frombuffer(data, np.uint8), starts, ends)
+    texts: list[str | None] = found.after.field("doc").to_pylist()
+    return texts
+
+
+@pytest.fixture
+def table_j(tablet: TabletServer) -> Iterator[None]:
+    columns = "id INT AUTO_INCREMENT PRIMARY KEY, doc JSON"
+    tablet.execute(f"CREATE TABLE j ({columns})", database=DATABASE)
+    yield
+    tablet.execute("DROP TABLE j", database=DATABASE)
+
+
+@pytest.mark.usefixtures("table_j")
+def test_documents_are_as_mysql_prints_them(vitess: VitessCluster, tablet: TabletServer) -> None:
+    """vtgate writes them otherwise: another order of members, decimals without their zero."""
+    start = executed(tablet)
+    wanted = documents()
+    values = ", ".join(f"(JSON_EXTRACT(JSON_ARRAY({one}), '$[0]'))" for one in wanted)
+    tablet.execute(f"INSERT INTO j (doc) VALUES {values}", database=DATABASE)
+    shown = [row[0] for row in tablet.execute("SELECT doc FROM j ORDER BY id", database=DATABASE)]
+    found = logged(vitess, tablet, start)
+    assert found == shown, next(x for x in zip(found, shown, wanted, strict=True) if x[0] != x[1])
+
+
+@pytest.mark.usefixtures("table_j")
+@pytest.mark.parametrize(
+    "document", ["JSON_OBJECT('b', x'00ff')", "JSON_ARRAY(b'101', 1)", "JSON_OBJECT('b', x'01')"]
+)
+def test_binary_values_in_documents_are_refused(
+    vitess: VitessCluster, tablet: TabletServer, document: str
+) -> None:
+    """vtgate loses what stands before them. When it no longer does, admit them."""
+    start = executed(tablet)
+    tablet.execute(f"INSERT INTO j (doc) VALUES ({document})", database=DATABASE)
+    with pytest.raises(TableStoppedError, match="came without its beginning"):
+        logged(vitess, tablet, start)
+
+
+@pytest.mark.usefixtures("table_j")
+def test_what_no_trace_is_left_of(vitess: VitessCluster, tablet: TabletServer) -> None:
+    """docs/vitess.md names it: when vtgate no longer does this, that can go."""
+    start = executed(tablet)
+    values = "(JSON_ARRAY(TIME'-10:00:00.25')), (JSON_ARRAY(TIME'838:59:59'))"
+    tablet.execute(f"INSERT INTO j (doc) VALUES {values}", database=DATABASE)
+    assert logged(vitess, tablet, start) == ['[""]', '["06:59:59.000000"]']

@@ -7,7 +7,8 @@ Invariant: the same row read here, from the binlog and by a SELECT gives the sam
 comes by VStream's *copy* is not for this decoder: it writes a FLOAT with six digits (measured).
 
 As a result set has it, but: BIT as its bytes; BINARY without the zeros at its end; FLOAT and DOUBLE
-in scientific notation with all their digits; text in the column's own character set.
+in scientific notation with all their digits; text in the column's own character set; JSON in an
+order and a notation of vtgate's own (`vstreamjson`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from core.types import Family, MisfitPolicy, arrow_schema
 from wire.decode.arrays import Bytes, Ints, Longs
 from wire.decode.columns import (
     ColumnSpec,
+    Places,
     Reader,
     bits_reader,
     column_specs,
@@ -38,6 +40,7 @@ from wire.decode.engine import Engine, engine
 from wire.decode.kernels import vstream
 from wire.decode.misfits import check_misfits
 from wire.decode.textcolumns import text_row_reader
+from wire.decode.vstreamjson import mysql_texts
 
 Bools = npt.NDArray[np.bool_]
 
@@ -186,8 +189,29 @@ def _text(spec: ColumnSpec) -> Reader:
     return text_reader(spec, spec.type.charset or "binary")
 
 
+def _json(spec: ColumnSpec) -> Reader:
+    read_text = text_row_reader(spec)
+
+    def read(places: Places) -> tuple[pa.Array, int]:
+        found, misfits = read_text(places)
+        texts, broken = mysql_texts(found)
+        if broken is not None:
+            raise TableStoppedError(
+                f"column {spec.name} has a document that came without its beginning: vtgate loses "
+                "what stands before a binary value in a document",
+                operation=_OPERATION,
+                table=spec.table,
+                hint="exclude the table in `tables`, or mirror the shard's MySQL servers "
+                "(kind: binlog, vitess: true; docs/vitess.md)",
+            )
+        return texts, misfits
+
+    return read
+
+
 _OWN: Final[Mapping[Family, Callable[[ColumnSpec], Reader]]] = {
     "bit": _bit,
     "padded": padded_reader,
     "text": _text,
+    "json": _json,
 }
