@@ -390,7 +390,7 @@ def test_check_and_discovery(vitess: VitessCluster, tablet: TabletServer) -> Non
     patterns = TablePatterns(tuple(tables))
     with tables_of(tablet, tables):
         facts, behind = gather_vitess(source, patterns)
-        section = SourceSection(kind="binlog", shards={}, tables=patterns, key="primary")
+        section = SourceSection(kind="vitess", shards={}, tables=patterns, key="primary")
         found = look({"commerce": section}, {source.shard: source})
     assert {one.table for one in found} == {"good", "keyless", "large"}
     findings = {f.check: f for f in judge_vitess(facts, behind, clock_bound=0.5)}
