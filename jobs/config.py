@@ -213,6 +213,11 @@ def _shards(
         shards[name] = shard
     if not shards:
         item.fail("at least one shard is needed", hint='one server alone is the shard "-"')
+    if ranges and not KeyRange().is_within(map(KeyRange.of, shards)):
+        item.fail(
+            f"the key ranges of {', '.join(shards)} leave a part of the keyspace out",
+            hint="add the shards that `SHOW VITESS_SHARDS` lists besides",
+        )
     return shards
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 from core.errors import SourceUnfitError
 
@@ -66,7 +67,8 @@ class Throttle:
         self._clock = clock
         self._lock = threading.Lock()
         self._rows_until = clock()  # by when the rows read so far are due at the wanted rate
-        self._looks: dict[int, tuple[float, str]] = {}
+        # Not by the server's id(), which is another one's when that is gone.
+        self._looks: WeakKeyDictionary[Asked, tuple[float, str]] = WeakKeyDictionary()
 
     def count(self, rows: int) -> None:
         """Note that rows were read."""
@@ -117,10 +119,10 @@ class Throttle:
 
     def _recent(self, server: Asked, look: Callable[[], str]) -> str:
         now = self._clock()
-        when, found = self._looks.get(id(server), (now - _LOOK_EVERY, ""))
+        when, found = self._looks.get(server, (now - _LOOK_EVERY, ""))
         if now - when >= _LOOK_EVERY:
             found = look()
-            self._looks[id(server)] = (now, found)
+            self._looks[server] = (now, found)
         return found
 
 

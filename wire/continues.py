@@ -110,6 +110,6 @@ def _check_behind(control: Session, ours: GtidSet, start: Position) -> None:
     raise RetryableError(
         f"the server lacks transactions that the mirror holds: {ours}",
         **where,
-        hint="a replica that is behind catches up by itself; after a failover that lost them, "
-        + REDUMP_HINT,
+        hint="a replica that is behind catches up by itself; if `host` and `port` lead to another "
+        "shard's server, correct them; after a failover that lost them, " + REDUMP_HINT,
     )

@@ -108,6 +108,12 @@ _TABLET_ENDED: Final = re.compile(
     r"vttablet: .*(exceeded timeout|execution time exceeded)", re.DOTALL
 )
 
+_NO_TABLET: Final = "no healthy tablet available"
+_NO_TABLET_HINT: Final = (
+    "no tablet of this type serves the shard: look at tablet_type in the config and at the shard's "
+    "tablets; one that is starting, or a shard that was just resharded, comes right by itself"
+)
+
 _VTGATE_HINTS: Final = {
     _LOGIN: "check user and password; vtgate reads them from --mysql-auth-server-static-file",
     _PRIVILEGE: "let vtgate's and the tablets' ACLs admit this user",
@@ -155,6 +161,8 @@ def server_failure(
         remedy = _WANTS_TLS_HINT
     if _TABLET_ENDED.search(text):
         remedy = TABLET_HINT
+    if _NO_TABLET in text:
+        remedy = _NO_TABLET_HINT
     return kind(
         f"{what} ({code}): {text}",
         operation=operation,

@@ -82,21 +82,31 @@ def test_a_name_that_is_no_key_range_is_refused(tmp_path: Path) -> None:
         config(tmp_path, "main-db")
 
 
-@pytest.mark.parametrize(
-    ("listed", "ts"),
-    [
-        (["0"], 0),  # the journal has begun -80 and 80-, which were never read: they are new
-        (["80-"], 5),  # nobody has what -80 held
-        (["-40", "80-"], 5),
-    ],
-)
-def test_a_followed_shard_that_is_not_listed(
-    listed: list[str], ts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("listed", [["80-"], ["-40", "80-"], ["-40", "60-"], ["-80", "80-c0"]])
+def test_a_part_that_no_shard_holds_is_refused(tmp_path: Path, listed: list[str]) -> None:
+    with pytest.raises(ConfigError, match="leave a part of the keyspace out"):
+        config(tmp_path, *listed)
+
+
+def test_a_shard_that_a_journal_has_begun_has_to_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It was never read, so it is new, and no heir has to be looked for."""
     monkeypatch.setattr(Session, "connect", None)  # no server is asked
     rounds = RoundLog(open_lake(tmp_path / "lake", now=1))
-    monkeypatch.setattr(
-        rounds, "streams", lambda: {"shop/-80": stream(ts=ts), "shop/80-": stream(ts=ts)}
-    )
+    streams = {"shop/-80": stream(ts=0), "shop/80-": stream(ts=0)}
+    monkeypatch.setattr(rounds, "streams", lambda: streams)
+    with pytest.raises(ConfigError, match=r"sources\.shop\.shards lacks -80, 80-"):
+        take_over(config(tmp_path, "0"), rounds, now=1)
+
+
+def test_a_shard_whose_part_is_followed_otherwise_has_to_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken out of the list, while the ones that overlap it are followed already."""
+    monkeypatch.setattr(Session, "connect", None)
+    rounds = RoundLog(open_lake(tmp_path / "lake", now=1))
+    streams = {"shop/-80": stream(), "shop/-": stream()}
+    monkeypatch.setattr(rounds, "streams", lambda: streams)
     with pytest.raises(ConfigError, match=r"sources\.shop\.shards lacks -80"):
-        take_over(config(tmp_path, *listed), rounds, now=1)
+        take_over(config(tmp_path, "-"), rounds, now=1)
