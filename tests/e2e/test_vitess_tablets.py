@@ -23,11 +23,16 @@ MADE: list[Ratchet] = []
 
 
 @pytest.fixture
-def cluster(vitess_of_its_own: VitessCluster) -> Iterator[VitessCluster]:
+def cluster(vitess_of_its_own: VitessCluster) -> VitessCluster:
     """A cluster with one unsharded keyspace, `shop`."""
     fill(vitess_of_its_own, ["0"])
     vitess_of_its_own.apply_vschema("shop", VSCHEMA)
-    yield vitess_of_its_own
+    return vitess_of_its_own
+
+
+@pytest.fixture(autouse=True)
+def _runs_ended() -> Iterator[None]:
+    yield
     while MADE:
         MADE.pop().end_all()
 
@@ -74,6 +79,29 @@ def test_there_and_back_by_the_journals_in_the_binlogs(
     status = ratchet.run("status").stdout
     assert "shop/80-" in status
     assert "shop/0" not in status
+
+
+@pytest.mark.long
+def test_a_merge_of_two_that_is_missed(vitess_of_its_own: VitessCluster, tmp_path: Path) -> None:
+    """Both sources are gone before they were read to their end, each at another time."""
+    cluster = vitess_of_its_own
+    fill(cluster, ["-80", "80-"])
+    ratchet = ratchet_on(cluster, tmp_path, ["-80", "80-"])
+    ratchet.run("run", "--until-caught-up")
+    with Writer(cluster, moves=False) as writer:
+        flow = cluster.reshard("shop", ["-80", "80-"], ["-"])
+        flow.wait_until_running()
+        ratchet.run("run", "--until-caught-up")
+        before = dumps(ratchet)
+        writer.more(200)
+        flow.switch()
+        writer.more(100)
+        flow.complete()
+    ratchet = ratchet_on(cluster, tmp_path, ["-"])
+    seen = ratchet.run("run", "--until-caught-up", timeout=400).stderr
+    assert "have what was written there since" in seen
+    finish(cluster, ratchet, {"-"})
+    assert dumps(ratchet) == before
 
 
 @pytest.mark.long
