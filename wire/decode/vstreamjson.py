@@ -60,10 +60,10 @@ def mysql_text(text: str) -> str | None:
     """
     parts = _parts(text)
     try:
-        value = _value(next(parts), parts)
-    except (_BrokenError, StopIteration):
+        value = _value(next(parts, ""), parts)
+        return value if next(parts, None) is None else None
+    except _BrokenError:
         return None
-    return value if next(parts, None) is None else None
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -85,7 +85,7 @@ def _value(part: str, parts: Iterator[str]) -> str:
         members = sorted(_members(parts))
         return "{" + ", ".join(f"{name}: {value}" for _, _, name, value in members) + "}"
     if part == "[":
-        return "[" + ", ".join(_items(parts)) + "]"
+        return "[" + ", ".join(_value(one, parts) for one in _elements(parts, "]")) + "]"
     if part[0] == '"' or part in _WORDS:
         return part
     number = _SCALAR.fullmatch(part)
@@ -94,32 +94,25 @@ def _value(part: str, parts: Iterator[str]) -> str:
     return f"{number[1]}{number[2] or '0'}{number[3]}"
 
 
-def _items(parts: Iterator[str]) -> Iterator[str]:
-    part = next(parts, "")
-    if part == "]":
-        return
-    while part:
-        yield _value(part, parts)
-        part = next(parts, "")
-        if part == "]":
-            return
-        if part != ",":
-            break
-        part = next(parts, "")
-    raise _BrokenError
-
-
 def _members(parts: Iterator[str]) -> Iterator[tuple[int, bytes, str, str]]:
     """Length and bytes of each member's name, which MySQL sorts by; the name; the value."""
-    part = next(parts, "")
-    if part == "}":
-        return
-    while part.startswith('"') and next(parts, "") == ":":
+    for part in _elements(parts, "}"):
+        if not part.startswith('"') or next(parts, "") != ":":
+            raise _BrokenError
         name = part[1:-1] if "\\" not in part else str(json.loads(part))
         raw = name.encode("utf-8", "surrogatepass")
         yield len(raw), raw, part, _value(next(parts, ""), parts)
+
+
+def _elements(parts: Iterator[str], end: str) -> Iterator[str]:
+    """What each element of a container begins with; the rest of it is taken by the caller."""
+    part = next(parts, "")
+    if part == end:
+        return
+    while part:
+        yield part
         part = next(parts, "")
-        if part == "}":
+        if part == end:
             return
         if part != ",":
             break

@@ -69,6 +69,7 @@ def test_documents(text: str, expected: str) -> None:
     [
         '"base64:type15:AP8="}', '"base64:type15:BQ==", true, null]', '{"a": 1', '{"a" 1}', "[1,]",
         "[1 2]", '{"a": }', "{1: 2}", "", "-", "e5", "nul", '"open', "[1]]", '{"a": 1,}', "[,1]",
+        '1 "open', '"base64:type15:AP8="}"open',
     ],
 )  # fmt: skip
 def test_broken_documents(text: str) -> None:
