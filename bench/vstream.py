@@ -2,8 +2,9 @@
 
     python bench/vstream.py [--rows N] [--rounds R]
 
-A private Vitess cluster of one shard holds two stretches of log: N rows of six columns in
-transactions of 1,000 rows, and a tenth as many in transactions of one. Each client follows the
+A private Vitess cluster of one shard holds three stretches of log: N rows of six columns in
+transactions of 1,000 rows, a tenth as many in transactions of one, and half as many with a JSON
+document each. Each client follows the
 same stretch over a VStream of its own, in turn, connecting included; best of R. One counts the row
 changes with Google's protobuf classes and keeps nothing; the next decodes them: bytes of responses,
 the kernels, Arrow; the last is a whole slice of Ratchet's capture, from the socket to closed change
@@ -20,6 +21,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,22 +52,68 @@ from wire.vtgate import VStream, VtgateConfig
 LIMIT: Final = 0.8
 PER: Final = 1000  # rows of a large transaction
 FLUSH: Final = 8 << 20  # bytes that are decoded at once
-TABLE: Final = """
-CREATE TABLE orders (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(40), code CHAR(8), amount INT,
-                     placed TIMESTAMP(6) NULL, price DECIMAL(18,2))
-"""
-SCHEMA: Final = TableSchema(
-    keyspace="commerce",
-    table="orders",
-    columns=(
-        Column(name="id", type=ColumnType(name="bigint"), nullable=False),
-        Column(name="name", type=ColumnType(name="varchar", length=160, charset="utf8mb4")),
-        Column(name="code", type=ColumnType(name="char", length=32, charset="utf8mb4")),
-        Column(name="amount", type=ColumnType(name="int")),
-        Column(name="placed", type=ColumnType(name="timestamp", fraction=6)),
-        Column(name="price", type=ColumnType(name="decimal", precision=18, scale=2)),
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to be filled and followed; its column `amount` is summed up.
+
+    Attributes:
+        schema: its description; its DDL is made of `declared`.
+        declared: column -> type.
+        row: the values of row n as SQL.
+    """
+
+    schema: TableSchema
+    declared: dict[str, str]
+    row: Callable[[int], str]
+
+    @property
+    def ddl(self) -> str:
+        """The CREATE TABLE."""
+        columns = ", ".join(f"{name} {kind}" for name, kind in self.declared.items())
+        return f"CREATE TABLE {self.schema.table} ({columns})"
+
+
+ID: Final = Column(name="id", type=ColumnType(name="bigint"), nullable=False)
+AMOUNT: Final = Column(name="amount", type=ColumnType(name="int"))
+ORDERS: Final = Table(
+    schema=TableSchema(
+        keyspace="commerce",
+        table="orders",
+        columns=(
+            ID,
+            Column(name="name", type=ColumnType(name="varchar", length=160, charset="utf8mb4")),
+            Column(name="code", type=ColumnType(name="char", length=32, charset="utf8mb4")),
+            AMOUNT,
+            Column(name="placed", type=ColumnType(name="timestamp", fraction=6)),
+            Column(name="price", type=ColumnType(name="decimal", precision=18, scale=2)),
+        ),
+        key=("id",),
     ),
-    key=("id",),
+    declared={
+        "id": "BIGINT NOT NULL PRIMARY KEY", "name": "VARCHAR(40)", "code": "CHAR(8)",
+        "amount": "INT", "placed": "TIMESTAMP(6) NULL", "price": "DECIMAL(18,2)",
+    },
+    row=lambda n: (
+        f"({n},'customer number {n:09d}','ST{n % 7:06d}',{n * 7919 % 1000003},"
+        f"'2024-01-01 00:{n // 60 % 60:02d}:{n % 60:02d}.{n % 1000000:06d}',"
+        f"{n * 31 % 1000000}.{n % 100:02d})"
+    ),
+)  # fmt: skip
+DOCUMENTS: Final = Table(
+    schema=TableSchema(
+        keyspace="commerce",
+        table="documents",
+        columns=(ID, AMOUNT, Column(name="doc", type=ColumnType(name="json"))),
+        key=("id",),
+    ),
+    declared={"id": "BIGINT NOT NULL PRIMARY KEY", "amount": "INT", "doc": "JSON"},
+    row=lambda n: (
+        f"({n},{n * 7919 % 1000003},'"
+        f'{{"name": "customer {n}", "city": "Town {n % 997}", "zip": {n % 100000}, '
+        f'"tags": ["a", "b{n % 7}"], "open": {str(n % 2 == 0).lower()}, "half": 0.5}}\')'
+    ),
 )
 ROW: Final = 12  # of proto/vstream.proto's EventType
 
@@ -78,11 +127,16 @@ def main() -> int:
     good = True
     with VitessCluster() as cluster:
         cluster.add_keyspace("commerce", ["0"])
-        cluster.query(TABLE, target="commerce")
-        for label, rows, per in (("bulk", given.rows, PER), ("single", given.rows // 10, 1)):
+        for table in (ORDERS, DOCUMENTS):
+            cluster.query(table.ddl, target="commerce")
+        for label, table, rows, per in (
+            ("bulk", ORDERS, given.rows, PER),
+            ("single", ORDERS, given.rows // 10, 1),
+            ("JSON", DOCUMENTS, given.rows // 2, PER),
+        ):
             start = _executed(cluster)
-            _write(cluster, rows, per)
-            good &= _compare(cluster, label, start, rows, given.rounds)
+            _write(cluster, table, rows, per)
+            good &= _compare(cluster, label, table, start=start, rows=rows, rounds=given.rounds)
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory of this process {own:,.0f} MiB")
     return 0 if good else 1
@@ -93,20 +147,19 @@ def _executed(cluster: VitessCluster) -> str:
     return f"MySQL56/{found}"
 
 
-def _write(cluster: VitessCluster, rows: int, per: int) -> None:
-    first = cluster.query("SELECT COALESCE(MAX(id) + 1, 0) FROM orders", target="commerce")[0][0]
+def _write(cluster: VitessCluster, table: Table, rows: int, per: int) -> None:
+    name = table.schema.table
+    newest = f"SELECT COALESCE(MAX(id) + 1, 0) FROM {name}"
+    first = cluster.query(newest, target="commerce")[0][0]
     with cluster.connect("commerce", autocommit=True) as connection, connection.cursor() as cursor:
         for begin in range(first, first + rows, per):
-            values = ",".join(
-                f"({n},'customer number {n:09d}','ST{n % 7:06d}',{n * 7919 % 1000003},"
-                f"'2024-01-01 00:{n // 60 % 60:02d}:{n % 60:02d}.{n % 1000000:06d}',"
-                f"{n * 31 % 1000000}.{n % 100:02d})"
-                for n in range(begin, begin + per)
-            )
-            cursor.execute(f"INSERT INTO orders VALUES {values}")
+            values = ",".join(map(table.row, range(begin, begin + per)))
+            cursor.execute(f"INSERT INTO {name} VALUES {values}")
 
 
-def _compare(cluster: VitessCluster, label: str, start: str, rows: int, rounds: int) -> bool:
+def _compare(
+    cluster: VitessCluster, label: str, table: Table, *, start: str, rows: int, rounds: int
+) -> bool:
     config = VtgateConfig(host="127.0.0.1", port=cluster.grpc_port)
 
     def streamed(client: Callable[[VStream, int], int]) -> Callable[[], int]:
@@ -118,13 +171,14 @@ def _compare(cluster: VitessCluster, label: str, start: str, rows: int, rounds: 
 
     clients: dict[str, Callable[[], int]] = {
         "counting": streamed(_count),
-        "decoded": streamed(_decode),
+        "decoded": streamed(partial(_decode, table.schema)),
         "captured": lambda: _capture(cluster, config, start),
     }
     best = dict.fromkeys(clients, float("inf"))
     cpu = dict(best)
     ((wanted,),) = cluster.query(
-        f"SELECT SUM(amount) FROM (SELECT amount FROM orders ORDER BY id DESC LIMIT {rows}) last",
+        f"SELECT SUM(amount) FROM (SELECT amount FROM {table.schema.table} ORDER BY id DESC "
+        f"LIMIT {rows}) last",
         target="commerce:0@primary",
     )
     for _ in range(rounds):
@@ -188,8 +242,8 @@ def _count(stream: VStream, rows: int) -> int:
     return -1
 
 
-def _decode(stream: VStream, rows: int) -> int:
-    decoder = VStreamRowDecoder(SCHEMA, MisfitPolicy())
+def _decode(schema: TableSchema, stream: VStream, rows: int) -> int:
+    decoder = VStreamRowDecoder(schema, MisfitPolicy())
     total = seen = size = 0
     waiting: list[bytes] = []
     while seen < rows:

@@ -107,6 +107,7 @@ def judge_vitess(facts: ServerFacts, behind: GatewayFacts, *, clock_bound: float
         *_time_limit(facts),
         *judge_tables(facts),
         *_large_sets(facts),
+        *_documents(facts),
     ]
 
 
@@ -144,3 +145,18 @@ def _large_sets(facts: ServerFacts) -> Iterator[Finding]:
                     f"{name} is a SET of 64 members: vtgate loses the last one without a word",
                     how_to_exclude(table.name),
                 )
+
+
+def _documents(facts: ServerFacts) -> Iterator[Finding]:
+    for table in facts.tables:
+        names = [name for name, kind in table.columns if kind == "json"]
+        if names:
+            yield finding(
+                facts,
+                f"columns of {table.name}",
+                "info",
+                f"JSON in {', '.join(names)}: inside of documents vtgate changes TIME values that "
+                "are negative or of 32 hours and more, without a word, and loses binary values "
+                "(those end the run)",
+                "if there are any, mirror the tablets' MySQL: kind: binlog, vitess: true",
+            )

@@ -41,6 +41,7 @@ class Engine:
     strings: ModuleType
     textnumbers: ModuleType
     texttimes: ModuleType
+    jsontexts: ModuleType
     vstream: ModuleType
     transcode: Callable[[Bytes, Longs, Longs, Transcoder], tuple[Bytes, Longs, int]]
     json: Callable[[Bytes, Longs, Longs], tuple[Bytes, Longs, Int]]
@@ -65,6 +66,7 @@ def _kernel() -> Engine:
     from wire.decode.charsets import transcode_column
     from wire.decode.jsonb import json_column
     from wire.decode.kernels import (
+        jsontexts,
         numbers,
         strings,
         temporal,
@@ -82,6 +84,7 @@ def _kernel() -> Engine:
         strings=strings,
         textnumbers=textnumbers,
         texttimes=texttimes,
+        jsontexts=jsontexts,
         vstream=vstream,
         transcode=transcode_column,
         json=json_column,
@@ -91,7 +94,16 @@ def _kernel() -> Engine:
 def _plain() -> Engine:
     from wire.decode.charsets_plain import transcode_column_plain
     from wire.decode.jsonb_plain import json_column_plain
-    from wire.decode.plain import numbers, strings, temporal, textnumbers, texttimes, vstream, walk
+    from wire.decode.plain import (
+        jsontexts,
+        numbers,
+        strings,
+        temporal,
+        textnumbers,
+        texttimes,
+        vstream,
+        walk,
+    )
 
     return Engine(
         name="plain",
@@ -101,6 +113,7 @@ def _plain() -> Engine:
         strings=strings,
         textnumbers=textnumbers,
         texttimes=texttimes,
+        jsontexts=jsontexts,
         vstream=vstream,
         transcode=transcode_column_plain,
         json=json_column_plain,

@@ -8,7 +8,7 @@ comes by VStream's *copy* is not for this decoder: it writes a FLOAT with six di
 
 As a result set has it, but: BIT as its bytes; BINARY without the zeros at its end; FLOAT and DOUBLE
 in scientific notation with all their digits; text in the column's own character set; JSON in an
-order and a notation of vtgate's own (`vstreamjson`).
+order and a notation of vtgate's own (`kernels.jsontexts`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from wire.decode.columns import (
     padded_reader,
     read_columns,
     text_reader,
+    variable,
 )
 from wire.decode.engine import Engine, engine
 from wire.decode.kernels import vstream
+from wire.decode.kernels.walk import GOOD
 from wire.decode.misfits import check_misfits
 from wire.decode.textcolumns import text_row_reader
-from wire.decode.vstreamjson import mysql_texts
 
 Bools = npt.NDArray[np.bool_]
 
@@ -190,21 +191,18 @@ def _text(spec: ColumnSpec) -> Reader:
 
 
 def _json(spec: ColumnSpec) -> Reader:
-    read_text = text_row_reader(spec)
-
     def read(places: Places) -> tuple[pa.Array, int]:
-        found, misfits = read_text(places)
-        texts, broken = mysql_texts(found)
-        if broken is not None:
+        found = spec.engine.jsontexts.mysql_texts(places.buf, places.offs, places.lens)
+        if found[2] != GOOD:
             raise TableStoppedError(
-                f"column {spec.name} has a document that came without its beginning: vtgate loses "
-                "what stands before a binary value in a document",
+                f"column {spec.name} has a document that is not JSON as MySQL prints it: vtgate "
+                "loses what stands before a binary value in a document",
                 operation=_OPERATION,
                 table=spec.table,
                 hint="exclude the table in `tables`, or mirror the shard's MySQL servers "
                 "(kind: binlog, vitess: true; docs/vitess.md)",
             )
-        return texts, misfits
+        return variable(spec, places, found), 0
 
     return read
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+NAMES = ("test_twins.py", "test_rows.py", "test_jsonb.py", "test_jsontexts.py")
 
 
 @pytest.mark.long
 def test_no_kernel_reads_or_writes_outside_of_its_arrays(tmp_path: Path) -> None:
     """An access outside raises IndexError in that mode, which fails a test."""
-    files = [f"tests/unit/decode/{name}" for name in ("test_twins.py", "test_rows.py")]
+    files = [f"tests/unit/decode/{name}" for name in NAMES]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
         cwd=ROOT,

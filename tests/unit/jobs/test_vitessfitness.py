@@ -54,3 +54,11 @@ def test_a_set_of_64_members() -> None:
     assert "columns of t63" not in found
     assert found["columns of t64"].status == "fail"
     assert '"!t64"' in found["columns of t64"].mend
+
+
+def test_json_is_told_of() -> None:
+    columns = (("id", "int"), ("doc", "json"), ("more", "json"))
+    found = judged(replace(MYSQL, tables=(replace(MYSQL.tables[0], columns=columns),)))
+    told = found[f"columns of {MYSQL.tables[0].name}"]
+    assert told.status == "info"
+    assert "doc, more" in told.text
