@@ -116,7 +116,7 @@ def _prepare(
         OperatorError: config and lake do not agree, or a server refuses us.
     """
     tables, rounds = Tables(lake), RoundLog(lake)
-    located = locate(config, rounds, now=_now())
+    located = locate(config, lake, rounds, now=_now())
     config, configs = located.config, source_configs(located.config)
     states = tables.list()
     known = tuple((state.keyspace, state.table) for state in states)
@@ -139,13 +139,12 @@ def _prepare(
     shards = [str(shard) for shard in configs]
     streams = rounds.streams()
     fresh = fresh_shards(shards, streams, named, found)
-    anew = {shard for shard in shards if ShardId.parse(shard).keyspace in located.lost}
     vitess = {name for name, source in config.sources.items() if source.is_vitess}
     align(
         tables,
         found,
         config.mirrors,
-        fresh | anew,
+        fresh,
         ended=lambda s: s not in streams and ShardId.parse(s).keyspace in vitess,
     )
     record_starts(rounds, executed(configs, fresh), now=_now())

@@ -20,13 +20,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.errors import ShardGoneError
+from core.rounds import ShardSlice
 from core.shard import ShardId
 from jobs.begin import begin_streams, executed
 from jobs.config import Config
+from jobs.gaps import begin_after_a_gap
 from jobs.lineage import heir, keyspace_of, name_of, of_keyspace
 from jobs.sources import source_configs, vtgate_config
 from jobs.tablets import take_over, with_live_shards
 from jobs.vitess import Topology, topologies, with_shards
+from store.files import Lake
 from store.rounds import RoundLog, StreamState
 from wire.journal import FLAVOR
 from wire.vtgate import VStream
@@ -44,16 +47,16 @@ class Located:
         config: with the shards whose streams go on, or begin now.
         following: whether some of them do not serve any more: they are read up to their journal,
             and nothing is dumped until their successors have begun.
-        lost: keyspaces whose streams have a gap: all their tables have to be dumped again.
     """
 
     config: Config
     following: bool = False
-    lost: frozenset[str] = frozenset()
 
 
-def locate(config: Config, rounds: RoundLog, *, now: int) -> Located:
+def locate(config: Config, lake: Lake, rounds: RoundLog, *, now: int) -> Located:
     """Find the shards, after the streams of all complete reshards' targets have begun.
+
+    What has to be dumped again, because a stream has a gap, is in the tables' states afterwards.
 
     Raises:
         RetryableError: a vtgate does not answer.
@@ -61,19 +64,20 @@ def locate(config: Config, rounds: RoundLog, *, now: int) -> Located:
         LakeError: a round cannot be committed.
     """
     begin_successors(rounds, now=now)
-    following, lost = False, set(take_over(config, rounds, now=now))
+    following = False
+    take_over(config, lake, rounds, now=now)
     config = with_live_shards(config, rounds.streams())
     found = topologies(config)
     if not found:
-        return Located(config=config, lost=frozenset(lost))
+        return Located(config=config)
     shards: dict[str, tuple[str, ...]] = {}
     for keyspace, topology in found.items():
         streams = of_keyspace(keyspace, rounds.streams())
         going = [name for name, stream in streams.items() if stream.journal is None]
         silent = [name for name in going if name not in topology.serving]
         if any(_is_gone(config, keyspace, name, streams[name]) for name in silent):
-            lost.add(keyspace)
-            _begin_anew(config, rounds, keyspace, topology, silent, now=now)
+            heirs = _heirs(config, rounds, keyspace, topology, silent, now=now)
+            begin_after_a_gap(lake, rounds, keyspace, heirs, now=now)
             going = list(topology.serving)
         elif silent:
             following = True
@@ -81,7 +85,6 @@ def locate(config: Config, rounds: RoundLog, *, now: int) -> Located:
     return Located(
         config=with_shards(config, shards, found),
         following=following,
-        lost=frozenset(lost),
     )
 
 
@@ -110,7 +113,7 @@ def begin_successors(rounds: RoundLog, *, now: int) -> None:
             )
 
 
-def _begin_anew(
+def _heirs(
     config: Config,
     rounds: RoundLog,
     keyspace: str,
@@ -118,8 +121,8 @@ def _begin_anew(
     gone: Collection[str],
     *,
     now: int,
-) -> None:
-    """Give up the streams that cannot be read to their end; the shards that serve begin now."""
+) -> list[ShardSlice]:
+    """The slices that begin, now, the streams of the shards that serve in place of those."""
     streams = rounds.streams()
     mine = {shard: one for shard, one in streams.items() if keyspace_of(shard) == keyspace}
     full = with_shards(config, {keyspace: topology.serving}, {keyspace: topology})
@@ -127,15 +130,14 @@ def _begin_anew(
     over = {s: one for s, one in mine.items() if name_of(s) in gone or one.journal is not None}
     starts = executed(source_configs(full), new)
     slices = [heir(shard, place, over, now=now) for shard, place in starts.items()]
-    begin_streams(rounds, slices, now=now)
     log.warning(
         "%s: the shards %s were resharded away before their streams were read to the end; what "
-        "was written there meanwhile is in no stream, so all tables of %s are dumped again",
+        "was written there meanwhile is in no stream",
         keyspace,
         ", ".join(sorted(gone)),
-        keyspace,
         extra={"fields": {"event": "reshard_missed", "source": keyspace, "gone": sorted(gone)}},
     )
+    return slices
 
 
 def _is_gone(config: Config, keyspace: str, name: str, stream: StreamState) -> bool:

@@ -22,12 +22,15 @@ from typing import Final
 from core.errors import ConfigError, PositionLostError
 from core.keyrange import KeyRange, overlap
 from core.position import Position
+from core.rounds import ShardSlice
 from core.shard import ShardId
 from ingest.binlog.seek import check_follows, position_at
 from jobs.begin import begin_streams, executed
 from jobs.config import Config
+from jobs.gaps import begin_after_a_gap
 from jobs.lineage import heir, name_of, of_keyspace
 from jobs.sources import server_ids, source_configs
+from store.files import Lake
 from store.rounds import RoundLog, StreamState
 from wire.binlog import DumpOptions
 
@@ -65,26 +68,24 @@ def with_live_shards(config: Config, streams: Mapping[str, StreamState]) -> Conf
     return replace(config, sources=sources)
 
 
-def take_over(config: Config, rounds: RoundLog, *, now: int) -> frozenset[str]:
+def take_over(config: Config, lake: Lake, rounds: RoundLog, *, now: int) -> None:
     """Begin the shards that took over from such as the config no longer lists.
 
     Their streams begin at the time up to which the old ones were read. So nothing has to be dumped
-    again, if the new shards' binlogs reach back so far and their copy was complete by then.
+    again, if the new shards' binlogs reach back so far and their copy was complete by then. Else
+    the tables' states say afterwards what is.
 
     Args:
         config: as loaded.
-        rounds: the round log.
+        lake: the lake.
+        rounds: its round log.
         now: microseconds UTC.
-
-    Returns:
-        The keyspaces whose tables have to be dumped again.
 
     Raises:
         ConfigError: no listed shard holds what a stream's shard held.
         RetryableError: a server does not answer.
         LakeError: the round cannot be committed.
     """
-    lost = set()
     for keyspace in keyspaces(config):
         listed = config.sources[keyspace].shards
         streams = of_keyspace(keyspace, rounds.streams())
@@ -99,21 +100,22 @@ def take_over(config: Config, rounds: RoundLog, *, now: int) -> frozenset[str]:
         ]
         _check_covered(keyspace, gone, heirs)
         _check_apart(keyspace, heirs)
-        if not _begin_early(config, rounds, keyspace, gone, heirs, now=now):
-            lost.add(keyspace)
-    return frozenset(lost)
+        slices, lost = _heirs(config, keyspace, gone, heirs, now=now)
+        if lost:
+            begin_after_a_gap(lake, rounds, keyspace, slices, now=now)
+        else:
+            begin_streams(rounds, slices, now=now)
 
 
-def _begin_early(
+def _heirs(
     config: Config,
-    rounds: RoundLog,
     keyspace: str,
     gone: Mapping[str, StreamState],
     heirs: Collection[str],
     *,
     now: int,
-) -> bool:
-    """Begin the heirs' streams; False if they have a gap."""
+) -> tuple[list[ShardSlice], bool]:
+    """The slices that begin the heirs' streams, and whether those have a gap."""
     fields = {"event": "reshard_missed", "source": keyspace, "gone": sorted(gone)}
     try:
         places = {name: _place(config, ShardId(keyspace, name), gone) for name in heirs}
@@ -124,26 +126,23 @@ def _begin_early(
             heir(shard, place, _sources(keyspace, name_of(shard), gone), now=now)
             for shard, place in starts.items()
         ]
-        begin_streams(rounds, slices, now=now)
         log.warning(
             "%s: %s are not in the config any more, and their streams cannot be continued by %s "
-            "(%s); all tables of %s are dumped again",
-            keyspace, ", ".join(sorted(gone)), ", ".join(heirs), error, keyspace,
-            extra={"fields": fields},
+            "(%s)",
+            keyspace, ", ".join(sorted(gone)), ", ".join(heirs), error, extra={"fields": fields},
         )  # fmt: skip
-        return False
+        return slices, True
     slices = []
     for name, place in places.items():
         sources = _sources(keyspace, name, gone)
         seen = {shard: stream.position for shard, stream in sources.items()}
         slices.append(heir(str(ShardId(keyspace, name)), place, sources, now=now, seen=seen))
-    begin_streams(rounds, slices, now=now)
     log.warning(
         "%s: %s are not in the config any more; %s have what was written there since, and their "
         "streams begin at that time",
         keyspace, ", ".join(sorted(gone)), ", ".join(heirs), extra={"fields": fields},
     )  # fmt: skip
-    return True
+    return slices, False
 
 
 def _place(config: Config, shard: ShardId, gone: Mapping[str, StreamState]) -> Position:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from core.types import MisfitPolicy
@@ -25,6 +26,7 @@ from jobs.sources import replica_configs, server_ids, source_configs, vtgate_con
 from jobs.spark import log_folder, use_pool
 from jobs.sparksettings import CAPTURE, DUMP, MERGE
 from merge.failures import spark_failure
+from merge.keep import keep_rows
 from merge.rounds import Merger
 from merge.step import MergeOptions
 from snapshot.dump import Dumper
@@ -214,6 +216,7 @@ class _Wiring:
             # Per call, because the dumper's threads are its own.
             self._guard.in_pool(DUMP, "dump", spark_reader(self._spark)),
             settings=settings,
+            keep=partial(keep_rows, self._spark, self._plan.lake, policy=self._policy),
             on_progress=on_progress,
             stop=self._stop,
         )

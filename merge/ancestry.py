@@ -42,13 +42,14 @@ class Ancestry:
 
         A stream that began before the table's dump did does not: the dump read the shards of then,
         so nothing in the table or its side table is from an ancestor. Rounds tell it, and not the
-        shards' names in the dump's start: a reverse reshard gives a shard its old name again.
+        shards' names in the dump's start: a reverse reshard gives a shard its old name again. Where
+        a dump kept rows, it is the dump that they are from that counts.
 
         Args:
             state: the table.
             streams: all live streams, of all keyspaces.
         """
-        first = state.dump.start_round if state.dump else 0
+        first = state.dump.since if state.dump else 0
         return cls(
             {
                 shard: stream

@@ -47,7 +47,7 @@ from snapshot.records import (
 )
 from snapshot.sessions import close_sessions, open_session
 from snapshot.source import SourceCatalog
-from snapshot.start import Started, finish_table, start_table, stop_table
+from snapshot.start import KeepRows, Started, finish_table, start_table, stop_table
 from snapshot.tasks import ReadChunk
 from snapshot.throttle import Throttle
 from store import crashpoints
@@ -112,6 +112,7 @@ class Dumper:
         read: ReadChunk,
         *,
         settings: DumpSettings | None = None,
+        keep: KeepRows = lambda _: None,
         on_progress: OnProgress = lambda _: None,
         stop: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -124,6 +125,7 @@ class Dumper:
             shards: ShardId as text -> where it is read from.
             read: reads a chunk (snapshot.tasks).
             settings: how to go about it.
+            keep: see snapshot.start.
             on_progress: called with each record, by one thread at a time.
             stop: when set, no chunk is begun any more, and what was read is committed.
             clock: seconds, for rates and waiting.
@@ -134,6 +136,7 @@ class Dumper:
         self._catalog = SourceCatalog({shard: source.primary for shard, source in shards.items()})
         self._read = read
         self._settings = settings or DumpSettings()
+        self._keep = keep
         self._on_progress = on_progress
         self._reporting = threading.Lock()
         self._stop = stop or threading.Event()
@@ -234,6 +237,7 @@ class Dumper:
                 shards=self._shards,
                 catalog=self._catalog,
                 settings=self._settings,
+                keep=self._keep,
                 now=self._now(),
             )
         except TableStoppedError as error:

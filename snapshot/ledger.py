@@ -237,6 +237,7 @@ def open_ledger(
     generations: Mapping[str, int],
     columns: pa.Schema,
     key: Sequence[str],
+    empty: bool = True,
 ) -> Ledger:
     """The books of a dump, as its commits say; its first time empties the table.
 
@@ -251,6 +252,7 @@ def open_ledger(
         generations: shard -> generation of its stream, for all shards of the table.
         columns: all columns of the Delta table.
         key: columns that files keep statistics of.
+        empty: whether it does; rows may be kept (store.tables.Kept).
 
     Raises:
         LakeError: the table is missing or damaged, or another process writes to it.
@@ -264,7 +266,7 @@ def open_ledger(
         )
     with delta_errors("look for the dump's commits", path):
         number = table.transaction_version(app_id(dump))
-    if number is None:
+    if number is None and empty:
         _empty(table, path, dump, columns, key)
     last = _newest(table, path, dump, number) if number else None
     remove_orphans(lake, path=path, dump=dump, table=table)

@@ -10,7 +10,7 @@ at its beginning.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from core.errors import BugError, TableStoppedError
@@ -25,6 +25,9 @@ from store.delta_tables import create_mirrored_table, mirrored_schema
 from store.files import Lake
 from store.rounds import RoundLog
 from store.tables import DumpState, Tables, TableState
+
+# Leaves the rows of shards that are not read in a table, and no others; once.
+KeepRows = Callable[[TableState], None]
 
 _LOOK_BACK = 20  # rounds looked at first for the one to begin with
 
@@ -56,6 +59,7 @@ def start_table(
     shards: Mapping[str, ShardSource],
     catalog: SourceCatalog,
     settings: DumpSettings,
+    keep: KeepRows,
     now: int,
 ) -> Started | None:
     """Begin a table's dump or go on with it; None if it is dumped already.
@@ -67,6 +71,7 @@ def start_table(
         shards: ShardId as text -> its source.
         catalog: the tables on the servers.
         settings: how to go about it.
+        keep: prepares a table of which rows are kept.
         now: microseconds UTC.
 
     Raises:
@@ -111,13 +116,17 @@ def start_table(
         now=now,
         deletion_vectors=settings.deletion_vectors,
     )
+    if dump.kept is not None:
+        keep(state)
+        sources = {shard: sources[shard] for shard in dump.read}
     ledger = open_ledger(
         lake,
         path=state.path,
         dump=dump.id,
-        generations={shard: shards[shard].generation for shard in wanted.shards},
+        generations={shard: shards[shard].generation for shard in sources},
         columns=full,
         key=state.key,
+        empty=dump.kept is None,
     )
     return Started(
         state=state,

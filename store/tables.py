@@ -6,7 +6,7 @@ transaction versions, so a state that lags behind a kill is corrected, never tru
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from core.position import Position
@@ -18,16 +18,34 @@ Phase = Literal["new", "dumping", "catching_up", "streaming", "stopped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a dump leaves in its table: the rows of shards that it does not read.
+
+    Attributes:
+        names: those shards and all that they descend from; rows stand under any of these names.
+        dump: id of the dump before, whose side table has their hidden rows.
+        since: the round from which on the table's rows are from streams that are known: the first
+            one of the dump before, or of the one that it kept rows of.
+    """
+
+    names: tuple[str, ...]
+    dump: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DumpState:
     """A table's dump.
 
     Attributes:
         id: unique; names the dump in the Delta commits of its chunks.
         start_round: the first round that may hold changes the chunks lack.
-        start: shard -> a position that every chunk is sure to contain.
+        start: shard -> a position that every chunk is sure to contain; of shards that are not read,
+            the one that their rows stand at.
         end: shard -> a position that contains everything any chunk may have seen; None until the
             last chunk has been read.
         done: whether every chunk is committed.
+        kept: the rows that were left in the table; None: it was emptied.
     """
 
     id: str
@@ -35,6 +53,18 @@ class DumpState:
     start: dict[str, Position]
     end: dict[str, Position] | None = None
     done: bool = False
+    kept: Kept | None = None
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The shards that are dumped."""
+        kept = () if self.kept is None else self.kept.names
+        return tuple(shard for shard in self.start if shard not in kept)
+
+    @property
+    def since(self) -> int:
+        """The first round of the dump that the oldest rows may be of."""
+        return self.start_round if self.kept is None else self.kept.since
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -44,18 +74,20 @@ class DumpState:
             "start": _positions_to_json(self.start),
             "end": None if self.end is None else _positions_to_json(self.end),
             "done": self.done,
+            "kept": None if self.kept is None else asdict(self.kept),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> DumpState:
         """Read what `to_json` wrote."""
-        end = data["end"]
+        end, kept = data["end"], data.get("kept")
         return cls(
             id=data["id"],
             start_round=data["start_round"],
             start=_positions_from_json(data["start"]),
             end=None if end is None else _positions_from_json(end),
             done=data["done"],
+            kept=None if kept is None else Kept(**{**kept, "names": tuple(kept["names"])}),
         )
 
 

@@ -25,6 +25,8 @@ from core.position import Position
 from core.rounds import ChangeFile, Journal, Round, Run, ShardSlice, TableEvent
 from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy, arrow_schema
+from jobs.gaps import begin_after_a_gap
+from merge.ancestry import LAST_SEQ
 from merge.rounds import Merger
 from merge.step import MergeOptions
 from store.delta_tables import create_mirrored_table, mirrored_schema
@@ -218,18 +220,12 @@ class Source:
         """
         old, new = [self._name(s) for s in sources], [self._name(s) for s in targets]
         ended = {name: self.logs[name] for name in old}
-        begun = {name: _Log(next(self._uuids), life=self._heir(name, ended)) for name in new}
-        for log in ended.values():
-            for key, row in log.rows.items():
-                begun[self._name(owner(key))].rows[key] = row
+        begun = self._begun(new, ended, owner)
         ends = {
             n: Position(executed=GtidSet("mysql", {b.uuid: ((1, 10),)})) for n, b in begun.items()
         }
         self.round(*old, journal=Journal(sources=tuple(old), targets=ends))
-        self.names = [name for name in self.names if name not in old] + new
-        self.over |= {name: self.logs.pop(name) for name in old}
-        self.logs |= begun
-        self.many_shards = True
+        self._replace(old, begun)
         slices = [
             replace(self._slice(name), ancestors=self.logs[name].life.ancestors) for name in new
         ]
@@ -244,6 +240,50 @@ class Source:
             )
         )
         return number
+
+    def lose(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        owner: Callable[[Any], str],
+    ) -> None:
+        """As `reshard`, without a journal: what no round holds of the sources yet is lost.
+
+        The dump of the heirs is begun: go on with `chunk`.
+        """
+        old, new = [self._name(s) for s in sources], [self._name(s) for s in targets]
+        begun = self._begun(new, {name: self.logs[name] for name in old}, owner)
+        self._replace(old, begun)
+        heirs = []
+        for name, log in begun.items():
+            life = log.life
+            ended = {**life.ancestors, name: life.generation - 1}
+            self.marks |= {one: (generation, LAST_SEQ) for one, generation in ended.items()}
+            heirs.append(
+                ShardSlice.beginning(
+                    name, self.position(name), generation=life.generation, now=self.clock,
+                    ancestors=life.ancestors,
+                )
+            )  # fmt: skip
+        begin_after_a_gap(self.lake, self.rounds, self.schema.keyspace, heirs, now=self.clock)
+        self.dumped = []
+
+    def _begun(
+        self, names: Sequence[str], ended: Mapping[str, _Log], owner: Callable[[Any], str]
+    ) -> dict[str, _Log]:
+        """The servers that have taken over, with the rows."""
+        begun = {name: _Log(next(self._uuids), life=self._heir(name, ended)) for name in names}
+        for log in ended.values():
+            for key, row in log.rows.items():
+                begun[self._name(owner(key))].rows[key] = row
+        return begun
+
+    def _replace(self, old: Sequence[str], begun: Mapping[str, _Log]) -> None:
+        self.names = [name for name in self.names if name not in old] + list(begun)
+        self.over |= {name: self.logs.pop(name) for name in old}
+        self.logs |= begun
+        self.many_shards = True
 
     def _heir(self, name: str, ended: Mapping[str, _Log]) -> Life:
         ancestors: dict[str, int] = {}
@@ -352,7 +392,9 @@ class Source:
             self._say((self.key(row), name), Register(rank, self.clock, freeze(row)))
         full = mirrored_schema(self.columns, table=self.schema.name)
         table = pa.Table.from_pylist([{**row, "_token": token} for row in rows], schema=full)
-        path = Path(self.lake.absolute(self.state.path)) / f"chunk-{number}.parquet"
+        dump = self.state.dump
+        assert dump is not None
+        path = Path(self.lake.absolute(self.state.path)) / f"chunk-{dump.id}-{number}.parquet"
         pq.write_table(table, path)
         self.dumped.append(
             DumpedChunk(
@@ -364,8 +406,6 @@ class Source:
                 floor=position,
             )
         )
-        dump = self.state.dump
-        assert dump is not None
         record = DumpCommit(
             dump=dump.id,
             number=len(self.dumped),

@@ -103,6 +103,34 @@ class Writer(Worker):
                 )
 
 
+class Mover(Worker):
+    """Moves orders by UPDATEs of the vindex column, in place, on shard 0 as long as that serves.
+
+    vtgate refuses such an UPDATE where the keyspace is sharded; on the shard itself it is one row
+    event, of which VReplication makes a delete on one of the new shards and an insert on the other.
+    Its orders are its own (from 700 on; `Writer` may take them away).
+    """
+
+    def __init__(self, cluster: VitessCluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._random = random.Random(5)
+
+    def step(self) -> None:
+        try:
+            with self._cluster.connect("shop:0") as connection, connection.cursor() as cursor:
+                while not self.told.wait(0.02):
+                    order, customer = (
+                        self._random.randrange(700, 1000),
+                        self._random.getrandbits(20),
+                    )
+                    self.done += cursor.execute(
+                        f"UPDATE orders SET customer_id = {customer} WHERE id = {order}"
+                    )
+        except pymysql.err.Error:
+            self.told.wait(0.5)  # it does not serve any more
+
+
 def assert_same(cluster: VitessCluster, ratchet: Ratchet) -> int:
     """Every table of the mirror is what vtgate shows. Returns rows compared."""
     return vitess_kit.assert_same(cluster, ratchet, {"shop": TABLES})

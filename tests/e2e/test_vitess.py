@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import vitess_kit
+from deltalake import DeltaTable, QueryBuilder
 from fix_e2e import Ratchet
-from shop_kit import TABLES, VSCHEMA, Writer, assert_same, fill, finish, shards_of
+from shop_kit import TABLES, VSCHEMA, Mover, Writer, assert_same, fill, finish, shards_of
 from vitess_kit import is_same, stop, until
 
 from lab.vitess import VitessCluster
@@ -57,7 +59,7 @@ def test_a_split_and_a_merge_while_streaming(cluster: VitessCluster, tmp_path: P
     ratchet = ratchet_on(cluster, tmp_path)
     ratchet.run("run", "--until-caught-up")
     running = ratchet.start("run")
-    with Writer(cluster) as writer:
+    with Writer(cluster) as writer, Mover(cluster) as mover:
         for sources, targets in ((["0"], ["-80", "80-"]), (["-80", "80-"], ["-"])):
             writer.moves = len(targets) > 1
             flow = cluster.reshard("shop", sources, targets)
@@ -66,6 +68,7 @@ def test_a_split_and_a_merge_while_streaming(cluster: VitessCluster, tmp_path: P
             until(lambda: shards_of(ratchet) == set(targets), f"{targets} are followed")  # noqa: B023
             flow.complete()
         assert writer.done > 100
+        assert mover.done > 50
     stop(running)
     finish(cluster, ratchet, {"-"})
 
@@ -126,11 +129,12 @@ def test_a_reshard_while_nobody_follows(cluster: VitessCluster, tmp_path: Path) 
     cluster.apply_vschema("shop", VSCHEMA)
     ratchet = ratchet_on(cluster, tmp_path)
     ratchet.run("run", "--until-caught-up")
-    with Writer(cluster):
+    with Writer(cluster), Mover(cluster) as mover:
         split = cluster.reshard("shop", ["0"], ["-80", "80-"])
         split.wait_until_running()
         split.switch()
         time.sleep(3)
+    assert mover.done > 50
     seen = ratchet.run("run", "--until-caught-up", timeout=400).stderr
     assert "shop/0: the stream goes on at shop/-80, shop/80-" in seen
     assert "to dump" not in seen
@@ -146,3 +150,39 @@ def test_a_reshard_while_nobody_follows(cluster: VitessCluster, tmp_path: Path) 
     assert "-80, 80- were resharded away" in seen
     assert "to dump: 3 tables" in seen
     finish(cluster, ratchet, {"-"})
+
+
+@pytest.mark.long
+def test_a_reshard_of_one_of_two_that_is_missed(cluster: VitessCluster, tmp_path: Path) -> None:
+    """Only its heirs are dumped; the other shard's rows stand as they are, its stream goes on."""
+    fill(cluster, ["-80", "80-"])
+    ratchet = ratchet_on(cluster, tmp_path)
+    ratchet.run("run", "--until-caught-up")
+    before = {row["id"]: row["_token"] for row in mirrored(ratchet, "still")}
+    with Writer(cluster) as writer:
+        writer.more(50)
+        flow = cluster.reshard("shop", ["80-"], ["80-c0", "c0-"])
+        flow.wait_until_running()
+        writer.more(50)
+        flow.switch()
+        writer.more(50)
+        flow.complete()
+    seen = ratchet.run("run", "--until-caught-up", timeout=400).stderr
+    assert "80- were resharded away" in seen
+    for table in TABLES:
+        assert f"shop.{table} needs a new dump, only shop/80-c0, shop/c0-" in seen
+    finish(cluster, ratchet, {"-80", "80-c0", "c0-"})
+    after = {row["id"]: row["_token"] for row in mirrored(ratchet, "still")}
+    assert {token["shard"] for token in after.values()} == {"shop/-80", "shop/80-c0", "shop/c0-"}
+    kept = {key: token for key, token in after.items() if token["shard"] == "shop/-80"}
+    assert kept == {key: before[key] for key in kept}
+    with Writer(cluster, seed=3) as writer:
+        writer.more(100)
+    finish(cluster, ratchet, {"-80", "80-c0", "c0-"})
+
+
+def mirrored(ratchet: Ratchet, table: str) -> list[dict[str, Any]]:
+    """The rows of a mirrored table, with their tokens."""
+    reader = QueryBuilder().register("t", DeltaTable(str(ratchet.lake / "shop" / table)))
+    rows: list[dict[str, Any]] = pa.table(reader.execute("SELECT * FROM t").read_all()).to_pylist()
+    return rows

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tablets_kit
 from fix_e2e import Ratchet
-from shop_kit import VSCHEMA, Writer, fill, finish, shards_of
+from shop_kit import VSCHEMA, Mover, Writer, fill, finish, shards_of
 from vitess_kit import stop, until
 
 from lab.vitess import VitessCluster
@@ -129,12 +129,13 @@ def test_the_old_shard_is_gone_before_it_was_read_to_its_end(
     """The new shards' logs hold copies of what was missed: nothing has to be dumped again."""
     ratchet = ratchet_on(cluster, tmp_path, ["0"])
     ratchet.run("run", "--until-caught-up")
-    with Writer(cluster) as writer:
+    with Writer(cluster) as writer, Mover(cluster) as mover:
         flow = cluster.reshard("shop", ["0"], ["-80", "80-"])
         flow.wait_until_running()
         ratchet.run("run", "--until-caught-up")
         before = dumps(ratchet)
         writer.more(200)  # and nobody reads it
+        mover.more(50)
         flow.switch()
         time.sleep(2)
         flow.complete()

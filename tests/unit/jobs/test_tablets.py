@@ -93,11 +93,12 @@ def test_a_shard_that_a_journal_has_begun_has_to_be_listed(
 ) -> None:
     """It was never read, so it is new, and no heir has to be looked for."""
     monkeypatch.setattr(Session, "connect", None)  # no server is asked
-    rounds = RoundLog(open_lake(tmp_path / "lake", now=1))
+    lake = open_lake(tmp_path / "lake", now=1)
+    rounds = RoundLog(lake)
     streams = {"shop/-80": stream(ts=0), "shop/80-": stream(ts=0)}
     monkeypatch.setattr(rounds, "streams", lambda: streams)
     with pytest.raises(ConfigError, match=r"sources\.shop\.shards lacks -80, 80-"):
-        take_over(config(tmp_path, "0"), rounds, now=1)
+        take_over(config(tmp_path, "0"), lake, rounds, now=1)
 
 
 def test_a_shard_whose_part_is_followed_otherwise_has_to_be_listed(
@@ -105,8 +106,9 @@ def test_a_shard_whose_part_is_followed_otherwise_has_to_be_listed(
 ) -> None:
     """Taken out of the list, while the ones that overlap it are followed already."""
     monkeypatch.setattr(Session, "connect", None)
-    rounds = RoundLog(open_lake(tmp_path / "lake", now=1))
+    lake = open_lake(tmp_path / "lake", now=1)
+    rounds = RoundLog(lake)
     streams = {"shop/-80": stream(), "shop/-": stream()}
     monkeypatch.setattr(rounds, "streams", lambda: streams)
     with pytest.raises(ConfigError, match=r"sources\.shop\.shards lacks -80"):
-        take_over(config(tmp_path, "-"), rounds, now=1)
+        take_over(config(tmp_path, "-"), lake, rounds, now=1)

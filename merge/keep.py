@@ -1,0 +1,119 @@
+"""Before a dump that reads some of a table's shards: the rows of the others stay, and no more.
+
+What goes are the rows of shards that are over, and of the ones that are dumped now. What they hid
+in the side table comes to light: the dump has a side table of its own, so whatever is alive has to
+be in the mirrored table. Where two rows of a key are, the end of the catch-up chooses (`collapse`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.dumps import FORMAT_VERSION, app_id
+from core.types import MisfitPolicy
+from merge import reduce, side, sql
+from merge.ancestry import NO_ANCESTRY
+from merge.delta import append_delta, commit_session, read_delta, view
+from merge.failures import spark_errors
+from merge.plan import shape_of
+from store import layout
+from store.delta_tables import app_version, table_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from merge.shape import Shape
+    from store.files import Lake
+    from store.tables import Kept, TableState
+
+
+def keep_rows(spark: SparkSession, lake: Lake, state: TableState, *, policy: MisfitPolicy) -> None:
+    """Leave the rows that a dump keeps in its table; once, whatever is killed.
+
+    Args:
+        spark: any session of the application.
+        lake: the lake.
+        state: the table; nothing of its dump has been read yet, or this does nothing.
+        policy: decides about the lake's types.
+
+    Raises:
+        RetryableError: a conflict or a failure of Spark.
+        OperatorError: the disk is full.
+    """
+    dump = state.dump
+    if dump is None or dump.kept is None:
+        return
+    if app_version(lake, state.path, app_id(dump.id)) is not None:
+        return
+    shape = shape_of(state, policy, NO_ANCESTRY)
+    with spark_errors("keep the rows of other shards", table=state.name):
+        session = commit_session(
+            spark,
+            app_id=app_id(dump.id),
+            version=0,
+            metadata={"ratchet": FORMAT_VERSION, "kept": dump.id},
+            extra=reduce.WINDOW_SETTINGS,
+        )
+        names = ", ".join(map(sql.text, dump.kept.names))
+        _copy_marks(session, lake, state, shape, names)
+        session.sql(_statement(session, lake, state, shape, names)).collect()
+
+
+def _statement(
+    session: SparkSession, lake: Lake, state: TableState, shape: Shape, names: str
+) -> str:
+    target = f"delta.{sql.quoted(lake.hadoop_uri(state.path))}"
+    goes = f"NOT (t.{sql.TOKEN}.shard IN ({names}))"
+    hidden = _hidden(session, lake, state, shape, names)
+    if hidden is None:
+        return f"DELETE FROM {target} t WHERE {goes}"
+    columns = shape.columns.names
+    listed = ", ".join(map(sql.quoted, columns))
+    values = ", ".join(f"s.row.{sql.quoted(name)}" for name in columns)
+    return (
+        f"MERGE INTO {target} t USING {view(hidden)} s "
+        f"ON {shape.row_has_key('t', 's')} AND t.{sql.TOKEN}.shard = s.shard "
+        f"WHEN NOT MATCHED THEN INSERT ({listed}, {sql.TOKEN}) VALUES ({values}, s.token) "
+        f"WHEN NOT MATCHED BY SOURCE AND {goes} THEN DELETE"
+    )
+
+
+def _hidden(
+    session: SparkSession, lake: Lake, state: TableState, shape: Shape, names: str
+) -> DataFrame | None:
+    """Live registers of the kept shards that the side table knows; those shown may be among them.
+
+    Of a register that the mirrored table shows, what the side table says is older.
+    """
+    uri = _old_side(lake, state)
+    if uri is None:
+        return None
+    known = side.registers(session, uri, shape).where(f"shard IN ({names})")
+    marks = side.read_marks(session, uri)
+    alive = reduce.newest_per(session, known.selectExpr("*", "false AS fresh"), shape).where(
+        "NOT dead"
+    )
+    return alive.where(f"NOT ({sql.before_marks('token', marks)})") if marks else alive
+
+
+def _copy_marks(
+    session: SparkSession, lake: Lake, state: TableState, shape: Shape, names: str
+) -> None:
+    """Truncations that wait for those of siblings (merge.ancestry) go on waiting."""
+    uri = _old_side(lake, state)
+    if uri is None:
+        return
+    marks = read_delta(session, uri).where(f"kind = {side.TRUNCATED} AND shard IN ({names})")
+    if not marks.isEmpty():
+        now = marks.selectExpr("unix_micros(max(written_at)) AS now").collect()[0].now
+        side.ensure_side(lake, state.side_path, shape, now=now)
+        append_delta(marks, lake.hadoop_uri(state.side_path))
+
+
+def _old_side(lake: Lake, state: TableState) -> str | None:
+    """Where the side table of the dump before is; None if there is none, or nothing in it."""
+    kept: Kept | None = state.dump.kept if state.dump else None
+    if kept is None:
+        return None
+    path = layout.side_path(state.keyspace, state.table, kept.dump)
+    return lake.hadoop_uri(path) if table_version(lake, path) else None
