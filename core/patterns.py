@@ -7,6 +7,7 @@ letter case matters, as it does in MySQL's table names.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -32,3 +33,12 @@ class TablePatterns:
         return any(fnmatchcase(table, p) for p in wanted) and not any(
             fnmatchcase(table, p) for p in unwanted
         )
+
+    def missing(self, tables: Collection[str]) -> list[str]:
+        """The names among the patterns that no table has: what may be misspelt.
+
+        >>> TablePatterns(("ordrs", "log_*", "!tmp")).missing(["orders"])
+        ['ordrs']
+        """
+        names = [p for p in self.patterns if not p.startswith("!") and not {*"*?["} & {*p}]
+        return [name for name in names if name not in tables]

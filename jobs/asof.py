@@ -144,6 +144,7 @@ def describe(lake: Lake, cut: Cut) -> dict[str, Any]:
             }
             for state, version in sorted(tables_of(lake, cut), key=lambda pair: pair[0].name)
         ],
+        "not_in_it": sorted(s.name for s in Tables(lake).list() if s.name not in cut.tables),
     }
 
 
@@ -178,6 +179,9 @@ def _print(found: dict[str, Any]) -> None:
     stopped = [f"{t['keyspace']}.{t['table']}" for t in found["tables"] if t["stopped"]]
     if stopped:
         console.print(f"stopped earlier, so not of this moment: {', '.join(stopped)}", markup=False)
+    if found["not_in_it"]:
+        names = ", ".join(found["not_in_it"])
+        console.print(f"not in this cut (not dumped by then, or again): {names}", markup=False)
 
 
 def _iso(micros: int) -> str:

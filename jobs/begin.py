@@ -9,7 +9,6 @@ shard for a dump; so a kill can never lead to a stream that starts behind a dump
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from core.rounds import Round, ShardSlice
 from core.shard import ShardId
 from jobs.discover import Found
 from jobs.settings import SourceSection
+from jobs.text import nearest
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
 from wire.session import Session, SourceConfig
@@ -194,11 +194,11 @@ def named_again(patterns: Sequence[str], found: Collection[Found]) -> set[str]:
             if fnmatchcase(one.table, pattern) or fnmatchcase(one.name, pattern)
         }
         if not hits:
-            near = difflib.get_close_matches(pattern, [one.table for one in found], n=1)
+            near = nearest(pattern, [one.table for one in found])
             raise ConfigError(
                 f"--again {pattern}: there is no such table",
                 operation="start",
-                hint=f"did you mean {near[0]!r}?" if near else "see `tables` in the config",
+                hint=f"did you mean {near!r}?" if near else "see `tables` in the config",
             )
         named |= hits
     return named

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,15 +23,17 @@ from jobs.config import Config
 from jobs.facts import ServerFacts, gather
 from jobs.finding import Finding
 from jobs.fitness import judge
+from jobs.mirrorfitness import judge_mirror, judge_position, streams_of
 from jobs.settings import ShardConfig
 from jobs.sources import server_ids, source_config
 from jobs.tablefitness import judge_shards, judge_tables
 from jobs.text import counted
 from jobs.vitess import try_vstream, with_serving_shards
-from jobs.vitessfitness import gather_vitess, judge_vitess
+from jobs.vitessfitness import gather_vitess, judge_name, judge_vitess
 from store import layout
 from store.files import Lake, is_unused, open_lake
 from store.lease import is_alive, read_holder
+from store.rounds import StreamState
 from wire.session import Session
 
 EXIT_UNFIT: Final = 3
@@ -46,12 +48,16 @@ def run_check(config: Config, *, as_json: bool) -> int:
         [Finding(place="config", check="read", status="ok", text=f"{config.path}: no errors")]
     )
     lake = list(check_lake(config.lake))
+    streams: Mapping[str, StreamState] = {}
+    if all(finding.status != "fail" for finding in lake):
+        found, streams = _check_mirror(config)
+        lake += found
     printer.add(lake)
     for keyspace, source in config.sources.items():
         if source.kind == "vitess":
-            printer.add(_check_vitess(config, keyspace, printer.add))
+            printer.add(_check_vitess(config, keyspace, streams, printer.add))
         else:
-            printer.add(_check_source(config, keyspace, printer.add))
+            printer.add(_check_source(config, keyspace, streams, printer.add))
     printer.finish()
     if any(finding.status == "fail" for finding in lake):
         return ConfigError.exit_code
@@ -76,6 +82,19 @@ def check_lake(root: str, now: Callable[[], float] = time.time) -> Iterable[Find
         yield Finding(place="lake", check="lease", status="info", text=f"runs: {holder.describe()}")
 
 
+def _check_mirror(config: Config) -> tuple[list[Finding], Mapping[str, StreamState]]:
+    """Whether the config fits what the lake holds, and the streams there."""
+    lake = Lake.at(config.lake)
+    if not lake.exists(layout.FORMAT_FILE):
+        return [], {}
+    try:
+        streams = streams_of(lake)
+        return judge_mirror(config, lake, streams), streams
+    except LakeError as error:
+        text, mend = error.message, error.hint
+        return [Finding(place="lake", check="mirror", status="fail", text=text, mend=mend)], {}
+
+
 def _is_there(lake: Lake, now: int) -> bool:
     """False for an empty place, which becomes a lake."""
     if not lake.exists(layout.FORMAT_FILE) and is_unused(lake):
@@ -96,7 +115,10 @@ def _try_writing(folder: Path) -> None:
 
 
 def _check_source(
-    config: Config, keyspace: str, show: Callable[[Iterable[Finding]], None]
+    config: Config,
+    keyspace: str,
+    streams: Mapping[str, StreamState],
+    show: Callable[[Iterable[Finding]], None],
 ) -> list[Finding]:
     """Show the findings of each shard as they come; give those about all of them together."""
     gathered = []
@@ -119,13 +141,19 @@ def _check_source(
                 clock_bound=config.merge.clock_bound_ms / 1000,
             )
         )
+        show(judge_position(source_config(identity, shard), identity, streams))
         show(judge_tables(facts))
+        if not config.sources[keyspace].vitess:
+            show(judge_name(identity, shard.database))
         gathered.append(facts)
     return judge_shards(gathered)
 
 
 def _check_vitess(
-    config: Config, keyspace: str, show: Callable[[Iterable[Finding]], None]
+    config: Config,
+    keyspace: str,
+    streams: Mapping[str, StreamState],
+    show: Callable[[Iterable[Finding]], None],
 ) -> list[Finding]:
     """The same for a keyspace behind a vtgate, whose shards are asked for first."""
     gate = config.sources[keyspace].vtgate
@@ -153,6 +181,7 @@ def _check_vitess(
             continue
         show([Finding(place=str(identity), check="connection", status="ok", text=where)])
         show(judge_vitess(facts, behind, clock_bound=config.merge.clock_bound_ms / 1000))
+        show(judge_position(source_config(identity, shard), identity, streams))
         gathered.append(facts)
     return judge_shards(gathered)
 

@@ -16,7 +16,7 @@ from typing import Final
 from core.shard import ShardId
 from core.vitess import is_internal
 from jobs.settings import SourceSection
-from jobs.text import how_to_exclude
+from jobs.text import how_to_exclude, nearest
 from snapshot.records import Wanted
 from store.tables import TableState
 from wire.decode.catalog import unfit_tables
@@ -71,6 +71,7 @@ def look(
         SourceUnfitError: a server refuses us.
     """
     found: dict[tuple[str, str], tuple[list[str], int]] = {}
+    names: dict[str, set[str]] = {}
     for shard, config in configs.items():
         patterns = sources[shard.keyspace].tables
         with Session.connect(config) as session:
@@ -79,6 +80,7 @@ def look(
         for table, reason in odd.items():
             if patterns.matches(table):
                 unfit(f"{shard.keyspace}.{table}", reason, how_to_exclude(table))
+        names.setdefault(shard.keyspace, set()).update(str(table) for table, _ in rows)
         for table, estimate in rows:
             if sources[shard.keyspace].is_vitess and is_internal(str(table)):
                 continue
@@ -88,6 +90,11 @@ def look(
                     [*shards, str(shard)],
                     total + int(estimate or 0),
                 )
+    for keyspace, known in names.items():
+        for name in sources[keyspace].tables.missing(known):
+            near = nearest(name, known)
+            hint = f"did you mean {near!r}?" if near else "correct the name in `tables`"
+            unfit(f"{keyspace}.{name}", "there is no such table", hint)
     return [
         Found(keyspace=keyspace, table=table, shards=tuple(shards), rows=rows)
         for (keyspace, table), (shards, rows) in sorted(found.items())

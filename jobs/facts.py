@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from core.errors import SourceUnfitError
 from core.patterns import TablePatterns
 from core.shard import ShardId
+from jobs.text import nearest
 from wire.decode.catalog import unfit_tables
 
 Rows = list[tuple[Any, ...]]
@@ -95,6 +96,7 @@ class ServerFacts:
         clock_error: how far off that may be, seconds.
         tables: the tables that the config mirrors.
         unfit: those that it names but no config can mirror, with the reason.
+        missing: names in the config's `tables` that no table has, and the most similar name.
     """
 
     shard: ShardId
@@ -114,6 +116,7 @@ class ServerFacts:
     clock_error: float
     tables: tuple[TableFacts, ...]
     unfit: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     def on(self, variable: str) -> bool:
         """Whether a variable is switched on."""
@@ -165,7 +168,13 @@ def gather(
             for name, reason in unfit_tables(session.query, database=database).items()
             if patterns.matches(name)
         },
+        missing=_missing(session, database, patterns),
     )
+
+
+def _missing(session: Asks, database: str, patterns: TablePatterns) -> dict[str, str]:
+    names = [str(row[0]) for row in session.query(_TABLES, (database,))]
+    return {name: nearest(name, names) for name in patterns.missing(names)}
 
 
 def _clock(session: Asks, clock: Callable[[], float]) -> tuple[float, float]:

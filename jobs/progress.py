@@ -6,6 +6,7 @@ Lives here: two displays of one `Board`. Does not live here: the arithmetic (`bo
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
 import time
@@ -25,6 +26,7 @@ log: Final = logging.getLogger(__name__)
 
 _SHOWN: Final = 12  # tables that have bars of their own at the same time
 _LINE_EVERY: Final = 5.0  # seconds between two plain lines about the whole
+_WAITING_EVERY: Final = 30.0  # seconds between two lines that a shard is waited for
 
 
 class Display:
@@ -49,7 +51,7 @@ class Display:
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
         self._live: Live | None = None
         self._last_line = clock()
-        self._waiting = ""
+        self._told: dict[str, float] = {}  # shard -> when it was said that it is waited for
 
     def __enter__(self) -> Self:
         if self._terminal:
@@ -107,9 +109,11 @@ class Display:
             )
         elif isinstance(record, TableRestarted):
             log.warning("%s is dumped anew: %s", record.table, record.reason)
-        elif isinstance(record, Waiting) and record.reason != self._waiting:
-            log.info("waiting for %s: %s", record.shard, record.reason)
-        self._waiting = record.reason if isinstance(record, Waiting) else ""
+        elif isinstance(record, Waiting):
+            now = self._clock()
+            if now - self._told.get(record.shard, -math.inf) >= _WAITING_EVERY:
+                self._told[record.shard] = now
+                log.info("waiting for %s: %s", record.shard, record.reason)
 
     def _render(self) -> Table:
         with self._lock:

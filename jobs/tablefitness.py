@@ -22,7 +22,7 @@ def judge_tables(facts: ServerFacts) -> list[Finding]:
     """Findings about one server's tables."""
     return [
         finding
-        for rule in (_any, _unfit, _keys, _columns, _case)
+        for rule in (_any, _missing, _unfit, _keys, _columns, _case)
         for finding in rule(str(facts.shard), facts)
     ]
 
@@ -70,6 +70,17 @@ def _any(place: str, facts: ServerFacts) -> Iterator[Finding]:
             "warn",
             f"no table of {facts.database} matches `tables` (or the account sees none)",
             "look at `tables` and `database` in the config",
+        )
+
+
+def _missing(place: str, facts: ServerFacts) -> Iterator[Finding]:
+    for name, near in sorted(facts.missing.items()):
+        yield _finding(
+            place,
+            f"table {name}",
+            "warn",
+            "`tables` names it, and there is no such table",
+            f"did you mean {near!r}?" if near else "correct the name in `tables`",
         )
 
 

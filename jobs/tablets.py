@@ -87,24 +87,45 @@ def take_over(config: Config, lake: Lake, rounds: RoundLog, *, now: int) -> None
         LakeError: the round cannot be committed.
     """
     for keyspace in keyspaces(config):
-        listed = config.sources[keyspace].shards
-        streams = of_keyspace(keyspace, rounds.streams())
-        gone = {n: s for n, s in streams.items() if n not in listed and s.journal is None}
+        gone, heirs = check_listed(config, keyspace, of_keyspace(keyspace, rounds.streams()))
         if not gone:
             continue
-        _check_listed(keyspace, [name for name, stream in gone.items() if not stream.ts])
-        heirs = [
-            name
-            for name in listed
-            if name not in streams and any(overlap(name, old) for old in gone)
-        ]
-        _check_covered(keyspace, gone, heirs)
-        _check_apart(keyspace, heirs)
         slices, lost = _heirs(config, keyspace, gone, heirs, now=now)
         if lost:
             begin_after_a_gap(lake, rounds, keyspace, slices, now=now)
         else:
             begin_streams(rounds, slices, now=now)
+
+
+def check_listed(
+    config: Config, keyspace: str, streams: Mapping[str, StreamState]
+) -> tuple[dict[str, StreamState], list[str]]:
+    """Whether the config lists all shards that are needed to go on.
+
+    Args:
+        config: as loaded.
+        keyspace: one that is read so.
+        streams: name of a shard -> its stream.
+
+    Returns:
+        The streams whose shards are not listed any more, and the listed shards that take over.
+
+    Raises:
+        ConfigError: some shards are missing, or overlap.
+    """
+    listed = config.sources[keyspace].shards
+    gone = {n: s for n, s in streams.items() if n not in listed and s.journal is None}
+    # A stream that was begun and never read: its shard is new, and not one that is gone.
+    unread = [name for name, stream in gone.items() if not stream.ts]
+    if unread:
+        raise _lacks(keyspace, unread, "to which a reshard sent rows")
+    heirs = [n for n in listed if n not in streams and any(overlap(n, old) for old in gone)]
+    ranges = [KeyRange.of(name) for name in heirs]
+    bare = [name for name in gone if not KeyRange.of(name).is_within(ranges)]
+    if bare:
+        raise _lacks(keyspace, bare, "and no other shards there hold the same key range")
+    _check_apart(keyspace, heirs)
+    return gone, heirs
 
 
 def _heirs(
@@ -174,19 +195,6 @@ def _sources(keyspace: str, name: str, gone: Mapping[str, StreamState]) -> dict[
     return {
         str(ShardId(keyspace, old)): stream for old, stream in gone.items() if overlap(name, old)
     }
-
-
-def _check_listed(keyspace: str, unread: Collection[str]) -> None:
-    """A stream that was begun and never read: its shard is new, and not one that is gone."""
-    if unread:
-        raise _lacks(keyspace, unread, "to which a reshard sent rows")
-
-
-def _check_covered(keyspace: str, gone: Collection[str], heirs: Collection[str]) -> None:
-    ranges = [KeyRange.of(name) for name in heirs]
-    bare = [name for name in gone if not KeyRange.of(name).is_within(ranges)]
-    if bare:
-        raise _lacks(keyspace, bare, "and no other shards there hold the same key range")
 
 
 def _lacks(keyspace: str, shards: Collection[str], why: str) -> ConfigError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import difflib
+from collections.abc import Collection
 
 
 def duration(seconds: float) -> str:
@@ -33,6 +35,11 @@ def within(seconds: float) -> str:
     ('less than 1 s', 'at most 12 s')
     """
     return duration(seconds) if seconds < 1 else f"at most {duration(seconds)}"
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """The most similar of some names; "" if none is."""
+    return next(iter(difflib.get_close_matches(name, names, n=1)), "")
 
 
 def how_to_exclude(table: str) -> str:

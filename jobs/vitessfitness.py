@@ -18,6 +18,7 @@ from typing import Final
 
 from core.errors import SourceUnfitError
 from core.patterns import TablePatterns
+from core.shard import ShardId
 from core.vitess import is_internal
 from jobs.facts import ServerFacts, gather
 from jobs.finding import Finding, finding
@@ -28,6 +29,7 @@ from wire.session import Session, SourceConfig
 from wire.vitess import ServingTablet, gateway, serving_shards, tablets, target_of, version
 
 _TESTED: Final = "24.0"
+_TABLETS_OWN: Final = "vt_"  # what vttablets put before the keyspace's name
 _LARGEST_SET: Final = 63  # vtgate 24 loses the 64th member in VStream
 _LABEL: Final = re.compile(r"'(?:[^']|'')*'")
 
@@ -109,6 +111,18 @@ def judge_vitess(facts: ServerFacts, behind: GatewayFacts, *, clock_bound: float
         *_large_sets(facts),
         *_documents(facts),
     ]
+
+
+def judge_name(shard: ShardId, database: str) -> Iterator[Finding]:
+    """Whether a source that is read as plain MySQL looks like a Vitess tablet's."""
+    if database.startswith(_TABLETS_OWN):
+        yield Finding(
+            place=str(shard),
+            check="database",
+            status="warn",
+            text=f"{database} is named as Vitess names a tablet's: reshards are not followed so",
+            mend="if it is one: vitess: true, and shards named as SHOW VITESS_SHARDS has them",
+        )
 
 
 def _vtgate(facts: ServerFacts, behind: GatewayFacts) -> Iterator[Finding]:

@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
+from core.shard import ShardId
+from jobs.begin import record_starts
 from lab.servers import create_ratchet_user
+from store.files import open_lake
+from store.rounds import RoundLog
+from wire.session import Session, SourceConfig
 
 ROOT = Path(__file__).parents[2]
 PASSWORD = "check-Me-7"
@@ -26,7 +31,7 @@ def check(
         "host": server.host, "port": server.port, "user": user, "password": "${CHECK_PW}",
         "database": database, **more.pop("shard", {}),
     }  # fmt: skip
-    source = {"kind": "binlog", "shards": {"-": shard}}
+    source = {"kind": "binlog", "shards": {"-": shard}, **more.pop("source", {})}
     config = {"lake": "./lake", "sources": {"shop": source}, **more}
     path = folder / "ratchet.yaml"
     path.write_text(yaml.safe_dump(config))
@@ -143,3 +148,44 @@ def test_what_nothing_can_mirror_is_named(mariadb: Any, database: str, tmp_path:
     found = findings(done)["kind of history"]
     assert found["status"] == "warn"
     assert '"!history"' in found["mend"]
+
+
+def test_a_mirror_that_can_go_on_and_one_that_cannot(
+    make_server: Callable[..., Any], tmp_path: Path
+) -> None:
+    """What `run` would refuse is known before: positions that are gone, or another server's."""
+    server, other = make_server("mysql"), make_server("mysql")
+    for one in (server, other):
+        one.execute("CREATE DATABASE shop")
+        one.execute("CREATE TABLE shop.orders (id INT NOT NULL PRIMARY KEY)")
+        create_ratchet_user(one, PASSWORD, ["shop"], user="checker")
+    config = SourceConfig(
+        shard=ShardId("shop", "-"), host=server.host, port=server.port, user="checker",
+        password=PASSWORD, database="shop", tls="disabled",
+    )  # fmt: skip
+    with Session.connect(config) as session:
+        begin = session.executed()
+    rounds = RoundLog(open_lake(tmp_path / "lake", now=1))
+    record_starts(rounds, {"shop/-": begin}, now=1)
+    server.execute("INSERT INTO shop.orders VALUES (1)")
+    done = check(tmp_path, server, "shop", "--json")
+    assert findings(done)["position"]["status"] == "ok", done.stdout
+    swapped = findings(check(tmp_path, other, "shop", "--json"))["position"]
+    assert swapped["status"] == "fail"
+    assert "another shard's server, correct them" in swapped["mend"]
+    server.execute("FLUSH BINARY LOGS")
+    server.execute("INSERT INTO shop.orders VALUES (2)")
+    last = server.execute("SHOW BINARY LOGS")[-1][0]
+    server.execute(f"PURGE BINARY LOGS TO '{last}'")
+    done = check(tmp_path, server, "shop", "--json")
+    assert findings(done)["position"]["status"] == "fail"
+    assert "--again" in findings(done)["position"]["mend"]
+    assert done.returncode == 3
+
+
+def test_a_name_that_no_table_has(ready: Any, database: str, tmp_path: Path) -> None:
+    tables = {"tables": ["ordrs", "log_*", "!old"]}
+    found = findings(check(tmp_path, ready, database, "--json", source=tables))
+    assert found["table ordrs"]["status"] == "warn"
+    assert "did you mean 'orders'?" in found["table ordrs"]["mend"]
+    assert {name for name in found if name.startswith("table ")} == {"table ordrs"}

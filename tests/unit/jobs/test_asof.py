@@ -129,6 +129,7 @@ def test_printed(lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert (data["round"], data["latest"]) == (2, "2023-11-14T22:13:20Z")
     assert data["shards"]["shop/-"]["position"] == "0-1-10"
     assert [(t["table"], t["version"]) for t in data["tables"]] == [("items", 1), ("orders", 1)]
+    assert data["not_in_it"] == ["shop.fresh"]
     assert data["tables"][0]["path"] == f"file://{lake.root}/shop/items"
     assert run_as_of(config, "round:2", as_json=False) == 0
     assert "shop.orders" in capsys.readouterr().out

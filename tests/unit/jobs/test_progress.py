@@ -125,3 +125,14 @@ def test_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 def test_described() -> None:
     total = Board(TABLES, 0.0).total(0.0)
     assert described(total) == "0 of about 4,010 rows"
+
+
+def test_a_shard_that_is_waited_for_is_told_of_now_and_then(written: io.StringIO) -> None:
+    """Not with each reason: a replica's lag is another one every time, and chunks come between."""
+    now = 0.0
+    with Display(TABLES, terminal=False, clock=lambda: now) as display:
+        for second in range(61):
+            now = float(second)
+            display.show(Waiting(shard="shop/-", reason=f"{second} threads"))
+            display.show(STORY[1])
+    assert written.getvalue().count("waiting for shop/-") == 3
