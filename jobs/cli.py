@@ -218,6 +218,27 @@ def run(config: Path, until_caught_up: bool) -> int:  # noqa: FBT001 - click's f
 
 @ratchet.command()
 @config_argument
+@click.option(
+    "--shard",
+    "shards",
+    multiple=True,
+    metavar="K/S",
+    help="Begin this shard (keyspace/shard) anew, whatever its server answers; repeatable.",
+)
+@common
+def heal(config: Path, shards: tuple[str, ...]) -> int:
+    """Give shards a new beginning whose servers have lost what the mirror needs.
+
+    After a pause longer than the binlogs are kept, a failover that lost transactions, RESET, a
+    restored backup. What such a shard held the next run dumps again; other shards' rows stay.
+    """
+    from jobs.heal import run_heal
+
+    return run_heal(_load(config), shards=shards)
+
+
+@ratchet.command()
+@config_argument
 @json_option
 @common
 def status(config: Path, as_json: bool) -> int:  # noqa: FBT001 - click's form

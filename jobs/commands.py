@@ -29,6 +29,7 @@ from jobs.begin import (
 from jobs.capturing import Target
 from jobs.config import Config
 from jobs.discover import look
+from jobs.heal import begin_anew, find_lost
 from jobs.loops import Control
 from jobs.reshard import locate
 from jobs.signals import stop_on_signals
@@ -132,6 +133,10 @@ def _prepare(
             following=True,
             known=known,
         )
+    if config.capture.lost_position == "heal":
+        lost, _ = find_lost(configs, rounds.streams())
+        begin_anew(lake, rounds, configs, lost, now=_now())
+        states = tables.list()
     target = Target(heads(configs)) if until else None
     found = look(config.sources, configs)
     named = named_again(again, found)

@@ -282,4 +282,6 @@ class _Shard:
 
 
 def _takes_over(state: TableState, piece: ShardSlice) -> bool:
-    return state.dump is not None and not piece.ancestors.keys().isdisjoint(state.dump.start)
+    """Whether a stream descends from another shard that the table was dumped from."""
+    before = piece.ancestors.keys() - {piece.shard}
+    return state.dump is not None and not before.isdisjoint(state.dump.start)

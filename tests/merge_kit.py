@@ -250,6 +250,8 @@ class Source:
     ) -> None:
         """As `reshard`, without a journal: what no round holds of the sources yet is lost.
 
+        With the same names as sources and targets it is a shard that begins anew (jobs.heal).
+
         The dump of the heirs is begun: go on with `chunk`.
         """
         old, new = [self._name(s) for s in sources], [self._name(s) for s in targets]
@@ -259,11 +261,12 @@ class Source:
         for name, log in begun.items():
             life = log.life
             ended = {**life.ancestors, name: life.generation - 1}
+            own = {name: life.generation - 1} if name in old else {}
             self.marks |= {one: (generation, LAST_SEQ) for one, generation in ended.items()}
             heirs.append(
                 ShardSlice.beginning(
                     name, self.position(name), generation=life.generation, now=self.clock,
-                    ancestors=life.ancestors,
+                    ancestors={**life.ancestors, **own},
                 )
             )  # fmt: skip
         begin_after_a_gap(self.lake, self.rounds, self.schema.keyspace, heirs, now=self.clock)

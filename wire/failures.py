@@ -94,8 +94,9 @@ _LOST: Final = re.compile(
     r"|has been lost|is missing|lost needed|gap in the"
 )
 REDUMP_HINT: Final = (
-    "dump the tables of this keyspace again: `ratchet dump CONFIG --again '*'` (docs/operations.md,"
-    " 'The position is lost'); keep binlogs longer than the longest pause (MySQL: "
+    "`ratchet heal CONFIG` (with --shard KEYSPACE/SHARD if it leaves this one as it is) dumps what "
+    "the shard held again, and nothing else (docs/operations.md, 'The position is lost'); keep "
+    "binlogs longer than the longest pause (MySQL: "
     "binlog_expire_logs_seconds, MariaDB: expire_logs_days)"
 )
 

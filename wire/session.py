@@ -176,10 +176,19 @@ class Session:
         return self._gtid_executed()
 
     def purged(self) -> GtidSet:
-        """MySQL: the transactions that are no longer in any binlog; empty for other flavours."""
-        if self.flavor != "mysql":
-            return GtidSet.empty(self.flavor)
-        return GtidSet.parse("mysql", self._variable("gtid_purged"))
+        """The transactions that are no longer in any binlog; empty where there are no GTIDs.
+
+        MariaDB tells it by the state at the beginning of its oldest binlog.
+        """
+        if self.flavor == "mysql":
+            return GtidSet.parse("mysql", self._variable("gtid_purged"))
+        if self.flavor == "mariadb":
+            files = self.query("SHOW BINARY LOGS")
+            first = self.query("SELECT BINLOG_GTID_POS(%s, 4)", (files[0][0],)) if files else ()
+            # NULL if that file has gone meanwhile: the server itself refuses the position then.
+            if first and first[0][0] is not None:
+                return GtidSet.parse("mariadb", str(first[0][0]))
+        return GtidSet.empty(self.flavor)
 
     def binlog_end(self) -> tuple[str, int]:
         """Name and end offset of the current binlog file."""

@@ -12,6 +12,8 @@ import yaml
 from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, status
 
 from lab.servers import MariadbServer, create_ratchet_user
+from store.files import Lake
+from store.tables import Tables
 
 pytestmark = pytest.mark.long
 
@@ -58,11 +60,7 @@ def test_a_shard_that_is_added_is_dumped(
         for number, server in enumerate((mariadb, other)):
             create_tables(server, database)
             create_ratchet_user(server, PASSWORD, [database])
-            writer = Writer(server, database, seed=number, first=number, step=2)
-            writer.start()
-            while writer.transactions < 100 and writer.is_alive():
-                writer.join(0.05)
-            writer.finish()
+            fill_half(server, database, number)
         both = make_ratchet({"-80": mariadb, "80-": other}, database)
         text = both.config.read_text()
         edit(both, lambda source: source["shards"].pop("80-"))
@@ -86,20 +84,86 @@ def test_a_lost_position_is_healed_by_dumping_again(
     ratchet = make_ratchet({"-": mariadb}, database)
     ratchet.run("run", "--until-caught-up")
     fill(mariadb, database, 2)
-    mariadb.execute("FLUSH BINARY LOGS")
-    deadline = time.monotonic() + 60
-    # The server keeps a file for as long as it has not noticed that its reader has gone.
-    while len(mariadb.execute("SHOW BINARY LOGS")) > 1 and time.monotonic() < deadline:
-        mariadb.execute("FLUSH BINARY LOGS")
-        (last, *_) = list(mariadb.execute("SHOW BINARY LOGS"))[-1]
-        mariadb.execute(f"PURGE BINARY LOGS TO '{last}'")
-    assert time.monotonic() < deadline
+    purge(mariadb)
     ratchet.run("run", "--until-caught-up", expect=5)
-    ratchet.run("dump", "--again", "*")
+    assert "shop/-: begins anew" in ratchet.run("heal").stdout
     fill(mariadb, database, 3)
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, TABLES)
     assert {table["phase"] for table in status(ratchet)["tables"]} == {"streaming"}
+
+
+def purge(server: Any) -> None:
+    """Leave only the newest binlog. A file stays until the server sees that its reader is gone."""
+    server.execute("FLUSH BINARY LOGS")
+    deadline = time.monotonic() + 60
+    while len(server.execute("SHOW BINARY LOGS")) > 1 and time.monotonic() < deadline:
+        server.execute("FLUSH BINARY LOGS")
+        (last, *_) = list(server.execute("SHOW BINARY LOGS"))[-1]
+        server.execute(f"PURGE BINARY LOGS TO '{last}'")
+    assert time.monotonic() < deadline
+
+
+def test_one_shard_of_two_is_healed(
+    mysql: Any, database: str, make_ratchet: Callable[..., Ratchet], make_server: Any
+) -> None:
+    """What it held is dumped again, and nothing else: after a purge, after lost transactions."""
+    other = make_server("mysql")
+    other.execute(f"CREATE DATABASE `{database}`")
+    for number, server in enumerate((mysql, other)):
+        create_tables(server, database)
+        create_ratchet_user(server, PASSWORD, [database])
+        fill_half(server, database, number)
+    tables = ("orders", "items")
+    ratchet = make_ratchet({"-80": mysql, "80-": other}, database)
+    ratchet.run("run", "--until-caught-up")
+    for number, server in enumerate((mysql, other)):
+        fill_half(server, database, number)
+    purge(other)
+    done = ratchet.run("run", "--until-caught-up", expect=5)
+    assert "ratchet heal CONFIG" in done.stderr
+    assert "purged transactions that the mirror lacks" in ratchet.run("check", expect=3).stdout
+    healed = ratchet.run("heal")
+    assert "shop/-80: can go on" in healed.stdout
+    assert "shop/80-: begins anew (the server has purged" in healed.stdout
+    fill_half(other, database, 1)
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [mysql, other], database, tables)
+    assert dumped_shards(ratchet) == {"shop/80-"}
+    assert "can go on" in ratchet.run("heal").stdout
+    # A crash without its disk: what was written last is gone, and so is the log.
+    ratchet.run("run", "--until-caught-up")
+    with other.connect(database=database, autocommit=True) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SET SESSION sql_log_bin = 0")
+        assert cursor.execute("DELETE FROM orders ORDER BY id DESC LIMIT 7") == 7
+        cursor.execute("UPDATE orders SET customer = customer + 1 LIMIT 3")
+    other.execute("RESET BINARY LOGS AND GTIDS")
+    fill_half(other, database, 1)
+    fill_half(mysql, database, 0)
+    ratchet.run("run", "--until-caught-up", expect=5)
+    config = yaml.safe_load(ratchet.config.read_text())
+    config.setdefault("capture", {})["lost_position"] = "heal"
+    ratchet.config.write_text(yaml.safe_dump(config))
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [mysql, other], database, tables)
+    assert dumped_shards(ratchet) == {"shop/80-"}
+    assert "identical" in ratchet.run("verify").stdout
+
+
+def fill_half(server: Any, database: str, number: int) -> None:
+    """Write on one shard of two: its keys are its own."""
+    writer = Writer(server, database, seed=number, first=number, step=2)
+    writer.start()
+    while writer.transactions < 100 and writer.is_alive():
+        writer.join(0.05)
+    writer.finish()
+
+
+def dumped_shards(ratchet: Ratchet) -> set[str]:
+    """Which shards the newest dumps have read, of all tables."""
+    states = Tables(Lake.at(str(ratchet.lake))).list()
+    return {shard for state in states if state.dump for shard in state.dump.read}
 
 
 def test_a_table_made_later_is_dumped_while_the_others_stream(
