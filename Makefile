@@ -26,6 +26,9 @@ PACKAGES := $(patsubst %/__init__.py,%,$(wildcard $(foreach package,\
 CHECKED := $(PACKAGES) scripts bench $(wildcard tests/conftest.py tests/fix_*.py)
 BENCHES := $(wildcard bench/*.py)
 PYTEST_ARGS ?=
+# Two workers, each with its own servers and its own Spark; a file's tests stay together. The long
+# tests load the machine by themselves.
+PARALLEL := -n 2 --dist loadfile
 
 help:
 	@sed -n 's/^#   \(make.*\)/\1/p' Makefile
@@ -79,7 +82,7 @@ lint: dev
 	$(VENV)/bin/mypy $(CHECKED)
 
 test: dev servers lint
-	$(PYTHON_BIN) -m pytest -m "not long" $(PYTEST_ARGS)
+	$(PYTHON_BIN) -m pytest $(PARALLEL) -m "not long" $(PYTEST_ARGS)
 
 test-long: dev servers
 	$(PYTHON_BIN) -m pytest -m long $(PYTEST_ARGS)

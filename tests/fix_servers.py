@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -80,3 +81,18 @@ def make_server() -> Iterator[Callable[..., Server]]:
     yield make
     for one in made:
         one.close()
+
+
+def purge_binlogs(server: Server) -> None:
+    """Leave only the newest binlog.
+
+    A file stays for as long as the server has not seen that its reader is gone, or (MariaDB) has
+    not noted that a crash would not need it.
+    """
+    server.execute("FLUSH BINARY LOGS")
+    deadline = time.monotonic() + 60
+    while len(server.execute("SHOW BINARY LOGS")) > 1:
+        assert time.monotonic() < deadline, "a binlog is still in use"
+        server.execute("FLUSH BINARY LOGS")
+        last = server.execute("SHOW BINARY LOGS")[-1][0]
+        server.execute(f"PURGE BINARY LOGS TO '{last}'")

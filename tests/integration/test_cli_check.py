@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from fix_servers import purge_binlogs
 
 from core.shard import ShardId
 from jobs.begin import record_starts
@@ -171,14 +172,11 @@ def test_a_mirror_that_can_go_on_and_one_that_cannot(
     server.execute("INSERT INTO shop.orders VALUES (1)")
     done = check(tmp_path, server, "shop", "--json")
     assert findings(done)["position"]["status"] == "ok", done.stdout
-    swapped = findings(check(tmp_path, other, "shop", "--json"))["position"]
-    assert swapped["status"] == "fail"
-    if flavor == "mysql":  # a server's own UUID tells; on MariaDB it looks like a loss
+    if flavor == "mysql":  # by the servers' UUIDs; numbers in a domain are alike everywhere
+        swapped = findings(check(tmp_path, other, "shop", "--json"))["position"]
+        assert swapped["status"] == "fail"
         assert "another shard's server, correct them" in swapped["mend"]
-    server.execute("FLUSH BINARY LOGS")
-    server.execute("INSERT INTO shop.orders VALUES (2)")
-    last = server.execute("SHOW BINARY LOGS")[-1][0]
-    server.execute(f"PURGE BINARY LOGS TO '{last}'")
+    purge_binlogs(server)
     done = check(tmp_path, server, "shop", "--json")
     assert findings(done)["position"]["status"] == "fail"
     assert "ratchet heal CONFIG" in findings(done)["position"]["mend"]

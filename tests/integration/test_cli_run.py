@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
 from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, status
+from fix_servers import purge_binlogs
 
 from lab.servers import MariadbServer, create_ratchet_user
 from store.files import Lake
@@ -84,24 +84,13 @@ def test_a_lost_position_is_healed_by_dumping_again(
     ratchet = make_ratchet({"-": mariadb}, database)
     ratchet.run("run", "--until-caught-up")
     fill(mariadb, database, 2)
-    purge(mariadb)
+    purge_binlogs(mariadb)
     ratchet.run("run", "--until-caught-up", expect=5)
     assert "shop/-: begins anew" in ratchet.run("heal").stdout
     fill(mariadb, database, 3)
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, TABLES)
     assert {table["phase"] for table in status(ratchet)["tables"]} == {"streaming"}
-
-
-def purge(server: Any) -> None:
-    """Leave only the newest binlog. A file stays until the server sees that its reader is gone."""
-    server.execute("FLUSH BINARY LOGS")
-    deadline = time.monotonic() + 60
-    while len(server.execute("SHOW BINARY LOGS")) > 1 and time.monotonic() < deadline:
-        server.execute("FLUSH BINARY LOGS")
-        (last, *_) = list(server.execute("SHOW BINARY LOGS"))[-1]
-        server.execute(f"PURGE BINARY LOGS TO '{last}'")
-    assert time.monotonic() < deadline
 
 
 def test_one_shard_of_two_is_healed(
@@ -119,7 +108,7 @@ def test_one_shard_of_two_is_healed(
     ratchet.run("run", "--until-caught-up")
     for number, server in enumerate((mysql, other)):
         fill_half(server, database, number)
-    purge(other)
+    purge_binlogs(other)
     done = ratchet.run("run", "--until-caught-up", expect=5)
     assert "ratchet heal CONFIG" in done.stderr
     assert "purged transactions that the mirror lacks" in ratchet.run("check", expect=3).stdout

@@ -296,7 +296,7 @@ def test_an_emergency_that_lost_transactions(own: VitessCluster, tmp_path: Path)
         assert isinstance(error, PositionLostError | RetryableError | None), error
         assert not found.files
     assert "failover" in error.hint
-    assert "--again" in error.hint
+    assert "ratchet heal CONFIG" in error.hint
 
 
 @pytest.mark.long
