@@ -51,13 +51,15 @@ def run_heal(config: Config, *, shards: Sequence[str] = ()) -> int:
         OperatorError: config and lake do not fit, or the lake is in use.
     """
     lake = open_lake(config.lake, now=_now(), create=False)
-    with Lease.acquire(lake, f"ratchet heal {config.path}"):
+    with Lease.acquire(lake, f"ratchet heal {config.path}") as lease:
+        lease.start(lambda _: None)  # `check` tells of it
         rounds = RoundLog(lake)
         located = locate(config, lake, rounds, now=_now())
         configs = source_configs(located.config)
         streams = rounds.streams()
         forced = _named(shards, configs)
         lost, waiting = find_lost(configs, streams, forced)
+        lease.check()
         begin_anew(lake, rounds, configs, lost, now=_now())
         for shard in map(str, configs):
             print(_line(shard, streams, lost, waiting))
