@@ -26,9 +26,10 @@ PACKAGES := $(patsubst %/__init__.py,%,$(wildcard $(foreach package,\
 CHECKED := $(PACKAGES) scripts bench $(wildcard tests/conftest.py tests/fix_*.py)
 BENCHES := $(wildcard bench/*.py)
 PYTEST_ARGS ?=
-# Two workers, each with its own servers and its own Spark; a file's tests stay together. The long
-# tests load the machine by themselves.
-PARALLEL := -n 2 --dist loadfile
+# Two workers, each with its own servers and its own Spark. A file's tests stay together, and the
+# files in their order: those that take longest (e2e, integration) come first. The long tests load
+# the machine by themselves.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 help:
 	@sed -n 's/^#   \(make.*\)/\1/p' Makefile
