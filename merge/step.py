@@ -132,7 +132,7 @@ def step_to(
         late = [p.max_ts for p in pieces if p.max_ts is not None]
         seen = [p.observed_at for p in pieces]
         known = [old.latest_ts] if old else seen[:1] or [now]
-        latest = [*map(_latest, pieces), *known]
+        latest = [*map(_latest, pieces), *_jumps(pieces, old), *known]
         shards[shard] = CutShard(
             position=stream.position,
             min_ts=min(early, default=None),
@@ -141,6 +141,17 @@ def step_to(
             observed_at=max(seen, default=old.observed_at if old else now),
         )
     return Step(round=number, streams=streams, shards=shards, before=before, now=now)
+
+
+def _jumps(pieces: Sequence[ShardSlice], old: CutShard | None) -> list[int]:
+    """When a stream has begun anew behind a gap: what it left out was committed until then."""
+    found = []
+    at = old.position if old else None
+    for piece in pieces:
+        if at is not None and piece.start.executed != at.executed:
+            found.append(piece.observed_at)
+        at = piece.end
+    return found
 
 
 def _latest(piece: ShardSlice) -> int:

@@ -47,6 +47,8 @@ def check_continues(control: Session, start: Position) -> None:
                 hint=f"switch GTIDs on to move between servers; now {REDUMP_HINT}",
             )
         return
+    # First of all: of a server that is another shard's nothing else must be believed.
+    _check_behind(control, start.executed.minus(control.head().executed), start)
     purged = control.purged().minus(start.executed)
     if purged.intervals:
         raise PositionLostError(
@@ -56,7 +58,6 @@ def check_continues(control: Session, start: Position) -> None:
             position=str(start.executed),
             hint=REDUMP_HINT,
         )
-    _check_behind(control, start.executed.minus(control.head().executed), start)
 
 
 def check_not_lost(control: Session, start: Position) -> None:

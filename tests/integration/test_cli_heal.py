@@ -122,6 +122,7 @@ def test_a_server_that_may_be_behind_is_left_alone(
         other.execute(f"CREATE DATABASE {name}_half")
         other.execute(f"CREATE TABLE {name}_half.orders (id INT NOT NULL PRIMARY KEY)")
     create_ratchet_user(other, PASSWORD, ["left_half", "right_half"], user="healer")
+    purge_binlogs(other)  # and what it has purged the mirror never had
     done = heal(tmp_path, other)
     assert done.returncode == 4
     assert done.stdout.count("left as it is (the server lacks transactions") == 2

@@ -1,0 +1,54 @@
+"""What a cut says of its shards: nothing in it was committed later than it says."""
+
+from __future__ import annotations
+
+from core.gtid import GtidSet
+from core.position import Position
+from core.rounds import Round, ShardSlice
+from merge.step import step_to
+from store.cuts import Cut, CutShard
+from store.rounds import StreamState
+
+SHARD = "shop/-"
+
+
+def at(number: int) -> Position:
+    return Position(
+        executed=GtidSet.parse("mysql", f"3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{number}")
+    )
+
+
+def idle(start: int, end: int, *, seen: int, ts: int | None = None) -> ShardSlice:
+    return ShardSlice(
+        shard=SHARD, generation=0, start=at(start), end=at(end), runs=(), transactions=0, rows=0,
+        bytes=0, min_ts=ts, max_ts=ts, observed_at=seen, caught_up=True,
+    )  # fmt: skip
+
+
+def latest(*pieces: ShardSlice) -> int:
+    before = Cut(
+        number=1,
+        round=1,
+        merged_at=1,
+        shards={SHARD: CutShard(position=at(5), min_ts=1, max_ts=10, latest_ts=10, observed_at=11)},
+        tables={},
+    )
+    rounds = [
+        Round(number=2 + n, committed_at=1, slices=(piece,), files=(), events=())
+        for n, piece in enumerate(pieces)
+    ]
+    streams = {SHARD: StreamState(position=pieces[-1].end)}
+    return step_to(1 + len(pieces), streams, rounds, before, 99).shards[SHARD].latest_ts
+
+
+def test_an_idle_shard_stays_as_late_as_it_was() -> None:
+    assert latest(idle(5, 5, seen=50)) == 10
+
+
+def test_a_transaction_is_as_late_as_its_commit() -> None:
+    assert latest(idle(5, 6, seen=50, ts=40), idle(6, 6, seen=60)) == 40
+
+
+def test_a_gap_may_hold_what_was_committed_until_it_was_seen() -> None:
+    """The stream has begun anew at 8: 6 to 8 are in the position, and in no slice."""
+    assert latest(idle(8, 8, seen=50), idle(8, 8, seen=60)) == 50
