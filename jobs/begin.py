@@ -194,11 +194,10 @@ def named_again(patterns: Sequence[str], found: Collection[Found]) -> set[str]:
             if fnmatchcase(one.table, pattern) or fnmatchcase(one.name, pattern)
         }
         if not hits:
-            near = nearest(pattern, [one.table for one in found])
             raise ConfigError(
                 f"--again {pattern}: there is no such table",
                 operation="start",
-                hint=f"did you mean {near!r}?" if near else "see `tables` in the config",
+                hint=nearest(pattern, [one.table for one in found], "see `tables` in the config"),
             )
         named |= hits
     return named

@@ -23,7 +23,7 @@ from jobs.config import Config
 from jobs.facts import ServerFacts, gather
 from jobs.finding import Finding
 from jobs.fitness import judge
-from jobs.mirrorfitness import judge_mirror, judge_position, streams_of
+from jobs.mirrorfitness import judge_mirror, judge_position
 from jobs.settings import ShardConfig
 from jobs.sources import server_ids, source_config
 from jobs.tablefitness import judge_shards, judge_tables
@@ -33,7 +33,7 @@ from jobs.vitessfitness import gather_vitess, judge_name, judge_vitess
 from store import layout
 from store.files import Lake, is_unused, open_lake
 from store.lease import is_alive, read_holder
-from store.rounds import StreamState
+from store.rounds import RoundLog, StreamState
 from wire.session import Session
 
 EXIT_UNFIT: Final = 3
@@ -88,7 +88,7 @@ def _check_mirror(config: Config) -> tuple[list[Finding], Mapping[str, StreamSta
     if not lake.exists(layout.FORMAT_FILE):
         return [], {}
     try:
-        streams = streams_of(lake)
+        streams = RoundLog(lake).streams()
         return judge_mirror(config, lake, streams), streams
     except LakeError as error:
         text, mend = error.message, error.hint

@@ -16,7 +16,7 @@ from typing import Final
 from core.shard import ShardId
 from core.vitess import is_internal
 from jobs.settings import SourceSection
-from jobs.text import how_to_exclude, nearest
+from jobs.text import CORRECT_NAME, how_to_exclude, nearest
 from snapshot.records import Wanted
 from store.tables import TableState
 from wire.decode.catalog import unfit_tables
@@ -92,8 +92,7 @@ def look(
                 )
     for keyspace, known in names.items():
         for name in sources[keyspace].tables.missing(known):
-            near = nearest(name, known)
-            hint = f"did you mean {near!r}?" if near else "correct the name in `tables`"
+            hint = nearest(name, known, CORRECT_NAME)
             unfit(f"{keyspace}.{name}", "there is no such table", hint)
     return [
         Found(keyspace=keyspace, table=table, shards=tuple(shards), rows=rows)

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from core.errors import SourceUnfitError
 from core.patterns import TablePatterns
 from core.shard import ShardId
-from jobs.text import nearest
+from jobs.text import CORRECT_NAME, nearest
 from wire.decode.catalog import unfit_tables
 
 Rows = list[tuple[Any, ...]]
@@ -96,7 +96,7 @@ class ServerFacts:
         clock_error: how far off that may be, seconds.
         tables: the tables that the config mirrors.
         unfit: those that it names but no config can mirror, with the reason.
-        missing: names in the config's `tables` that no table has, and the most similar name.
+        missing: names in the config's `tables` that no table has, with a hint.
     """
 
     shard: ShardId
@@ -143,6 +143,8 @@ def gather(
         RetryableError: the connection broke.
     """
     ahead, error = _clock(session, clock)
+    listed = session.query(_TABLES, (database,))
+    names = [str(row[0]) for row in listed]
     cipher = session.query("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
     return ServerFacts(
         shard=shard,
@@ -162,19 +164,14 @@ def gather(
         follows=_follows(session),
         clock_ahead=ahead,
         clock_error=error,
-        tables=_tables(session, database, patterns),
+        tables=_tables(session, database, listed, patterns),
         unfit={
             name: reason
             for name, reason in unfit_tables(session.query, database=database).items()
             if patterns.matches(name)
         },
-        missing=_missing(session, database, patterns),
+        missing={name: nearest(name, names, CORRECT_NAME) for name in patterns.missing(names)},
     )
-
-
-def _missing(session: Asks, database: str, patterns: TablePatterns) -> dict[str, str]:
-    names = [str(row[0]) for row in session.query(_TABLES, (database,))]
-    return {name: nearest(name, names) for name in patterns.missing(names)}
 
 
 def _clock(session: Asks, clock: Callable[[], float]) -> tuple[float, float]:
@@ -229,7 +226,9 @@ def _allowed(session: Asks, sql: str) -> Rows | None:
         return None
 
 
-def _tables(session: Asks, database: str, patterns: TablePatterns) -> tuple[TableFacts, ...]:
+def _tables(
+    session: Asks, database: str, listed: Rows, patterns: TablePatterns
+) -> tuple[TableFacts, ...]:
     columns: dict[str, list[tuple[str, str]]] = {}
     for table, column, kind in session.query(_COLUMNS, (database,)):
         columns.setdefault(str(table), []).append((str(column), str(kind)))
@@ -248,6 +247,6 @@ def _tables(session: Asks, database: str, patterns: TablePatterns) -> tuple[Tabl
             has_key=str(name) in keyed,
             columns=tuple(columns.get(str(name), ())),
         )
-        for name, engine, rows, size in session.query(_TABLES, (database,))
+        for name, engine, rows, size in listed
         if patterns.matches(str(name))
     )

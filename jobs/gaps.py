@@ -14,6 +14,7 @@ import logging
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from core.rounds import ShardSlice
@@ -43,14 +44,15 @@ def begin_after_a_gap(
         LakeError: the lake cannot be written.
     """
     streams = {s: one for s, one in rounds.streams().items() if keyspace_of(s) == keyspace}
-    tables, cut = Tables(lake), Cuts(lake).last()
+    tables, cut, first = Tables(lake), Cuts(lake).last(), rounds.first_number()
+    streams_at = cache(rounds.streams_at)  # most tables stand at one round
     for state in tables.list(keyspace):
         if state.phase not in {"dumping", "catching_up", "streaming"}:
             continue
         # The state of a table that nothing happens to lags behind the cut that it is in.
         shown = cut.round if cut and state.name in cut.tables else 0
         merged = max(state.merged_round, shown)
-        then = rounds.streams_at(merged) if 0 < rounds.first_number() <= merged else {}
+        then = streams_at(merged) if 0 < first <= merged else {}
         dump = dump_of_heirs(state, streams, heirs, merged=merged, then=then)
         tables.save(replace(state, phase="dumping" if dump else "new", dump=dump))
         what = f"only {', '.join(dump.read)}" if dump else "of all its shards"

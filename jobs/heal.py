@@ -23,7 +23,7 @@ from core.shard import ShardId
 from jobs.begin import executed
 from jobs.config import Config
 from jobs.gaps import begin_after_a_gap
-from jobs.lineage import keyspace_of
+from jobs.lineage import ancestors_of, keyspace_of
 from jobs.reshard import locate
 from jobs.sources import source_configs
 from jobs.text import nearest
@@ -123,13 +123,12 @@ def begin_anew(
         places = executed(configs, set(shards))
         slices = []
         for shard, place in places.items():
-            before = streams[shard]
             log.warning("%s begins anew: %s", shard, lost[shard])
             slices.append(
                 ShardSlice.beginning(
-                    shard, place, generation=before.generation + 1, now=now,
-                    # Its own life until now is what its rows are older than.
-                    ancestors={**before.ancestors, shard: before.generation},
+                    shard, place, generation=streams[shard].generation + 1, now=now,
+                    # Its own life until now as well: nothing of that is merged any more.
+                    ancestors=ancestors_of({shard: streams[shard]}),
                 )
             )  # fmt: skip
         begin_after_a_gap(lake, rounds, keyspace, slices, now=now)
@@ -139,11 +138,10 @@ def _named(shards: Sequence[str], configs: Configs) -> set[str]:
     known = [str(shard) for shard in configs]
     for shard in shards:
         if shard not in known:
-            near = nearest(shard, known)
             raise ConfigError(
                 f"--shard {shard}: there is no such shard",
                 operation="heal",
-                hint=f"did you mean {near!r}?" if near else f"there are {', '.join(known)}",
+                hint=nearest(shard, known, f"there are {', '.join(known)}"),
             )
     return set(shards)
 

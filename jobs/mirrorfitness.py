@@ -20,21 +20,12 @@ from jobs.lineage import of_keyspace
 from jobs.tablets import check_listed, keyspaces
 from jobs.text import counted
 from store.files import Lake
-from store.rounds import RoundLog, StreamState
+from store.rounds import StreamState
 from store.tables import Tables
 from wire.continues import check_continues
 from wire.session import Session, SourceConfig
 
 _LOOK: Final = "`ratchet status` tells of each"
-
-
-def streams_of(lake: Lake) -> dict[str, StreamState]:
-    """The streams that a lake holds; none if it is still to be made.
-
-    Raises:
-        LakeError: it cannot be read.
-    """
-    return RoundLog(lake).streams()
 
 
 def judge_mirror(config: Config, lake: Lake, streams: Mapping[str, StreamState]) -> list[Finding]:

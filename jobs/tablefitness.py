@@ -74,13 +74,13 @@ def _any(place: str, facts: ServerFacts) -> Iterator[Finding]:
 
 
 def _missing(place: str, facts: ServerFacts) -> Iterator[Finding]:
-    for name, near in sorted(facts.missing.items()):
+    for name, hint in sorted(facts.missing.items()):
         yield _finding(
             place,
             f"table {name}",
             "warn",
             "`tables` names it, and there is no such table",
-            f"did you mean {near!r}?" if near else "correct the name in `tables`",
+            hint,
         )
 
 

@@ -37,9 +37,17 @@ def within(seconds: float) -> str:
     return duration(seconds) if seconds < 1 else f"at most {duration(seconds)}"
 
 
-def nearest(name: str, names: Collection[str]) -> str:
-    """The most similar of some names; "" if none is."""
-    return next(iter(difflib.get_close_matches(name, names, n=1)), "")
+CORRECT_NAME = "correct the name in `tables`"
+
+
+def nearest(name: str, names: Collection[str], otherwise: str) -> str:
+    """What may be meant by a name that is not among some others: a hint.
+
+    >>> nearest("ordrs", ["orders"], "see `tables`"), nearest("x", ["orders"], "see `tables`")
+    ("did you mean 'orders'?", 'see `tables`')
+    """
+    found = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {found[0]!r}?" if found else otherwise
 
 
 def how_to_exclude(table: str) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from merge.shape import Shape
     from store.files import Lake
-    from store.tables import Kept, TableState
+    from store.tables import TableState
 
 
 def keep_rows(spark: SparkSession, lake: Lake, state: TableState, *, policy: MisfitPolicy) -> None:
@@ -55,39 +55,36 @@ def keep_rows(spark: SparkSession, lake: Lake, state: TableState, *, policy: Mis
             extra=reduce.WINDOW_SETTINGS,
         )
         names = ", ".join(map(sql.text, dump.kept.names))
-        _copy_marks(session, lake, state, shape, names)
-        session.sql(_statement(session, lake, state, shape, names)).collect()
+        goes = f"NOT (t.{sql.TOKEN}.shard IN ({names}))"
+        target = f"delta.{sql.quoted(lake.hadoop_uri(state.path))}"
+        statement = f"DELETE FROM {target} t WHERE {goes}"
+        before = layout.side_path(state.keyspace, state.table, dump.kept.dump)
+        if table_version(lake, before):
+            uri = lake.hadoop_uri(before)
+            waiting = f"kind = {side.TRUNCATED} AND shard IN ({names})"
+            _copy(read_delta(session, uri).where(waiting), lake, state.side_path, shape)
+            hidden = view(_hidden(session, uri, shape, names))
+            statement = _merge(target, hidden, shape, goes)
+        session.sql(statement).collect()
 
 
-def _statement(
-    session: SparkSession, lake: Lake, state: TableState, shape: Shape, names: str
-) -> str:
-    target = f"delta.{sql.quoted(lake.hadoop_uri(state.path))}"
-    goes = f"NOT (t.{sql.TOKEN}.shard IN ({names}))"
-    hidden = _hidden(session, lake, state, shape, names)
-    if hidden is None:
-        return f"DELETE FROM {target} t WHERE {goes}"
+def _merge(target: str, hidden: str, shape: Shape, goes: str) -> str:
     columns = shape.columns.names
     listed = ", ".join(map(sql.quoted, columns))
     values = ", ".join(f"s.row.{sql.quoted(name)}" for name in columns)
     return (
-        f"MERGE INTO {target} t USING {view(hidden)} s "
+        f"MERGE INTO {target} t USING {hidden} s "
         f"ON {shape.row_has_key('t', 's')} AND t.{sql.TOKEN}.shard = s.shard "
         f"WHEN NOT MATCHED THEN INSERT ({listed}, {sql.TOKEN}) VALUES ({values}, s.token) "
         f"WHEN NOT MATCHED BY SOURCE AND {goes} THEN DELETE"
     )
 
 
-def _hidden(
-    session: SparkSession, lake: Lake, state: TableState, shape: Shape, names: str
-) -> DataFrame | None:
+def _hidden(session: SparkSession, uri: str, shape: Shape, names: str) -> DataFrame:
     """Live registers of the kept shards that the side table knows; those shown may be among them.
 
     Of a register that the mirrored table shows, what the side table says is older.
     """
-    uri = _old_side(lake, state)
-    if uri is None:
-        return None
     known = side.registers(session, uri, shape).where(f"shard IN ({names})")
     marks = side.read_marks(session, uri)
     alive = reduce.newest_per(session, known.selectExpr("*", "false AS fresh"), shape).where(
@@ -96,24 +93,9 @@ def _hidden(
     return alive.where(f"NOT ({sql.before_marks('token', marks)})") if marks else alive
 
 
-def _copy_marks(
-    session: SparkSession, lake: Lake, state: TableState, shape: Shape, names: str
-) -> None:
+def _copy(marks: DataFrame, lake: Lake, path: str, shape: Shape) -> None:
     """Truncations that wait for those of siblings (merge.ancestry) go on waiting."""
-    uri = _old_side(lake, state)
-    if uri is None:
-        return
-    marks = read_delta(session, uri).where(f"kind = {side.TRUNCATED} AND shard IN ({names})")
     if not marks.isEmpty():
         now = marks.selectExpr("unix_micros(max(written_at)) AS now").collect()[0].now
-        side.ensure_side(lake, state.side_path, shape, now=now)
-        append_delta(marks, lake.hadoop_uri(state.side_path))
-
-
-def _old_side(lake: Lake, state: TableState) -> str | None:
-    """Where the side table of the dump before is; None if there is none, or nothing in it."""
-    kept: Kept | None = state.dump.kept if state.dump else None
-    if kept is None:
-        return None
-    path = layout.side_path(state.keyspace, state.table, kept.dump)
-    return lake.hadoop_uri(path) if table_version(lake, path) else None
+        side.ensure_side(lake, path, shape, now=now)
+        append_delta(marks, lake.hadoop_uri(path))
