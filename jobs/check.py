@@ -24,7 +24,6 @@ from jobs.facts import ServerFacts, gather
 from jobs.finding import Finding
 from jobs.fitness import judge
 from jobs.mirrorfitness import judge_mirror, judge_position
-from jobs.settings import ShardConfig
 from jobs.sources import server_ids, source_config
 from jobs.tablefitness import judge_shards, judge_tables
 from jobs.text import counted
@@ -34,7 +33,7 @@ from store import layout
 from store.files import Lake, is_unused, open_lake
 from store.lease import is_alive, read_holder
 from store.rounds import RoundLog, StreamState
-from wire.session import Session
+from wire.session import Session, SourceConfig
 
 EXIT_UNFIT: Final = 3
 _MARKS: Final = {"ok": "ok  ", "info": "info", "warn": "WARN", "fail": "FAIL"}
@@ -124,29 +123,48 @@ def _check_source(
     gathered = []
     for name, shard in config.sources[keyspace].shards.items():
         identity = ShardId(keyspace, name)
-        try:
-            facts = _ask(config, identity, shard)
-        except RatchetError as error:
-            at = f"{shard.host}:{shard.port} as {shard.user}"
-            show([_failed(str(identity), at, error)])
-            continue
-        where = f"{shard.host}:{shard.port}, database {shard.database}, as {shard.user}"
-        show([Finding(place=str(identity), check="connection", status="ok", text=where)])
-        ids = server_ids(config)
-        show(
-            judge(
-                facts,
-                server_id=ids[identity],
-                ours=_is_running(config.lake),
-                clock_bound=config.merge.clock_bound_ms / 1000,
-            )
-        )
-        show(judge_position(source_config(identity, shard), identity, streams))
-        show(judge_tables(facts))
+        found = []
+        for server in source_config(identity, shard).servers():
+            standby = server.address != f"{shard.host}:{shard.port}"
+            place = f"{identity} standby {server.address}" if standby else str(identity)
+            facts = _check_server(config, place, server, streams, show)
+            found += [] if facts is None else [facts]
+        gathered += found[:1]
         if not config.sources[keyspace].vitess:
             show(judge_name(identity, shard.database))
-        gathered.append(facts)
     return judge_shards(gathered)
+
+
+def _check_server(
+    config: Config,
+    place: str,
+    server: SourceConfig,
+    streams: Mapping[str, StreamState],
+    show: Callable[[Iterable[Finding]], None],
+) -> ServerFacts | None:
+    """Show the findings of one of a shard's servers; what was found, if it answered."""
+    try:
+        facts = _ask(config, server)
+    except RatchetError as error:
+        show([_failed(place, f"{server.address} as {server.user}", error)])
+        return None
+    where = f"{server.address}, database {server.database}, as {server.user}"
+    show([Finding(place=place, check="connection", status="ok", text=where)])
+    findings = [
+        *judge(
+            facts,
+            server_id=server_ids(config)[server.shard],
+            ours=_is_running(config.lake),
+            clock_bound=config.merge.clock_bound_ms / 1000,
+        ),
+        *judge_position(server, server.shard, streams),
+        *judge_tables(facts),
+    ]
+    show(
+        dataclasses.replace(one, place=one.place.replace(str(server.shard), place, 1))
+        for one in findings
+    )
+    return facts
 
 
 def _check_vitess(
@@ -186,15 +204,15 @@ def _check_vitess(
     return judge_shards(gathered)
 
 
-def _ask(config: Config, identity: ShardId, shard: ShardConfig) -> ServerFacts:
-    with Session.connect(source_config(identity, shard)) as session:
+def _ask(config: Config, server: SourceConfig) -> ServerFacts:
+    with Session.connect(server) as session:
         return gather(
             session,
-            shard=identity,
-            host=shard.host,
-            user=shard.user,
-            database=shard.database,
-            patterns=config.sources[identity.keyspace].tables,
+            shard=server.shard,
+            host=server.host,
+            user=server.user,
+            database=server.database,
+            patterns=config.sources[server.shard.keyspace].tables,
         )
 
 

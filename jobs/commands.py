@@ -133,8 +133,8 @@ def _prepare(
             following=True,
             known=known,
         )
+    lost, _ = find_lost(configs, rounds.streams())  # refuses servers of other shards
     if config.capture.lost_position == "heal":
-        lost, _ = find_lost(configs, rounds.streams())
         begin_anew(lake, rounds, configs, lost, now=_now())
         states = tables.list()
     target = Target(heads(configs)) if until else None

@@ -207,9 +207,13 @@ def _shards(
         if ranges:
             _check_range(shard_item, name)
         shard = _shard(shard_item, keyspace, folder)
-        where = (shard.host.lower(), shard.port, shard.database)
-        if (other := servers.setdefault(where, shard_item.path)) != shard_item.path:
-            shard_item.fail(f"the same server and database stand under {other} already")
+        own = ((shard.host, shard.port), *shard.standbys)
+        if len(set(own)) < len(own):
+            shard_item.fail("the same server stands there twice")
+        for host, port in own:
+            where = (host.lower(), port, shard.database)
+            if (other := servers.setdefault(where, shard_item.path)) != shard_item.path:
+                shard_item.fail(f"the same server and database stand under {other} already")
         shards[name] = shard
     if not shards:
         item.fail("at least one shard is needed", hint='one server alone is the shard "-"')

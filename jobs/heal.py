@@ -24,14 +24,14 @@ from jobs.begin import executed
 from jobs.config import Config
 from jobs.gaps import begin_after_a_gap
 from jobs.lineage import ancestors_of, keyspace_of
+from jobs.positions import ask
 from jobs.reshard import locate
 from jobs.sources import source_configs
 from jobs.text import nearest
 from store.files import Lake, open_lake
 from store.lease import Lease
 from store.rounds import RoundLog, StreamState
-from wire.continues import check_continues
-from wire.session import Session, SourceConfig
+from wire.session import SourceConfig
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -82,19 +82,20 @@ def find_lost(
 
     Returns:
         Shard -> what is lost; and shard -> error, of those that may be able to go on later.
+
+    Raises:
+        ConfigError: a server is that of another shard.
     """
     lost: dict[str, str] = {}
     waiting: dict[str, RetryableError] = {}
     for shard, source in configs.items():
-        stream = streams.get(str(shard))
-        if stream is None or stream.journal is not None:
-            continue
         if str(shard) in forced:
-            lost[str(shard)] = "asked for"
+            stream = streams.get(str(shard))
+            if stream is not None and stream.journal is None:
+                lost[str(shard)] = "asked for"
             continue
         try:
-            with Session.connect(source) as session:
-                check_continues(session, stream.position)
+            ask(source, streams)
         except PositionLostError as error:
             lost[str(shard)] = error.message
         except RetryableError as error:

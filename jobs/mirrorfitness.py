@@ -17,13 +17,13 @@ from jobs.begin import check_keys
 from jobs.config import Config
 from jobs.finding import Finding, Status
 from jobs.lineage import of_keyspace
+from jobs.positions import ask
 from jobs.tablets import check_listed, keyspaces
 from jobs.text import counted
 from store.files import Lake
 from store.rounds import StreamState
 from store.tables import Tables
-from wire.continues import check_continues
-from wire.session import Session, SourceConfig
+from wire.session import SourceConfig
 
 _LOOK: Final = "`ratchet status` tells of each"
 
@@ -72,8 +72,7 @@ def judge_position(
     if stream is None or stream.journal is not None:
         return
     try:
-        with Session.connect(source) as session:
-            check_continues(session, stream.position)
+        ask(source, streams)
     except RatchetError as error:
         yield _finding(str(shard), "position", "fail", error.message, error.hint)
     else:

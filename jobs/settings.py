@@ -97,6 +97,7 @@ class ShardConfig:
     Attributes:
         host: name or address.
         port: TCP port.
+        standbys: host and port of servers that may stand in for this one, tried in this order.
         user: account to read with.
         password: kept out of every repr, message and log.
         database: name of the database on the server; the keyspace's name if not given.
@@ -112,6 +113,7 @@ class ShardConfig:
 
     host: str = required(text)
     port: int = setting(3306, _integer(1, 65_535))
+    standbys: tuple[tuple[str, int], ...] = setting((), _addresses)
     user: str = required(text)
     password: str = field(default="", repr=False, metadata={"read": _secret})
     database: str = setting("", text)

@@ -19,6 +19,7 @@ def source_config(shard: ShardId, config: ShardConfig) -> SourceConfig:
         shard=shard,
         host=config.host,
         port=config.port,
+        standbys=config.standbys,
         user=config.user,
         password=config.password,
         database=config.database,
@@ -60,7 +61,7 @@ def source_configs(config: Config) -> Mapping[ShardId, SourceConfig]:
 def replica_configs(shard: ShardId, config: ShardConfig) -> tuple[SourceConfig, ...]:
     """How to connect to the replicas whose lag holds a dump of the shard back."""
     own = source_config(shard, config)
-    return tuple(replace(own, host=host, port=port) for host, port in config.replicas)
+    return tuple(replace(own, host=host, port=port, standbys=()) for host, port in config.replicas)
 
 
 def server_ids(config: Config) -> Mapping[ShardId, int]:

@@ -11,9 +11,11 @@ an error of the server is raised only when everything before it has been used.
 from __future__ import annotations
 
 import hashlib
+import random
 import struct
 import uuid
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -66,6 +68,11 @@ def replica_server_id(lake: str, shard: ShardId) -> int:
     return _FIRST_SERVER_ID + int.from_bytes(digest[:4], "big") % (0xFFFFFFFF - _FIRST_SERVER_ID)
 
 
+def probe_server_id(rng: random.Random) -> int:
+    """A replica id for a short look at a log, which must not end a stream that is open."""
+    return rng.randrange(_FIRST_SERVER_ID, 1 << 32)
+
+
 class BinlogStream:
     """A server's binlog from a position on.
 
@@ -76,10 +83,23 @@ class BinlogStream:
         count: how many there are; new ones come behind.
         by_file: whether it was opened by file and offset although there are GTIDs, so that the
             first transaction has to be checked.
+        start: where it begins, with a file and offset only if those are right on this server.
     """
 
-    def __init__(self, config: SourceConfig, start: Position, options: DumpOptions) -> None:
+    def __init__(
+        self,
+        config: SourceConfig,
+        start: Position,
+        options: DumpOptions,
+        accept: Callable[[Session], None] = lambda _: None,
+    ) -> None:
         """Connect twice, check that the position can be had, and ask for the stream.
+
+        Args:
+            config: the shard's server or servers.
+            start: where to begin.
+            options: see DumpOptions.
+            accept: raises if a server that has what follows `start` is of no use all the same.
 
         Raises:
             PositionLostError: it cannot; names what is missing.
@@ -98,14 +118,19 @@ class BinlogStream:
         self._status = framing.NEED_MORE
         self._timeout: float | None = None
         self._session: Session | None = None
-        self.control = Session.connect(config)
+
+        def fits(session: Session) -> None:
+            check_continues(session, start)
+            accept(session)
+
+        self.control = Session.connect(config, fits)
         try:
             self.flavor = self.control.flavor
-            check_continues(self.control, start)
             same_server = bool(start.file) and start.server == self.control.server_identity
             self.by_file = options.by_file and same_server and self.flavor != "file"
-            self._session = Session.connect(config)
+            self._session = Session.connect(self.control.config)
             self._sock = self._open(self._session, start)
+            self.start = self._placed(start)
         except BaseException:
             self.close()
             raise
@@ -185,6 +210,15 @@ class BinlogStream:
         for session in (self._session, self.control):
             if session is not None:
                 session.close()
+
+    def _placed(self, start: Position) -> Position:
+        identity = self.control.server_identity
+        last = start.last
+        if last is not None and start.server != identity:
+            last = replace(last, file="", offset=0)
+        placed = replace(start, server=identity, last=last)
+        by_place = self.by_file or self.flavor == "file"
+        return placed if by_place else replace(placed, file="", offset=0)
 
     # --- opening ----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket as sockets
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pymysql
@@ -42,6 +42,7 @@ class SourceConfig:
         shard: the shard it serves.
         host: name or address.
         port: TCP port.
+        standbys: host and port of other servers that can stand in for it, in this order.
         user: account name.
         password: never shown.
         database: the database that is mirrored, as the server itself calls it.
@@ -59,6 +60,7 @@ class SourceConfig:
     shard: ShardId
     host: str
     port: int = 3306
+    standbys: tuple[tuple[str, int], ...] = ()
     user: str
     password: str = field(default="", repr=False)
     database: str
@@ -74,6 +76,16 @@ class SourceConfig:
     def through_vtgate(self) -> bool:
         """Whether the server is a vtgate: a target is named, or nothing at all (wire.vitess)."""
         return bool(self.target) or not self.database
+
+    @property
+    def address(self) -> str:
+        """host:port, for messages."""
+        return f"{self.host}:{self.port}"
+
+    def servers(self) -> tuple[SourceConfig, ...]:
+        """Each of its servers alone, itself first."""
+        places = ((self.host, self.port), *self.standbys)
+        return tuple(replace(self, host=host, port=port, standbys=()) for host, port in places)
 
 
 if TYPE_CHECKING:
@@ -145,7 +157,7 @@ class Connected(_Base):
 
 def open_connection(config: SourceConfig) -> Connected:
     """A PyMySQL connection that is logged in; see `Session.connect` for its errors."""
-    operation = f"connect to {config.host}:{config.port}"
+    operation = f"connect to {config.address}"
     connection: Connected = Connected(
         host=config.host,
         port=config.port,

@@ -12,8 +12,9 @@ docs/decisions/0061-reads-through-vtgate.md.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -31,6 +32,8 @@ from wire.stream import RowStream
 from wire.vitess import refuse_other_settings
 
 __all__ = ["Session", "Snapshot", "SourceConfig", "quoted"]
+
+log: Final = logging.getLogger(__name__)
 
 BINLOG_START: Final = 4  # the first event of any binlog file stands behind the magic number
 _COMMIT_WAIT: Final = 0.25  # seconds that a commit under way may take before the exact way is used
@@ -51,6 +54,10 @@ class Snapshot:
     read_at: int
 
 
+# A shard's servers -> which of them was used last in this process.
+_serving: Final[dict[tuple[SourceConfig, ...], int]] = {}
+
+
 class Session:
     """One logged-in connection. Not for several threads at once. Use `Session.connect`."""
 
@@ -66,15 +73,53 @@ class Session:
         self.server_identity = self._find_identity()
 
     @classmethod
-    def connect(cls, config: SourceConfig) -> Session:
-        """Connect and log in.
+    def connect(
+        cls, config: SourceConfig, accept: Callable[[Session], None] = lambda _: None
+    ) -> Session:
+        """Connect and log in; where there are standbys, at the first server that will do.
+
+        They are tried in turn, beginning with the one that this process used last: so a run stays
+        where it is when a server comes back that others have taken over from.
+
+        Args:
+            config: where.
+            accept: raises if the server is of no use.
+
+        Returns:
+            A session; its `config` is that of the one server it is with.
 
         Raises:
-            RetryableError: the server cannot be reached.
-            SourceUnfitError: it refuses us; the hint has the GRANT.
+            RetryableError: no server can be reached.
+            SourceUnfitError: they refuse us; the hint has the GRANT.
             ConfigError: TLS settings that do not go together.
         """
-        return cls(config, open_connection(config))
+        servers = config.servers()
+        last = _serving.get(servers, 0)
+        failures: dict[str, RatchetError] = {}
+        for number in (last, *(n for n in range(len(servers)) if n != last)):
+            server = servers[number]
+            try:
+                session = cls._accepted(server, accept)
+            except RatchetError as error:
+                if len(servers) == 1:
+                    raise
+                failures[server.address] = error
+            else:
+                if number != last:
+                    log.warning("%s: going on at %s", session.source, server.address)
+                _serving[servers] = number
+                return session
+        raise _none_will_do(failures)
+
+    @classmethod
+    def _accepted(cls, config: SourceConfig, accept: Callable[[Session], None]) -> Session:
+        session = cls(config, open_connection(config))
+        try:
+            accept(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
 
     @property
     def source(self) -> str:
@@ -355,3 +400,17 @@ def quoted(name: str) -> str:
     if "\0" in name:
         raise DecodeError(f"a name with a null character: {name!r}", operation="quote a name")
     return "`" + name.replace("`", "``") + "`"
+
+
+def _none_will_do(failures: Mapping[str, RatchetError]) -> RatchetError:
+    """What all of a shard's servers say; it may come right if it may at one of them."""
+    errors = list(failures.values())
+    chosen = next((error for error in errors if isinstance(error, RetryableError)), errors[0])
+    told = "; ".join(f"{address}: {error.message}" for address, error in failures.items())
+    return type(chosen)(
+        f"none of the shard's servers will do: {told}",
+        operation=chosen.operation,
+        source=chosen.source,
+        position=chosen.position,
+        hint=chosen.hint,
+    )

@@ -37,11 +37,15 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedGtid:
-    """What a GTID_TAGGED event says; times in microseconds, `length` in bytes (0: not told)."""
+    """What a GTID_TAGGED event says; times in microseconds, `length` in bytes (0: not told).
+
+    `ts` is the commit's on the server whose log this is, `committed` on the one that wrote it.
+    """
 
     origin: str
     number: int
     ts: int
+    committed: int
     length: int
 
 
@@ -175,6 +179,7 @@ def parse_tagged_gtid(body: bytes) -> TaggedGtid:
         origin=f"{origin}:{tag.decode('ascii', 'replace')}" if tag else origin,
         number=fields[2] >> 1,  # signed numbers carry their sign in the lowest bit
         ts=fields[6],
+        committed=fields.get(7, fields[6]),
         length=fields.get(8, 0),
     )
 

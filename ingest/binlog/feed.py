@@ -11,8 +11,8 @@ from typing import Final
 
 from core.errors import RatchetError, RetryableError
 from core.gtid import GtidSet
-from core.position import Position
 from ingest.binlog.changes import Decoders, changes_of
+from ingest.binlog.history import check_same_history
 from ingest.binlog.notes import Batch
 from ingest.binlog.payload import LIMIT as SIDE_LIMIT
 from ingest.binlog.reader import Reader
@@ -61,15 +61,16 @@ class BinlogFeed:
         )
         self._held: list[TableChanges] = []  # of a transaction that may turn out to be a copy
         self._stream = stream = BinlogStream(
-            source, request.start, replace(request.dump, by_file=by_file)
+            source,
+            request.start,
+            replace(request.dump, by_file=by_file),
+            accept=lambda session: check_same_history(session, request.start),
         )
         self._reader = Reader(
             shard=source.shard,
             database=source.database,
             patterns=request.patterns,
-            start=replace(request.start, server=stream.control.server_identity)
-            if stream.by_file or stream.flavor == "file"
-            else Position(executed=request.start.executed, server=stream.control.server_identity),
+            start=stream.start,
             catalog=ServerCatalog(stream.control, keyspace=source.shard.keyspace),
             keep=self._keep,
             unfinished=unfinished,

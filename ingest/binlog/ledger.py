@@ -15,7 +15,7 @@ import numpy as np
 
 from core.errors import DecodeError, PositionLostError
 from core.gtid import Gtid, pack_file
-from core.position import Position
+from core.position import Position, Witness
 from core.rounds import Run
 from ingest.binlog import walk
 from ingest.binlog.notes import (
@@ -40,6 +40,7 @@ class Ledger:
         origins: see walk.Arrays.
         highs: see walk.Arrays.
         runs: the folded ones since the last `restart`, in stream order.
+        last: the newest transaction that was folded in, or the start's.
     """
 
     def __init__(self, start: Position, state: walk.Ints) -> None:
@@ -47,6 +48,7 @@ class Ledger:
         self.flavor = start.flavor
         self.executed = start.executed
         self.runs: list[Run] = []
+        self.last = start.last
         self._state = state
         self._names = list(start.executed.intervals)
         room = max(_ORIGINS, 2 * len(self._names))
@@ -105,6 +107,16 @@ class Ledger:
         runs = runs_of(self.flavor, whole, names)
         self.executed = add_runs(self.executed, runs, last_servers(self.flavor, whole, names))
         self.runs = join_runs(self.flavor, self.runs, runs)
+
+    def witness(self, txn: np.void, file: str) -> None:
+        """Remember the last of the transactions that were folded in, and the file it is in."""
+        gtid = Gtid(self.names()[int(txn["origin"])], int(txn["number"]), int(txn["server"]))
+        self.last = Witness(
+            gtid=gtid,
+            committed=int(txn["committed"]),
+            file=file,
+            offset=int(txn["begin"]) if file else 0,
+        )
 
     def file_number(self, name: str) -> int:
         """Flavour `file`: the packed number that the file's transactions begin from; else 0.

@@ -191,6 +191,7 @@ class Reader:
             server=self._server,
             file=self._file if offset else "",
             offset=offset,
+            last=self._ledger.last,
         )
 
     def feed(self, data: Bytes, index: Records, first: int, count: int) -> tuple[int, bool]:
@@ -326,7 +327,7 @@ class Reader:
         if logged == GTID_TAGGED:
             tagged = events.parse_tagged_gtid(body)
             state[walk.NUMBER], state[walk.TS] = tagged.number, tagged.ts
-            state[walk.LENGTH] = tagged.length
+            state[walk.COMMITTED], state[walk.LENGTH] = tagged.committed, tagged.length
             state[walk.ORIGIN] = self._ledger.origin(tagged.origin) if self.flavor == "mysql" else 0
         elif self._ledger.is_full:
             self._ledger.grow()
@@ -352,6 +353,8 @@ class Reader:
         whole = self._txns[self._folded : noted - open_txn]
         self._folded += whole.size
         self._ledger.fold(whole)
+        if whole.size:
+            self._ledger.witness(whole[-1], self._file)
 
     def _abandon(self) -> None:
         """The server died in the open transaction: take back what is noted of it."""
@@ -393,6 +396,7 @@ class Reader:
             if name == self._file:
                 return
             offset = 4
+        self._fold()  # what has been read is of the file that it was read from
         self._file = name
         high = 1 << 32
         state[walk.LOW], state[walk.HIGH] = offset % high, offset // high * high

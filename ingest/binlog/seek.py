@@ -8,26 +8,21 @@ Invariant: only reads; a stream that is opened here is closed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, Self
+from collections.abc import Mapping
+from typing import Final
 
 from core.errors import PositionLostError, SourceUnfitError
 from core.gtid import GtidSet
-from core.patterns import TablePatterns
 from core.position import Position
 from ingest.binlog.notes import Batch
-from ingest.binlog.payload import LIMIT as SIDE_LIMIT
-from ingest.binlog.reader import Reader
-from ingest.binlog.workflows import SIDECAR, Workflows
-from ingest.slices import DRAINED
-from wire.binlog import BinlogStream, DumpOptions
+from ingest.binlog.skim import Skim
+from ingest.binlog.workflows import Workflows
+from wire.binlog import DumpOptions
 from wire.connect import SourceConfig
 from wire.failures import REDUMP_HINT
-from wire.hints import ServerCatalog
 from wire.session import Session
 
 _OPERATION: Final = "find a position by its time"
-_NOTHING: Final = TablePatterns(("!*",))
 
 
 def position_at(source: SourceConfig, ts: int, options: DumpOptions) -> Position:
@@ -54,7 +49,7 @@ def position_at(source: SourceConfig, ts: int, options: DumpOptions) -> Position
             )
         for file, *_ in reversed(session.query("SHOW BINARY LOGS")):
             before = _before(session, str(file))
-            with _Walk(source, before, options) as walk:
+            with Skim(source, before, options) as walk:
                 found = walk.read(not_after=ts)
             if found.executed != before.executed or not before.executed.intervals:
                 return found
@@ -97,60 +92,8 @@ def check_follows(
         workflows.look(batch)
         return 0
 
-    with _Walk(source, start, options, watched=workflows.watched(), keep=keep) as walk:
+    with Skim(source, start, options, watched=workflows.watched(), keep=keep) as walk:
         walk.read(enough=lambda: not workflows.seen)
-
-
-class _Walk:
-    """A stream that is read through, and left out but for what it says of itself."""
-
-    def __init__(
-        self,
-        source: SourceConfig,
-        start: Position,
-        options: DumpOptions,
-        *,
-        watched: frozenset[str] = frozenset(),
-        keep: Callable[[Batch], int] = lambda _: 0,
-    ) -> None:
-        self._stream = BinlogStream(source, start, options)
-        self._reader = Reader(
-            shard=source.shard,
-            database=source.database,
-            patterns=_NOTHING,
-            start=start,
-            catalog=ServerCatalog(self._stream.control, keyspace=source.shard.keyspace),
-            keep=keep,
-            sidecar=(SIDECAR, watched),
-        )
-        self._head: GtidSet = self._stream.control.head().executed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-
-    def read(
-        self, *, not_after: int | None = None, enough: Callable[[], bool] = lambda: False
-    ) -> Position:
-        """Up to a time, to the end that the log had at the beginning, or until it is enough."""
-        stream, reader = self._stream, self._reader
-        reader.start_slice(known=frozenset(), limit=1 << 62, not_after=not_after)
-        while not enough():
-            stream.first, limited = reader.feed(
-                stream.data, stream.index, stream.first, stream.count
-            )
-            if limited:
-                break
-            if reader.between and reader.position().executed.contains_all(self._head):
-                break
-            if stream.is_full or reader.side_bytes > SIDE_LIMIT or stream.first == stream.count:
-                reader.flush()
-                stream.recycle()
-            stream.receive(DRAINED)
-        reader.flush()
-        return Position(executed=reader.position().executed)
 
 
 def _before(session: Session, file: str) -> Position:

@@ -31,7 +31,9 @@ TXN: Final = np.dtype(
         ("server", np.uint32),  # id of the server that wrote it
         ("number", np.int64),
         ("ts", np.int64),  # commit time, microseconds
+        ("committed", np.int64),  # the same on the server that wrote it first
         ("seq", np.int64),
+        ("begin", np.int64),  # offset where it begins in its file
         ("end", np.int64),  # offset behind it in its file; 0 while it is open
     ]
 )
@@ -74,7 +76,8 @@ BEGIN_OFFSET: Final = 23  # where the open transaction begins in its file
 UNFINISHED: Final = 24  # where one begins that never came to its end; -1: none in this file
 NOT_AFTER: Final = 25  # of TS: stop before the first transaction that is later
 HELD: Final = 26  # TS of the transaction that this stopped before; 0: it has not
-SIZE: Final = 27
+COMMITTED: Final = 27  # TS on the server that wrote the transaction first
+SIZE: Final = 28
 
 MYSQL, MARIADB, FILE_FLAVOR = 0, 1, 2
 FLAVORS: Final = {"mysql": MYSQL, "mariadb": MARIADB, "file": FILE_FLAVOR}
@@ -261,8 +264,12 @@ def _read_mysql_gtid(state: Ints, data: Bytes, body: int, end: int) -> bool:
     state[NUMBER] = _little(data, body + 17, 8)
     ts = _little(data, body + 42, 7)
     at = body + 49
+    state[COMMITTED] = ts
     if ts >> 55 & 1:
+        if end - body < 56:
+            return False
         ts &= (1 << 55) - 1
+        state[COMMITTED] = _little(data, body + 49, 7)
         at += 7
     state[TS] = ts
     state[LENGTH] = 0
@@ -353,6 +360,8 @@ def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, 
     txn["server"] = state[SERVER]
     txn["number"] = number
     txn["ts"] = state[TS]
+    txn["committed"] = state[COMMITTED]
+    txn["begin"] = begin
     txn["seq"] = state[SEQ]
     txn["end"] = 0
     state[TXNS] += 1
@@ -374,7 +383,7 @@ def _gtid_kind(
         state[ORIGIN] = origin
         state[NUMBER] = _little(data, body, 8)
         # Without commit times in the log: when the statement began that ended the transaction.
-        state[TS] = np.int64(event["timestamp"]) * 1000000
+        state[TS] = state[COMMITTED] = np.int64(event["timestamp"]) * 1000000
         state[SERVER] = event["server"]
         return (code.single if data[body + 12] & 1 else code.group), (1 if origin < 0 else 0)
     if logged == 42:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from core.errors import LakeError, PositionLostError, RatchetError
 from core.gtid import Gtid, GtidSet
-from core.position import Position
+from core.position import Position, Witness
 from core.rounds import ChangeFile, Round, Run, ShardSlice, TableEvent
 from core.schema import Column, ColumnType, TableSchema
 from core.shard import ShardId
@@ -43,8 +43,12 @@ def test_exit_codes_are_distinct_by_class() -> None:
 
 
 def test_position_round_trip() -> None:
-    """A position reads back from JSON as itself."""
-    assert Position.from_json(json.loads(json.dumps(POSITION.to_json()))) == POSITION
+    """A position reads back from JSON as itself, also one that was written before it had `last`."""
+    last = Witness(gtid=Gtid("0", 100, 1), committed=5_000_000, file="bin.000001", offset=77)
+    for one in (POSITION, replace(POSITION, last=last)):
+        assert Position.from_json(json.loads(json.dumps(one.to_json()))) == one
+    old = {key: value for key, value in POSITION.to_json().items() if key != "last"}
+    assert Position.from_json(old) == POSITION
 
 
 def test_run_finds_its_transactions() -> None:

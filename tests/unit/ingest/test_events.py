@@ -27,6 +27,7 @@ def test_a_tagged_gtid_of_a_real_server() -> None:
         origin="8236982b-e577-11f1-8364-02fc00000001:tagx",
         number=1,
         ts=0x0660C3D865FE33,
+        committed=0x0660C3D865FE33,
         length=295,
     )
 

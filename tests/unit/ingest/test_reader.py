@@ -24,7 +24,7 @@ from event_kit import (
 from core.errors import DecodeError, PositionLostError, RatchetError, SourceUnfitError
 from core.gtid import GtidSet, pack_file
 from core.patterns import TablePatterns
-from core.position import Position
+from core.position import Position, Witness
 from core.rounds import Run
 from ingest.binlog import reader as reader_module
 from ingest.binlog.reader import UnfinishedError
@@ -233,7 +233,24 @@ def test_files_name_transactions_by_their_end() -> None:
         server="s",
         file="bin.000001",
         offset=ends[-1],
+        last=Witness(
+            gtid=pack_file("bin.000001", ends[-1]), committed=5, file="bin.000001", offset=ends[-2]
+        ),
     )
+
+
+def test_the_last_transaction_keeps_its_file_when_the_log_goes_on_in_another() -> None:
+    log = opened()
+    anonymous(log)
+    begin = log.position
+    anonymous(log)
+    log.add(4, struct.pack("<Q", 4) + b"bin.000002").rotate("bin.000002").format().add(35, bytes(8))
+    _, position, _ = read(in_file(), log)
+    assert position.file == "bin.000002"
+    assert position.last is not None
+    assert (position.last.file, position.last.offset) == ("bin.000001", begin)
+    _, again, _ = read(position, Log().rotate("bin.000002").format())
+    assert again.last == position.last
 
 
 def test_an_idle_file_still_moves_the_position() -> None:

@@ -1,0 +1,215 @@
+"""Whether a server's history is still the one that a mirror was made from.
+
+Lives here: `check_position`, asked before a stream is opened and by `check` and `heal`. Does not
+live here: whether all that follows a position is there (`wire.continues`), reading (`skim`).
+
+A set of GTIDs names transactions and does not say what they were. After RESET, or once a backup is
+restored, a server gives the same names to other transactions; as soon as it has given as many as
+the mirror holds, its set contains the mirror's. So the last transaction that the mirror holds is
+looked up in the server's log: it must have been committed at the same moment, by the clock of the
+server that wrote it. What a reset or a restored backup loses is the end of a history, so if
+anything that the mirror holds is gone, its last transaction is.
+
+Where the server has purged that transaction nothing can be compared, and nothing is said.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from core.errors import DecodeError, PositionLostError, RatchetError
+from core.gtid import Flavor, Gtid, GtidSet, format_gtid, pack_file
+from core.position import Position, Witness
+from ingest.binlog.notes import Batch
+from ingest.binlog.skim import Skim
+from wire.binlog import DumpOptions, probe_server_id
+from wire.connect import SourceConfig
+from wire.continues import check_continues
+from wire.failures import REDUMP_HINT
+from wire.session import Session
+
+log: Final = logging.getLogger(__name__)
+
+_OPERATION: Final = "open the stream"
+_HINT: Final = (
+    "it was reset, restored from a backup, or it is another server; all rows of this shard may "
+    f"differ: {REDUMP_HINT}"
+)
+# What servers say of a place in their log that no event begins at.
+_GARBAGE: Final = re.compile(
+    r"bogus data|truncated in the middle|exceeded max_allowed_packet|impossible position|"
+    r"position > file size",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A transaction in the server's log.
+
+    Attributes:
+        gtid: its name.
+        committed: see Witness.
+    """
+
+    gtid: Gtid
+    committed: int
+
+
+def check_position(control: Session, start: Position) -> None:
+    """Whether a server can go on where a mirror stands, and with the same history.
+
+    Args:
+        control: a session with the server.
+        start: where a stream shall begin.
+
+    Raises:
+        PositionLostError: it cannot: it has purged what follows, or see `check_same_history`.
+        RetryableError: it lacks transactions that may still come, or cannot be reached.
+        SourceUnfitError: it refuses us a stream.
+    """
+    check_continues(control, start)
+    check_same_history(control, start)
+
+
+def check_same_history(control: Session, start: Position) -> None:
+    """Whether a server that has all that a mirror holds means the same transactions by it.
+
+    Args:
+        control: a session with the server.
+        start: where a stream shall begin.
+
+    Raises:
+        PositionLostError: other transactions go by the names of those that the mirror holds.
+        RetryableError: it cannot be reached.
+        SourceUnfitError: it refuses us a stream.
+    """
+    if start.last is None:
+        return
+    found = _look_up(control, start, start.last)
+    if found is None:
+        log.debug("%s: %s cannot be looked up", control.source, start.last.gtid)
+    elif differs(start.flavor, start.last, found):
+        raise PositionLostError(
+            f"the server has another history than the mirror: {_told(start.flavor, start.last)} in "
+            f"what is mirrored, {_told(start.flavor, found)} in the server's log",
+            operation=_OPERATION,
+            source=control.source,
+            position=str(start.executed),
+            hint=_HINT,
+        )
+
+
+def differs(flavor: Flavor, last: Witness, found: Found) -> bool:
+    """Whether two transactions that should be one are not.
+
+    Args:
+        flavor: of their names.
+        last: what the mirror holds.
+        found: what the server's log has in its place.
+    """
+    if found.gtid.number != last.gtid.number or found.committed != last.committed:
+        return True
+    return flavor == "mariadb" and found.gtid.server != last.gtid.server
+
+
+def _look_up(control: Session, start: Position, last: Witness) -> Found | None:
+    """What the server's log has in the place of a transaction; None if that cannot be told."""
+    before = Position(executed=_before(start.executed, last), server=start.server)
+    if last.file and start.server == control.server_identity:
+        # A short cut, so that the server need not search a file of its log for the GTIDs.
+        by_place = replace(before, file=last.file, offset=last.offset)
+        try:
+            found = _first(control.config, by_place, lambda batch: _candidates(batch, last))
+        except RatchetError as error:
+            if start.flavor == "file":
+                if isinstance(error, DecodeError) or _GARBAGE.search(error.message):
+                    raise _nothing_there(error, start, last) from error
+                if isinstance(error, PositionLostError):
+                    return None  # its file is purged
+                raise
+            log.debug("%s: nothing at %s: %s", control.source, last.file, error)
+            found = None
+        # What is found elsewhere than expected proves nothing where there are GTIDs to go by.
+        if start.flavor == "file" or (found and not differs(start.flavor, last, found)):
+            return found
+    if start.flavor == "file":
+        return None
+    try:
+        return _first(control.config, before, lambda batch: _candidates(batch, last))
+    except PositionLostError:
+        # It is purged, which is no harm; or MariaDB does not have the one before it, which it may
+        # have by the id of another server, or because it has parted from what is mirrored.
+        if start.flavor == "mariadb":
+            _first(control.config, replace(start, file="", offset=0), _all)
+        return None
+
+
+def _nothing_there(error: RatchetError, start: Position, last: Witness) -> PositionLostError:
+    """Without GTIDs: no event begins where a mirrored transaction began."""
+    return PositionLostError(
+        f"the server has another history than the mirror: in {last.file}, where the last mirrored "
+        f"transaction began, is none now ({error.message})",
+        operation=_OPERATION,
+        source=error.source,
+        position=str(start.executed),
+        hint=_HINT,
+    )
+
+
+def _before(executed: GtidSet, last: Witness) -> GtidSet:
+    """What had been executed before a transaction, which nothing in the set came after."""
+    gtid = last.gtid
+    if executed.flavor == "mysql":
+        one = GtidSet.empty("mysql").with_interval(gtid.origin, gtid.number, gtid.number)
+        return executed.minus(one)
+    if executed.flavor == "file":
+        place = pack_file(last.file, last.offset)
+        return GtidSet.empty("file").with_interval(place.origin, 1, place.number)
+    spans = {origin: found for origin, found in executed.intervals.items() if origin != gtid.origin}
+    servers = {origin: found for origin, found in executed.servers.items() if origin != gtid.origin}
+    rest = GtidSet("mariadb", spans, servers)
+    # Its server id may be another one: outside of its strict mode the server goes by the number.
+    before = gtid.number - 1
+    return rest.with_interval(gtid.origin, 1, before, gtid.server) if before else rest
+
+
+def _first(
+    source: SourceConfig, before: Position, wanted: Callable[[Batch], Iterable[Found]]
+) -> Found | None:
+    """The first transaction behind a position that is wanted; None if the log ends before."""
+    found: list[Found] = []
+
+    def keep(batch: Batch) -> int:
+        found.extend(wanted(batch))
+        return 0
+
+    options = DumpOptions(server_id=probe_server_id(random.SystemRandom()))
+    with Skim(source, before, options, keep=keep) as skim:
+        skim.read(enough=lambda: bool(found))
+    return found[0] if found else None
+
+
+def _all(batch: Batch) -> Iterator[Found]:
+    for txn in batch.txns:
+        gtid = Gtid(batch.names[int(txn["origin"])], int(txn["number"]), int(txn["server"]))
+        yield Found(gtid, int(txn["committed"]))
+
+
+def _candidates(batch: Batch, last: Witness) -> Iterator[Found]:
+    """The transactions of a batch that stand where the wanted one should."""
+    for found in _all(batch):
+        same = found.gtid.number == last.gtid.number or batch.flavor != "mysql"
+        if found.gtid.origin == last.gtid.origin and same:
+            yield found
+
+
+def _told(flavor: Flavor, one: Witness | Found) -> str:
+    moment = datetime.fromtimestamp(one.committed / 1e6, tz=UTC)
+    return f"{format_gtid(flavor, one.gtid)} was committed at {moment:%Y-%m-%d %H:%M:%S.%f} UTC"

@@ -1,0 +1,87 @@
+"""Reading through a binlog without capturing it: for what it says of its transactions.
+
+Lives here: `Skim`. Does not live here: what is looked for (`seek`, `history`), following (`feed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Self
+
+from core.gtid import GtidSet
+from core.patterns import TablePatterns
+from core.position import Position
+from ingest.binlog.notes import Batch
+from ingest.binlog.payload import LIMIT as SIDE_LIMIT
+from ingest.binlog.reader import Reader
+from ingest.binlog.workflows import SIDECAR
+from ingest.slices import DRAINED
+from wire.binlog import BinlogStream, DumpOptions
+from wire.connect import SourceConfig
+from wire.hints import ServerCatalog
+
+_NOTHING: Final = TablePatterns(("!*",))
+
+
+class Skim:
+    """A stream that is read through, and left out but for what it says of itself.
+
+    Args:
+        source: the server.
+        start: where to begin.
+        options: how the binlog is asked for.
+        watched: tables of Vitess's sidecar database whose rows are read.
+        keep: gets each batch of transactions; see Reader.
+
+    Raises:
+        PositionLostError: the server does not have what follows `start`.
+        RatchetError: the stream cannot be opened.
+    """
+
+    def __init__(
+        self,
+        source: SourceConfig,
+        start: Position,
+        options: DumpOptions,
+        *,
+        watched: frozenset[str] = frozenset(),
+        keep: Callable[[Batch], int] = lambda _: 0,
+    ) -> None:
+        self._stream = BinlogStream(source, start, options)
+        self._reader = Reader(
+            shard=source.shard,
+            database=source.database,
+            patterns=_NOTHING,
+            start=self._stream.start,
+            catalog=ServerCatalog(self._stream.control, keyspace=source.shard.keyspace),
+            keep=keep,
+            sidecar=(SIDECAR, watched),
+        )
+        self._head: GtidSet = self._stream.control.head().executed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def read(
+        self, *, not_after: int | None = None, enough: Callable[[], bool] = lambda: False
+    ) -> Position:
+        """Up to a time, to the end that the log had at the beginning, or until it is enough."""
+        stream, reader = self._stream, self._reader
+        reader.start_slice(known=frozenset(), limit=1 << 62, not_after=not_after)
+        while not enough():
+            stream.first, limited = reader.feed(
+                stream.data, stream.index, stream.first, stream.count
+            )
+            if limited:
+                break
+            if reader.between and reader.position().executed.contains_all(self._head):
+                break
+            if stream.is_full or reader.side_bytes > SIDE_LIMIT or stream.first == stream.count:
+                reader.flush()
+                stream.recycle()
+            stream.receive(DRAINED)
+        reader.flush()
+        return Position(executed=reader.position().executed)
