@@ -31,7 +31,7 @@ class Moment:
     """What `--as-of` names.
 
     Attributes:
-        kind: how it is named.
+        kind: what it is.
         text: as the user wrote it, without the kind.
         value: microseconds UTC, or the round's number; 0 for a GTID.
     """
@@ -62,8 +62,9 @@ def parse_moment(text: str) -> Moment:
     except ValueError:
         raise ConfigError(
             f"{text!r} is not a moment",
-            operation="read --as-of",
-            hint="a time such as 2026-03-01T12:00:00Z, round:N, or gtid:G",
+            operation="find a cut",
+            hint="a time is written as in 2026-03-01T12:00:00Z; `sql --as-of` also takes round:N "
+            "and gtid:G, for which as-of has --round and --gtid",
         ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=datetime.UTC)
@@ -76,6 +77,7 @@ def find_cut(lake: Lake, moment: Moment) -> Cut:
 
     Raises:
         LakeError: there is none.
+        ConfigError: the round is not merged yet.
         DecodeError: no server writes GTIDs like this one.
     """
     cuts = Cuts(lake)
@@ -87,7 +89,7 @@ def find_cut(lake: Lake, moment: Moment) -> Cut:
             hint="let `ratchet run` go on until the tables are streaming",
         )
     if moment.kind == "round" and moment.value > last.round:
-        raise LakeError(
+        raise ConfigError(
             f"round {moment.value} is not merged yet: the newest cut is round {last.round}",
             operation="find a cut",
             hint="`ratchet status` shows what is captured and what is merged",
@@ -95,7 +97,9 @@ def find_cut(lake: Lake, moment: Moment) -> Cut:
     seen = min((shard.observed_at for shard in last.shards.values()), default=last.merged_at)
     if moment.kind == "time" and moment.value > seen:
         log.warning(
-            "the mirror knows the sources up to %s only: this is the newest cut", _iso(seen)
+            "the mirror knows its sources up to %s only (when it last looked, whether anything had "
+            "been written or not): this is the newest cut",
+            _iso(seen),
         )
     found = {
         "time": lambda: cuts.at_time(moment.value),
@@ -114,6 +118,8 @@ def find_cut(lake: Lake, moment: Moment) -> Cut:
             operation="find a cut",
             hint=f"{newest}; old ones go by merge.table_history in the config",
         )
+    if moment.kind == "round" and found.round != moment.value:
+        log.warning("no cut is at round %d: the one before is at %d", moment.value, found.round)
     return found
 
 

@@ -101,10 +101,10 @@ until_option: Final = click.option(
 )
 
 
-def _load(path: Path) -> Config:
+def _load(path: Path, *, lake_only: bool = False) -> Config:
     from jobs.config import load_config
 
-    config = load_config(path)
+    config = load_config(path, lake_only=lake_only)
     logs.hide(config.secrets)
     logs.set_up(level="debug" if _options.verbose else _options.log_level, form=_options.log_format)
     return config
@@ -296,7 +296,7 @@ def as_of(
         raise click.UsageError("give one of --time, --gtid and --round")
     from jobs.asof import run_as_of
 
-    return run_as_of(_load(config), given[0], as_json=as_json)
+    return run_as_of(_load(config, lake_only=True), given[0], as_json=as_json)
 
 
 @ratchet.command()
@@ -320,7 +320,7 @@ def sql(config: Path, query: str, moment: str | None, form: str) -> int:
     """Run Spark SQL over the mirrored tables, as keyspace.table, and print the rows."""
     from jobs.sql import run_sql
 
-    return run_sql(_load(config), query, moment=moment, form=form)
+    return run_sql(_load(config, lake_only=True), query, moment=moment, form=form)
 
 
 @ratchet.command()

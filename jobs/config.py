@@ -94,17 +94,24 @@ VITESS_KEYS: Final = ("kind", "vtgate", "tablet_type", "tables", "key")
 TABLET_TYPES: Final = ("primary", "replica", "rdonly")
 
 
-def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Config:
+def load_config(
+    path: Path, environment: Mapping[str, str] | None = None, *, lake_only: bool = False
+) -> Config:
     """Read and check a config file.
 
     Args:
         path: the file.
         environment: where `${NAME}` is looked up; the process's own environment if not given.
+        lake_only: no source is going to be asked, so their variables (passwords) need not be set.
 
     Raises:
         ConfigError: naming the file, the line, the key and what is wrong.
     """
-    root = read_yaml(path, os.environ if environment is None else environment)
+    root = read_yaml(
+        path,
+        os.environ if environment is None else environment,
+        unused="sources" if lake_only else "",
+    )
     entries = root.mapping(TOP_KEYS)
     folder = path.resolve().parent
     return Config(

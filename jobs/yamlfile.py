@@ -163,8 +163,14 @@ def _nearest(key: str, names: Iterable[str]) -> str:
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
-def read_yaml(path: Path, environment: Mapping[str, str]) -> Item:
+def read_yaml(path: Path, environment: Mapping[str, str], *, unused: str = "") -> Item:
     """Read a file.
+
+    Args:
+        path: the file.
+        environment: where `${NAME}` is looked up.
+        unused: a top-level key whose values are not going to be used: variables in them that are
+            not set read as "1", which is a text and a number.
 
     Raises:
         ConfigError: it cannot be read, is not YAML, is too large, has a key twice, or names an
@@ -185,10 +191,10 @@ def read_yaml(path: Path, environment: Mapping[str, str]) -> Item:
             operation="read the config",
             hint="the first argument is the YAML file; conf/example.yaml is one to begin with",
         ) from error
-    return parse_yaml(text, str(path), environment)
+    return parse_yaml(text, str(path), environment, unused=unused)
 
 
-def parse_yaml(text: str, file: str, environment: Mapping[str, str]) -> Item:
+def parse_yaml(text: str, file: str, environment: Mapping[str, str], *, unused: str = "") -> Item:
     """Parse the text of a file; see `read_yaml`."""
     try:
         _check_depth(text, file)
@@ -210,7 +216,7 @@ def parse_yaml(text: str, file: str, environment: Mapping[str, str]) -> Item:
             operation="read the config",
             hint="conf/example.yaml is one to begin with",
         )
-    return _Builder(file, environment).build(node, "", 0)
+    return _Builder(file, environment, unused).build(node, "", 0)
 
 
 def _check_depth(text: str, file: str) -> None:
@@ -235,8 +241,9 @@ def _check_depth(text: str, file: str) -> None:
 class _Builder:
     """Turns nodes into items, counting them so that aliases cannot multiply without bound."""
 
-    def __init__(self, file: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, file: str, environment: Mapping[str, str], unused: str) -> None:
         self._file = file
+        self._unused = unused
         self._environment = environment
         self._count = 0
 
@@ -297,6 +304,8 @@ class _Builder:
                     hint="write $${ for a literal ${",
                 )
             if name not in self._environment:
+                if self._unused and here.path.partition(".")[0] == self._unused:
+                    return "1"
                 here.fail(f"the environment variable {name} is not set", hint=f"export {name}=...")
             variables.append(name)
             return self._environment[name]

@@ -139,6 +139,7 @@ def step_to(
             max_ts=max(late, default=None),
             latest_ts=max(latest),
             observed_at=max(seen, default=old.observed_at if old else now),
+            generation=stream.generation,
         )
     return Step(round=number, streams=streams, shards=shards, before=before, now=now)
 

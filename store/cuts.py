@@ -1,14 +1,16 @@
 """The cuts: at which Delta versions all tables together show one moment of every shard.
 
 One row per cut, written after all tables were merged to the same round. `as-of` reads nothing else.
-Invariant: cuts are numbered from 1 without holes; along them rounds and positions only grow. Two
-cuts may have the same round: when a table ends its dump while nothing new was captured.
+Invariant: cuts are numbered from 1 without holes; along them rounds only grow, and so does the
+position of a shard within a generation of its stream. Two cuts may have the same round: when a
+table ends its dump while nothing new was captured.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +26,7 @@ from store.files import Lake
 
 APP_ID: Final = "ratchet.cuts"
 _COMPACT_EVERY: Final = 100
+_KEPT: Final = 256  # cuts in memory, of those that were asked for
 
 _SCHEMA: Final = pa.schema(
     [
@@ -47,6 +50,7 @@ class CutShard:
         latest_ts: no transaction in the position was committed later, by the shard's clock; where
             nothing was captured yet, when capture first looked.
         observed_at: capture's clock when it had read up to the position.
+        generation: lineage generation of the stream: along one, positions only grow.
     """
 
     position: Position
@@ -54,6 +58,7 @@ class CutShard:
     max_ts: int | None
     latest_ts: int
     observed_at: int
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,7 @@ class Cut:
                 "max_ts": shard.max_ts,
                 "latest_ts": shard.latest_ts,
                 "observed_at": shard.observed_at,
+                "generation": shard.generation,
             }
             for name, shard in self.shards.items()
         }
@@ -118,6 +124,7 @@ class Cuts:
     def __init__(self, lake: Lake) -> None:
         self._table = DeltaLogTable(lake, layout.CUTS, _SCHEMA)
         self._last: Cut | None = None
+        self._read: dict[int, Cut] = {}  # a cut never changes
 
     def last(self) -> Cut | None:
         """The newest cut, also if another process wrote it."""
@@ -179,22 +186,26 @@ class Cuts:
     def holding_gtid(self, gtid: str) -> Cut | None:
         """The first cut that holds that transaction, whichever shard it is from; None if none does.
 
-        If it was there before the first cut that is left, that one.
+        If it was there before the first cut that is left, that one. Where a server's history was
+        reset a name may stand for several transactions: then it is the newest one's.
 
         Raises:
             DecodeError: it is no GTID in the notation of any shard's server.
         """
         numbers = sorted(int(row["cut"]) for row in self._overview())
-        if not numbers or not _holds(self._get(numbers[-1]), gtid):
-            return None
-        low, high = 0, len(numbers) - 1
-        while low < high:  # positions only grow, so the first cut is found by halving
-            middle = (low + high) // 2
-            if _holds(self._get(numbers[middle]), gtid):
-                high = middle
-            else:
-                low = middle + 1
-        return self._get(numbers[low])
+        end = len(numbers)
+        while end:
+            newest = self._get(numbers[end - 1])
+            begins = {name: self._begin(numbers[:end], name) for name in newest.shards}
+            found = [
+                self._first(numbers[:end], begins[name], _HoldsIn(name, gtid))
+                for name in _holding(newest, gtid)
+            ]
+            if found:
+                return self._get(numbers[min(found)])
+            # Before the newest of these streams began its shard may have had another life.
+            end = max(begins.values(), default=0)
+        return None
 
     def first_since(self, moment: int) -> Cut | None:
         """The oldest cut merged at or after `moment`, microseconds UTC."""
@@ -205,6 +216,24 @@ class Cuts:
         """Forget the cuts numbered below `before`; the newest one always stays."""
         self._table.delete_below("cut", min(before, self._table.version_of(APP_ID)))
 
+    def _begin(self, numbers: Sequence[int], name: str) -> int:
+        """Since which of these cuts a shard's position has only grown, up to the last of them."""
+        end = len(numbers)
+        while True:
+            last = self._get(numbers[end - 1]).shards[name]
+            begin = self._first(numbers[:end], 0, _LivesIn(name, last.generation))
+            earlier = self._get(numbers[begin - 1]).shards.get(name) if begin else None
+            executed = self._get(numbers[begin]).shards[name].position.executed
+            if earlier is None or not executed.contains_all(earlier.position.executed):
+                return begin
+            end = begin  # it began anew behind a gap, in the same history
+
+    def _first(self, numbers: Sequence[int], begin: int, accept: Callable[[Cut], bool]) -> int:
+        """The first of these cuts, from `begin` on, that is accepted as are all behind it."""
+        return begin + bisect_left(
+            range(begin, len(numbers) - 1), True, key=lambda at: accept(self._get(numbers[at]))
+        )
+
     def _newest(self, accept: Callable[[dict[str, Any]], bool]) -> Cut | None:
         numbers = [int(row["cut"]) for row in self._overview() if accept(row)]
         return self._get(max(numbers)) if numbers else None
@@ -214,13 +243,45 @@ class Cuts:
         return self._table.read(columns=["cut", "round", "merged_at", "latest"])
 
     def _get(self, number: int) -> Cut:
-        (row,) = self._table.read(columns=["record"], where=pc.field("cut") == number)
-        return Cut.from_json(json.loads(row["record"]))
+        if number not in self._read:
+            (row,) = self._table.read(columns=["record"], where=pc.field("cut") == number)
+            if len(self._read) >= _KEPT:
+                self._read.clear()
+            self._read[number] = Cut.from_json(json.loads(row["record"]))
+        return self._read[number]
 
 
-def _holds(cut: Cut, gtid: str) -> bool:
-    understood = False
-    for shard in cut.shards.values():
+@dataclass(frozen=True, slots=True)
+class _LivesIn:
+    """Whether a cut has a shard in that generation."""
+
+    name: str
+    generation: int
+
+    def __call__(self, cut: Cut) -> bool:
+        shard = cut.shards.get(self.name)
+        return shard is not None and shard.generation == self.generation
+
+
+@dataclass(frozen=True, slots=True)
+class _HoldsIn:
+    """Whether a cut holds a transaction in a shard's position."""
+
+    name: str
+    gtid: str
+
+    def __call__(self, cut: Cut) -> bool:
+        return self.name in _holding(cut, self.gtid)
+
+
+def _holding(cut: Cut, gtid: str) -> list[str]:
+    """The shards whose positions hold a transaction.
+
+    Raises:
+        DecodeError: no shard's server writes GTIDs like this one.
+    """
+    understood, found = False, []
+    for shard_name, shard in cut.shards.items():
         executed = shard.position.executed
         try:
             name = parse_gtid(executed.flavor, gtid)
@@ -228,7 +289,7 @@ def _holds(cut: Cut, gtid: str) -> bool:
             continue
         understood = True
         if executed.contains(name):
-            return True
+            found.append(shard_name)
     if not understood:
         raise DecodeError(
             f"{gtid!r} is no GTID as any of the mirrored servers writes them",
@@ -236,4 +297,4 @@ def _holds(cut: Cut, gtid: str) -> bool:
             hint="MySQL: UUID:number; MariaDB: domain-server-number; "
             "without GTIDs: binlog file:end offset",
         )
-    return False
+    return found

@@ -90,6 +90,8 @@ def test_example_names_every_key() -> None:
         (("host: db.example", "host: ''"), ("host", "empty text")),
         (("host: db.example", "host: h, tls_ca: conf"), ("there is no file",)),
         (("host: db.example", "host: h, tls_ca: ratchet.yaml"), ("no use with tls: preferred",)),
+        (("host: db.example", "host: h, standbys: [a, 'b c']"), ("host or host:port",)),
+        (("host: db.example", "host: h, standbys: ['a', 'a:3306']"), ("stands there twice",)),
         (('"-"', '"a/b"'), ("a shard's name",)),
         (("shop:", "_shop:"), ("must not begin with '_'",)),
         (("${PW}", "${NOT_SET}"), ("NOT_SET is not set", "export NOT_SET")),
@@ -109,6 +111,15 @@ def test_wrong_files(tmp_path: Path, change: tuple[str, str], parts: tuple[str, 
     message = failure(tmp_path, MINIMAL.replace(*change))
     for part in parts:
         assert part in message
+
+
+def test_where_no_source_is_asked_its_variables_need_not_be_set(tmp_path: Path) -> None:
+    path = tmp_path / "ratchet.yaml"
+    path.write_text(MINIMAL.replace("host: db.example", "port: '${NO}', host: '${NOT_SET}'"))
+    assert load_config(path, {}, lake_only=True).lake == str(tmp_path / "lake")
+    path.write_text(MINIMAL.replace("./lake", "${NOT_SET}"))
+    with pytest.raises(ConfigError, match="NOT_SET is not set"):
+        load_config(path, {}, lake_only=True)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,39 @@ def test_by_merge_time_and_pruning(cuts: Cuts) -> None:
 def test_a_wrong_number_is_refused(cuts: Cuts) -> None:
     with pytest.raises(LakeError, match="cannot follow"):
         cuts.append(CUTS[3])
+
+
+def life(number: int, executed: str, generation: int) -> Cut:
+    """A cut of one shard, whose stream may have begun anew."""
+    shard = CutShard(
+        position=Position(executed=GtidSet.parse("mysql", executed)),
+        min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=generation,
+    )  # fmt: skip
+    return Cut(number=number, round=number, merged_at=1, shards={"k/-": shard}, tables={})
+
+
+def test_by_gtid_in_the_newest_life_of_a_name(tmp_path: Path) -> None:
+    """A reset, then a gap in one and the same history."""
+    cuts = Cuts(Lake.at(tmp_path))
+    lives = [
+        ("1-10", 0), ("1-20", 0), ("1-30", 0),
+        ("1-3", 1), ("1-8", 1), ("1-12", 1),
+        ("1-15", 2), ("1-18", 2),
+    ]  # fmt: skip
+    for number, (executed, generation) in enumerate(lives, 1):
+        cuts.append(life(number, f"{UUID}:{executed}", generation))
+    found = {n: cuts.holding_gtid(f"{UUID}:{n}") for n in (2, 7, 12, 14, 18, 19, 25, 31)}
+    numbers = {n: None if cut is None else cut.number for n, cut in found.items()}
+    assert numbers == {2: 4, 7: 5, 12: 6, 14: 7, 18: 8, 19: 2, 25: 3, 31: None}
+
+
+def test_by_gtid_of_a_shard_that_is_no_more(tmp_path: Path) -> None:
+    cuts = Cuts(Lake.at(tmp_path))
+    cuts.append(life(1, f"{UUID}:1-10", 0))
+    cuts.append(life(2, f"{UUID}:1-20", 0))
+    other = UUID.replace("3e", "4e")
+    for number, last in ((3, 5), (4, 9)):
+        heir = life(number, f"{other}:1-{last}", 1)
+        cuts.append(replace(heir, shards={"k/-80": heir.shards["k/-"]}))
+    found = [cuts.holding_gtid(name) for name in (f"{UUID}:15", f"{other}:1", f"{other}:7")]
+    assert [cut and cut.number for cut in found] == [2, 3, 4]
