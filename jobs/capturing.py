@@ -24,6 +24,7 @@ from ingest.slices import CaptureRequest, CaptureResult, SliceLimits
 from jobs.lag import seen_until
 from jobs.loops import Captured
 from jobs.observe import Observer, RoundCommitted
+from jobs.selection import Turnstile
 from jobs.skew import Skew
 from wire.binlog import DumpOptions
 from wire.connect import SourceConfig
@@ -41,7 +42,6 @@ class Stream:
 
     Attributes:
         source: its server.
-        patterns: which of its tables are mirrored.
         server_id: the replica id that its stream shows.
         generation: lineage generation of the stream.
         vtgate: the vtgate whose VStream is read; None: the server's binlog.
@@ -50,7 +50,6 @@ class Stream:
     """
 
     source: SourceConfig
-    patterns: TablePatterns
     server_id: int
     generation: int = 0
     vtgate: VtgateConfig | None = None
@@ -119,7 +118,9 @@ class Capturing:
         streams: ShardId as text -> its stream.
         settings: see CaptureSettings.
         taker: takes and commits the rounds.
+        patterns: keyspace -> which of its tables are mirrored.
         known: keyspace -> names of the tables that the mirror holds.
+        turnstile: entered with each round.
         observer: told of every committed round.
         target: what the run waits for, if it does.
         turn: called when a reshard's last source has ended.
@@ -133,7 +134,9 @@ class Capturing:
         settings: CaptureSettings,
         taker: RoundTaker,
         *,
+        patterns: Callable[[str], TablePatterns],
         known: Callable[[str], tuple[str, ...]],
+        turnstile: Turnstile,
         observer: Observer,
         target: Target | None = None,
         turn: Callable[[], None] = lambda: None,
@@ -144,7 +147,9 @@ class Capturing:
         self._turn = turn
         self._settings = settings
         self._taker = taker
+        self._patterns = patterns
         self._known = known
+        self._turnstile = turnstile
         self._observer = observer
         self._target = target
         self._clock = clock
@@ -170,8 +175,9 @@ class Capturing:
             time.sleep(_PAUSE)
             return Captured(committed=None)
         try:
-            requests = [self._request(*one) for one in plan.items()]
-            outcome = self._taker.take(requests, accepts=self.skew.accepts)
+            with self._turnstile:
+                requests = [self._request(*one) for one in plan.items()]
+                outcome = self._taker.take(requests, accepts=self.skew.accepts)
         except RetryableError as error:
             # The job failed as a whole: nothing of it counts, for any shard.
             self.skew.note((), plan)
@@ -237,7 +243,7 @@ class Capturing:
             generation=stream.generation,
             round_number=self._taker.next_number,
             lake=settings.lake,
-            patterns=stream.patterns,
+            patterns=self._patterns(stream.source.shard.keyspace),
             known=self._known(stream.source.shard.keyspace),
             policy=settings.policy,
             limits=SliceLimits(

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
@@ -235,6 +235,30 @@ def heal(config: Path, shards: tuple[str, ...]) -> int:
     from jobs.heal import run_heal
 
     return run_heal(_load(config), shards=shards)
+
+
+@ratchet.command()
+@config_argument
+@click.argument("what", type=click.Choice(("add", "redump", "drop")))
+@click.argument("table")
+@click.option("--wait", is_flag=True, help="add, redump: until the table streams.")
+@click.option("--delete", is_flag=True, help="drop: remove its files from the lake as well.")
+@common
+def table(
+    config: Path,
+    what: Literal["add", "redump", "drop"],
+    table: str,
+    wait: bool,  # noqa: FBT001 - click's form
+    delete: bool,  # noqa: FBT001
+) -> int:
+    """Let one table come, be dumped again, or go, while a run goes on with all others.
+
+    Which tables are mirrored the config says: change its `tables` before `add` and `drop`, and the
+    run reads it again.
+    """
+    from jobs.tablecommands import run_table
+
+    return run_table(_load(config), what, table, delete=delete, wait=wait)
 
 
 @ratchet.command()

@@ -32,6 +32,7 @@ from jobs.discover import look
 from jobs.heal import begin_anew, find_lost
 from jobs.loops import Control
 from jobs.reshard import locate
+from jobs.serving import ConfigFile
 from jobs.signals import stop_on_signals
 from jobs.sources import source_configs
 from jobs.wiring import Plan, wire
@@ -74,10 +75,12 @@ def _run(
     control = Control()
     lake = open_lake(config.lake, now=_now())
 
+    file = ConfigFile(config)
+
     def prepared(named: Sequence[str]) -> Plan | None:
         return _patiently(
             lambda: _prepare(
-                config, lake, dump=dump, merge=merge, until=until_caught_up, again=named
+                file, lake, dump=dump, merge=merge, until=until_caught_up, again=named
             ),
             config.capture.reconnect_seconds,
             control,
@@ -108,7 +111,7 @@ def _run(
 
 
 def _prepare(
-    config: Config, lake: Lake, *, dump: bool, merge: bool, until: bool, again: Sequence[str]
+    file: ConfigFile, lake: Lake, *, dump: bool, merge: bool, until: bool, again: Sequence[str]
 ) -> Plan:
     """Ask the servers and bring the lake into agreement; may be done again from the start.
 
@@ -117,13 +120,14 @@ def _prepare(
         OperatorError: config and lake do not agree, or a server refuses us.
     """
     tables, rounds = Tables(lake), RoundLog(lake)
-    located = locate(config, lake, rounds, now=_now())
+    located = locate(file.config, lake, rounds, now=_now())
     config, configs = located.config, source_configs(located.config)
     states = tables.list()
     known = tuple((state.keyspace, state.table) for state in states)
     if located.following:
         return Plan(
             config=config,
+            file=file,
             lake=lake,
             found=(),
             dump=dump,
@@ -156,6 +160,7 @@ def _prepare(
     retried = again_of_stopped(states) & {one.name for one in found}
     return Plan(
         config=config,
+        file=file,
         lake=lake,
         found=tuple(found),
         dump=dump,

@@ -3,14 +3,15 @@
 Lives here: `Dumping`. Does not live here: when (`loops`), how (`snapshot`), what is shown
 (`progress`).
 
-Invariant: a table is known to capture before its dump begins, so no statement about it is missed.
+Invariant: a table is known to capture before its dump begins, and to every round that was under way
+then, so no change and no statement of it is missed.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +20,7 @@ from core.schema import TableSchema
 from jobs.discover import Found, needing_dump
 from jobs.observe import Stops
 from jobs.progress import Display
-from jobs.settings import SourceSection
+from jobs.selection import Selection, Turnstile
 from jobs.text import counted
 from snapshot.dump import Dumper
 from snapshot.patience import Patience
@@ -31,33 +32,15 @@ log: Final = logging.getLogger("jobs.run")
 MakeDumper = Callable[[OnProgress], Dumper]
 
 
-class KnownTables:
-    """The names of the tables that are mirrored or about to be; for several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._names: dict[str, set[str]] = {}
-
-    def add(self, keyspace: str, table: str) -> None:
-        """From now on this table is known."""
-        with self._lock:
-            self._names.setdefault(keyspace, set()).add(table)
-
-    def of(self, keyspace: str) -> tuple[str, ...]:
-        """The tables known in a keyspace, sorted."""
-        with self._lock:
-            return tuple(sorted(self._names.get(keyspace, ())))
-
-
 class Dumping:
     """Dumps what needs it. For one thread.
 
     Args:
         look: asks the servers for their tables.
         tables: the states in the lake.
-        sources: the config's.
+        selection: what is mirrored; told of every table before its dump begins.
+        turnstile: capture's rounds; those are waited for that were begun before a table was known.
         make_dumper: a Dumper that reports to the function given.
-        known: told of every table before its dump begins.
         check: raises when the lease is lost.
         stop: set when the run ends.
         patience: seconds that a server may be away while it is asked for its tables.
@@ -69,10 +52,10 @@ class Dumping:
         self,
         look: Callable[[], list[Found]],
         tables: Tables,
-        sources: Mapping[str, SourceSection],
+        selection: Selection,
         make_dumper: MakeDumper,
         *,
-        known: KnownTables,
+        turnstile: Turnstile,
         check: Callable[[], None],
         stop: threading.Event,
         patience: float,
@@ -81,9 +64,9 @@ class Dumping:
     ) -> None:
         self._look = look
         self._tables = tables
-        self._sources = sources
+        self._selection = selection
+        self._turnstile = turnstile
         self._make_dumper = make_dumper
-        self._known = known
         self._check = check
         self._stop = stop
         self._patience = Patience(patience)
@@ -97,11 +80,12 @@ class Dumping:
             RatchetError: the dump as a whole cannot go on.
         """
         found = self._looked()
-        wanted = needing_dump(found, self._tables.list(), self._sources, self._again)
+        wanted = needing_dump(found, self._tables.list(), self._selection.sources, self._again)
         if not wanted or self._stop.is_set():
             return 0
         for one in wanted:
-            self._known.add(one.keyspace, one.table)
+            self._selection.add(one.keyspace, one.table)
+        self._turnstile.wait(self._stop.is_set)
         self._check()
         rows = {one.name: one.rows for one in found}
         log.info(

@@ -48,6 +48,7 @@ class Control:
         self._stopping = False
         self._draining = False
         self._turning = False
+        self._looks = 0
         self.error: RatchetError | None = None
 
     @property
@@ -69,6 +70,16 @@ class Control:
     def rings(self) -> int:
         """How often something happened so far; to be given to `wait`."""
         return self._rings
+
+    @property
+    def looks(self) -> int:
+        """How often the dump was asked to look for tables at once."""
+        return self._looks
+
+    def look(self) -> None:
+        """Let the dump look for tables now."""
+        self._looks += 1
+        self.ring()
 
     def ring(self) -> None:
         """Something happened: whoever waits looks again."""
@@ -110,11 +121,11 @@ class Control:
             if self._rings == seen:
                 self._bell.wait(seconds)
 
-    def rest(self, seconds: float) -> None:
-        """Until the run ends or the time is over, whatever else happens."""
+    def rest(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Until the run ends, the time is over, or `until` says so when the bell rings."""
         deadline = time.monotonic() + seconds
         with self._bell:
-            while not self.draining and (left := deadline - time.monotonic()) > 0:
+            while not (self.draining or until()) and (left := deadline - time.monotonic()) > 0:
                 self._bell.wait(left)
 
 
@@ -241,12 +252,16 @@ class DumpLoop(Loop):
     def work(self) -> None:
         """Dump, rest, look again."""
         while not self.control.draining:
+            looks = self.control.looks
             self._dump()
             self.finished = True
             self.control.ring()
             if self._every is None:
                 return
-            self.control.rest(self._every)
+            self.control.rest(self._every, self._looks_beyond(looks))
+
+    def _looks_beyond(self, looks: int) -> Callable[[], bool]:
+        return lambda: self.control.looks != looks
 
 
 class MergeLoop(Loop):

@@ -55,6 +55,7 @@ class Merging:
         lake: the lake.
         check: raises when the lease is lost.
         mirrored: whether the config mirrors a table.
+        serve: does what commands ask of the run.
         observer: told of every step.
         stops: told of tables that stop.
         clock: seconds, rising.
@@ -68,6 +69,7 @@ class Merging:
         *,
         check: Callable[[], None],
         mirrored: Callable[[TableState], bool],
+        serve: Callable[[], None] = lambda: None,
         observer: Observer,
         stops: Stops,
         clock: Callable[[], float] = time.monotonic,
@@ -78,6 +80,7 @@ class Merging:
         self._cuts = Cuts(lake)
         self._check = check
         self._mirrored = mirrored
+        self._serve = serve
         self._observer = observer
         self._stops = stops
         self._clock = clock
@@ -94,6 +97,7 @@ class Merging:
             LakeError: the lake cannot be written, or the lease is lost.
         """
         self._check()
+        self._serve()
         result = self._merge()
         for table, error in result.stopped.items():
             self._stops.tell(table, error.message, error.hint)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from core.errors import RetryableError
+from core.patterns import TablePatterns
 from core.position import Position
 from core.rounds import ChangeFile, TableEvent
 from core.shard import ShardId
@@ -40,6 +41,7 @@ class Scratch:
         streams: ShardId as text -> its stream.
         settings: as for a run's capture; `lake` is replaced.
         starts: shard -> position of the cut.
+        patterns: which tables of a keyspace are mirrored.
         tables: names of the tables that the mirror holds, by keyspace.
         run: takes slices.
         patience: seconds that a server may be away.
@@ -53,6 +55,7 @@ class Scratch:
         settings: CaptureSettings,
         starts: Mapping[str, Position],
         *,
+        patterns: Callable[[str], TablePatterns],
         tables: Callable[[str], tuple[str, ...]],
         run: Runner,
         patience: float,
@@ -64,6 +67,7 @@ class Scratch:
         self._streams = streams
         self._settings = replace(settings, lake=self._root.root)
         self._reached = dict(starts)
+        self._patterns = patterns
         self._tables = tables
         self._run = run
         self._patience = patience
@@ -127,7 +131,7 @@ class Scratch:
             generation=stream.generation,
             round_number=self._round,
             lake=settings.lake,
-            patterns=stream.patterns,
+            patterns=self._patterns(ShardId.parse(shard).keyspace),
             known=self._tables(ShardId.parse(shard).keyspace),
             policy=settings.policy,
             limits=SliceLimits(

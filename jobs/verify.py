@@ -234,7 +234,6 @@ class _Verifier:
         streams = {
             str(shard): Stream(
                 source=source,
-                patterns=config.sources[shard.keyspace].tables,
                 server_id=beside(ids[shard]),
                 generation=self._generations.get(str(shard), 0),
                 vtgate=vtgate_config(config.sources[shard.keyspace]),
@@ -256,6 +255,7 @@ class _Verifier:
             streams,
             settings,
             {name: shard.position for name, shard in cut.shards.items()},
+            patterns=lambda keyspace: config.sources[keyspace].tables,
             tables=lambda keyspace: tuple(tables.get(keyspace, ())),
             run=spark_runner(self._spark),
             patience=config.capture.reconnect_seconds,

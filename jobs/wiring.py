@@ -17,11 +17,13 @@ from ingest.rounds import RoundTaker, spark_runner
 from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
 from jobs.config import Config
 from jobs.discover import Found, look
-from jobs.dumping import Dumping, KnownTables
+from jobs.dumping import Dumping
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
 from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
 from jobs.pipeline import LOOK_SECONDS, Parts, Run
+from jobs.selection import Selection, Turnstile
+from jobs.serving import ConfigFile, Serving
 from jobs.sources import replica_configs, server_ids, source_configs, vtgate_config
 from jobs.spark import log_folder, use_pool
 from jobs.sparksettings import CAPTURE, DUMP, MERGE
@@ -36,7 +38,7 @@ from snapshot.throttle import ThrottleLimits
 from store.files import Lake
 from store.lease import Lease
 from store.rounds import RoundLog
-from store.tables import Tables, TableState
+from store.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +52,8 @@ class Plan:
     """What a run is to do.
 
     Attributes:
-        config: the whole config.
+        config: the whole config, with the shards of now.
+        file: the config as it was read.
         lake: opened.
         found: the tables that the servers have.
         dump: whether it dumps.
@@ -62,6 +65,7 @@ class Plan:
     """
 
     config: Config
+    file: ConfigFile
     lake: Lake
     found: tuple[Found, ...]
     dump: bool
@@ -87,12 +91,13 @@ class _Wiring:
         self._guard = _Guard(spark, plan.config)
         self._stop = threading.Event()
         self._stops = Stops(tell)
-        self._known = KnownTables()
+        self._selection = Selection(plan.config.sources)
+        self._turnstile = Turnstile()
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
         self._seen = {shard: stream.seen for shard, stream in streams.items()}
         for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
-            self._known.add(keyspace, table)
+            self._selection.add(keyspace, table)
 
     def run(self) -> Run:
         """The run."""
@@ -128,7 +133,7 @@ class _Wiring:
             parts,
             rounds=RoundLog(self._plan.lake),
             tables=Tables(self._plan.lake),
-            mirrored=self._mirrored,
+            mirrored=self._selection.mirrors,
             observer=tell,
             stops=self._stops,
         )
@@ -139,7 +144,6 @@ class _Wiring:
         streams = {
             str(shard): Stream(
                 source=source,
-                patterns=config.sources[shard.keyspace].tables,
                 server_id=ids[shard],
                 generation=self._generations.get(str(shard), 0),
                 vtgate=vtgate_config(config.sources[shard.keyspace]),
@@ -166,7 +170,9 @@ class _Wiring:
             streams,
             settings,
             taker,
-            known=self._known.of,
+            patterns=self._selection.patterns,
+            known=self._selection.known,
+            turnstile=self._turnstile,
             observer=tell,
             target=self._plan.target,
             turn=self._control.turn,
@@ -175,11 +181,11 @@ class _Wiring:
     def _dumping(self) -> Dumping:
         config = self._config
         return Dumping(
-            lambda: look(config.sources, self._configs, unfit=self._stops.leave_out),
+            lambda: look(self._selection.sources, self._configs, unfit=self._stops.leave_out),
             Tables(self._plan.lake),
-            config.sources,
+            self._selection,
             self._dumper,
-            known=self._known,
+            turnstile=self._turnstile,
             check=self._lease.check,
             stop=self._stop,
             patience=config.capture.reconnect_seconds,
@@ -227,7 +233,7 @@ class _Wiring:
             self._spark,
             lake,
             MergeOptions(policy=self._policy, parallel=config.parallel, pool=MERGE),
-            wanted=self._mirrored,
+            wanted=self._selection.mirrors,
         )
         upkeep = LakeUpkeep(
             spark=self._spark,
@@ -243,13 +249,11 @@ class _Wiring:
             upkeep,
             lake,
             check=self._lease.check,
-            mirrored=self._mirrored,
+            mirrored=self._selection.mirrors,
+            serve=Serving(lake, self._plan.file, self._selection, look=self._control.look).serve,
             observer=tell,
             stops=self._stops,
         )
-
-    def _mirrored(self, state: TableState) -> bool:
-        return self._config.mirrors(state.keyspace, state.table)
 
     @property
     def _policy(self) -> MisfitPolicy:

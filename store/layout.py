@@ -18,6 +18,7 @@ TABLES: Final = f"{PRIVATE}/tables"
 CHANGES: Final = f"{PRIVATE}/changes"
 SCHEMAS: Final = f"{PRIVATE}/schemas"
 SIDE: Final = f"{PRIVATE}/side"
+REQUESTS: Final = f"{PRIVATE}/requests"
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")
 _LONGEST = 200  # bytes; file systems allow 255, and files add their own endings

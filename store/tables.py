@@ -205,6 +205,10 @@ class Tables:
         self._lake.write_json(layout.state_path(state.keyspace, state.table), state.to_json())
         return state
 
+    def remove(self, state: TableState) -> None:
+        """Forget the table. Its Delta table stays where it is."""
+        self._lake.delete(layout.state_path(state.keyspace, state.table))
+
     def list(self, keyspace: str | None = None) -> list[TableState]:
         """All states, by path; of one keyspace if named."""
         under = (

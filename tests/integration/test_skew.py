@@ -19,6 +19,7 @@ from ingest.rounds import RoundTaker, Runner, local_runner
 from ingest.slices import CaptureRequest, CaptureResult
 from jobs.begin import executed, record_starts
 from jobs.capturing import CaptureSettings, Capturing, Stream
+from jobs.selection import Turnstile
 from lab.servers import Server
 from store.files import Lake, open_lake
 from store.rounds import RoundLog
@@ -79,13 +80,15 @@ def capturing_of(
     streams = {
         str(source.shard): Stream(
             source=source,
-            patterns=TablePatterns(),
             server_id=replica_server_id(lake.root, source.shard),
         )
         for source in sources
     }
     taker = RoundTaker(RoundLog(lake), runner, heartbeat_commit_seconds=0.0)
-    return Capturing(streams, settings, taker, known=lambda _: ("t",), observer=lambda _: None)
+    return Capturing(
+        streams, settings, taker, patterns=lambda _: TablePatterns(), known=lambda _: ("t",),
+        turnstile=Turnstile(), observer=lambda _: None,
+    )  # fmt: skip
 
 
 def capture(lake: Lake, sources: list[SourceConfig], max_skew: float | None) -> frozenset[str]:

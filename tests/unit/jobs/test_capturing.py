@@ -21,6 +21,7 @@ from jobs.begin import record_starts
 from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
 from jobs.loops import Captured
 from jobs.observe import Record, RoundCommitted
+from jobs.selection import Turnstile
 from store.files import Lake, open_lake
 from store.rounds import RoundLog
 from wire.connect import SourceConfig
@@ -95,7 +96,6 @@ def capturing(
     streams = {
         str(shard): Stream(
             source=SourceConfig(shard=shard, host="h", user="u", database="shop"),
-            patterns=TablePatterns(("*",)),
             server_id=100 + number,
         )
         for number, shard in enumerate(shards)
@@ -106,7 +106,9 @@ def capturing(
         streams,
         settings,
         taker,
+        patterns=lambda _: TablePatterns(("*",)),
         known=lambda keyspace: (f"{keyspace}-table",),
+        turnstile=Turnstile(),
         observer=records.append,
         target=target,
         turn=turn,

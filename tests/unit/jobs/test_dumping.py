@@ -11,8 +11,9 @@ import pytest
 from core.errors import LakeError, RetryableError, TableStoppedError
 from jobs.config import Config, load_config
 from jobs.discover import Found
-from jobs.dumping import Dumping, KnownTables
+from jobs.dumping import Dumping
 from jobs.observe import Record, Stops, TableStopped
+from jobs.selection import Selection, Turnstile
 from snapshot.dump import DumpOutcome
 from snapshot.records import OnProgress, TableFailed, Wanted
 from store.files import Lake, open_lake
@@ -57,7 +58,8 @@ FOUND = [
 class Stage:
     def __init__(self, lake: Lake, config: Config) -> None:
         self.lake, self.config = lake, config
-        self.known = KnownTables()
+        self.selection = Selection(config.sources)
+        self.turnstile = Turnstile()
         self.told: list[Record] = []
         self.dumpers: list[FakeDumper] = []
         self.stop = threading.Event()
@@ -77,9 +79,9 @@ class Stage:
         return Dumping(
             look,
             Tables(self.lake),
-            self.config.sources,
+            self.selection,
             make,  # type: ignore[arg-type] # stands in for a Dumper
-            known=self.known,
+            turnstile=self.turnstile,
             check=check,
             stop=self.stop,
             patience=patience,
@@ -95,7 +97,7 @@ def stage(lake: Lake, config: Config) -> Stage:
 
 def test_a_table_that_cannot_begin_is_found_stopped(stage: Stage) -> None:
     assert stage.dumping().once() == 1
-    assert stage.known.of("shop") == ("nokey", "orders")
+    assert stage.selection.known("shop") == ("nokey", "orders")
     assert [r.table for r in stage.told if isinstance(r, TableStopped)] == ["shop.nokey"]
     (state,) = Tables(stage.lake).list()
     assert (state.name, state.phase) == ("shop.nokey", "stopped")

@@ -1,0 +1,171 @@
+"""`ratchet table CONFIG WHAT TABLE`: one table of a mirror comes, is dumped again, or goes.
+
+Lives here: finding what the name means, leaving it to the run that has the lease or doing it at
+once, and waiting. Does not live here: doing it (`serving`).
+
+Invariant: what the config says is not overruled, and no other table is touched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from core.errors import ConfigError, LakeError, RatchetError, RetryableError, TableStoppedError
+from jobs.config import Config
+from jobs.discover import Found, look
+from jobs.reshard import locate
+from jobs.selection import Selection
+from jobs.serving import ConfigFile, Serving
+from jobs.sources import source_configs
+from jobs.text import nearest
+from store.files import Lake, open_lake
+from store.lease import Lease, is_alive, read_holder
+from store.requests import Kind, Refusal, Request, Requests
+from store.rounds import RoundLog
+from store.tables import Tables
+
+T = TypeVar("T")
+
+TAKEN: Final = 120.0  # seconds until a run should have taken a request; a merge step may be long
+_POLL: Final = 0.5
+_SERVED: Final = ("ratchet run ", "ratchet merge ")  # commands that do what is asked
+
+
+def run_table(config: Config, kind: Kind, name: str, *, delete: bool = False, wait: bool) -> int:
+    """Ask for it, or do it; print what has come of it.
+
+    Args:
+        config: as loaded.
+        kind: what to do.
+        name: the table, as `table` or `keyspace.table`.
+        delete: drop: its files as well.
+        wait: until the table streams.
+
+    Raises:
+        ConfigError: there is no such table, or the config says otherwise.
+        RetryableError: the run has not taken it yet, or cannot now.
+        LakeError: the lake is in use by a command that does not take requests.
+    """
+    lake = open_lake(config.lake, now=_now(), create=False)
+    keyspace, table = _resolve(config, lake, kind, name)
+    request = Request(kind=kind, keyspace=keyspace, table=table, delete=delete, asked_at=_now())
+    ran = _running(lake)
+    if ran:
+        _ask(lake, request)
+    else:
+        file = ConfigFile(config)
+        with Lease.acquire(lake, f"ratchet table {kind} {config.path}") as lease:
+            lease.start(lambda _: None)
+            Serving(lake, file, Selection(config.sources)).do(request)
+    if kind == "drop":
+        print(f"{request.name}: dropped" + (", with its files" if delete else ""))
+    elif not ran:
+        print(f"{request.name}: the next `ratchet run` dumps it")
+    elif wait:
+        _wait_until_it_streams(lake, request)
+    else:
+        print(f"{request.name}: the run dumps it now (`ratchet status`)")
+    return 0
+
+
+def _resolve(config: Config, lake: Lake, kind: Kind, name: str) -> tuple[str, str]:
+    """Keyspace and table that a name stands for."""
+    states = [(state.keyspace, state.table) for state in Tables(lake).list()]
+    known = [(one.keyspace, one.table) for one in _look(config, lake)] if kind == "add" else states
+    hits = [pair for pair in known if name in {pair[1], ".".join(pair)}]
+    if len(hits) == 1:
+        return hits[0]
+    if hits:
+        names = ", ".join(sorted(".".join(pair) for pair in hits))
+        raise ConfigError(
+            f"{name} may be each of {names}",
+            operation=f"table {kind}",
+            hint="name it with its keyspace",
+        )
+    if kind == "add":
+        raise ConfigError(
+            f"the config takes in no table {name} that any server has",
+            operation="table add",
+            hint=f"let it match `tables` of its keyspace in {config.path}, and look at its name",
+        )
+    raise ConfigError(
+        f"there is no table {name} in the mirror",
+        operation=f"table {kind}",
+        hint=nearest(name, [".".join(pair) for pair in known], "`ratchet status` lists them"),
+    )
+
+
+def _look(config: Config, lake: Lake) -> list[Found]:
+    located = locate(config, lake, RoundLog(lake), now=_now()).config
+    return look(located.sources, source_configs(located))
+
+
+def _running(lake: Lake) -> bool:
+    """Whether a run has the lease that does what is asked."""
+    holder = read_holder(lake)
+    if holder is None or not is_alive(holder, time.time()):
+        return False
+    if not f"{holder.command} ".startswith(_SERVED):
+        raise LakeError(
+            f"the lake is in use by {holder.describe()}, which takes no requests",
+            operation="change the tables",
+            hint="wait until it has ended",
+        )
+    return True
+
+
+def _ask(lake: Lake, request: Request) -> None:
+    requests = Requests(lake)
+    requests.ask(request)
+    print(f"{request.name}: asked; the run takes it between two merges", flush=True)
+    answer = _poll(lambda: None if (a := requests.answer(request)) == "waiting" else a, TAKEN)
+    if answer is None:
+        raise RetryableError(
+            f"the run has not taken the request for {request.name} within {TAKEN:.0f} s",
+            operation=f"table {request.kind}",
+            hint="it stays: this run or the next one does it",
+        )
+    if isinstance(answer, Refusal):
+        requests.done(request)
+        raise _refused(request, answer)
+
+
+def _refused(request: Request, refusal: Refusal) -> RatchetError:
+    kind = RetryableError if refusal.passes else ConfigError
+    return kind(refusal.message, operation=f"table {request.kind}", hint=refusal.hint)
+
+
+def _wait_until_it_streams(lake: Lake, request: Request) -> None:
+    def phase() -> str | None:
+        if not _running(lake):
+            raise RetryableError(
+                f"the run has ended before {request.name} streamed",
+                operation="wait for a table",
+                hint="the next run goes on with it",
+            )
+        state = Tables(lake).load(request.keyspace, request.table)
+        return state.phase if state and state.phase in {"streaming", "stopped"} else None
+
+    if _poll(phase, float("inf")) == "stopped":
+        state = Tables(lake).load(request.keyspace, request.table)
+        why = state.stopped if state else None
+        raise TableStoppedError(
+            why.message if why else "it is stopped",
+            operation="wait for a table",
+            table=request.name,
+            hint=why.hint if why else "",
+        )
+    print(f"{request.name}: streams")
+
+
+def _poll(ask: Callable[[], T | None], seconds: float) -> T | None:
+    deadline = time.monotonic() + seconds
+    while (found := ask()) is None and time.monotonic() < deadline:
+        time.sleep(_POLL)
+    return found
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

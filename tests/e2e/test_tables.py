@@ -1,0 +1,77 @@
+"""Tables come, go and are dumped again in a running pipeline, with a command each."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, status
+
+from lab.servers import create_ratchet_user
+from store.cuts import Cuts
+from store.files import Lake
+from store.tables import Tables
+
+
+def select(ratchet: Ratchet, *patterns: str) -> None:
+    config = yaml.safe_load(ratchet.config.read_text())
+    config["sources"]["shop"]["tables"] = list(patterns)
+    ratchet.config.write_text(yaml.safe_dump(config))
+
+
+def dump_of(lake: Lake, table: str) -> str:
+    state = Tables(lake).load("shop", table)
+    assert state is not None
+    assert state.dump is not None
+    return state.dump.id
+
+
+def test_the_others_stream_on(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    create_tables(mariadb, database)
+    create_ratchet_user(mariadb, PASSWORD, [database])
+    writer = Writer(mariadb, database, seed=7)
+    writer.start()
+    ratchet = make_ratchet({"-": mariadb}, database, source={"tables": ["*", "!people"]})
+    run = ratchet.start("run")
+    lake = Lake.at(ratchet.lake)
+    deadline = time.monotonic() + 120
+    while not ratchet.lake.exists() or Cuts(lake).last() is None:
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+    dumped = {table: dump_of(lake, table) for table in ("orders", "items")}
+    done = ratchet.run("table", "redump", "items", "--wait")
+    assert "shop.items: streams" in done.stdout
+    assert dump_of(lake, "items") != dumped["items"]
+
+    refused = ratchet.run("table", "add", "people", expect=2)
+    assert "let it match `tables`" in refused.stderr
+    select(ratchet, "*")
+    ratchet.run("table", "add", "shop.people", "--wait")
+    select(ratchet, "*", "!items")
+    refused = ratchet.run("table", "drop", "orders", expect=2)
+    assert "add '!orders' to `sources.shop.tables`" in refused.stderr
+    ratchet.run("table", "drop", "items", "--delete")
+    assert not (ratchet.lake / "shop" / "items").exists()
+    assert {one["table"] for one in status(ratchet)["tables"]} == {"orders", "people"}
+    select(ratchet, "*")
+    ratchet.run("table", "add", "items", "--wait")
+
+    assert dump_of(lake, "orders") == dumped["orders"]  # nobody touched it
+    assert run.poll() is None
+    writer.finish()
+    run.send_signal(signal.SIGTERM)
+    _, err = run.communicate(timeout=120)
+    assert run.returncode == 0, err
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [mariadb], database, TABLES)
+    assert dump_of(lake, "orders") == dumped["orders"]
+
+    done = ratchet.run("table", "redump", "orders")
+    assert "the next `ratchet run` dumps it" in done.stdout
