@@ -40,7 +40,7 @@ def dumped_chunks(lake: Lake, path: str, dump: DumpState) -> list[DumpedChunk]:
             "the history of the dump's commits is incomplete",
             operation="read a dump's floors",
             table=path,
-            hint="dump the table again (`ratchet dump CONFIG --again TABLE`)",
+            hint="dump the table again (`ratchet table CONFIG redump TABLE`)",
         )
     return [chunk for commit in commits for chunk in commit.chunks]
 

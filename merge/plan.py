@@ -25,8 +25,8 @@ from store.tables import Stopped, TableState
 SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 
 _AGAIN: Final = (
-    "look at the table; stop the run, `ratchet dump CONFIG --again '{table}'`, and start it again. "
-    "If the table is gone for good, exclude it in `tables`"
+    "look at the table, then `ratchet table CONFIG redump '{table}'` dumps it again, while the run "
+    "goes on. If the table is gone for good, exclude it in `tables`"
 )
 
 

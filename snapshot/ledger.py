@@ -262,7 +262,7 @@ def open_ledger(
         raise LakeError(
             f"{path} holds no Delta table",
             operation="dump a table",
-            hint="something removed it: dump the table again (`ratchet dump CONFIG --again TABLE`)",
+            hint="something removed it: dump the table again (`ratchet table CONFIG redump TABLE`)",
         )
     with delta_errors("look for the dump's commits", path):
         number = table.transaction_version(app_id(dump))
@@ -327,7 +327,7 @@ def _newest(table: DeltaTable, path: str, dump: str, number: int) -> DumpCommit:
     raise LakeError(
         f"commit {number} of the dump is no longer in the table's history",
         operation="resume a dump",
-        hint="dump the table again: `ratchet dump CONFIG --again TABLE`",
+        hint="dump the table again: `ratchet table CONFIG redump TABLE`",
     )
 
 

@@ -177,7 +177,7 @@ def _check_shape(session: Session, request: ChunkRequest) -> None:
             operation="read a chunk",
             source=session.source,
             table=request.schema.name,
-            hint="dump the table again: `ratchet dump CONFIG --again TABLE`",
+            hint="dump the table again: `ratchet table CONFIG redump TABLE`",
         )
 
 

@@ -146,6 +146,6 @@ def common_columns(tables: Sequence[SourceTable], policy: MisfitPolicy) -> pa.Sc
                 operation="compare the shards' tables",
                 table=first.name,
                 hint="give the table the same columns and the same key on all shards, then dump "
-                "it again (`ratchet dump CONFIG --again TABLE`)",
+                "it again (`ratchet table CONFIG redump TABLE`)",
             )
     return columns

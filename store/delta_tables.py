@@ -180,7 +180,7 @@ def newest_version(lake: Lake, path: str, known: int | None) -> int:
         raise LakeError(
             f"the Delta table {path} is gone",
             operation="look for a table's newest version",
-            hint="dump it again (`ratchet dump CONFIG --again TABLE`)",
+            hint="dump it again (`ratchet table CONFIG redump TABLE`)",
         )
     while lake.exists(f"{path}/_delta_log/{version + 1:020d}.json"):
         version += 1

@@ -33,6 +33,6 @@ def get_schema(lake: Lake, keyspace: str, table: str, fingerprint: str) -> Table
             operation="read a table's schema",
             table=f"{keyspace}.{table}",
             hint="restore _ratchet/schemas, or dump the table again "
-            f"(`ratchet dump CONFIG --again {keyspace}.{table}`)",
+            f"(`ratchet table CONFIG redump {keyspace}.{table}`)",
         )
     return TableSchema.from_json(found)

@@ -179,7 +179,7 @@ def test_changed_columns_stop_one_table_and_dumping_again_heals_it(
     prepared.execute(f"UPDATE `{database}`.orders SET customer = customer + 1 LIMIT 5")
     prepared.execute(f"INSERT INTO `{database}`.people (name) VALUES ('after the change')")
     done = ratchet.run("run", "--until-caught-up", expect=6)
-    assert "--again" in done.stderr
+    assert "redump" in done.stderr
     assert_identical(ratchet.lake, [prepared], database, ("items", "people"))
     ratchet.run("dump", "--again", "orders")
     ratchet.run("run", "--until-caught-up")

@@ -232,7 +232,7 @@ def test_changed_columns_stop_the_table_where_they_change(
         result = merge.step()
     error = result.stopped["shop.t"]
     assert "added n" in error.message
-    assert "--again 'shop.t'" in error.hint
+    assert "redump 'shop.t'" in error.hint
     assert source.state.phase == "stopped"
     assert result.cut is not None
     assert result.cut.stopped == ("shop.t",)

@@ -276,7 +276,7 @@ def test_with_the_shard_in_the_key_the_table_stops(spark: SparkSession, tmp_path
         merge.step()
         stopped = merge.step().stopped["shop.t"]
         assert "names are part of its key" in str(stopped)
-        assert "--again 'shop.t'" in (stopped.hint or "")
+        assert "redump 'shop.t'" in (stopped.hint or "")
         assert source.state.stopped is not None
         assert source.state.stopped.round == number
         assert [dict(row)["v"] for _, row in source.mirror().values()] == ["last"]

@@ -138,6 +138,26 @@ def test_and_given_up(stage: Stage) -> None:
         stage.dumping(look, patience=0).once()
 
 
+def test_a_dump_does_not_begin_before_the_rounds_that_did_not_know_its_tables(stage: Stage) -> None:
+    """What they read of the table, or left out of it, would be in no later round."""
+    seen: list[bool] = []
+    done = threading.Event()
+
+    def dump() -> None:
+        stage.dumping().once()
+        done.set()
+
+    with stage.turnstile:
+        thread = threading.Thread(target=dump)
+        thread.start()
+        seen.append(done.wait(0.3))
+        assert stage.selection.known("shop") == ("nokey", "orders")
+        assert not any(dumper.wanted for dumper in stage.dumpers)
+    assert done.wait(10)
+    thread.join()
+    assert [len(dumper.wanted) for dumper in stage.dumpers] == [2]
+
+
 def test_a_run_that_ends_does_not_begin_a_dump(stage: Stage) -> None:
     stage.stop.set()
     assert stage.dumping().once() == 0

@@ -165,7 +165,7 @@ def test_a_changed_shape_stops_the_table_at_its_first_file() -> None:
     )
     assert found.stopped is not None
     assert "added n" in found.stopped.message
-    assert "--again 'shop.t'" in found.stopped.hint
+    assert "redump 'shop.t'" in found.stopped.hint
     assert (found.stopped.round, found.until) == (2, {A: (0, 15)})
     assert [f.path for f in found.files] == [f"{A}/11", f"{B}/30"]
 
@@ -299,7 +299,7 @@ def test_where_rows_cannot_be_followed_into_heirs_the_table_stops(
     assert loses_shards(state, rounds) is (state.dump is not ELSEWHERE)
     if found.stopped:
         assert (found.round, found.stopped.round) == (2, 2)
-        assert "--again 'shop.t'" in found.stopped.hint
+        assert "redump 'shop.t'" in found.stopped.hint
         assert found.until == {"shop/c0-": (1, 0)}
 
 
