@@ -54,6 +54,12 @@ class Column:
     type: ColumnType
     nullable: bool = True
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Column:
+        """Read what `asdict` made of one."""
+        kind = ColumnType(**{**data["type"], "members": tuple(data["type"]["members"])})
+        return cls(name=data["name"], type=kind, nullable=data["nullable"])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
@@ -91,18 +97,10 @@ class TableSchema:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TableSchema:
         """Read what `to_json` wrote."""
-        columns = tuple(
-            Column(
-                name=column["name"],
-                type=ColumnType(**{**column["type"], "members": tuple(column["type"]["members"])}),
-                nullable=column["nullable"],
-            )
-            for column in data["columns"]
-        )
         return cls(
             keyspace=data["keyspace"],
             table=data["table"],
-            columns=columns,
+            columns=tuple(Column.from_json(column) for column in data["columns"]),
             key=tuple(data["key"]),
         )
 

@@ -8,12 +8,13 @@ partitions), so those are recognised, and a statement of an unknown kind stops t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Final
 
 from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy, arrow_schema
+from merge.alter import Altered, altered
 
 CUT_AT: Final = 2000  # statements in events are cut at this length
 
@@ -78,6 +79,22 @@ def effect_of(statement: str, table: str) -> Effect:
     return Effect.ROWS
 
 
+def altered_by(statement: str, table: str) -> Altered:
+    """What an ALTER of the table does to its columns; nothing for other statements.
+
+    Args:
+        statement: as logged, maybe cut at CUT_AT characters.
+        table: the table's name without its database.
+    """
+    found = _ALTER.match(_VERSIONED.sub(" ", statement).strip())
+    if found is None:  # a comment in front of it, or another statement
+        found = _ALTER.match(_VERSIONED.sub(" ", _COMMENTS.sub(" ", statement)).strip())
+        return Altered() if found is None else altered(found[2], whole=False)
+    if not _is(found[1], table):
+        return Altered()
+    return altered(found[2], whole=len(statement) < CUT_AT)
+
+
 def _created(found: re.Match[str], table: str, _: bool) -> Effect:  # noqa: FBT001 - a table's row
     if not _is(found[3], table):
         return Effect.NONE
@@ -120,17 +137,31 @@ _JUDGES: Final[tuple[tuple[re.Pattern[str], Callable[..., Effect]], ...]] = (
 )
 
 
-def misfit(lake: TableSchema, found: TableSchema, policy: MisfitPolicy) -> str | None:
+def misfit(
+    lake: TableSchema,
+    found: TableSchema,
+    policy: MisfitPolicy,
+    *,
+    known: TableSchema,
+    nulls: Collection[str] = (),
+) -> str | None:
     """Why row events of one shape do not fit into a table; None if they do.
 
     Args:
-        lake: the shape that the table was dumped with.
+        lake: the shape of the table: as it was dumped, and the columns that came since.
         found: the shape that the events describe.
         policy: decides about the lake's types.
+        known: the shape of the same shard's events before.
+        nulls: columns that may come: the rows that were there have NULL in them.
     """
     have, come = arrow_schema(lake, policy), arrow_schema(found, policy)
-    added = [name for name in come.names if name not in have.names]
-    gone = [name for name in have.names if name not in come.names]
+    before = {column.name for column in known.columns}
+    added = [
+        column.name
+        for column in found.columns
+        if column.name not in before and not (column.name in nulls and column.nullable)
+    ]
+    gone = [name for name in have.names if name in before and name not in come.names]
     changed = [
         f"{name} from {have.field(name).type} to {come.field(name).type}"
         for name in have.names
@@ -150,11 +181,12 @@ def misfit(lake: TableSchema, found: TableSchema, policy: MisfitPolicy) -> str |
 def lossy(old: TableSchema, new: TableSchema) -> str | None:
     """Why a change of shape may have changed values without row events; None if it cannot have.
 
-    Both shapes have the same columns and lake types (`misfit`).
+    They fit each other (`misfit`): what both have has the same lake type.
     """
     if set(old.key) != set(new.key):
         return f"primary key was ({', '.join(old.key)}), is now ({', '.join(new.key)})"
-    for column in old.columns:
+    names = {column.name for column in new.columns}
+    for column in (column for column in old.columns if column.name in names):
         reason = _narrowed(column, new.column(column.name))
         if reason:
             return f"{column.name}: {reason}"

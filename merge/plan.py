@@ -14,10 +14,10 @@ from core.errors import DecodeError, TableStoppedError
 from core.gtid import parse_gtid
 from core.position import Position
 from core.rounds import ChangeFile, Round, ShardSlice, TableEvent
-from core.schema import TableSchema
+from core.schema import Column, TableSchema
 from core.types import MisfitPolicy
 from merge.ancestry import Ancestry
-from merge.ddl import Effect, effect_of, lossy, misfit
+from merge.ddl import Effect, altered_by, effect_of, lossy, misfit
 from merge.reduce import Mark
 from merge.shape import Shape
 from store.tables import Stopped, TableState
@@ -82,7 +82,7 @@ def shape_of(state: TableState, policy: MisfitPolicy, ancestry: Ancestry) -> Sha
     """
     dumped = len(state.dump.start) if state.dump else 0
     return Shape.of(
-        state.schema,
+        state.whole,
         policy,
         key=state.key,
         many_shards=dumped > 1 or bool(ancestry),
@@ -110,6 +110,9 @@ class Gathered:
         lowest: shard -> where its changes begin.
         highest: shard -> where they end.
         logged: shard -> fingerprint of the shape of its newest row events (TableState.logged).
+        added: see TableState.
+        nulls: see TableState.
+        retyped: see TableState.
         stopped: why the table stops in `round`, if it does.
     """
 
@@ -120,12 +123,25 @@ class Gathered:
     lowest: dict[str, Mark] = field(default_factory=dict)
     highest: dict[str, Mark] = field(default_factory=dict)
     logged: dict[str, str] = field(default_factory=dict)
+    added: tuple[Column, ...] = ()
+    nulls: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    retyped: tuple[str, ...] = ()
     stopped: Stopped | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to merge."""
         return not (self.files or self.truncated)
+
+    def learned(self, state: TableState) -> TableState:
+        """The state with what these rounds tell of the table's shape."""
+        return replace(
+            state,
+            logged=dict(self.logged),
+            added=self.added,
+            nulls=dict(self.nulls),
+            retyped=self.retyped,
+        )
 
     @property
     def may_delete(self) -> bool:
@@ -150,7 +166,13 @@ def gather(
         schema_of: reads a shape by its fingerprint.
         policy: decides about the lake's types.
     """
-    found = Gathered(round=0, logged=dict(state.logged))
+    found = Gathered(
+        round=0,
+        logged=dict(state.logged),
+        added=state.added,
+        nulls=dict(state.nulls),
+        retyped=state.retyped,
+    )
     for value in rounds:
         first, found.round = found.round == 0, value.number
         for piece in value.slices:
@@ -212,6 +234,7 @@ class _Shard:
             return
         found, shard = self.found, self.shard
         found.logged[shard] = file.schema
+        found.retyped = tuple(one for one in found.retyped if one != shard)
         found.files.append(file)
         low, high = (self.generation, file.min_seq), (self.generation, file.max_seq)
         found.lowest[shard] = min(low, found.lowest.get(shard, low))
@@ -222,6 +245,8 @@ class _Shard:
             self.found.truncated[self.shard] = ((self.generation, event.seq), event.ts)
             return
         effect = effect_of(event.statement, self.state.table)
+        if event.kind == "ddl" and effect in {Effect.SHAPE, Effect.KEY}:
+            self._alter(event)
         if event.kind == "doubt":
             if effect is Effect.SHAPE:
                 what = "rows from before a statement may have been read under its new columns"
@@ -238,23 +263,45 @@ class _Shard:
             what = "a statement may have changed its rows without row events"
             self._stop(event.seq, what, event.statement)
 
+    def _alter(self, event: TableEvent) -> None:
+        """Take note of what an ALTER does to columns; stop at what no row event would tell."""
+        found, shard = self.found, self.shard
+        altered = altered_by(event.statement, self.state.table)
+        if altered.breaks:
+            self._stop(event.seq, altered.breaks, event.statement)
+        elif altered.retyped and shard in found.retyped:
+            what = "its types changed twice with no row between that would have told how"
+            self._stop(event.seq, what, event.statement)
+        elif altered.retyped:
+            found.retyped = (*found.retyped, shard)
+        if altered.nulls and self.state.phase == "streaming":
+            # Not in a catch-up: a chunk read without the column may be newer than changes with it.
+            found.nulls[shard] = tuple(sorted({*found.nulls.get(shard, ()), *altered.nulls}))
+
     def _check(self, fingerprint: str) -> str | None:
         if fingerprint == self.found.logged.get(self.shard, self.state.schema.fingerprint):
             return None
         shape = self.schema_of(fingerprint)
+        before = self.found.logged.get(self.shard)
+        old = self.state.schema
+        if before is not None and before != old.fingerprint:
+            old = self.schema_of(before)
+        columns = (*self.state.schema.columns, *self.found.added)
+        lake = replace(self.state.schema, columns=columns)
+        nulls = self.found.nulls.get(self.shard, ())
         try:
-            reason = misfit(self.state.schema, shape, self.policy)
+            reason = misfit(lake, shape, self.policy, known=old, nulls=nulls)
         except TableStoppedError as error:  # a type that has no rule
             return error.message
-        before = self.found.logged.get(self.shard)
-        if reason or before is None:
-            return reason
-        old = self.state.schema
-        if before != old.fingerprint:
-            old = self.schema_of(before)
-        elif not shape.key:
-            old = replace(old, key=())  # a key by a unique index is not in the log
-        return lossy(old, shape)
+        if reason is None and before is not None:
+            if old is self.state.schema and not shape.key:
+                old = replace(old, key=())  # a key by a unique index is not in the log
+            reason = lossy(old, shape)
+        if reason is None:
+            known = {column.name for column in columns}
+            come = [column for column in shape.columns if column.name not in known]
+            self.found.added = (*self.found.added, *come)
+        return reason
 
     def _has_primary_key(self) -> bool:
         known = self.found.logged.get(self.shard)

@@ -10,12 +10,13 @@ tables that are ahead make no commit, and no step ends below a table that is ahe
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from core.errors import BugError, RatchetError, TableStoppedError
 from core.position import Position
@@ -23,6 +24,7 @@ from core.rounds import Round
 from core.schema import TableSchema
 from merge import floors, plan, prune
 from merge.ancestry import Ancestry
+from merge.evolve import add_columns
 from merge.failures import spark_errors
 from merge.plan import Gathered, app_id
 from merge.side import SideStats
@@ -45,6 +47,9 @@ from store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+log: Final = logging.getLogger("jobs.run")
 
 
 class Merger:
@@ -140,6 +145,9 @@ class Merger:
         last = self._log.last_number() if upto is None else min(upto, self._log.last_number())
         if not last or not (streaming or ready):
             return None
+        streaming = [self._caught_up_with_itself(s) for s in streaming]
+        stopped = [s for s in streaming if s.phase == "stopped"]
+        streaming = [s for s in streaming if s.phase == "streaming"]
         killed = [s for s in ready if self._committed(s)]
         streaming += [self._settled(s) for s in killed]
         ready = [s for s in ready if s not in killed]
@@ -174,13 +182,32 @@ class Merger:
                 continue
             found = plan.gather(state, mine, partial(self._schema, state), self._options.policy)
             work = Work(state=state, found=found, rounds=mine, catches_up=catches_up)
-            if catches_up or found.stopped or not found.is_empty or found.logged != state.logged:
+            if catches_up or found.stopped or not found.is_empty or found.learned(state) != state:
                 works.append(work)
             else:
                 idle.append(state)
         if not works and not (streaming and number > base):
             return None
-        return step, works, [*idle, *(s for s in states if s.phase == "stopped")]
+        return step, works, [*idle, *stopped, *(s for s in states if s.phase == "stopped")]
+
+    def _caught_up_with_itself(self, state: TableState) -> TableState:
+        """The state with what the rounds told that are in the table, and a kill kept from it.
+
+        A merge that is committed is not made again, but what its rounds said of the table's shape,
+        or that it stops there, may not have been saved.
+        """
+        committed = self._committed(state)
+        if committed <= state.merged_round:
+            return state
+        rounds = self._since(state.merged_round, committed)
+        found = plan.gather(state, rounds, partial(self._schema, state), self._options.policy)
+        after = replace(found.learned(state), merged_round=committed)
+        if found.stopped is None:
+            return self._tables.save(after)
+        why = found.stopped
+        return self._tables.stop(
+            after, message=why.message, hint=why.hint, at_round=found.stopped.round
+        )
 
     def _settled(self, state: TableState) -> TableState:
         """A table whose catch-up was committed and then killed: it streams from there on.
@@ -200,7 +227,7 @@ class Merger:
             if batch.collapse:
                 known = collapse(self._spark, self._lake, batch, known).side
         self._sides[batch.app_id] = known
-        after = replace(state, phase="streaming", merged_round=number, logged=dict(found.logged))
+        after = replace(found.learned(state), phase="streaming", merged_round=number)
         return self._tables.save(after)
 
     def _guarded(self, step: Step, work: Work) -> Done:
@@ -229,15 +256,15 @@ class Merger:
         changed = 0
         if work.catches_up or not found.is_empty:
             batch = self._batch(step, work)
+            if found.added != state.added:
+                self._add_columns(work, batch)
             with spark_errors(f"merge round {batch.round}", table=state.name):
                 for merged in self._apply(batch, work):
                     self._sides[batch.app_id] = merged.side
                     self._versions[state.path] = merged.version
                     changed += merged.changed
             self._merged[batch.app_id] = batch.round
-        after = replace(
-            state, phase="streaming", merged_round=found.round, logged=dict(found.logged)
-        )
+        after = replace(found.learned(state), phase="streaming", merged_round=found.round)
         if stopped:
             after = self._tables.stop(
                 after, message=stopped.message, hint=stopped.hint, at_round=found.round
@@ -245,6 +272,14 @@ class Merger:
         else:
             self._tables.save(after)
         return Done(state=after, changed=changed, error=stopped)
+
+    def _add_columns(self, work: Work, batch: Batch) -> None:
+        state, come = work.state, work.found.added[len(work.state.added) :]
+        names = ", ".join(column.name for column in come)
+        log.info("%s: the source has new columns: %s", state.name, names)
+        with spark_errors("add columns", table=state.name):
+            add_columns(self._spark, self._lake, batch.shape, path=batch.path, side=batch.side_path)
+        reach("merge.columns_added")
 
     def _apply(self, batch: Batch, work: Work) -> Iterable[Merged]:
         known = self._sides.get(batch.app_id)
@@ -263,7 +298,7 @@ class Merger:
         if dump is None:
             raise BugError("a table past its dump has none", table=state.name)
         ancestry = Ancestry.of(state, step.streams)
-        shape = plan.shape_of(state, self._options.policy, ancestry)
+        shape = plan.shape_of(found.learned(state), self._options.policy, ancestry)
         paths = [file.path for file in found.files]
         overrides: floors.Overrides = {}
         wide = work.catches_up or found.truncated

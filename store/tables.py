@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from core.position import Position
-from core.schema import TableSchema
+from core.schema import Column, TableSchema
 from store import layout
 from store.files import Lake
 
@@ -121,6 +121,9 @@ class TableState:
         merged_round: everything up to this round is in the Delta table (a lower bound).
         stopped: the reason, in phase stopped.
         logged: shard -> fingerprint of the shape that the shard's row events had last.
+        added: columns that came since the dump, in the order in which they came.
+        nulls: shard -> columns that a statement has brought there, with NULL in all rows.
+        retyped: shards of which a column's type may have changed, with no row event since.
     """
 
     keyspace: str
@@ -133,6 +136,14 @@ class TableState:
     merged_round: int = 0
     stopped: Stopped | None = None
     logged: dict[str, str] = field(default_factory=dict)
+    added: tuple[Column, ...] = ()
+    nulls: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    retyped: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> TableSchema:
+        """The shape of the mirrored table: as it was dumped, and the columns that came since."""
+        return replace(self.schema, columns=(*self.schema.columns, *self.added))
 
     @property
     def name(self) -> str:
@@ -169,6 +180,9 @@ class TableState:
                 "round": self.stopped.round,
             },
             "logged": self.logged,
+            "added": [asdict(column) for column in self.added],
+            "nulls": {shard: list(names) for shard, names in self.nulls.items()},
+            "retyped": list(self.retyped),
         }
 
     @classmethod
@@ -186,6 +200,9 @@ class TableState:
             merged_round=data["merged_round"],
             stopped=None if stopped is None else Stopped(**stopped),
             logged=data.get("logged", {}),
+            added=tuple(Column.from_json(one) for one in data.get("added", ())),
+            nulls={shard: tuple(names) for shard, names in data.get("nulls", {}).items()},
+            retyped=tuple(data.get("retyped", ())),
         )
 
 

@@ -92,20 +92,23 @@ POLICY = MisfitPolicy()
 def test_same_columns_fit_in_any_order() -> None:
     a = schema(x=TEXT, y=ColumnType(name="int"))
     b = replace(a, columns=a.columns[::-1])
-    assert misfit(a, b, POLICY) is None
-    assert misfit(a, schema(x=replace(TEXT, length=80), y=ColumnType(name="int")), POLICY) is None
+    assert misfit(a, b, POLICY, known=a) is None
+    assert (
+        misfit(a, schema(x=replace(TEXT, length=80), y=ColumnType(name="int")), POLICY, known=a)
+        is None
+    )
 
 
 def test_what_changed_is_named() -> None:
     a = schema(x=TEXT, y=ColumnType(name="int"))
-    found = misfit(a, schema(y=ColumnType(name="bigint"), z=TEXT), POLICY)
+    found = misfit(a, schema(y=ColumnType(name="bigint"), z=TEXT), POLICY, known=a)
     assert found == "added z; removed x; changed y from int32 to int64"
 
 
 def test_a_new_primary_key_is_a_misfit_but_an_unknown_one_is_not() -> None:
     a = schema(x=ColumnType(name="int"))
-    assert misfit(a, replace(a, key=()), POLICY) is None
-    assert misfit(a, replace(a, key=("id", "x")), POLICY) == "primary key is now (id, x)"
+    assert misfit(a, replace(a, key=()), POLICY, known=a) is None
+    assert misfit(a, replace(a, key=("id", "x")), POLICY, known=a) == "primary key is now (id, x)"
     assert lossy(a, replace(a, key=())) is not None
 
 

@@ -222,6 +222,106 @@ def test_a_shards_shape_is_its_own() -> None:
     assert found.logged == {A: WIDER.fingerprint, B: SCHEMA.fingerprint}
 
 
+def test_a_column_that_is_null_in_every_row_may_come() -> None:
+    """From the statement on, on its own shard; on the other one when that has it as well."""
+    come = MORE.columns[-1]
+    found = gathered(
+        make_round(5, file(A, 11, 11), event(A, 12, "ALTER TABLE t ADD n INT"), file(B, 11, 11)),
+        make_round(6, file(A, 13, 13, MORE), file(B, 12, 12)),
+    )
+    assert found.stopped is None
+    assert len(found.files) == 4
+    assert (found.added, found.nulls) == ((come,), {A: ("n",)})
+    state = found.learned(STATE)
+    assert state.whole.columns == MORE.columns
+    assert TableState.from_json(state.to_json()) == state
+    shape = shape_of(state, MisfitPolicy(), NO_ANCESTRY)
+    assert shape.columns.names == ["id", "v", "n"]
+    # The statement in one step, its first row in a later one; then the other shard.
+    later = gathered(
+        make_round(7, file(A, 14, 14, MORE), event(B, 13, "ALTER TABLE t ADD n INT")),
+        make_round(8, file(B, 14, 14, MORE), file(A, 15, 15, MORE)),
+        state=state,
+    )
+    assert later.stopped is None
+    assert later.added == (come,)
+    only_told = gathered(make_round(5, event(A, 12, "ALTER TABLE t ADD n INT"))).learned(STATE)
+    assert only_told.added == ()
+    assert gathered(make_round(6, file(A, 13, 13, MORE)), state=only_told).added == (come,)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        (file(A, 13, 13, MORE),),  # nobody said so
+        (event(A, 12, "ALTER TABLE t ADD n INT DEFAULT 5"), file(A, 13, 13, MORE)),
+        (event(A, 12, "ALTER TABLE t ADD other INT"), file(A, 13, 13, MORE)),
+        (event(A, 12, "ALTER TABLE t ADD n INT"), file(B, 13, 13, MORE)),  # the other shard
+    ],
+)
+def test_and_no_other_column(items: tuple[ChangeFile | TableEvent, ...]) -> None:
+    found = gathered(make_round(5, *items))
+    assert found.stopped is not None
+    assert "added n" in found.stopped.message
+    assert found.added == ()
+
+
+def test_a_column_that_came_may_not_go_or_change() -> None:
+    state = gathered(
+        make_round(5, event(A, 12, "ALTER TABLE t ADD n INT"), file(A, 13, 13, MORE))
+    ).learned(STATE)
+    gone = gathered(make_round(6, file(A, 14, 14)), state=state)
+    assert gone.stopped is not None
+    assert "removed n" in gone.stopped.message
+    bigger = replace(MORE.columns[-1], type=ColumnType(name="bigint"))
+    other = replace(MORE, columns=(*SCHEMA.columns, bigger))
+    known = {**KNOWN, other.fingerprint: other}
+    rounds = [make_round(6, file(A, 14, 14, other))]
+    changed = gather(state, rounds, known.__getitem__, MisfitPolicy())
+    assert changed.stopped is not None
+    assert "changed n from int32 to int64" in changed.stopped.message
+
+
+def test_no_column_comes_during_a_catch_up() -> None:
+    """A chunk that was read without it may be newer than a change that has it."""
+    state = replace(STATE, phase="catching_up")
+    alter = event(A, 12, "ALTER TABLE t ADD n INT")
+    found = gathered(make_round(5, alter, file(A, 13, 13, MORE)), state=state)
+    assert found.stopped is not None
+    assert "added n" in found.stopped.message
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("ALTER TABLE t DROP v, ADD v VARCHAR(40)", "a column goes"),
+        ("ALTER TABLE t RENAME COLUMN v TO w, RENAME COLUMN w TO v", "changes its name"),
+    ],
+)
+def test_a_shape_that_comes_back_with_other_values_stops_the_table(
+    statement: str, why: str
+) -> None:
+    found = gathered(make_round(5, file(A, 11, 11), event(A, 12, statement), file(A, 13, 13)))
+    assert found.stopped is not None
+    assert why in found.stopped.message
+    assert found.until == {A: (0, 12)}
+
+
+def test_types_that_change_twice_with_no_row_between() -> None:
+    """Narrowed and widened again: the shape is as before, the values may have been cut."""
+    cut, back = "ALTER TABLE t MODIFY v VARCHAR(3)", "ALTER TABLE t MODIFY v VARCHAR(40)"
+    once = gathered(make_round(5, event(A, 12, cut)))
+    assert once.stopped is None
+    assert once.retyped == (A,)
+    twice = gathered(make_round(6, event(A, 13, back)), state=once.learned(STATE))
+    assert twice.stopped is not None
+    assert "twice" in twice.stopped.message
+    seen = gathered(
+        make_round(5, event(A, 12, cut), file(A, 13, 13), event(A, 14, back), file(A, 15, 15))
+    )
+    assert (seen.stopped, seen.retyped) == (None, ())
+
+
 def test_a_dropped_index_stops_only_tables_that_may_have_it_for_a_key() -> None:
     drop = event(A, 14, "ALTER TABLE t DROP INDEX u")
     logged = replace(SCHEMA, table="t", key=())
