@@ -24,7 +24,6 @@ from core.rounds import Round
 from core.schema import TableSchema
 from merge import floors, plan, prune
 from merge.ancestry import Ancestry
-from merge.evolve import add_columns
 from merge.failures import spark_errors
 from merge.plan import Gathered, app_id
 from merge.side import SideStats
@@ -39,7 +38,7 @@ from merge.table import (
 )
 from store.crashpoints import reach
 from store.cuts import Cut, Cuts
-from store.delta_tables import app_version, newest_version
+from store.delta_tables import add_columns, app_version, mirrored_schema, newest_version
 from store.files import Lake
 from store.rounds import RoundLog
 from store.schemas import get_schema
@@ -277,8 +276,10 @@ class Merger:
         state, come = work.state, work.found.added[len(work.state.added) :]
         names = ", ".join(column.name for column in come)
         log.info("%s: the source has new columns: %s", state.name, names)
-        with spark_errors("add columns", table=state.name):
-            add_columns(self._spark, self._lake, batch.shape, path=batch.path, side=batch.side_path)
+        shape = batch.shape
+        mirrored = mirrored_schema(shape.columns, table=state.name)
+        add_columns(self._lake, batch.path, mirrored, now=batch.now)
+        add_columns(self._lake, batch.side_path, shape.side_schema, now=batch.now)
         reach("merge.columns_added")
 
     def _apply(self, batch: Batch, work: Work) -> Iterable[Merged]:

@@ -2,8 +2,9 @@
 
 The first commit of the log is written here, by the rules of Delta's PROTOCOL.md, rather than by
 Spark (seconds per table) or deltalake (adds the reader feature variantType with deletion vectors,
-which keeps older readers out): see docs/decisions. Everything later is committed by Spark or
-deltalake. Invariant: a table is created once; its features are those it needs.
+which keeps older readers out): see docs/decisions. So is the commit that adds columns, as Spark
+refuses names with spaces and commas. All else is committed by Spark or deltalake. Invariant: a
+table is created once; its features are those it needs.
 """
 
 from __future__ import annotations
@@ -149,6 +150,83 @@ def create_mirrored_table(
         stats=stats_columns(schema, key),
         deletion_vectors=deletion_vectors,
     )
+
+
+def add_columns(lake: Lake, path: str, schema: pa.Schema, *, now: int) -> bool:
+    """Add the columns, and the fields inside structs, that a Delta table lacks of a schema.
+
+    They are NULL in every row that is there. Done again, it changes nothing.
+
+    Args:
+        lake: the lake.
+        path: the table's; if there is none, nothing is done.
+        schema: all columns that it is to have.
+        now: microseconds UTC.
+
+    Returns:
+        Whether a commit was made.
+
+    Raises:
+        LakeError: another process has just committed to the table.
+    """
+    table = open_delta(lake, path)
+    if table is None:
+        return False
+    with delta_errors("add columns", path):
+        have = json.loads(table.schema().to_json())
+        meta, protocol = table.metadata(), table.protocol()
+    merged = _with_fields(have, json.loads(Schema.from_arrow(schema).to_json()))
+    if merged == have:
+        return False
+    configuration = dict(meta.configuration)
+    vectors = "deletionVectors" in (protocol.writer_features or ())
+    actions = [
+        {
+            "commitInfo": {
+                "timestamp": now // 1000,
+                "operation": "ADD COLUMNS",
+                "operationParameters": {},
+                "engineInfo": "Ratchet",
+                "isBlindAppend": True,
+            }
+        },
+        {"protocol": _protocol(schema, deletion_vectors=vectors)},
+        {
+            "metaData": {
+                "id": str(meta.id),
+                "name": meta.name,
+                "description": meta.description,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps(merged, separators=(",", ":")),
+                "partitionColumns": list(meta.partition_columns),
+                "configuration": configuration,
+                "createdTime": meta.created_time,
+            }
+        },
+    ]
+    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+    if not lake.create_file(f"{path}/_delta_log/{table.version() + 1:020d}.json", text.encode()):
+        raise LakeError(
+            "another process has just committed to the table",
+            operation="add columns",
+            table=path,
+            hint="only Ratchet may write to a mirrored table, and one run at a time",
+        )
+    return True
+
+
+def _with_fields(have: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """A struct type of Delta's JSON with the fields of another that it lacks, behind its own."""
+    named = {field["name"]: field for field in wanted["fields"]}
+    fields = []
+    for field in have["fields"]:
+        other = named.get(field["name"], field)
+        if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
+            fields.append({**field, "type": _with_fields(field["type"], other["type"])})
+        else:
+            fields.append(field)
+    names = {field["name"] for field in have["fields"]}
+    return {**have, "fields": [*fields, *(f for f in wanted["fields"] if f["name"] not in names)]}
 
 
 def stats_columns(schema: pa.Schema, names: Sequence[str], *, inside: str = "") -> list[str]:
