@@ -136,15 +136,23 @@ def begin_anew(
 
 
 def _named(shards: Sequence[str], configs: Configs) -> set[str]:
+    """The shards that names stand for: keyspace/shard, or the shard alone where it is the only one.
+
+    Raises:
+        ConfigError: there is no such shard, or there are several.
+    """
     known = [str(shard) for shard in configs]
-    for shard in shards:
-        if shard not in known:
+    found = set()
+    for name in shards:
+        hits = [one for one in known if name in {one, one.partition("/")[2]}]
+        if len(hits) != 1:
             raise ConfigError(
-                f"--shard {shard}: there is no such shard",
+                f"--shard {name}: " + (f"may be {', '.join(hits)}" if hits else "no such shard"),
                 operation="heal",
-                hint=nearest(shard, known, f"there are {', '.join(known)}"),
+                hint=nearest(name, known, f"there are {', '.join(known)}"),
             )
-    return set(shards)
+        found |= set(hits)
+    return found
 
 
 def _line(

@@ -14,10 +14,11 @@ import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.errors import RatchetError
+from core.errors import PositionLostError, RatchetError, RetryableError
 from core.position import Position
 from core.rounds import Round, ShardSlice
 from core.shard import ShardId
@@ -36,9 +37,11 @@ from store.lease import Holder, is_alive, read_holder
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
 from wire.connect import SourceConfig
+from wire.continues import check_continues
 from wire.session import Session
 
-State = Literal["idle", "streaming", "disconnected"]
+State = Literal["idle", "streaming", "disconnected", "lost", "stopped", "dead"]
+Follower = Literal["running", "ended", "dead"]
 
 # How many rounds back a shard's newest slice is looked for.
 _ROUNDS_BACK = 50
@@ -51,8 +54,9 @@ class ShardStatus:
     Attributes:
         shard: keyspace/shard.
         state: idle (a run follows it, and there is nothing new), streaming (a run follows it),
-            disconnected (no run follows it, or the server does not answer).
-        reason: why it is disconnected.
+            disconnected (the server does not answer), lost (it cannot go on from where the mirror
+            stands), stopped (no run follows it), dead (the one that did was killed).
+        reason: why it is neither idle nor streaming.
         position: what the change log holds of it, in the server's notation; "" before the first
             round.
         file: binlog file of that position, "" if unknown.
@@ -150,6 +154,7 @@ def gather(config: Config) -> Status:
     lake = open_lake(config.lake, now=0, create=False)
     holder = read_holder(lake)
     running = holder if holder is not None and is_alive(holder, time.time()) else None
+    follower: Follower = "running" if running else "ended" if holder is None else "dead"
     rounds = RoundLog(lake)
     last = rounds.last_number()
     streams = rounds.streams()
@@ -157,7 +162,7 @@ def gather(config: Config) -> Status:
     config = with_live_shards(with_shards(config, _shards_of(positions), {}), streams)
     recent = rounds.since(max(last - _ROUNDS_BACK, rounds.first_number() - 1)) if last else []
     slices = newest_slices(recent)
-    heads = _heads(source_configs(config))
+    heads = _heads(source_configs(config), positions)
     bound = config.merge.clock_bound_ms / 1000
     cut = Cuts(lake).last()
     merged = 0 if cut is None else cut.round
@@ -168,7 +173,7 @@ def gather(config: Config) -> Status:
             position=positions.get(str(shard)),
             newest=slices.get(str(shard)),
             head=heads[shard],
-            running=running is not None,
+            follower=follower,
             now=now,
             bound=bound,
         )
@@ -217,7 +222,7 @@ def judge_shard(
     position: Position | None,
     newest: ShardSlice | None,
     head: Position | RatchetError,
-    running: bool,
+    follower: Follower,
     now: float,
     bound: float,
 ) -> ShardStatus:
@@ -227,18 +232,22 @@ def judge_shard(
         shard: keyspace/shard.
         position: what the change log holds of it; None before the first round.
         newest: the newest slice, if it is among the recent rounds.
-        head: the end of the server's log now, or why the server did not tell.
-        running: whether a run is alive on the lake.
+        head: the end of the server's log now; or why the server did not tell, or cannot go on.
+        follower: what became of the run on the lake.
         now: our clock, seconds since the epoch.
         bound: how far clocks may be apart, seconds.
     """
     state: State = "streaming"
     reason = ""
     lag_min = lag_max = None
-    if isinstance(head, RatchetError):
+    if isinstance(head, PositionLostError):
+        state, reason = "lost", f"{head.message}\n  {head.hint}"
+    elif isinstance(head, RatchetError):
         state, reason = "disconnected", f"the server does not answer: {head}"
-    elif not running:
-        state, reason = "disconnected", "no run follows it"
+    elif follower == "dead":
+        state, reason = "dead", "the run that followed it was killed: start it again"
+    elif follower == "ended":
+        state, reason = "stopped", "no run follows it"
     at_head = (
         position is not None
         and isinstance(head, Position)
@@ -264,10 +273,22 @@ def judge_shard(
     )
 
 
-def _heads(sources: Mapping[ShardId, SourceConfig]) -> dict[ShardId, Position | RatchetError]:
+def _heads(
+    sources: Mapping[ShardId, SourceConfig], positions: Mapping[str, Position]
+) -> dict[ShardId, Position | RatchetError]:
+    """Each server's end of its log; or why it does not tell, or cannot go on.
+
+    What a run would find out by opening a stream (`ingest.binlog.history`) is not asked here: this
+    command is called every minute.
+    """
+
     def ask(config: SourceConfig) -> Position | RatchetError:
         try:
             with Session.connect(config) as session:
+                position = positions.get(str(config.shard))
+                if position is not None:
+                    with suppress(RetryableError):  # a replica that is behind
+                        check_continues(session, position)
                 return session.head()
         except RatchetError as error:  # becomes the shard's state
             return error

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from core.errors import LakeError, RetryableError
+from core.errors import LakeError, PositionLostError, RetryableError
 from core.gtid import GtidSet
 from core.position import Position
 from core.rounds import ChangeFile, Round, ShardSlice
@@ -61,7 +61,7 @@ def judged(**changes: object) -> tuple[str, float | None, float | None]:
         "position": position("0-1-7"),
         "newest": piece(),
         "head": position("0-1-7"),
-        "running": True,
+        "follower": "running",
         "now": NOW,
         "bound": 0.5,
         **changes,
@@ -75,20 +75,23 @@ def test_states_and_lags() -> None:
     behind = position("0-1-9")
     assert judged(head=behind) == ("streaming", 0.0, 3.5)
     assert judged(head=behind, newest=piece(caught_up=False)) == ("streaming", 0.0, 5.5)
-    assert judged(running=False) == ("disconnected", 0.0, 0.0)
-    assert judged(head=behind, running=False) == ("disconnected", 0.0, 3.5)
+    assert judged(follower="ended") == ("stopped", 0.0, 0.0)
+    assert judged(head=behind, follower="ended") == ("stopped", 0.0, 3.5)
+    assert judged(head=behind, follower="dead") == ("dead", 0.0, 3.5)
     assert judged(position=None, newest=None) == ("streaming", None, None)
     gone = RetryableError("connection refused")
     assert judged(head=gone) == ("disconnected", 0.0, 3.5)
+    assert judged(head=gone, follower="dead") == ("disconnected", 0.0, 3.5)
+    assert judged(head=PositionLostError("purged")) == ("lost", 0.0, 3.5)
 
 
 def test_a_shard_that_is_held_back() -> None:
     """It is streaming, and read up to what it waits before."""
     newest = replace(piece(caught_up=False), held_ts=int((NOW - 9) * 1e6), min_ts=None, max_ts=None)
     behind = {"position": position("0-1-7"), "head": position("0-1-9"), "now": NOW, "bound": 0.5}
-    found = judge_shard("shop/-", newest=newest, running=True, **behind)  # type: ignore[arg-type]
+    found = judge_shard("shop/-", newest=newest, follower="running", **behind)  # type: ignore[arg-type]
     assert (found.state, found.held, found.lag_max) == ("streaming", True, 9.5)
-    assert not judge_shard("shop/-", newest=newest, running=False, **behind).held  # type: ignore[arg-type]
+    assert not judge_shard("shop/-", newest=newest, follower="ended", **behind).held  # type: ignore[arg-type]
 
 
 def test_a_mirror_ahead_of_another_server_of_the_shard_is_idle() -> None:
