@@ -31,7 +31,19 @@ lake: ./lake
 sources:
   shop: {kind: binlog, shards: {"-": {host: 127.0.0.1, user: u, password: "sesame-open"}}}
 """
-COMMANDS = {"check", "dump", "heal", "merge", "run", "status", "verify", "as-of", "sql", "demo"}
+COMMANDS = {
+    "check",
+    "dump",
+    "heal",
+    "merge",
+    "run",
+    "repair",
+    "status",
+    "verify",
+    "as-of",
+    "sql",
+    "demo",
+}
 
 
 @pytest.fixture
