@@ -16,6 +16,11 @@ TOKEN_COLUMN = "_token"  # noqa: S105 - a column's name
 # floor: its idx is FLOOR_IDX + the chunk's number. No transaction has that many row changes.
 FLOOR_IDX = 1 << 40
 
+# A repaired row's token stands at the end of the cut that it was repaired at, behind every dumped
+# row of that `seq`: its idx is REPAIR_IDX + the repair's number. No dump has that many chunks, and
+# in merge.sql.floor_seq the difference to FLOOR_IDX still is an int.
+REPAIR_IDX = FLOOR_IDX + (1 << 30)
+
 TOKEN_TYPE = pa.struct(
     [
         pa.field("ts", pa.timestamp("us", tz="UTC")),

@@ -30,10 +30,12 @@ from jobs.sparksettings import DUMP
 from jobs.tablets import with_live_shards
 from jobs.text import clock_time, counted
 from jobs.vitess import with_serving_shards
+from merge.plan import app_id
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.tasks import spark_reader
-from snapshot.verify import VerifyResult, verify_table
+from snapshot.verify import Correction, Difference, VerifyResult, verify_table
 from store.cuts import Cut, Cuts
+from store.delta_tables import version_within
 from store.files import Lake, open_lake
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
@@ -48,7 +50,15 @@ _LARGE_ID: Final = 4_000_000_000  # ids are below 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
+class Chosen:
+    """A table to compare.
+
+    Attributes:
+        state: the table.
+        version: its Delta version, which stands at the cut.
+        wanted: the table as its sources have it.
+    """
+
     state: TableState
     version: int
     wanted: Wanted
@@ -70,7 +80,7 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
             hint="`ratchet status` tells which tables stream",
         )
     with spark_session(config, "verify") as spark:
-        verifier = _Verifier(config, lake, spark)
+        verifier = Verifier(config, lake, spark)
         for one in chosen:
             results.append(verifier.table(cut, one))
             if not as_json:
@@ -94,8 +104,11 @@ def choose(
     found: Sequence[Found],
     names: Collection[str],
     mirrors: Callable[[str, str], bool],
-) -> tuple[Cut, list[_Table], dict[str, str]]:
+) -> tuple[Cut, list[Chosen], dict[str, str]]:
     """The newest cut, its tables, and why the others are not compared.
+
+    A table's newest version counts as long as nothing behind the cut is merged into it: what was
+    done to it since behind our back shows there, and not in the cut's own version.
 
     Args:
         lake: the lake.
@@ -141,8 +154,23 @@ def choose(
                 shards=sources[state.name].shards,
                 shard_in_key=state.shard_in_key,
             )
-            chosen.append(_Table(state=state, version=versions[state.name], wanted=wanted))
+            version = newest_at(lake, cut, state, versions[state.name])
+            chosen.append(Chosen(state=state, version=version, wanted=wanted))
     return cut, chosen, left
+
+
+def newest_at(lake: Lake, cut: Cut, state: TableState, version: int) -> int:
+    """The newest Delta version of a table that shows the cut.
+
+    Args:
+        lake: the lake.
+        cut: the newest cut.
+        state: the table.
+        version: the one that the cut names.
+    """
+    if state.phase != "streaming":
+        return version  # it is dumped anew
+    return version_within(lake, state.path, app_id=app_id(state), upto=cut.round, known=version)
 
 
 def beside(server_id: int) -> int:
@@ -150,35 +178,52 @@ def beside(server_id: int) -> int:
     return server_id + (100_000 if server_id < _LARGE_ID else -100_000)
 
 
-class _Verifier:
-    """Compares tables in one Spark session."""
+class Verifier:
+    """Compares tables in one Spark session.
+
+    Args:
+        config: with its live shards.
+        lake: the lake.
+        spark: the session.
+    """
 
     def __init__(self, config: Config, lake: Lake, spark: SparkSession) -> None:
         self._config, self._lake, self._spark = config, lake, spark
         self._policy = MisfitPolicy(zero_dates=config.types.zero_dates)
         streams = RoundLog(lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
+        self._ancestors = {shard: stream.ancestors for shard, stream in streams.items()}
         self._shards = {
             str(shard): ShardSource(config=source, generation=self._generations.get(str(shard), 0))
             for shard, source in source_configs(config).items()
         }
 
-    def table(self, cut: Cut, table: _Table) -> VerifyResult:
+    def table(self, cut: Cut, table: Chosen) -> VerifyResult:
         """Compare one table; again, at a newer cut, if no verdict was possible on some rows.
 
         Raises:
             RetryableError: a server stays away.
         """
         for _ in range(_TRIES - 1):
-            result = self._once(cut, table)
+            result = self.once(cut, table)
             if result.differences or not result.unsettled:
                 return result
             newer = Cuts(self._lake).last()
             if newer is not None and table.state.name in newer.tables:
                 cut, table = newer, replace(table, version=newer.tables[table.state.name])
-        return self._once(cut, table)
+        return self.once(cut, table)
 
-    def _once(self, cut: Cut, table: _Table) -> VerifyResult:
+    def once(
+        self,
+        cut: Cut,
+        table: Chosen,
+        on_difference: Callable[[Correction], None] = lambda _: None,
+    ) -> VerifyResult:
+        """Compare one table at one cut.
+
+        Raises:
+            RetryableError: a server stays away.
+        """
         use_pool(self._spark, DUMP)
         self._refuse_resharded(cut, table.wanted)
         positions = {
@@ -208,6 +253,8 @@ class _Verifier:
                 ),
                 now=time.time_ns() // 1000,
                 settings=self._settings,
+                homes={s: {s, *self._ancestors.get(s, ())} for s in table.wanted.shards},
+                on_difference=on_difference,
             )
 
     def _refuse_resharded(self, cut: Cut, wanted: Wanted) -> None:
@@ -276,12 +323,17 @@ def _print_result(result: VerifyResult) -> None:
     for reason, count in result.unsettled.items():
         print(f"  {counted(count, 'row')} without a verdict: {logs.clean(reason)}")
     for one in result.examples[:_SHOWN]:
-        what = f"columns {', '.join(one.columns)}" if one.columns else ""
-        where = f" on {one.shard}" if one.shard else ""
-        key = ", ".join(f"{name}={value}" for name, value in one.key.items())
-        print(f"  {one.kind}: {key}{where} {what}".rstrip())
+        print(f"  {describe(one)}")
     if result.differences > _SHOWN:
         print(f"  and {result.differences - _SHOWN:,} more (--json lists up to 100)")
+
+
+def describe(one: Difference) -> str:
+    """A difference as a line for people."""
+    what = f" columns {', '.join(one.columns)}" if one.columns else ""
+    where = f" on {one.shard}" if one.shard else ""
+    key = ", ".join(f"{name}={value}" for name, value in one.key.items())
+    return f"{one.kind}: {key}{where}{what}"
 
 
 def _print_summary(
@@ -295,8 +347,11 @@ def _print_summary(
     verdict = "identical" if all(result.same for result in results) else "NOT identical"
     odd = f" ({differing:,} rows differ, {unsettled:,} without a verdict)"
     if differing:
-        tables = " ".join(f"--again '{one.table}'" for one in results if one.differences)
-        print(f"to make them the same again, stop the run, then: ratchet dump CONFIG {tables}")
+        odd_ones = [one.table for one in results if one.differences]
+        tables = " ".join(f"--table '{name}'" for name in odd_ones)
+        again = " ".join(f"--again '{name}'" for name in odd_ones)
+        print(f"to make them the same again, stop the run, then: ratchet repair CONFIG {tables}")
+        print(f"what that cannot mend: ratchet dump CONFIG {again}")
     print(
         f"{verdict}{odd if differing or unsettled else ''}: {counted(len(results), 'table')}, "
         f"{counted(rows, 'row')}, every column of every row, in {clock_time(seconds)}"

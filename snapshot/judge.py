@@ -16,7 +16,7 @@ from core.gtid import Flavor, parse_gtid
 from core.position import Position
 from snapshot.rows import Row, different_columns, frozen_row
 
-Kind = Literal["changed", "missing", "extra"]
+Kind = Literal["changed", "missing", "extra", "doubled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +138,16 @@ def judge(
     if look.row in states[max(certain, default=0) :]:
         return Verdict(kind="same")
     return _difference(states[-1], look.row, columns)
+
+
+def row_at_cut(events: Sequence[Event], look: Look) -> Row | None:
+    """A key's row on one shard at the mirror's cut.
+
+    Args:
+        events: its changes there after the cut, in order, up to beyond the look.
+        look: what the second read showed.
+    """
+    return events[0].before if events else look.row
 
 
 def _inside(event: Event, floor: Position) -> bool:

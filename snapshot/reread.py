@@ -69,7 +69,9 @@ def read_keys(
             for group in _batches(keys, _READ):
                 with session.snapshot() as snapshot:
                     found: dict[Row, Row] = {}
-                    for part in _batches(group, _STATEMENT):
+                    # A key with a NULL in it, which a damaged mirror may have, no source has.
+                    asked = [key for key in group if None not in key.values()]
+                    for part in _batches(asked, _STATEMENT):
                         found |= _select(session, table, part, columns, policy)
                 for key in group:
                     name = frozen_row(key, table.schema.key)

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
+import pyarrow as pa
+
 from core.errors import BugError
 from core.schema import Column
 
@@ -30,6 +32,26 @@ _NUMBERS: Final = frozenset(
 def frozen_row(row: Mapping[str, Any] | None, columns: Sequence[str]) -> Row | None:
     """The values of these columns in a form that compares exactly; None if there is no row."""
     return None if row is None else tuple(_frozen(row.get(name)) for name in columns)
+
+
+def thawed_row(row: Row, columns: Sequence[str], types: pa.Schema) -> dict[str, Any]:
+    """The values of a frozen row by column, as the lake has them.
+
+    Args:
+        row: what `frozen_row` gave for those columns.
+        columns: their names.
+        types: the lake's columns.
+    """
+    return {
+        name: _thawed(value, types.field(name).type)
+        for name, value in zip(columns, row, strict=True)
+    }
+
+
+def _thawed(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_floating(kind) and value is not None:
+        return struct.unpack("<d", value)[0]
+    return value
 
 
 def _frozen(value: Any) -> Any:

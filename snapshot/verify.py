@@ -11,7 +11,9 @@ that comes in from outside).
    a. the row before the first change is the source's row at the cut, so it must equal the mirror's;
    b. the row read again must equal the mirror's row with the changes laid over it, up to any
       change from the read's floor on.
-   A key without changes that differs is a difference.
+   A key without changes that differs is a difference. So is one that the mirror has twice.
+5. Of a difference it is known what the source had at the cut: the row before the first change, or
+   the row read again if there is none (`Correction`).
 
 Invariant: a key counts as the same only if both looks agree with the mirror; where the changes
 do not reach far enough to tell, the key counts as unsettled, never as the same.
@@ -20,26 +22,35 @@ do not reach far enough to tell, the key counts as unsettled, never as the same.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from core.change import TOKEN_COLUMN
 from core.position import Position
-from snapshot.compare import Mismatches, changes_of_keys, mismatches, shard_of
-from snapshot.judge import Event, Kind, Verdict, events_of, judge
+from snapshot.compare import (
+    NO_SHARD,
+    Mismatches,
+    changes_of_keys,
+    is_doubled,
+    mismatches,
+    shard_of,
+)
+from snapshot.judge import Event, Kind, Verdict, events_of, judge, row_at_cut
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.reread import Reread, read_keys
-from snapshot.rows import Row, frozen_row
+from snapshot.rows import Row, frozen_row, thawed_row
 from snapshot.source_df import scan_source
 from snapshot.tasks import ReadChunk
 from store.files import Lake
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 EXAMINED: Final = 20_000  # keys that are looked at one by one
 _REPORTED: Final = 100  # differences that a result lists
+_PLACE: Final = f"{TOKEN_COLUMN}.shard"  # the column named where a row stands under a wrong shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +76,31 @@ class Difference:
     Attributes:
         key: the key's values as the lake has them.
         shard: shard of the row; empty if keys are unique over the shards.
-        kind: "missing" from the mirror, "extra" in it, or "changed".
-        columns: the columns that differ, if it is changed.
+        kind: "missing" from the mirror, "extra" in it, "changed", or "doubled": the mirror has
+            more than one row of the key.
+        columns: the columns that differ, if it is changed; `_token.shard` where only the name of
+            the shard that the row stands under is wrong.
     """
 
     key: Mapping[str, Any]
     shard: str
     kind: Kind
     columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """What a row that differs should have been at the mirror's cut.
+
+    Attributes:
+        difference: the row.
+        rows: shard -> its row there, with all compared columns; None where there was none.
+        reason: why that does not make the row right; empty if it does.
+    """
+
+    difference: Difference
+    rows: Mapping[str, Mapping[str, Any] | None]
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +173,8 @@ def verify_table(
     settings: DumpSettings | None = None,
     stop: threading.Event | None = None,
     examined: int = EXAMINED,
+    homes: Mapping[str, Collection[str]] | None = None,
+    on_difference: Callable[[Correction], None] = lambda _: None,
 ) -> VerifyResult:
     """Compare a mirrored table with its source.
 
@@ -164,6 +194,9 @@ def verify_table(
         settings: how the source is read.
         stop: when set, the scan ends with RetryableError.
         examined: how many keys are looked at one by one; if more differ, the others are unsettled.
+        homes: shard -> the shards' names under which its rows may stand: its own, and those that
+            it descends from. None: that is not compared.
+        on_difference: called for each difference.
 
     Raises:
         TableStoppedError: the table is gone, or changed its columns while it was read.
@@ -180,8 +213,11 @@ def verify_table(
             columns=names,
             shard_in_key=wanted.shard_in_key,
             limit=examined,
+            homes=homes,
         )
-        tally = _Tally(key, names, shard_in_key=wanted.shard_in_key)
+        tally = _Tally(
+            key, names, scan.columns, shard_in_key=wanted.shard_in_key, tell=on_difference
+        )
         ends = scan.end
         if found.count:
             keys = found.keys(key)
@@ -215,10 +251,20 @@ def verify_table(
 class _Tally:
     """Verdicts on the keys of one table, counted."""
 
-    def __init__(self, key: Sequence[str], columns: Sequence[str], *, shard_in_key: bool) -> None:
+    def __init__(
+        self,
+        key: Sequence[str],
+        columns: Sequence[str],
+        types: pa.Schema,
+        *,
+        shard_in_key: bool,
+        tell: Callable[[Correction], None],
+    ) -> None:
         self._key = key
         self._columns = columns
+        self._types = types
         self._shard_in_key = shard_in_key
+        self._tell = tell
         self.settled = 0
         self.unsettled: dict[str, int] = {}
         self.differences = 0
@@ -239,9 +285,14 @@ class _Tally:
             if shard not in changes.reached
             or not changes.reached[shard].executed.contains_all(end.executed)
         )
+        done: set[tuple[Row | None, str]] = set()
         for mirror, source in found.pairs():
             row = mirror or source or {}
             shard = shard_of(row) if self._shard_in_key else ""
+            place = (frozen_row(row, self._key), shard)
+            if place in done:
+                continue  # one of them has several rows of the key
+            done.add(place)
             if short:
                 verdict = Verdict(
                     kind="unsettled", reason=f"the log was not read far enough on {short[0]}"
@@ -250,7 +301,9 @@ class _Tally:
                 verdict = self._judge(mirror, source, shard, events, again)
             if changes.disturbed and verdict.kind != "same":
                 verdict = Verdict(kind="unsettled", reason=changes.disturbed)
-            self._count(verdict, {name: row[name] for name in self._key}, shard)
+            difference = self._count(verdict, {name: row[name] for name in self._key}, shard)
+            if difference is not None:
+                self._tell(self._correction(difference, mirror, events, again))
         left = found.count - found.rows.num_rows
         if left:
             self.unsettled["not examined: too many keys differ"] = left
@@ -264,25 +317,66 @@ class _Tally:
         again: Reread,
     ) -> Verdict:
         key = frozen_row(mirror or source, self._key) or ()
+        known = [e for e in events.get(key, ()) if not shard or e.shard == shard]
+        rows = frozen_row(mirror, self._columns), frozen_row(source, self._columns)
+        if is_doubled(mirror):
+            return Verdict(kind="doubled")
+        if rows[0] == rows[1] and not known:
+            return Verdict(kind="changed", columns=(_PLACE,))  # else they would not be here
         return judge(
-            frozen_row(mirror, self._columns),
-            frozen_row(source, self._columns),
-            [e for e in events.get(key, ()) if not shard or e.shard == shard],
+            *rows,
+            known,
             {s: looks[key] for s, looks in again.seen.items() if not shard or s == shard},
             self._columns,
         )
 
-    def _count(self, verdict: Verdict, key: Mapping[str, Any], shard: str) -> None:
+    def _count(self, verdict: Verdict, key: Mapping[str, Any], shard: str) -> Difference | None:
         if verdict.kind == "same":
             self.settled += 1
         elif verdict.kind == "unsettled":
             self.unsettled[verdict.reason] = self.unsettled.get(verdict.reason, 0) + 1
         else:
+            found = Difference(key=key, shard=shard, kind=verdict.kind, columns=verdict.columns)
             self.differences += 1
             if len(self.examples) < _REPORTED:
-                self.examples.append(
-                    Difference(key=key, shard=shard, kind=verdict.kind, columns=verdict.columns)
-                )
+                self.examples.append(found)
+            return found
+        return None
+
+    def _correction(
+        self,
+        difference: Difference,
+        mirror: Mapping[str, Any] | None,
+        events: Mapping[Row, Sequence[Event]],
+        again: Reread,
+    ) -> Correction:
+        """What the source had of the key at the cut, on each shard by its own log."""
+        key = frozen_row(difference.key, self._key) or ()
+        shards = [s for s in again.seen if difference.shard in {"", s}]
+        rows = {
+            s: row_at_cut([e for e in events.get(key, ()) if e.shard == s], again.seen[s][key])
+            for s in shards
+        }
+        alive = [row for row in rows.values() if row is not None]
+        reason = ""
+        if difference.shard == NO_SHARD:
+            reason = "the row has lost its token, and with it the shard that is part of its key"
+        elif len(alive) > 1:
+            reason = "the key lives on several shards, and one row is chosen by clocks"
+        elif (
+            difference.kind != "doubled"
+            and difference.columns != (_PLACE,)
+            and frozen_row(mirror, self._columns) == (alive[0] if alive else None)
+        ):
+            reason = "it is right at this cut, but the log does not lead to what the source has"
+        return Correction(
+            difference=difference,
+            rows={
+                s: None if row is None else thawed_row(row, self._columns, self._types)
+                for s, row in rows.items()
+            },
+            reason=reason,
+        )
 
 
 def _shown(value: Any) -> Any:

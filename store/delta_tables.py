@@ -271,6 +271,14 @@ def app_version(lake: Lake, path: str, app_id: str) -> int | None:
     return None if table is None else table.transaction_version(app_id)
 
 
+def version_within(lake: Lake, path: str, *, app_id: str, upto: int, known: int) -> int:
+    """The newest version if `app_id` has committed nothing above `upto` in it; else `known`."""
+    table = open_delta(lake, path)
+    if table is None or (table.transaction_version(app_id) or 0) > upto:
+        return known
+    return int(table.version())
+
+
 def open_delta(lake: Lake, path: str) -> DeltaTable | None:
     """The table as deltalake sees it; None if there is no table."""
     with delta_errors("open the Delta table", path):

@@ -37,6 +37,7 @@ COMMANDS = {
     "heal",
     "merge",
     "run",
+    "repair",
     "status",
     "table",
     "verify",

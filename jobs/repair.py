@@ -1,0 +1,322 @@
+"""`ratchet repair`: mends what `ratchet verify` finds, without a new dump.
+
+Lives here: the order of a repair (merge what is captured, verify, mend, verify again, note the
+cut), which tables are refused, the printing and the exit code. Does not live here: what differs and
+what the source had at the cut (`snapshot.verify`), writing it (`merge.repair`).
+
+All happens at the newest cut: what the source wrote after it comes by its log, as ever. So the
+mirror shows no moment that it has not reached, and a later run needs to know nothing of a repair.
+
+Invariant: a row is written only if the log and a read of the source agree on what it was at the
+cut; "mended" is said only of rows that a second comparison found to be right.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from core.errors import LakeError, TableStoppedError
+from core.types import MisfitPolicy
+from jobs import logs
+from jobs.config import Config
+from jobs.discover import look
+from jobs.sources import source_configs
+from jobs.spark import spark_session
+from jobs.tablets import with_live_shards
+from jobs.text import clock_time, counted
+from jobs.verify import EXIT_DIFFERENT, Chosen, Verifier, choose, describe
+from jobs.vitess import with_serving_shards
+from merge.repair import Truth, repair_table
+from merge.rounds import Merger
+from merge.step import MergeOptions
+from snapshot.verify import Correction, VerifyResult
+from store.cuts import Cut, Cuts
+from store.delta_tables import table_version
+from store.files import Lake, open_lake
+from store.lease import Lease
+from store.rounds import RoundLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log: Final = logging.getLogger("jobs.repair")
+
+_PASSES: Final = 10  # over one table; each mends as many keys as a verification examines
+_SHOWN: Final = 100  # rows of a table that --dry-run lists
+_AGAIN: Final = "dump it again (`ratchet dump CONFIG --again '{table}'`)"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Outcome:
+    """What became of one table.
+
+    Attributes:
+        table: keyspace.table.
+        cut: the newest cut afterwards.
+        result: the last comparison; None if there was none.
+        mended: kind of a difference -> rows that were mended; of a dry run, that would be.
+        left: reason -> rows that could not be.
+        rows: what a dry run would mend.
+        refused: why nothing was done.
+    """
+
+    table: str
+    cut: Cut
+    result: VerifyResult | None = None
+    mended: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    rows: list[Correction] = field(default_factory=list)
+    refused: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Whether the table was found to be as its source."""
+        return not self.refused and self.result is not None and self.result.same
+
+
+def run_repair(config: Config, *, tables: Sequence[str], dry_run: bool) -> int:
+    """Repair, or say what would be mended, and print; gives the exit code.
+
+    Raises:
+        LakeError: the lake is in use, or there is nothing to repair.
+        RetryableError: a server stays away. What was mended until then stays.
+    """
+    lake = open_lake(config.lake, now=0, create=False)
+    began = time.monotonic()
+    with ExitStack() as stack:
+        check: Callable[[], None] = _nothing
+        if not dry_run:
+            lease = stack.enter_context(Lease.acquire(lake, f"ratchet repair {config.path}"))
+            lease.start(lambda _: None)  # `check` tells of it
+            check = lease.check
+        config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
+        found = look(config.sources, source_configs(config))
+        spark = stack.enter_context(spark_session(config, "repair"))
+        if not dry_run:
+            merge_rest(spark, lake, config, check)
+        cut, chosen, left = choose(lake, found, tables, config.mirrors)
+        if not chosen:
+            reasons = "; ".join(f"{name}: {why}" for name, why in left.items())
+            raise LakeError(
+                f"there is nothing to repair{f' ({reasons})' if reasons else ''}",
+                operation="repair",
+                hint="`ratchet status` tells which tables stream; the others are mended by a dump",
+            )
+        repairer = Repairer(config, lake, spark, check=check, dry_run=dry_run)
+        outcomes = []
+        for one in chosen:
+            outcomes.append(repairer.table(cut, one))
+            cut = outcomes[-1].cut
+            _print_outcome(outcomes[-1], dry_run=dry_run)
+    _print_summary(outcomes, left, time.monotonic() - began, dry_run=dry_run)
+    missed = left if tables else ()
+    return 0 if all(one.right for one in outcomes) and not missed else EXIT_DIFFERENT
+
+
+def merge_rest(spark: SparkSession, lake: Lake, config: Config, check: Callable[[], None]) -> None:
+    """Merge all that is captured: afterwards no table is ahead of the newest cut.
+
+    A run that was killed in the midst of a step has left some that are.
+    """
+    options = MergeOptions(policy=_policy(config), parallel=config.merge.parallel)
+    with Merger(
+        spark, lake, options, wanted=lambda state: config.mirrors(state.keyspace, state.table)
+    ) as merger:
+        worked = True
+        while worked:
+            check()
+            result = merger.step()
+            for table, error in result.stopped.items():
+                log.warning("%s stops: %s", table, error.message)
+            worked = result.worked
+
+
+class Repairer:
+    """Repairs tables in one Spark session.
+
+    Args:
+        config: with its live shards.
+        lake: the lake.
+        spark: the session.
+        check: raises when the lease is lost.
+        dry_run: nothing is written.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        lake: Lake,
+        spark: SparkSession,
+        *,
+        check: Callable[[], None],
+        dry_run: bool,
+    ) -> None:
+        self._policy = _policy(config)
+        self._lake = lake
+        self._spark = spark
+        self._check = check
+        self._dry_run = dry_run
+        self._verifier = Verifier(config, lake, spark)
+
+    def table(self, cut: Cut, one: Chosen) -> _Outcome:
+        """Repair one table, until a comparison finds it right or nothing more can be mended.
+
+        Raises:
+            RetryableError: a server stays away.
+            LakeError: the lake cannot be written.
+        """
+        outcome = _Outcome(table=one.state.name, cut=cut)
+        outcome.refused = self._refusal(cut, one)
+        if outcome.refused:
+            return outcome
+        done: set[str] = set()
+        for _ in range(_PASSES):
+            found: list[Correction] = []
+            try:
+                outcome.result = self._verifier.once(cut, one, found.append)
+            except TableStoppedError as error:
+                outcome.refused = f"{error.message}; {error.hint}"
+                return outcome
+            outcome.refused = _unlike(outcome.result)
+            outcome.left = Counter(c.reason for c in found if c.reason)
+            todo = [c for c in found if not c.reason and _place(c) not in done]
+            if outcome.refused or not todo:
+                break
+            outcome.mended.update(c.difference.kind for c in todo)
+            if self._dry_run:
+                outcome.rows = todo
+                return outcome
+            done |= {_place(c) for c in todo}
+            one = replace(one, version=self._mend(cut, one, todo))
+        if not self._dry_run:
+            self._check()
+            outcome.cut = note(self._lake, cut, {one.state.name: one.version})
+        return outcome
+
+    def _refusal(self, cut: Cut, one: Chosen) -> str:
+        if one.state.phase != "streaming":
+            return f"it is in phase {one.state.phase}: let `ratchet run` finish"
+        strange = [shard for shard in one.wanted.shards if shard not in cut.shards]
+        if strange:
+            return (
+                f"the newest cut is from before {', '.join(strange)} took over: let `ratchet run` "
+                "go on until it has followed the reshard"
+            )
+        ahead = one.version != table_version(self._lake, one.state.path)
+        if ahead and not self._dry_run:
+            return "more is merged into it than the newest cut says: let `ratchet run` go on"
+        return ""
+
+    def _mend(self, cut: Cut, one: Chosen, todo: Sequence[Correction]) -> int:
+        rounds = RoundLog(self._lake)
+        last = rounds.last_number() == cut.round
+        self._check()
+        return repair_table(
+            self._spark,
+            self._lake,
+            one.state,
+            [Truth(key=c.difference.key, shard=c.difference.shard, rows=c.rows) for c in todo],
+            cut=cut,
+            streams=rounds.streams() if last else rounds.streams_at(cut.round),
+            policy=self._policy,
+            now=time.time_ns() // 1000,
+        )
+
+
+def note(lake: Lake, cut: Cut, versions: Mapping[str, int]) -> Cut:
+    """The newest cut with these versions of tables: a new one if it has others.
+
+    It is the same moment of the sources. The cut before goes on showing what it showed.
+    """
+    if all(cut.tables.get(name) == version for name, version in versions.items()):
+        return cut
+    after = replace(
+        cut,
+        number=cut.number + 1,
+        merged_at=time.time_ns() // 1000,
+        shards={s: replace(one, min_ts=None, max_ts=None) for s, one in cut.shards.items()},
+        tables={**cut.tables, **versions},
+    )
+    Cuts(lake).append(after)
+    return after
+
+
+def _unlike(result: VerifyResult) -> str:
+    """Why the rows of a table cannot be written: whole rows are not known."""
+    again = _AGAIN.format(table=result.table)
+    if result.columns_missing:
+        return f"the mirror lacks columns {', '.join(result.columns_missing)}: {again}"
+    if result.columns_extra and result.differences:
+        return f"the source has no columns {', '.join(result.columns_extra)}: {again}"
+    return ""
+
+
+def _place(one: Correction) -> str:
+    return repr((sorted(one.difference.key.items()), one.difference.shard))
+
+
+def _policy(config: Config) -> MisfitPolicy:
+    return MisfitPolicy(zero_dates=config.types.zero_dates)
+
+
+def _nothing() -> None:
+    """A dry run has no lease to lose."""
+
+
+def _print_outcome(outcome: _Outcome, *, dry_run: bool) -> None:
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(outcome.mended.items()))
+    rows = f"{counted(outcome.mended.total(), 'row')} ({kinds})" if kinds else "nothing"
+    would = "would mend" if dry_run else "mended"
+    if outcome.refused:
+        verdict = "REFUSED"
+    elif dry_run:
+        verdict = "DIFFERENT" if not outcome.right else "identical"
+    else:
+        verdict = "identical" if outcome.right else "DIFFERENT"
+    print(f"{verdict:<9}  {outcome.table}: {would} {rows}", flush=True)
+    if outcome.refused:
+        print(f"  {logs.clean(outcome.refused)}")
+    for one in outcome.rows[:_SHOWN]:
+        print(f"  {describe(one.difference)}")
+    if len(outcome.rows) > _SHOWN:
+        print(f"  and {len(outcome.rows) - _SHOWN:,} more")
+    for reason, count in outcome.left.items():
+        print(f"  {counted(count, 'row')} not to be mended: {logs.clean(reason)}")
+    if outcome.result is not None:
+        for reason, count in outcome.result.unsettled.items():
+            print(f"  {counted(count, 'row')} without a verdict: {logs.clean(reason)}")
+
+
+def _print_summary(
+    outcomes: Sequence[_Outcome], left: Mapping[str, str], seconds: float, *, dry_run: bool
+) -> None:
+    for name, why in left.items():
+        print(f"not looked at: {name}: {why}")
+    total = sum(one.mended.total() for one in outcomes)
+    wrong = [one for one in outcomes if not one.right]
+    tables = counted(len(outcomes), "table")
+    if dry_run:
+        print(f"{counted(total, 'row')} would be mended in {tables}; nothing was written")
+        return
+    for one in wrong:
+        print(f"what is left of {one.table}: {_advice(one)}")
+    verdict = "NOT identical" if wrong else "identical"
+    print(f"{verdict}: {counted(total, 'row')} mended in {tables}, in {clock_time(seconds)}")
+
+
+def _advice(one: _Outcome) -> str:
+    """What to do about a table that is not right yet."""
+    if one.refused or one.result is None:
+        return "see the reason above"
+    if one.left or one.result.unsettled:
+        again = _AGAIN.format(table=one.table)
+        return f"`ratchet run CONFIG --until-caught-up`, then repair once more; else {again}"
+    return "its source changes without a word in the log, or too many rows differ: " + (
+        _AGAIN.format(table=one.table)
+    )

@@ -1,0 +1,239 @@
+"""Writes what a verification found to be the truth into a table: `ratchet repair`.
+
+Lives here: the registers of a repair, their rank, the order of its two commits. Does not live here:
+what the truth is (`snapshot.verify`), when a table may be repaired (`jobs.repair`).
+
+All is said as of the cut that the table stands at, so the rank is (generation, seq of the cut's
+position, REPAIR_IDX + number): at or above all that is merged, below all that is not. For the keys
+of a repair every row of the table goes, whatever its token says (it is a row at the cut, and the
+cut lacks it), and the registers take their place in one commit. What becomes a tombstone has been
+appended to the side table before.
+
+Invariant: a repair's number is above that of every earlier one, of killed ones as well, so a later
+repair's registers win over theirs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from core.change import DELETE, INSERT, REPAIR_IDX, change_schema
+from core.errors import BugError
+from core.types import MisfitPolicy
+from merge import reduce, side, sql
+from merge.ancestry import Ancestry
+from merge.delta import append_delta, commit_session, view
+from merge.failures import spark_errors
+from merge.plan import shape_of
+from store import layout
+from store.crashpoints import reach
+from store.delta_tables import app_version, table_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from merge.shape import Shape
+    from store.cuts import Cut
+    from store.files import Lake
+    from store.rounds import StreamState
+    from store.tables import TableState
+
+SCRATCH: Final = f"{layout.PRIVATE}/scratch"
+_FORMAT: Final = 1
+
+RowValues = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What the source had of a key at the cut.
+
+    Attributes:
+        key: the key's values as the lake has them.
+        shard: only rows under this shard's name are meant; empty: all of the key.
+        rows: shard -> its whole row there, or None if it had none. At most one has a row, unless
+            `shard` is given.
+    """
+
+    key: RowValues
+    shard: str
+    rows: Mapping[str, RowValues | None]
+
+
+def repair_table(
+    spark: SparkSession,
+    lake: Lake,
+    state: TableState,
+    truths: Sequence[Truth],
+    *,
+    cut: Cut,
+    streams: Mapping[str, StreamState],
+    policy: MisfitPolicy,
+    now: int,
+) -> int:
+    """Put the truth about some keys in the place of what a table has of them.
+
+    Args:
+        spark: any session of the application.
+        lake: the lake.
+        state: the table; it streams, and its newest version stands at the cut exactly.
+        truths: each key once.
+        cut: see there.
+        streams: the streams at the cut's round.
+        policy: decides about the lake's types.
+        now: microseconds UTC.
+
+    Returns:
+        The table's Delta version afterwards.
+
+    Raises:
+        RetryableError: a conflict or a failure of Spark; nothing is half done that a second call
+            would not mend.
+        LakeError: the lake cannot be written.
+    """
+    shape = shape_of(state, policy, Ancestry.of(state, streams))
+    app_id = f"ratchet.repair/{state.dump.id if state.dump else ''}"
+    number = 1 + max(
+        app_version(lake, state.path, app_id) or 0, app_version(lake, state.side_path, app_id) or 0
+    )
+    folder = f"{SCRATCH}/repair-{uuid.uuid4().hex[:12]}"
+    try:
+        registers = _registers(truths, shape, cut, streams, number)
+        said = _write(lake, f"{folder}/registers.parquet", registers)
+        keys = _write(lake, f"{folder}/keys.parquet", _keys(truths, shape))
+        with spark_errors("repair the table", table=state.name):
+            session = commit_session(
+                spark,
+                app_id=app_id,
+                version=number,
+                metadata={"ratchet": _FORMAT, "repair": number, "round": cut.round},
+                extra=reduce.WINDOW_SETTINGS,
+            )
+            changes = reduce.newest(
+                session,
+                reduce.read_changes(session, [said], shape),
+                shape,
+                ancestry=Ancestry.of(state, streams),
+            ).localCheckpoint()
+            reach("repair.before_side")
+            _bury(session, lake, state, changes, shape, cut=cut, now=now)
+            reach("repair.after_side")
+            drops = session.read.parquet(keys)
+            target = f"delta.{sql.quoted(lake.hadoop_uri(state.path))}"
+            session.sql(_statement(target, view(_source(session, changes, drops, shape)), shape))
+            reach("repair.after_merge")
+    finally:
+        lake.delete_folder(folder)
+    return table_version(lake, state.path) or 0
+
+
+def _registers(
+    truths: Iterable[Truth],
+    shape: Shape,
+    cut: Cut,
+    streams: Mapping[str, StreamState],
+    number: int,
+) -> pa.Table:
+    """The truths as rows of a change file: an insert or a delete per key and shard.
+
+    Of a key with a NULL in it nothing can come, so nothing is said of it.
+    """
+    found = []
+    for truth in truths:
+        if None in truth.key.values():
+            continue
+        if not truth.shard and sum(row is not None for row in truth.rows.values()) > 1:
+            raise BugError("two shards have the key", operation="repair", table=shape.name)
+        for shard, row in truth.rows.items():
+            place = cut.shards[shard]
+            token = {
+                # Nothing in the cut was committed later; when the row was is not known.
+                "ts": place.latest_ts,
+                "shard": shard,
+                "gtid": None,
+                "generation": streams[shard].generation,
+                "seq": place.position.seq,
+                "idx": REPAIR_IDX + number,
+            }
+            found.append(
+                {
+                    "op": DELETE if row is None else INSERT,
+                    "token": token,
+                    "before": dict(truth.key) if row is None else None,
+                    "after": None if row is None else dict(row),
+                }
+            )
+    return pa.Table.from_pylist(found, schema=change_schema(shape.columns))
+
+
+def _keys(truths: Iterable[Truth], shape: Shape) -> pa.Table:
+    """The keys as k0, k1 ... and `shard`."""
+    names = shape.key_list.split(", ")
+    kinds = [shape.columns.field(name).type for name in shape.key]
+    rows = [
+        {**{n: truth.key[name] for n, name in zip(names, shape.key, strict=True)},
+         "shard": truth.shard}
+        for truth in truths
+    ]  # fmt: skip
+    fields = [pa.field(n, kind) for n, kind in zip(names, kinds, strict=True)]
+    return pa.Table.from_pylist(rows, schema=pa.schema([*fields, pa.field("shard", pa.string())]))
+
+
+def _write(lake: Lake, path: str, rows: pa.Table) -> str:
+    with lake.open_output(path) as out:
+        pq.write_table(rows, out)
+    return lake.hadoop_uri(path)
+
+
+def _bury(
+    session: SparkSession,
+    lake: Lake,
+    state: TableState,
+    changes: DataFrame,
+    shape: Shape,
+    *,
+    cut: Cut,
+    now: int,
+) -> None:
+    """Append the tombstones, those on the shards' ancestors among them: a shadow may be there."""
+    dead = side.tombstones(session, changes, shape)
+    if dead.isEmpty():
+        return
+    side.ensure_side(lake, state.side_path, shape, now=now)
+    stamped = side.stamped(dead, round_number=cut.round, now=now)
+    append_delta(stamped, lake.hadoop_uri(state.side_path))
+
+
+def _source(session: SparkSession, changes: DataFrame, keys: DataFrame, shape: Shape) -> DataFrame:
+    """What goes (rows with `put` false, of a key or of a key and shard), and what comes."""
+    names = shape.key_list
+    return session.sql(
+        f"SELECT {names}, shard, false AS put, NULL AS token, NULL AS row FROM {view(keys)} "
+        f"UNION ALL SELECT {names}, shard, true AS put, token, row FROM {view(changes)} "
+        "WHERE NOT dead"
+    )
+
+
+def _statement(target: str, source: str, shape: Shape) -> str:
+    """One MERGE that removes and inserts; a row that comes matches nothing, so it is inserted.
+
+    A MERGE that updated instead would leave a key doubled that is, and would have to ask whose
+    token is newer; and here that is not the question.
+    """
+    columns = shape.columns.names
+    pairs = zip(shape.key, shape.key_list.split(", "), strict=True)
+    same = " AND ".join(f"t.{sql.quoted(name)} <=> s.{alias}" for name, alias in pairs)
+    listed = ", ".join(map(sql.quoted, columns))
+    values = ", ".join(f"s.row.{sql.quoted(name)}" for name in columns)
+    return (
+        f"MERGE INTO {target} t USING {source} s ON {same} AND NOT s.put "
+        f"AND (s.shard = '' OR t.{sql.TOKEN}.shard <=> s.shard) "
+        "WHEN MATCHED THEN DELETE "
+        f"WHEN NOT MATCHED AND s.put THEN INSERT ({listed}, {sql.TOKEN}) VALUES ({values}, s.token)"
+    )
