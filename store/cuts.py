@@ -20,7 +20,7 @@ from core.gtid import parse_gtid
 from core.position import Position
 from store import layout
 from store.delta_log import DeltaLogTable, microseconds
-from store.files import Lake
+from store.files import Lake, sound
 
 APP_ID: Final = "ratchet.cuts"
 _COMPACT_EVERY: Final = 100
@@ -215,7 +215,12 @@ class Cuts:
 
     def _get(self, number: int) -> Cut:
         (row,) = self._table.read(columns=["record"], where=pc.field("cut") == number)
-        return Cut.from_json(json.loads(row["record"]))
+        return _cut(row["record"])
+
+
+def _cut(text: str) -> Cut:
+    with sound("the record of a cut"):
+        return Cut.from_json(json.loads(text))
 
 
 def _holds(cut: Cut, gtid: str) -> bool:

@@ -117,7 +117,15 @@ def parse_table_map(
     metas = _type_metadata(codes, Cursor(cursor.lenenc_bytes(), operation=_OPERATION))
     nulls = cursor.take((len(codes) + 7) // 8)
     metadata = read_metadata(cursor.take(cursor.left))
-    if codes and not metadata.names:
+    if not codes:
+        # Its rows would have no bytes, and a walk over them no end.
+        raise DecodeError(
+            "a table without columns",
+            operation=_OPERATION,
+            table=f"{database}.{table}",
+            hint="the stream may be damaged; reading it again tells",
+        )
+    if not metadata.names:
         raise _no_metadata(f"{database}.{table}")
     reader = _ColumnReader(metadata, hints, flavor or _flavor_of(metadata, codes))
     try:
