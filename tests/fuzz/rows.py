@@ -149,6 +149,9 @@ def table_map_seeds() -> list[bytes]:
         bytes([flavor == "mariadb", op]) + packed(body, rows)
         for flavor, body, op, rows in row_events()
     ]
+    # Once read outside of an array: an ENUM without labels.
+    enum = b"\7\0\0\0\0\0\1\0\1s\0\1t\0\1\xfe\2\xf7\1\1\4\2\1e\6\1\0\12\1\x2d"
+    seeds.append(b"\0\0" + packed(enum, b"\1\1\0\1"))
     # Once a hang: rows without columns never end.
     return [*seeds, b"\0\0" + packed(b"\7\0\0\0\0\0\1\0\1s\0\1t\0\0\0", b"\0" + bytes(9))]
 

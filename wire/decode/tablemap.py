@@ -327,7 +327,7 @@ def _hinted(kind: ColumnType, hint: str) -> ColumnType:
 
 def _decoded(labels: list[bytes], charset: str) -> list[str]:
     lengths = np.array([len(label) for label in labels], dtype=np.int64)
-    offsets = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.int64)
+    offsets = np.cumsum(lengths) - lengths
     joined = np.frombuffer(b"".join(labels), dtype=np.uint8)
     data, places, bad = transcode_column(joined, offsets, lengths, transcoder(charset))
     if bad >= 0:
