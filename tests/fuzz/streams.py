@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from core.errors import (
+    BugError,
     DecodeError,
     OperatorError,
     RatchetError,
@@ -317,7 +318,8 @@ TARGETS: dict[str, Target] = {
     "payload": Target(payload, payload_seeds),
     "compressed_rows": Target(compressed_rows, compressed_rows_seeds),
     "frames": Target(frames, frames_seeds),
-    "result_set": Target(result_set, result_set_seeds, REFUSALS),
+    # BugError: a server that says of our statement that it is none.
+    "result_set": Target(result_set, result_set_seeds, (*REFUSALS, BugError)),
     "capture": Target(capture, stream_seeds, REFUSALS),
     "reader_twin": Target(reader_twin, stream_seeds, REFUSALS),
     "raw_stream": Target(raw_stream, raw_stream_seeds, REFUSALS),
