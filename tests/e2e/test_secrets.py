@@ -86,7 +86,7 @@ def watched(ratchet: Ratchet, password: str, folder: Path) -> Iterator[Watch]:
         watch.finish()
 
 
-@pytest.fixture(params=["environment", "file"])
+@pytest.fixture(params=["environment", pytest.param("file", marks=pytest.mark.long)])
 def told(request: pytest.FixtureRequest) -> str:
     """How the config gets the password."""
     return str(request.param)

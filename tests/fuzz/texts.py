@@ -230,6 +230,9 @@ def vstream_seeds() -> list[bytes]:
     field.field_event.table = "shop.t"
     field.field_event.fields.add(name="id", column_type="bigint unsigned", charset=63, flags=3)
     field.field_event.fields.add(name="v", column_type="varchar(10)", charset=255)
+    wrong = event("FIELD")  # once a ValueError of Arrow's
+    wrong.field_event.table = "shop.t"
+    wrong.field_event.fields.add(name="d", column_type="decimal(400,2)")
     first = rows(6)
     first.insert(1, field)
     ddl = [position(7), event("DDL", "7", statement="ALTER TABLE t ADD COLUMN x int")]
@@ -243,6 +246,7 @@ def vstream_seeds() -> list[bytes]:
         [first[:3], first[3:], rows(7)],
         [first, [event("BEGIN", "7"), end, position(7), event("COMMIT", "7")]],
         [[position(7), event("OTHER", "7")]],
+        [[event("BEGIN", "6"), wrong, position(6), event("COMMIT", "6")]],
     ]
     return [
         packed(*(proto.Response(events=one).SerializeToString() for one in stream))
