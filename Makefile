@@ -4,6 +4,7 @@
 #   make demo       the whole story on private servers
 #   make test       lint, types and all tests but the long ones, on real servers
 #   make test-long  the long tests
+#   make fuzz       every parser of bytes from outside, FUZZ_SECONDS (300) each
 #   make bench      every benchmark
 #   make lint       ruff and mypy
 #   make lock       write requirements*.txt anew from pyproject.toml
@@ -13,7 +14,7 @@
 # in ~/.cache/ratchet (or $RATCHET_CACHE) and Ivy's and pip's own caches.
 
 .DELETE_ON_ERROR:
-.PHONY: setup dev servers demo test test-long bench lint lock clean help
+.PHONY: setup dev servers demo test test-long fuzz bench lint lock clean help
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
@@ -26,6 +27,8 @@ PACKAGES := $(patsubst %/__init__.py,%,$(wildcard $(foreach package,\
 CHECKED := $(PACKAGES) scripts bench $(wildcard tests/conftest.py tests/fix_*.py)
 BENCHES := $(wildcard bench/*.py)
 PYTEST_ARGS ?=
+FUZZ_SECONDS ?= 300
+FUZZ_TARGETS ?= all
 # Two workers, each with its own servers and its own Spark. A file's tests stay together, and the
 # files in their order: those that take longest (e2e, integration) come first. The long tests load
 # the machine by themselves.
@@ -87,6 +90,9 @@ test: dev servers lint
 
 test-long: dev servers
 	$(PYTHON_BIN) -m pytest -m long $(PYTEST_ARGS)
+
+fuzz: dev
+	$(PYTHON_BIN) -m tests.fuzz $(FUZZ_TARGETS) --seconds $(FUZZ_SECONDS)
 
 bench: dev servers
 	@test -n "$(BENCHES)" || { echo "no benchmark in bench/"; exit 1; }

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from core.errors import DecodeError, LakeError
 from core.position import Position
 
 FORMAT_VERSION: Final = 1
@@ -91,15 +92,30 @@ class DumpCommit:
 
     @classmethod
     def from_text(cls, text: object) -> DumpCommit | None:
-        """Read what `to_text` wrote; None for any other commit's metadata."""
+        """Read what `to_text` wrote; None for any other commit's metadata.
+
+        Raises:
+            LakeError: it is a dump's, but damaged.
+        """
         if not isinstance(text, str) or '"dump"' not in text:
             return None
         try:
             data = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None  # somebody else's metadata
         if not isinstance(data, dict) or data.get("ratchet") != FORMAT_VERSION:
             return None
+        try:
+            return cls._read(data)
+        except (AttributeError, DecodeError, LookupError, TypeError, ValueError) as error:
+            raise LakeError(
+                f"what a dump noted in its table's history is damaged ({type(error).__name__})",
+                operation="read a dump's commits",
+                hint="dump the table again (`ratchet table CONFIG redump TABLE`)",
+            ) from error
+
+    @classmethod
+    def _read(cls, data: dict[str, Any]) -> DumpCommit:
         chunks = tuple(
             DumpedChunk(**{**chunk, "floor": Position.from_json(chunk["floor"])})
             for chunk in data["chunks"]

@@ -29,6 +29,9 @@ Flavor = Literal["mysql", "mariadb", "file"]
 Interval = tuple[int, int]  # first and last number, both inside
 
 FILE_BITS = 40  # offsets below 1 TiB within one binlog file; file numbers up to 2**23
+_LAST = (1 << 63) - 1  # of a transaction's number, and of a set's cardinality: ranks are BIGINT
+_LAST_ID = (1 << 32) - 1  # of MariaDB's domains and servers
+_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +71,14 @@ class GtidSet:
             DecodeError: the text is not a set in that notation.
         """
         try:
-            return _PARSERS[flavor](text)
+            found = _PARSERS[flavor](text)
+            if found.cardinality > _LAST:
+                raise ValueError(text)  # noqa: TRY301 - as what the parsers raise
         except (ValueError, IndexError) as error:
             raise DecodeError(
                 f"not a {flavor} GTID set: {text[:200]!r}", operation="parse a GTID set"
             ) from error
+        return found
 
     @classmethod
     def empty(cls, flavor: Flavor) -> GtidSet:
@@ -148,12 +154,12 @@ def parse_gtid(flavor: Flavor, text: str) -> Gtid:
     try:
         if flavor == "mariadb":
             domain, server, number = text.split("-")
-            return Gtid(str(int(domain)), int(number), int(server))
+            return Gtid(str(_number(domain, _LAST_ID)), _first(number), _number(server, _LAST_ID))
         if flavor == "file":
             return _parse_file(text)
         origin, number = text.rsplit(":", 1)
         head, _, tag = origin.partition(":")
-        return Gtid(str(uuid.UUID(head)) + (f":{tag}" if tag else ""), int(number))
+        return Gtid(str(uuid.UUID(head)) + (f":{tag}" if tag else ""), _first(number))
     except ValueError as error:
         raise DecodeError(f"not a {flavor} GTID: {text[:200]!r}") from error
 
@@ -166,9 +172,29 @@ def pack_file(name: str, offset: int) -> Gtid:
 def _parse_file(text: str) -> Gtid:
     name, _, offset = text.rpartition(":")
     base, _, number = name.rpartition(".")
-    if not base or not 0 <= int(offset) < 1 << FILE_BITS:
+    if not base:
         raise ValueError(text)
-    return Gtid(base, (int(number) << FILE_BITS) + int(offset))
+    file, place = _number(number, _LAST >> FILE_BITS), _number(offset, (1 << FILE_BITS) - 1)
+    return Gtid(base, (file << FILE_BITS) + place)
+
+
+def _number(text: str, most: int) -> int:
+    """A number as the servers write it: digits alone, and not more than they and the lake hold."""
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
+        raise ValueError(text)
+    value = int(digits)
+    if value > most:
+        raise ValueError(text)
+    return value
+
+
+def _first(text: str) -> int:
+    """The number of a transaction, from 1."""
+    value = _number(text, _LAST)
+    if value == 0:
+        raise ValueError(text)
+    return value
 
 
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
@@ -186,8 +212,8 @@ def _parse_mysql(text: str) -> GtidSet:
                 origin = f"{server}:{item}"
                 continue
             first, _, last = item.partition("-")
-            interval = (int(first), int(last or first))
-            if interval[0] < 1 or interval[1] < interval[0]:
+            interval = (_first(first), _first(last or first))
+            if interval[1] < interval[0]:
                 raise ValueError(item)
             spans.setdefault(origin, []).append(interval)
     return GtidSet("mysql", {origin: _merge(found) for origin, found in spans.items()})
@@ -197,11 +223,12 @@ def _parse_mariadb(text: str) -> GtidSet:
     spans: dict[str, tuple[Interval, ...]] = {}
     servers: dict[str, int] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
-        domain, server, number = (int(n) for n in part.split("-"))
-        if number < 1 or str(domain) in spans:
+        first, second, last = part.split("-")
+        domain = str(_number(first, _LAST_ID))
+        if domain in spans:
             raise ValueError(part)
-        spans[str(domain)] = ((1, number),)
-        servers[str(domain)] = server
+        spans[domain] = ((1, _first(last)),)
+        servers[domain] = _number(second, _LAST_ID)
     return GtidSet("mariadb", spans, servers)
 
 
@@ -209,6 +236,8 @@ def _parse_file_set(text: str) -> GtidSet:
     if not text:
         return GtidSet("file")
     gtid = _parse_file(text)
+    if gtid.number == 0:
+        raise ValueError(text)
     return GtidSet("file", {gtid.origin: ((1, gtid.number),)})
 
 

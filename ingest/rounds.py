@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from core.errors import BugError, RatchetError, RetryableError
@@ -188,8 +189,11 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
             context.setLocalProperty("spark.scheduler.pool", pool)
         context.setJobDescription(f"capture round {requests[0].round_number}")
         try:
-            tasks = context.parallelize(list(requests), len(requests))
-            found: list[CaptureResult] = tasks.map(capture_slice).collect()
+            # Requests are the tasks', not their data, which PySpark writes to files: they have
+            # passwords.
+            tasks = context.parallelize(range(len(requests)), len(requests))
+            read = partial(_numbered, tuple(requests))
+            found: list[CaptureResult] = tasks.map(read).collect()
         except (Py4JError, PySparkException) as error:
             # A worker died, or Spark gave the job up: none of the slices counts.
             raise RetryableError(
@@ -200,6 +204,10 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
         return found
 
     return run
+
+
+def _numbered(requests: Sequence[CaptureRequest], number: int) -> CaptureResult:
+    return capture_slice(requests[number])
 
 
 def local_runner(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:

@@ -154,7 +154,14 @@ def _lake(item: Item, folder: Path) -> str:
     value = text(item)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
         return value.rstrip("/")
-    return os.path.normpath(folder / Path(value).expanduser())
+    return _path(item, value, folder)
+
+
+def _path(item: Item, value: str, folder: Path) -> str:
+    try:
+        return os.path.normpath(folder / Path(value).expanduser())
+    except RuntimeError:  # what pathlib says of ~nobody
+        item.fail(f"there is no home directory for {item.shown()}")
 
 
 def _sources(item: Item, folder: Path) -> Mapping[str, SourceSection]:
@@ -270,7 +277,7 @@ def _tls_files(
     found = {}
     for name in ("tls_ca", "tls_cert", "tls_key"):
         if values[name]:
-            found[name] = os.path.normpath(folder / Path(values[name]).expanduser())
+            found[name] = _path(item.mapping()[name], values[name], folder)
             if not Path(found[name]).is_file():
                 item.mapping()[name].fail(f"there is no file {found[name]}")
             if values["tls"] in useless:

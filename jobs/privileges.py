@@ -41,29 +41,34 @@ def privileges(facts: ServerFacts) -> Iterator[Finding]:
         )
 
 
-_GRANT: Final = re.compile(r"GRANT (?P<what>.+?) ON (?P<where>\S+) TO ", re.DOTALL)
+_NAME: Final = r"\*|`(?:[^`]|``)*`"
+_GRANT: Final = re.compile(
+    rf"GRANT (?P<what>.+?) ON (?P<database>{_NAME})\.(?P<table>{_NAME}) TO ", re.DOTALL
+)
+_ALL: Final = ("*", "*")
 
 
-def _privileges_on(facts: ServerFacts) -> Iterator[tuple[frozenset[str], str]]:
+def _privileges_on(facts: ServerFacts) -> Iterator[tuple[frozenset[str], tuple[str, str]]]:
+    """Privileges, and the database and table that they hold for, as GRANT names them."""
     for line in facts.grants:
         match = _GRANT.match(line)
         if match is not None:
             what = frozenset(part.strip().upper() for part in match["what"].split(","))
-            yield what, match["where"]
+            yield what, (match["database"], match["table"])
 
 
 def _global_privileges(facts: ServerFacts) -> frozenset[str]:
-    return frozenset().union(*(what for what, where in _privileges_on(facts) if where == "*.*"))
+    return frozenset().union(*(what for what, where in _privileges_on(facts) if where == _ALL))
 
 
 def _may_select(facts: ServerFacts) -> bool:
     for what, where in _privileges_on(facts):
         if not what & {"SELECT", "ALL PRIVILEGES", "ALL"}:
             continue
-        if where == "*.*":
+        if where == _ALL:
             return True
-        name, _, table = where.rpartition(".")
-        if table == "*" and _like(facts.database, name.strip("`").replace("``", "`")):
+        name, table = where
+        if table == "*" and _like(facts.database, name[1:-1].replace("``", "`")):
             return True
     return False
 

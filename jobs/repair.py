@@ -49,7 +49,7 @@ log: Final = logging.getLogger("jobs.repair")
 
 _PASSES: Final = 10  # over one table; each mends as many keys as a verification examines
 _SHOWN: Final = 100  # rows of a table that --dry-run lists
-_AGAIN: Final = "dump it again (`ratchet dump CONFIG --again '{table}'`)"
+_AGAIN: Final = "dump it again (`ratchet table CONFIG redump '{table}'`)"
 
 
 @dataclass(slots=True, kw_only=True)

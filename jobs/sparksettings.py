@@ -37,6 +37,8 @@ _TUNED: Final[Mapping[str, str]] = {
     # 100 pieces all were compiled anew in each step: 40 % of the time of steps with few changes.
     "spark.sql.codegen.cache.maxEntries": "4000",
     "spark.sql.ui.explainMode": "simple",
+    # What a task is told may hold a password, and larger than this PySpark writes it to a file.
+    "spark.broadcast.UDFCompressionThreshold": "1g",
     # A run lives for months: no history of jobs, stages and queries that nobody looks at.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",

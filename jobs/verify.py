@@ -349,9 +349,8 @@ def _print_summary(
     if differing:
         odd_ones = [one.table for one in results if one.differences]
         tables = " ".join(f"--table '{name}'" for name in odd_ones)
-        again = " ".join(f"--again '{name}'" for name in odd_ones)
         print(f"to make them the same again, stop the run, then: ratchet repair CONFIG {tables}")
-        print(f"what that cannot mend: ratchet dump CONFIG {again}")
+        print("what that cannot mend: ratchet table CONFIG redump TABLE")
     print(
         f"{verdict}{odd if differing or unsettled else ''}: {counted(len(results), 'table')}, "
         f"{counted(rows, 'row')}, every column of every row, in {clock_time(seconds)}"

@@ -200,6 +200,13 @@ def parse_yaml(text: str, file: str, environment: Mapping[str, str], *, unused: 
         _check_depth(text, file)
         # compose() builds nodes only: no tag of YAML's makes an object.
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (ValueError, OverflowError):
+        # PyYAML's own: "\\U00110000", a %YAML directive with thousands of digits.
+        raise ConfigError(
+            f"{file}: an escaped character or a version that does not exist",
+            operation="read the config",
+            hint="look for \\U in double quotes, and for a line that begins with %YAML",
+        ) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
@@ -223,18 +230,19 @@ def _check_depth(text: str, file: str) -> None:
     # compose() recurses once a level, so it may only see what is known to be shallow; the events
     # come from a loop, whatever the depth.
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for count, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if depth > MAX_DEPTH:
+        if depth > MAX_DEPTH or count > 2 * MAX_ITEMS:
             mark = event.start_mark
             line = f":{mark.line + 1}" if mark is not None else ""
             raise ConfigError(
-                f"{file}{line}: nested too deeply",
+                f"{file}{line}: nested too deeply, or too many entries",
                 operation="read the config",
-                hint=f"a config has at most {MAX_DEPTH} levels; is this the right file?",
+                hint=f"a config has at most {MAX_DEPTH} levels and {MAX_ITEMS:,} entries; "
+                "is this the right file?",
             )
 
 
@@ -311,6 +319,8 @@ class _Builder:
             return self._environment[name]
 
         full = _VARIABLE.sub(value, text)
+        if "\0" in full or any("\ud800" <= one <= "\udfff" for one in full):
+            here.fail("a text holds a zero byte or half a character")
         return Item(
             file=self._file, line=here.line, path=here.path, text=full, variables=tuple(variables)
         )

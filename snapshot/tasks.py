@@ -7,6 +7,7 @@ value, so that Spark neither retries it nor wraps it in a Java trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from core.errors import RatchetError
@@ -29,7 +30,10 @@ def spark_reader(spark: SparkSession) -> ReadChunk:
         context.setJobDescription(
             f"{request.schema.name} from {request.config.shard}: chunk {request.number}"
         )
-        (outcome,) = context.parallelize([request], 1).mapPartitions(_task).collect()
+        # The request is the task's, not its data, which PySpark writes to a file: it holds a
+        # password.
+        tasks = context.parallelize(range(1), 1)
+        (outcome,) = tasks.mapPartitions(partial(_task, request)).collect()
         if isinstance(outcome, RatchetError):
             raise outcome
         return outcome
@@ -37,9 +41,8 @@ def spark_reader(spark: SparkSession) -> ReadChunk:
     return read
 
 
-def _task(requests: Iterable[ChunkRequest]) -> Iterable[ChunkResult | RatchetError]:
-    for request in requests:
-        try:
-            yield read_chunk(request)
-        except RatchetError as error:
-            yield error
+def _task(request: ChunkRequest, _: Iterable[int]) -> Iterable[ChunkResult | RatchetError]:
+    try:
+        yield read_chunk(request)
+    except RatchetError as error:
+        yield error

@@ -22,7 +22,7 @@ from core.gtid import parse_gtid
 from core.position import Position
 from store import layout
 from store.delta_log import DeltaLogTable, microseconds
-from store.files import Lake
+from store.files import Lake, sound
 
 APP_ID: Final = "ratchet.cuts"
 _COMPACT_EVERY: Final = 100
@@ -247,8 +247,13 @@ class Cuts:
             (row,) = self._table.read(columns=["record"], where=pc.field("cut") == number)
             if len(self._read) >= _KEPT:
                 self._read.clear()
-            self._read[number] = Cut.from_json(json.loads(row["record"]))
+            self._read[number] = _cut(row["record"])
         return self._read[number]
+
+
+def _cut(text: str) -> Cut:
+    with sound("the record of a cut"):
+        return Cut.from_json(json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)

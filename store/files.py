@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.fs
 
-from core.errors import LakeError
+from core.errors import DecodeError, LakeError
 from store import layout
 
 FORMAT_VERSION = 1
@@ -37,6 +37,16 @@ _HINTS = {
     errno.EROFS: "the file system is mounted read-only: mount it writable or move the lake",
     errno.ENOENT: "something else removed the file: only `ratchet` may change what lies there",
 }
+# What reading damaged JSON, or values of it that are not what they should be, leads to.
+_DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    DecodeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _OTHER_HINT = "see the cause; the lake's storage must be reachable and writable"
 
@@ -197,14 +207,11 @@ class Lake:
                 return None
             with self.filesystem.open_input_stream(self.absolute(path)) as stream:
                 text = stream.read()
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise LakeError(
-                "the file is damaged",
-                operation=f"read {path}",
-                hint="restore it, or remove the table it belongs to and dump it again",
-            ) from error
+        with sound(path):
+            found = json.loads(text)
+            if found is None:
+                raise ValueError(path)
+            return found
 
     def write_json(self, path: str, value: Any) -> None:
         """Put a JSON file in the place of the old one: readers see the one or the other."""
@@ -332,6 +339,23 @@ def lake_errors(operation: str, path: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         raise storage_error(error, operation, path) from error
+
+
+@contextmanager
+def sound(what: str) -> Iterator[None]:
+    """Turn what reading damaged content leads to into a LakeError.
+
+    Args:
+        what: the file or the record.
+    """
+    try:
+        yield
+    except _DAMAGE as error:
+        raise LakeError(
+            f"{what} is damaged ({type(error).__name__})",
+            operation=f"read {what}",
+            hint="restore it, or remove the table it belongs to and dump it again",
+        ) from error
 
 
 def storage_error(error: Exception, operation: str, path: str) -> LakeError:

@@ -86,13 +86,15 @@ def read_holder(lake: Lake) -> Holder | None:
     if data is None:
         return None
     try:
-        return Holder.from_json(data)
-    except (KeyError, TypeError) as error:
+        found = Holder.from_json(data)
+        found.describe()  # fails where a time is none
+    except (ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
         raise LakeError(
             "the lease file is damaged",
             operation="read the lease",
             hint=f"if no ratchet runs on this lake, remove {layout.LEASE_FILE} in it",
         ) from error
+    return found
 
 
 def is_alive(holder: Holder, now: float) -> bool:

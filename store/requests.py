@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from store import layout
-from store.files import Lake
+from store.files import Lake, sound
 
 Kind = Literal["add", "redump", "drop"]
 
@@ -86,7 +86,8 @@ class Requests:
         for file in sorted(self._lake.list(layout.REQUESTS), key=lambda file: file.path):
             data = self._lake.read_json(file.path)
             if data is not None and "refusal" not in data:
-                found.append(Request(**data["request"]))
+                with sound(file.path):
+                    found.append(Request(**data["request"]))
         return found
 
     def done(self, request: Request) -> None:
@@ -103,4 +104,5 @@ class Requests:
         data = self._lake.read_json(request.path)
         if data is None:
             return "done"
-        return Refusal(**data["refusal"]) if "refusal" in data else "waiting"
+        with sound(request.path):
+            return Refusal(**data["refusal"]) if "refusal" in data else "waiting"

@@ -20,7 +20,7 @@ from core.position import Position
 from core.rounds import Journal, Round, ShardSlice, positions_from_json, positions_to_json
 from store import layout
 from store.delta_log import DeltaLogTable, microseconds
-from store.files import Lake
+from store.files import Lake, sound
 
 APP_ID: Final = "ratchet.rounds"
 _COMPACT_EVERY: Final = 100
@@ -260,11 +260,13 @@ def _moved(before: StreamState | None, piece: ShardSlice, number: int) -> Stream
 
 
 def _streams(text: str) -> dict[str, StreamState]:
-    return {shard: StreamState.from_json(data) for shard, data in json.loads(text).items()}
+    with sound("the positions of a round"):
+        return {shard: StreamState.from_json(data) for shard, data in json.loads(text).items()}
 
 
 def _round(text: str) -> Round:
-    return Round.from_json(json.loads(text))
+    with sound("the record of a round"):
+        return Round.from_json(json.loads(text))
 
 
 def _row(value: Round, streams: Mapping[str, StreamState]) -> dict[str, Any]:

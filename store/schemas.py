@@ -8,7 +8,7 @@ from __future__ import annotations
 from core.errors import LakeError
 from core.schema import TableSchema
 from store import layout
-from store.files import Lake
+from store.files import Lake, sound
 
 
 def put_schema(lake: Lake, schema: TableSchema) -> str:
@@ -26,7 +26,8 @@ def get_schema(lake: Lake, keyspace: str, table: str, fingerprint: str) -> Table
     Raises:
         LakeError: it is missing or damaged.
     """
-    found = lake.read_json(layout.schema_path(keyspace, table, fingerprint))
+    path = layout.schema_path(keyspace, table, fingerprint)
+    found = lake.read_json(path)
     if found is None:
         raise LakeError(
             f"schema {fingerprint} is missing",
@@ -35,4 +36,5 @@ def get_schema(lake: Lake, keyspace: str, table: str, fingerprint: str) -> Table
             hint="restore _ratchet/schemas, or dump the table again "
             f"(`ratchet table CONFIG redump {keyspace}.{table}`)",
         )
-    return TableSchema.from_json(found)
+    with sound(path):
+        return TableSchema.from_json(found)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from core.position import Position
 from core.schema import Column, TableSchema
 from store import layout
-from store.files import Lake
+from store.files import Lake, sound
 
 Phase = Literal["new", "dumping", "catching_up", "streaming", "stopped"]
 
@@ -214,8 +214,7 @@ class Tables:
 
     def load(self, keyspace: str, table: str) -> TableState | None:
         """The state of one table; None if it was never seen."""
-        found = self._lake.read_json(layout.state_path(keyspace, table))
-        return None if found is None else TableState.from_json(found)
+        return self._read(layout.state_path(keyspace, table))
 
     def save(self, state: TableState) -> TableState:
         """Replace the table's state; gives it back."""
@@ -232,7 +231,13 @@ class Tables:
             layout.TABLES if keyspace is None else f"{layout.TABLES}/{layout.encode_part(keyspace)}"
         )
         found = [f.path for f in self._lake.list(under) if f.path.endswith(".json")]
-        return [TableState.from_json(self._lake.read_json(path)) for path in found]
+        states = map(self._read, found)
+        return [state for state in states if state is not None]
+
+    def _read(self, path: str) -> TableState | None:
+        found = self._lake.read_json(path)
+        with sound(path):
+            return None if found is None else TableState.from_json(found)
 
     def stop(self, state: TableState, *, message: str, hint: str, at_round: int) -> TableState:
         """Put a table into phase stopped."""

@@ -30,6 +30,8 @@ import yaml
 from deltalake import DeltaTable, QueryBuilder
 from pymysql.constants import FIELD_TYPE
 
+from store.layout import encode_part
+
 ROOT = Path(__file__).resolve().parent.parent
 # A JVM that lives for seconds spends them compiling: the quick compiler alone does it in less.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -161,7 +163,7 @@ def source_rows(server: Any, database: str, table: str) -> list[dict[str, Any]]:
 
 def mirror_rows(lake: Path, keyspace: str, table: str) -> list[dict[str, Any]]:
     """All rows of the mirror, without the token."""
-    folder = "".join(c if c.isalnum() or c in "_-." else f"@{ord(c):02X}" for c in table)
+    folder = encode_part(table)  # where it lies, not what is in it
     reader = QueryBuilder().register("t", DeltaTable(str(lake / keyspace / folder)))
     found = pa.table(reader.execute("SELECT * FROM t").read_all())
     rows = found.drop_columns(["_token"])

@@ -31,17 +31,32 @@ _RETRY_HINT: Final = "check that the server runs and can be reached; Ratchet tri
 _ACCOUNT_HINT: Final = (
     "check user and password; the account needs: CREATE USER '{user}'@'%' IDENTIFIED BY '...'; "
     "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'; "
-    "GRANT SELECT ON `{database}`.* TO '{user}'@'%'"
+    "GRANT SELECT ON `{database}`.* TO '{user}'@'%'; one with REQUIRE X509 needs tls_cert and "
+    "tls_key in the config"
 )
 _GRANTS_HINT: Final = (
     "as an administrator: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'; "
     "GRANT SELECT ON `{database}`.* TO '{user}'@'%'; or correct `database` in the config (a server "
     "calls one that does not exist by the same name)"
 )
-_TLS_HINT: Final = (
-    "check tls, tls_ca, tls_cert and tls_key in the config and the server's certificate, or set "
-    "tls: disabled"
+_TLS_HINT: Final = "check tls, tls_ca, tls_cert and tls_key in the config, and the server's own"
+_OTHER_AUTHORITY: Final = (
+    "another authority than that of tls_ca has signed the server's certificate: point tls_ca to "
+    "the right one, and make sure that this is the right server"
 )
+# What OpenSSL and PyMySQL say, and what to change for it.
+_TLS_HINTS: Final = {
+    "certificate has expired": "renew the server's certificate (or the authority's in tls_ca)",
+    "not yet valid": "compare the clocks of this machine and of the server",
+    "self-signed certificate in certificate chain": _OTHER_AUTHORITY,
+    "unable to get local issuer": _OTHER_AUTHORITY,
+    "self-signed certificate": "the server shows a certificate that nobody else has signed: have "
+    "it signed by an authority, or point tls_ca to it if it is the right one",
+    "is not valid for": "let `host` in the config be a name in the server's certificate (or set "
+    "verify_ca, which takes any host's certificate of this authority)",
+    "server doesn't support it": "the server offers no TLS: give it a certificate (ssl_cert, "
+    "ssl_key). Without tls in the config everything would go over the network as plain text",
+}
 _PRIVILEGE: Final = "a privilege is missing"
 _LOGIN: Final = "login refused"
 _Rule = tuple[frozenset[int], type[RatchetError], str, str]  # numbers, class, what, remedy
@@ -160,6 +175,8 @@ def server_failure(
         remedy = _VTGATE_HINTS.get(what, remedy)
     if _WANTS_TLS.search(text):
         remedy = _WANTS_TLS_HINT
+    if code == CR.CR_SSL_CONNECTION_ERROR:
+        remedy = next((hint for said, hint in _TLS_HINTS.items() if said in text), remedy)
     if _TABLET_ENDED.search(text):
         remedy = TABLET_HINT
     if _NO_TABLET in text:

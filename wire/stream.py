@@ -25,6 +25,7 @@ Bytes = npt.NDArray[np.uint8]
 
 BUFFER_SIZE: Final = 16 << 20
 MAX_PACKET: Final = 0xFFFFFF
+_MOST_COLUMNS: Final = 4096  # the servers' own bound
 _REGION: Final = 2 << 20  # what a region holds at least, unless it is the last
 
 NEED_MORE: Final = 0
@@ -276,6 +277,13 @@ class RowStream:
             self._open = False  # the session goes on: an error ends the result
             raise self._failure(payload)
         columns = _lenenc(payload)
+        if columns > _MOST_COLUMNS:
+            raise DecodeError(
+                f"a result set of {columns} columns",
+                operation="read rows",
+                source=self._source,
+                hint="the connection may be damaged; reading the rows again tells",
+            )
         if columns == 0:
             self._open = False
             raise DecodeError(
@@ -307,6 +315,7 @@ def parse_error_packet(payload: bytes) -> tuple[int, str]:
 
 
 def _lenenc(payload: bytes) -> int:
-    first = payload[0]
+    """A length-encoded number; 0 of an empty payload."""
+    first = payload[0] if payload else 0
     width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first, 0)
     return int.from_bytes(payload[1 : 1 + width], "little") if width else first

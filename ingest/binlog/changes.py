@@ -105,6 +105,7 @@ def changes_of(
             schema=decoders.schema(slot, batch.maps),
         )
         for slot, members in groups.items()
+        if any(group.event.size for _, group in members)  # an event may hold no row at all
     ]
     of_last = txn == last
     total = int(counts[of_last].sum()) + (batch.rows_before if last == 0 else 0)

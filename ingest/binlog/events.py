@@ -17,11 +17,13 @@ from typing import Final
 
 from core.errors import DecodeError
 from core.gtid import FILE_BITS
-from wire.decode.collations import python_codec
+from wire.decode.charsets import text_of
+from wire.decode.collations import charset_of, python_codec
 
 _ZSTD: Final = 0
 _PLAIN: Final = 255
 _CHARSET_VARIABLE: Final = 4
+_UTF8MB4: Final = 45
 # Status variables of a QUERY event in front of the charset: number -> bytes, or -1 for a
 # length byte and that many bytes, -2 for the same and a closing zero.
 _VARIABLES: Final = {0: 4, 1: 8, 2: -2, 3: 4, 5: -1, 6: -1}
@@ -129,24 +131,26 @@ def parse_query(body: bytes, *, compressed: bool = False) -> Query:
     text = reader.take(reader.left)
     if compressed:
         text = uncompress(text)
-    encoding = _client_encoding(variables)
-    return Query(database.decode("utf-8", "replace"), text.decode(encoding, "replace"))
+    collation = _client_collation(variables)
+    codec = python_codec(collation)
+    statement = text.decode(codec, "replace") if codec else text_of(text, charset_of(collation))
+    return Query(database.decode("utf-8", "replace"), statement)
 
 
-def _client_encoding(variables: bytes) -> str:
-    """The Python codec of the client's charset; names in statements come in it."""
+def _client_collation(variables: bytes) -> int:
+    """A collation of the client's charset, which names in statements come in; utf8mb4 if untold."""
     at = 0
     while at < len(variables):
         number = variables[at]
         if number == _CHARSET_VARIABLE and at + 3 <= len(variables):
-            return python_codec(int.from_bytes(variables[at + 1 : at + 3], "little"))
+            return int.from_bytes(variables[at + 1 : at + 3], "little")
         size = _VARIABLES.get(number)
         if size is None or at + 1 >= len(variables):
-            return "utf-8"
+            return _UTF8MB4
         if size < 0:
             size = 1 + variables[at + 1] + (1 if size == -2 else 0)
         at += 1 + size
-    return "utf-8"
+    return _UTF8MB4
 
 
 def parse_tagged_gtid(body: bytes) -> TaggedGtid:
@@ -172,12 +176,13 @@ def parse_tagged_gtid(body: bytes) -> TaggedGtid:
             raise reader.error(f"field {number} is unknown")
     if not server or 2 not in fields or 6 not in fields:
         raise reader.error("a field is missing")
-    if max(fields.values()) >= 1 << 63:
-        raise reader.error("a number is too large")
+    number = fields[2] >> 1  # signed numbers carry their sign in the lowest bit
+    if fields[2] & 1 or number == 0 or max(fields.values()) >= 1 << 63:
+        raise reader.error("a number cannot be")
     origin = str(uuid.UUID(bytes=server))
     return TaggedGtid(
         origin=f"{origin}:{tag.decode('ascii', 'replace')}" if tag else origin,
-        number=fields[2] >> 1,  # signed numbers carry their sign in the lowest bit
+        number=number,
         ts=fields[6],
         committed=fields.get(7, fields[6]),
         length=fields.get(8, 0),

@@ -60,7 +60,7 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
     ),
     Action.TRUNCATED_EVENT: (
         DecodeError,
-        "an event is shorter than it must be ({event})",
+        "an event is shorter than it must be, or holds an impossible number ({event})",
         "the stream may be damaged; reading it again tells",
     ),
     Action.UNMAPPED_ROWS: (

@@ -73,7 +73,7 @@ class Kind(IntEnum):
     INCIDENT = 27
     PARTIAL_ROWS = 28
     LOAD = 29  # LOAD DATA as a statement
-    GARBLED = 30  # too short for what it claims to be
+    GARBLED = 30  # too short for what it claims to be, or with numbers that cannot be
 
 
 class Action(IntEnum):

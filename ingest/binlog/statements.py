@@ -17,17 +17,20 @@ from typing import Final
 
 from ingest.binlog.machine import Kind
 
-_TOKEN: Final = re.compile(
-    r"""
-    (?P<space>\s+|--[ \t\r\n][^\n]*\n?|--$|\#[^\n]*\n?|/\*(?![!M]).*?\*/|\*/)
+_FORMS: Final = r"""
+    (?P<space>\s+|--[ \t\r\n][^\n]*\n?|--$|\#[^\n]*\n?|\*/)
+  | (?P<remark>/\*(?![!M]))
   | (?P<versioned>/\*M?!\d*)
   | (?P<quoted>`(?:[^`]|``)*`)
-  | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+  | (?P<string>%s)
+  | (?P<open>['"])
   | (?P<word>[^\W]\w*(?:\$\w*)*|\$\w+|[0-9]+\w*)
   | (?P<other>.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+"""
+_FLAGS: Final = re.VERBOSE | re.DOTALL
+_TOKEN: Final = re.compile(_FORMS % r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\"""", _FLAGS)
+# Of a session with sql_mode=NO_BACKSLASH_ESCAPES.
+_TOKEN_PLAIN: Final = re.compile(_FORMS % r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""", _FLAGS)
 
 _PLAIN_KINDS: Final = {
     "BEGIN": Kind.BEGIN,
@@ -93,13 +96,35 @@ class Statement:
 
 
 def tokens(text: str) -> list[Token]:
-    """The tokens of a statement without comments; what executable comments hold counts."""
+    """The tokens of a statement without comments; what executable comments hold counts.
+
+    Takes time in proportion to the text: what does not end is looked for once.
+    """
+    found = _tokens(text, _TOKEN)
+    if any(token.kind == "open" for token in found):
+        # A backslash in front of a quote was no escape, or else this is no statement.
+        found = _tokens(text, _TOKEN_PLAIN)
+    return found
+
+
+def _tokens(text: str, forms: re.Pattern[str]) -> list[Token]:
     found = []
-    for match in _TOKEN.finditer(text):
-        kind = match.lastgroup or "other"
+    at, remarks = 0, True
+    while at < len(text):
+        match = forms.match(text, at)
+        assert match is not None  # noqa: S101 - any character is `other`
+        kind, value = match.lastgroup or "other", match.group()
+        at = match.end()
+        if kind == "remark":
+            end = text.find("*/", at) if remarks else -1
+            remarks = end >= 0
+            if remarks:
+                at = end + 2
+                continue
         if kind in {"space", "versioned"}:
             continue
-        value = match.group()
+        if kind == "open" and forms is _TOKEN:
+            return [Token(kind, value)]
         if kind == "quoted":
             value = value[1:-1].replace("``", "`")
         found.append(Token(kind, value))
@@ -149,7 +174,7 @@ def _control(words: list[str], text: str) -> Statement | None:
 
 def _xid(text: str) -> str:
     """The XA transaction's name, as the server writes it: X'..',X'..',1."""
-    return re.sub(r"\s*(ONE PHASE)?\s*$", "", text.split(None, 2)[-1])
+    return text.split(None, 2)[-1].rstrip().removesuffix("ONE PHASE").rstrip()
 
 
 def _fills_a_table(words: list[str]) -> bool:

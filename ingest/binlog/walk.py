@@ -117,6 +117,7 @@ class Codes(NamedTuple):
     other_rows: int
     payload: int
     garbled: int
+    unknown: int
     a_begin: int
     a_take: int
     a_end: int
@@ -144,6 +145,7 @@ CODES: Final = Codes(
     other_rows=int(Kind.OTHER_ROWS),
     payload=int(Kind.PAYLOAD),
     garbled=int(Kind.GARBLED),
+    unknown=int(Kind.UNKNOWN),
     a_begin=int(Action.BEGIN),
     a_take=int(Action.TAKE),
     a_end=int(Action.END),
@@ -253,7 +255,7 @@ def _find_origin(state: Ints, origins: Bytes, highs: Ints, data: Bytes, at: int,
 
 @numba.njit(cache=True, nogil=True)
 def _read_mysql_gtid(state: Ints, data: Bytes, body: int, end: int) -> bool:
-    """Put a GTID or anonymous GTID event's parts into the state; False if it is too short.
+    """Put a GTID or anonymous GTID event's parts into the state; False if they cannot be.
 
     Layout: flags 1, UUID 16, number 8, then (present in all servers with row metadata) a type 1,
     two logical clocks 16, the commit time here 7 and, with its top bit set, the original one 7,
@@ -285,7 +287,8 @@ def _read_mysql_gtid(state: Ints, data: Bytes, body: int, end: int) -> bool:
         if at + 1 + width > end:
             return False
         state[LENGTH] = first if width == 0 else _little(data, at + 1, width)
-    return True
+    # Anonymous ones have the number 0. What has the highest of 64 bits is negative here.
+    return bool(state[LENGTH] >= 0 and (state[NUMBER] > 0 or data[body - 15] == 34))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -328,6 +331,8 @@ def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, 
     if flavor == 2:
         if state[LENGTH] == 0:
             return code.a_length
+        if begin + state[LENGTH] >= np.int64(1) << 40:
+            return code.a_garbled  # no place in a file (core.gtid.FILE_BITS)
         state[NUMBER] = state[FILE] + begin + state[LENGTH]
         state[ORIGIN] = origin = 0
     number = state[NUMBER]
@@ -347,12 +352,12 @@ def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, 
         state[LOW] = begin % (1 << 32)
         state[HIGH] = begin - state[LOW]
         return -2
+    step = 1 if flavor == 0 else number - high
+    if step > np.int64(0x7FFFFFFFFFFFFFFF) - state[SEQ]:
+        return code.a_garbled  # the lake's ranks could not hold it
     state[SEQ_BEFORE] = state[SEQ]
     state[HIGH_BEFORE] = high
-    if flavor == 0:
-        state[SEQ] += 1
-    else:
-        state[SEQ] += number - high
+    state[SEQ] += step
     if number > high:
         highs[origin] = number
     txn = txns[state[TXNS]]
@@ -376,8 +381,10 @@ def _gtid_kind(
     logged = event["type"]
     body = event["start"] + 19
     end = event["end"]
+    if (logged == 162) != (state[FLAVOR] == 1) or state[INNER] == 1:
+        return code.unknown, 0  # the other server's, or in a compressed transaction
     if logged == 162:
-        if end - body < 13:
+        if end - body < 13 or _little(data, body, 8) <= 0:
             return code.garbled, 0
         origin = _find_origin(state, origins, highs, data, body + 8, 4)
         state[ORIGIN] = origin
@@ -413,7 +420,7 @@ def _rows_kind(
 
 @numba.njit(cache=True, nogil=True)
 def _other_kind(
-    code: Codes, kind: int, logged: int, data: Bytes, body: int, end: int
+    code: Codes, inner: int, kind: int, logged: int, data: Bytes, body: int, end: int
 ) -> tuple[int, int]:
     """(kind, 1 if Python has to look): for events without a table and without a name."""
     if kind == code.query:
@@ -424,6 +431,8 @@ def _other_kind(
         one_phase = end > body and data[body] == 1
         return (code.one_phase if one_phase else kind), (0 if one_phase else 1)
     ask = kind == code.format or kind == code.rotate or kind == code.payload  # noqa: PLR1714
+    if ask and inner == 1:
+        return code.unknown, 0  # never in a compressed transaction
     return kind, (1 if ask else 0)
 
 
@@ -555,7 +564,7 @@ def _walk(
             elif kind == code.gtid or kind == code.group:  # noqa: PLR1714
                 kind, ask = _gtid_kind(code, state, origins, highs, data, event)
             else:
-                kind, ask = _other_kind(code, kind, logged, data, body, end)
+                kind, ask = _other_kind(code, state[INNER], kind, logged, data, body, end)
         elif kind == code.rows:
             slot = state[ORIGIN]
         state[KIND] = -1

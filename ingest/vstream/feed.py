@@ -18,9 +18,10 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf.message import DecodeError as ProtobufError
 
 from core.errors import DecodeError, RetryableError, SourceUnfitError
-from core.gtid import GtidSet
+from core.gtid import GtidSet, parse_gtid
 from core.position import Position
 from core.rounds import Journal, Run
 from core.shard import ShardId
@@ -307,8 +308,11 @@ class VStreamFeed:
         txns["number"] = numbers
         txns["ts"] = ends[:, kernels.TIMESTAMP] * 1_000_000
         for value, at in zip(*np.unique(hashes, return_index=True), strict=True):
-            name = data[begins[at] : stops[at]].tobytes().decode()
-            origin = name.removeprefix(FLAVOR).rpartition(":")[0]
+            name = data[begins[at] : stops[at]].tobytes().decode("utf-8", "replace")
+            try:
+                origin = parse_gtid("mysql", name.removeprefix(FLAVOR)).origin
+            except DecodeError as error:
+                raise self._refusal(f"a transaction of the name {name[:200]!r}") from error
             txns["origin"][hashes == value] = self._ledger.origin(origin)
         return txns
 
@@ -318,7 +322,7 @@ class VStreamFeed:
         if not at.size:
             raise self._refusal("a transaction without its position")
         begin, end = piece.places[at[-1], [kernels.START, kernels.END]]
-        event = messages().Event.FromString(piece.data()[begin:end].tobytes())
+        event = self._message(messages().Event, piece.data()[begin:end])
         return self._position(event.vgtid.shards, self._shard).executed
 
     def _position(self, places: Any, shard: ShardId) -> Position:
@@ -374,7 +378,7 @@ class VStreamFeed:
         ends = np.flatnonzero(is_end(types))
         for at in rare:
             begin, end = piece.places[at, [kernels.START, kernels.END]]
-            event = proto.Event.FromString(data[begin:end].tobytes())
+            event = self._message(proto.Event, data[begin:end])
             if event.type == proto.JOURNAL:
                 self._journal = journal_of(event.journal, self._shard) or self._journal
                 continue
@@ -399,7 +403,7 @@ class VStreamFeed:
         found = dict(self._described)
         for at in np.flatnonzero(piece.types()[:upto] == messages().FIELD):
             begin, end, sent = piece.places[at, [kernels.BODY, kernels.BODY_END, kernels.SENT]]
-            event = messages().FieldEvent.FromString(data[begin:end].tobytes())
+            event = self._message(messages().FieldEvent, data[begin:end])
             found[self._tables.name_of(event)] = int(sent)
         return found
 
@@ -439,7 +443,7 @@ class VStreamFeed:
         # From one FIELD event to the next, each table is what it was described as last.
         for low, high in _stretches(describes):
             if describes[low]:
-                event = proto.FieldEvent.FromString(data[starts[low] : ends[low]].tobytes())
+                event = self._message(proto.FieldEvent, data[starts[low] : ends[low]])
                 self._current[int(hashes[low])] = self._tables.describe(event)
                 sent = int(piece.places[at[low], kernels.SENT])
                 self._described[self._tables.name_of(event)] = sent
@@ -458,6 +462,13 @@ class VStreamFeed:
         )
 
     # --- messages ---------------------------------------------------------------------------------
+
+    def _message(self, kind: Any, data: Bytes) -> Any:
+        """A message out of its bytes."""
+        try:
+            return kind.FromString(data.tobytes())
+        except ProtobufError as error:
+            raise self._refusal(f"bytes that are no {kind.DESCRIPTOR.name}") from error
 
     def _unknown(self, kind: int) -> Exception:
         proto = messages()

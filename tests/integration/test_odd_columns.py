@@ -177,6 +177,18 @@ def test_labels_beyond_the_basic_plane_are_right_in_the_log(server: Server, data
     assert [rows for _, rows in logged(binlog, database, schema)] == [[{"e": "😀"}]]
 
 
+def test_tables_whose_names_differ_by_case_only(server: Server, database: str) -> None:
+    """Each has its own columns and key, although MariaDB takes their names for the same."""
+    for number, table in enumerate(("Orders", "orders", "ORDERS")):
+        server.execute(
+            f"CREATE TABLE {table} (id{number} INT PRIMARY KEY, v INT)", database=database
+        )
+    found = read_schemas(server.execute, keyspace="k", database=database)
+    for number, table in enumerate(("Orders", "orders", "ORDERS")):
+        assert [column.name for column in found[table].columns] == [f"id{number}", "v"]
+        assert found[table].key == (f"id{number}",)
+
+
 def test_tables_that_cannot_be_mirrored(mariadb: Server, database: str) -> None:
     """Found in information_schema: the log of a system-versioned table looks like any other."""
     mariadb.execute("CREATE TABLE h (id INT) WITH SYSTEM VERSIONING", database=database)

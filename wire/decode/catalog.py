@@ -19,6 +19,7 @@ from core.schema import Column, ColumnType, TableSchema
 Key = tuple[str, ...]
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
+# MariaDB compares names there without regard to letter case, and may have both `t` and `T`.
 _COLUMNS: Final = """
 SELECT c.table_name, c.column_name, c.is_nullable, c.data_type, c.column_type,
        c.character_octet_length, c.numeric_precision, c.numeric_scale, c.datetime_precision,
@@ -26,6 +27,7 @@ SELECT c.table_name, c.column_name, c.is_nullable, c.data_type, c.column_type,
   FROM information_schema.columns c
   JOIN information_schema.tables t
     ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+   AND CAST(t.table_name AS BINARY) = CAST(c.table_name AS BINARY)
  WHERE c.table_schema = %s AND t.table_type = 'BASE TABLE'
  ORDER BY c.table_name, c.ordinal_position
 """
@@ -37,6 +39,7 @@ SELECT s.table_name, s.index_name, s.column_name, s.nullable, s.sub_part
   FROM information_schema.statistics s
   JOIN information_schema.tables t
     ON t.table_schema = s.table_schema AND t.table_name = s.table_name
+   AND CAST(t.table_name AS BINARY) = CAST(s.table_name AS BINARY)
  WHERE s.table_schema = %s AND s.non_unique = 0 AND (s.index_type <> 'HASH' OR t.engine = 'MEMORY')
  ORDER BY s.table_name, s.index_name, s.seq_in_index
 """

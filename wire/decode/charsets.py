@@ -128,6 +128,14 @@ def transcode_column(
     return data, offsets, int(bad)
 
 
+def text_of(value: bytes, charset: str) -> str:
+    """One text; what is not in its charset becomes U+FFFD, as `bytes.decode` has it."""
+    whole = np.frombuffer(value, np.uint8)
+    coder = transcoder(charset)
+    data, _, bad = transcode_column(whole, np.zeros(1, np.int64), np.array([whole.size]), coder)
+    return value.decode("ascii", "replace") if bad >= 0 else data.tobytes().decode()
+
+
 def _coded(charset: str, single: Ints, pair: Ints, wide: Ints) -> Transcoder:
     ascii_too = bool(np.array_equal(single[:128], np.arange(128)))
     return Transcoder(

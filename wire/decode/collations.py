@@ -7,6 +7,7 @@ NOPAD forms, those from 2048 on UCA 14.0.0.
 
 from __future__ import annotations
 
+import codecs
 from typing import Final
 
 from pymysql.charset import charset_by_id
@@ -84,8 +85,18 @@ def charset_of(collation: int) -> str:
 
 
 def python_codec(collation: int) -> str:
-    """The Python codec of a client's charset; a collation newer than PyMySQL's list is utf8mb4."""
+    """The Python codec of a client's charset; empty where Python has none.
+
+    Clients without a charset of their own ("binary") send what the server keeps names in, and a
+    collation newer than PyMySQL's list is one of utf8mb4.
+    """
     try:
-        return str(charset_by_id(collation).encoding)
+        name = str(charset_by_id(collation).encoding)
     except (KeyError, IndexError):
         return "utf-8"
+    if name == "binary":
+        return "utf-8"
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        return ""

@@ -117,7 +117,15 @@ def parse_table_map(
     metas = _type_metadata(codes, Cursor(cursor.lenenc_bytes(), operation=_OPERATION))
     nulls = cursor.take((len(codes) + 7) // 8)
     metadata = read_metadata(cursor.take(cursor.left))
-    if codes and not metadata.names:
+    if not codes:
+        # Its rows would have no bytes, and a walk over them no end.
+        raise DecodeError(
+            "a table without columns",
+            operation=_OPERATION,
+            table=f"{database}.{table}",
+            hint="the stream may be damaged; reading it again tells",
+        )
+    if not metadata.names:
         raise _no_metadata(f"{database}.{table}")
     reader = _ColumnReader(metadata, hints, flavor or _flavor_of(metadata, codes))
     try:
@@ -319,7 +327,7 @@ def _hinted(kind: ColumnType, hint: str) -> ColumnType:
 
 def _decoded(labels: list[bytes], charset: str) -> list[str]:
     lengths = np.array([len(label) for label in labels], dtype=np.int64)
-    offsets = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.int64)
+    offsets = np.cumsum(lengths) - lengths
     joined = np.frombuffer(b"".join(labels), dtype=np.uint8)
     data, places, bad = transcode_column(joined, offsets, lengths, transcoder(charset))
     if bad >= 0:

@@ -20,6 +20,8 @@ _PRIMARY: Final = 2
 _NUMBERS: Final = re.compile(r"\((\d+)(?:,(\d+))?\)")
 _NAME: Final = re.compile(r"[a-z0-9_]+")
 _TEXTS: Final = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"}
+_DIGITS: Final = 65
+_SCALE: Final = 38
 _FRACTIONS: Final = {"time", "datetime", "timestamp"}
 
 
@@ -56,6 +58,10 @@ def _column(field: Any, table: str) -> Column:
 def _type(name: str, field: Any, table: str) -> ColumnType:
     numbers = _NUMBERS.search(field.column_type) if name not in {"enum", "set"} else None
     first, second = (int(n) if n else None for n in numbers.groups()) if numbers else (None, None)
+    if name == "decimal" and not (
+        1 <= (first or 0) <= _DIGITS and 0 <= (second or 0) <= min(first or 0, _SCALE)
+    ):
+        raise _unknown(field, table, "no decimal has as many digits")
     charset = None
     if name in _TEXTS:
         if not field.charset:

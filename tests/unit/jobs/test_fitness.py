@@ -159,6 +159,17 @@ def test_privileges(grants: tuple[str, ...], missing: set[str]) -> None:
         assert found[name].mend.endswith("TO 'ratchet'@'%';")
 
 
+@pytest.mark.parametrize("database", ["a b", "a`b ON *.* TO", "it's", "x.*", "`", "größe; --"])
+def test_privileges_on_odd_names(database: str) -> None:
+    """A blank in the name once hid the GRANT."""
+    quoted = database.replace("`", "``")
+    for name, granted in ((quoted, True), ("other one", False)):
+        grants = (GRANTS[0], f"GRANT SELECT ON `{name}`.* TO `r`@`%`")
+        found = judged(replace(MYSQL, database=database, grants=grants))["select"]
+        assert (found.status == "ok") == granted
+    assert f"`{quoted}`.*" in found.mend
+
+
 def test_server_id() -> None:
     assert judged(MYSQL, server_id=7)["server_id"].status == "fail"
     assert judged(MYSQL, server_id=7, ours=True)["server_id"].status == "ok"
