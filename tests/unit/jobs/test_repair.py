@@ -67,4 +67,4 @@ def test_a_table_of_other_columns_is_refused() -> None:
     old = replace(RESULT, columns_extra=("old",))
     assert _unlike(old) == ""
     odd = replace(old, differences=1, examples=(Difference(key={}, shard="", kind="extra"),))
-    assert "--again 'shop.t'" in _unlike(odd)
+    assert "redump 'shop.t'" in _unlike(odd)
