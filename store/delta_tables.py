@@ -24,6 +24,8 @@ from store.delta_log import delta_errors
 from store.files import Lake
 
 RETENTION: Final = "interval 7 days"
+# Names of columns -> who has a column of that name; Spark's is in every file that it reads.
+_TAKEN: Final = {TOKEN_COLUMN: "Ratchet's own column", "_metadata": "Spark's own column"}
 _FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
 
 
@@ -31,12 +33,12 @@ def mirrored_schema(columns: pa.Schema, *, table: str) -> pa.Schema:
     """The mirrored table's schema: the source's columns, all nullable, and `_token`.
 
     Raises:
-        TableStoppedError: a column of the source has the token's name.
+        TableStoppedError: a column of the source has a name that is taken.
     """
     for name in columns.names:
-        if name.lower() == TOKEN_COLUMN:
+        if name.lower() in _TAKEN:
             raise TableStoppedError(
-                f"the column {name!r} has the name that Ratchet's own column needs",
+                f"the column {name!r} has the name that {_TAKEN[name.lower()]} needs",
                 operation="create the mirrored table",
                 table=table,
                 hint="rename the column at the source, or exclude the table in the config",

@@ -57,7 +57,6 @@ COLUMNS = (
     "é" * 64,
     "$(id)",
     "%s",
-    "_metadata",
     "_rescued",
 )
 LABELS = ("it's", 'a"b', "back\\slash", "`tick`", "a;b", "../x", "é", "日本", "{}", "%s", "L" * 200)
@@ -94,7 +93,22 @@ def fill(server: Any, database: str) -> None:
         connection.commit()
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", pytest.param("mysql", marks=pytest.mark.long)])
+def change(server: Any, database: str) -> None:
+    """An update, an insert and a delete in the oddest, and in the tables of columns and values."""
+    with server.connect(database=database, charset="utf8mb4") as connection:
+        cursor = connection.cursor()
+        for name in ("a`b", "../../etc/passwd", "line\nbreak", "_token", DROP):
+            cursor.execute(f"UPDATE {quoted(name)} SET v = {text(DROP)} WHERE id = 1")
+            cursor.execute(f"INSERT INTO {quoted(name)} VALUES (3, 'three')")
+            cursor.execute(f"DELETE FROM {quoted(name)} WHERE id = 2")
+        cursor.execute("UPDATE columns SET " + ", ".join(f"{quoted(n)} = -1" for n in COLUMNS))
+        cursor.execute("UPDATE labels SET e = %s WHERE k <> %s", (LABELS[-1], VALUES[0]))
+        cursor.execute("DELETE FROM labels WHERE k = %s", (VALUES[1],))
+        connection.commit()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 def test_hostile_names_and_values_are_mirrored(
     request: pytest.FixtureRequest,
     make_ratchet: Callable[..., Ratchet],
@@ -114,6 +128,14 @@ def test_hostile_names_and_values_are_mirrored(
         ratchet.run("run", "--until-caught-up")
         every = (*TABLES, "columns", "labels")
         assert assert_identical(ratchet.lake, [server], database, every) > 2 * len(TABLES)
+        change(server, database)
+        ratchet.run("run", "--until-caught-up")
+        assert_identical(ratchet.lake, [server], database, every)
+        assert f"identical: {len(every)} tables" in ratchet.run("verify").stdout
+        query = f"SELECT v FROM shop.{quoted(DROP)} WHERE id = 1"
+        assert json.loads(ratchet.run("sql", query, "--format", "json").stdout) == [{"v": DROP}]
+        told = json.loads(ratchet.run("as-of", "--time", "2100-01-01", "--json").stdout)
+        assert {one["table"] for one in told["tables"]} == set(every)
         # Nothing was written beside the lake.
         assert set(tmp_path.iterdir()) - outside == {ratchet.config, ratchet.lake}
     finally:
@@ -125,7 +147,7 @@ def test_what_cannot_be_mirrored_is_named(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
     """Ratchet's and Delta's own column names; the others go on."""
-    for number, column in enumerate(("_token", "_TOKEN", "_change_type")):
+    for number, column in enumerate(("_token", "_TOKEN", "_change_type", "_Metadata")):
         mariadb.execute(
             f"CREATE TABLE t{number} (id INT PRIMARY KEY, `{column}` INT)", database=database
         )
@@ -144,8 +166,8 @@ def test_what_cannot_be_mirrored_is_named(
         one["table"]: one
         for one in json.loads(ratchet.run("status", "--json", expect=None).stdout)["tables"]
     }
-    for number in (0, 1):
-        assert "Ratchet's own column" in stopped[f"t{number}"]["stopped"]
+    for number, owner in ((0, "Ratchet"), (1, "Ratchet"), (3, "Spark")):
+        assert f"{owner}'s own column" in stopped[f"t{number}"]["stopped"]
         assert stopped[f"t{number}"]["hint"]
     assert_identical(ratchet.lake, [mariadb], database, ["t2"])
 
