@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
 import signal
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,6 +36,7 @@ POINTS = (
 )
 
 
+KILLS = 15  # at random moments
 # One of each kind, for every run of the tests; all of them in the long ones.
 SOME = ("dump.after_commit", "merge.after_side")
 
@@ -51,6 +55,39 @@ def test_killed_at_every_point(
 ) -> None:
     """The same at every point that has a name."""
     _kill_at(POINTS, server, database, make_ratchet)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("flavor", "seed"), [("mariadb", 1), ("mysql", 2)])
+def test_killed_at_random_moments(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str, seed: int
+) -> None:
+    """The run, and every third time the server with it: wherever that is."""
+    rng = random.Random(seed)
+    server = make_server(flavor)
+    server.execute("CREATE DATABASE d")
+    create_tables(server, "d")
+    create_ratchet_user(server, PASSWORD, ["d"])
+    ratchet = make_ratchet({"-": server}, "d", snapshot={"chunk_rows": 500})
+    writer = Writer(server, "d", seed=seed)
+    writer.start()
+    for number in range(KILLS):
+        run = ratchet.start("run")
+        time.sleep(rng.uniform(1, 25))
+        with_server = number % 3 == 2
+        if with_server:
+            server.kill()
+            time.sleep(rng.uniform(0, 2))
+        assert run.poll() is None, run.communicate()
+        os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
+        if with_server:
+            server.start()
+    writer.finish()
+    ratchet.run("run", "--until-caught-up")
+    assert {table["phase"] for table in status(ratchet)["tables"]} == {"streaming"}
+    assert assert_identical(ratchet.lake, [server], "d", TABLES) > 0
+    ratchet.run("verify")
 
 
 def _kill_at(
