@@ -82,6 +82,7 @@ class Merger:
         self._tables = Tables(lake)
         self._threads = ThreadPoolExecutor(options.parallel, thread_name_prefix="merge")
         self._rounds: list[Round] = []
+        # By app id: a table that was dropped and came back has another one, and begins at 0.
         self._versions: dict[str, int] = {}
         # Of tables whose side table and progress this process knows, by their app id.
         self._sides: dict[str, SideStats] = {}
@@ -260,7 +261,7 @@ class Merger:
             with spark_errors(f"merge round {batch.round}", table=state.name):
                 for merged in self._apply(batch, work):
                     self._sides[batch.app_id] = merged.side
-                    self._versions[state.path] = merged.version
+                    self._versions[batch.app_id] = merged.version
                     changed += merged.changed
             self._merged[batch.app_id] = batch.round
         after = replace(found.learned(state), phase="streaming", merged_round=found.round)
@@ -335,12 +336,14 @@ class Merger:
         for state in states:
             if state.phase == "stopped" and state.name in old:
                 # It belongs to another moment from now on: keep what it showed when it did.
-                tables[state.name] = self._versions.get(state.path, old[state.name])
+                tables[state.name] = self._versions.get(app_id(state), old[state.name])
                 stopped.append(state.name)
             elif state.phase == "streaming":
-                known = self._versions.get(state.path, old.get(state.name))
+                known = self._versions.get(app_id(state))
+                if known is None and self._is_of(state, before):
+                    known = old.get(state.name)
                 version = newest_version(self._lake, state.path, known)
-                self._versions[state.path] = tables[state.name] = version
+                self._versions[app_id(state)] = tables[state.name] = version
         cut = Cut(
             number=before.number + 1 if before else 1,
             round=step.round,
@@ -354,6 +357,10 @@ class Merger:
         reach("merge.after_cut")
         self._rounds = [r for r in self._rounds if r.number > step.round]
         return cut
+
+    def _is_of(self, state: TableState, cut: Cut | None) -> bool:
+        """Whether what a cut says of a table is about its dump of now."""
+        return cut is not None and state.dump is not None and state.dump.start_round <= cut.round
 
     def _progress(self, state: TableState, before: Cut | None) -> int:
         """The round that a streaming table holds, whatever its state says."""

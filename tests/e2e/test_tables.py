@@ -62,6 +62,8 @@ def test_the_others_stream_on(
     assert {one["table"] for one in status(ratchet)["tables"]} == {"orders", "people"}
     select(ratchet, "*")
     ratchet.run("table", "add", "items", "--wait")
+    # At the versions that the run has noted in its cut: the files are new ones.
+    assert "identical: 1 table" in ratchet.run("verify", "--table", "items").stdout
 
     assert dump_of(lake, "orders") == dumped["orders"]  # nobody touched it
     assert run.poll() is None
