@@ -320,6 +320,9 @@ def _print_result(result: VerifyResult) -> None:
     )
     if result.columns_missing:
         print(f"  columns that the mirror lacks: {', '.join(result.columns_missing)}")
+    if result.columns_empty:
+        names = ", ".join(result.columns_empty)
+        print(f"  columns that are NULL in every row, and come with their first value: {names}")
     for reason, count in result.unsettled.items():
         print(f"  {counted(count, 'row')} without a verdict: {logs.clean(reason)}")
     for one in result.examples[:_SHOWN]:

@@ -55,6 +55,16 @@ class Mismatches:
         return [(row["mirror"], row["source"]) for row in self.rows.to_pylist()]
 
 
+def filled_columns(frame: DataFrame | None, names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the columns that are not NULL in every row."""
+    from pyspark.sql import functions as fn
+
+    if frame is None or not names:
+        return ()
+    counts = frame.agg(*(fn.count(fn.col(_quoted(name))) for name in names)).collect()[0]
+    return tuple(name for name, count in zip(names, counts, strict=True) if count)
+
+
 def shard_of(row: Mapping[str, Any]) -> str:
     """The shard of a row out of `Mismatches.pairs`."""
     return str(row[_SHARD] or NO_SHARD)

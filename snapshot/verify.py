@@ -32,6 +32,7 @@ from snapshot.compare import (
     NO_SHARD,
     Mismatches,
     changes_of_keys,
+    filled_columns,
     is_doubled,
     mismatches,
     shard_of,
@@ -116,7 +117,9 @@ class VerifyResult:
         mirror_rows: rows of the mirror.
         chunks: chunks of the scan.
         columns: columns compared.
-        columns_missing: columns of the source that the mirror lacks.
+        columns_missing: columns of the source that the mirror lacks, and that are not NULL in every
+            row.
+        columns_empty: columns that it lacks, and that are: they come with their first value.
         columns_extra: columns of the mirror that the source lacks (not compared).
         mismatched: keys for which scan and mirror differed.
         settled: of these, keys that later changes explain.
@@ -134,6 +137,7 @@ class VerifyResult:
     chunks: int
     columns: tuple[str, ...]
     columns_missing: tuple[str, ...] = ()
+    columns_empty: tuple[str, ...] = ()
     columns_extra: tuple[str, ...] = ()
     mismatched: int = 0
     settled: int = 0
@@ -206,9 +210,12 @@ def verify_table(
     scan = scan_source(lake, wanted, shards, read, settings=chosen, now=now, stop=stop)
     try:
         names = [name for name in scan.columns.names if name in mirror.columns]
+        frame = scan.frame(spark, lake)
+        lacking = [name for name in scan.columns.names if name not in names]
+        filled = filled_columns(frame, lacking)
         found = mismatches(
             mirror,
-            scan.frame(spark, lake),
+            frame,
             key=key,
             columns=names,
             shard_in_key=wanted.shard_in_key,
@@ -236,7 +243,8 @@ def verify_table(
             mirror_rows=mirror.count(),
             chunks=len(scan.chunks),
             columns=tuple(names),
-            columns_missing=tuple(n for n in scan.columns.names if n not in names),
+            columns_missing=filled,
+            columns_empty=tuple(name for name in lacking if name not in filled),
             columns_extra=tuple(n for n in mirror.columns if n not in {*names, TOKEN_COLUMN}),
             mismatched=found.count,
             settled=tally.settled,

@@ -72,6 +72,13 @@ def test_columns_that_come(
     lake = Lake.at(ratchet.lake)
     dump = {state.table: state.dump for state in Tables(lake).list()}
 
+    # A column that no row has a value in is no difference.
+    for server in servers.values():
+        execute(server, database, "ALTER TABLE other ADD note TEXT")
+    told = ratchet.run("verify", "--table", "other").stdout
+    assert "columns that are NULL in every row, and come with their first value: note" in told
+    assert "identical: 1 table" in told
+
     # A key on both shards, so that there are hidden rows in the side table as well.
     execute(mariadb, database, rows(10, 13))
     execute(mysql, database, COLUMNS[0], SET[0], "DELETE FROM orders WHERE id = 50", rows(500, 510))
