@@ -102,6 +102,7 @@ def test_columns_that_come(
     } == dump  # none was dumped again
 
 
+@pytest.mark.long
 def test_a_table_that_stops_is_not_forgotten_by_a_kill(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

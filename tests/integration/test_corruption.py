@@ -402,6 +402,7 @@ def versions(mirror: Mirror) -> list[int]:
 NONE: Final = {f"{keyspace}.t": set[Any]() for keyspace in DATABASES}
 
 
+@pytest.mark.long
 def test_a_dry_run_says_what_would_be_mended_and_writes_nothing(mended: Mended) -> None:
     assert mended.versions[0] == mended.versions[1]
     out = mended.dry.out
@@ -416,6 +417,7 @@ def test_a_dry_run_says_what_would_be_mended_and_writes_nothing(mended: Mended) 
         assert f"  {line}\n" in out
 
 
+@pytest.mark.long
 def test_every_cell_is_mended(mended: Mended) -> None:
     """Also after a kill between tombstones and rows; it is proved by a second comparison."""
     assert mended.killed.code == 130
@@ -424,11 +426,13 @@ def test_every_cell_is_mended(mended: Mended) -> None:
     assert mended.found[0] == NONE
 
 
+@pytest.mark.long
 def test_repaired_rows_take_later_changes(mended: Mended) -> None:
     """Those between cut and repair, and those after: changes, deletes, moves to another shard."""
     assert mended.found[1:] == [NONE, NONE]
 
 
+@pytest.mark.long
 def test_rows_that_the_log_does_not_lead_to_are_left(mended: Mended, damaged: Damaged) -> None:
     """A change that no log tells, behind one that is not merged: the row at the cut is right."""
     assert mended
@@ -447,6 +451,7 @@ def test_rows_that_the_log_does_not_lead_to_are_left(mended: Mended, damaged: Da
     assert "identical  shop.t: mended 1 row (1 changed)" in said.out
 
 
+@pytest.mark.long
 def test_a_key_on_two_shards_is_left(mended: Mended, damaged: Damaged) -> None:
     """Under `key: primary` one of the rows is shown; which, is not for a repair to say."""
     assert mended
@@ -460,6 +465,7 @@ def test_a_key_on_two_shards_is_left(mended: Mended, damaged: Damaged) -> None:
     assert "two.t: mended nothing" in damaged.mirror.ratchet("repair", "--table", "two.t").out
 
 
+@pytest.mark.long
 def test_a_table_whose_columns_changed_is_refused(mended: Mended, damaged: Damaged) -> None:
     """Whole rows are not known; nothing is written."""
     assert mended
