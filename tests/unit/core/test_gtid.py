@@ -104,6 +104,40 @@ def test_file_position_contains_what_is_before_it() -> None:
     assert str(value) == "bin.000012:345"
 
 
+def test_a_server_is_remembered_for_the_last_number_only() -> None:
+    """It is what MariaDB is asked with to go on."""
+    value = GtidSet.parse("mariadb", "0-1-100")
+    assert str(value.with_interval("0", 5, 50, server=9)) == "0-1-100"
+    assert str(value.with_interval("0", 103, 105, server=3)) == "0-3-105"
+    assert str(GtidSet.empty("mariadb").with_interval("0", 1, 5)) == "0-0-5"
+    assert format_gtid("mariadb", Gtid("0", 5)) == "0-0-5"
+
+
+def test_a_file_position_is_packed_as_the_lake_keeps_it() -> None:
+    assert pack_file("bin.000012", 345) == Gtid("bin", 12 * 2**40 + 345)
+
+
+LAST, LAST_ID = 2**63 - 1, 2**32 - 1
+
+
+def test_numbers_end_where_the_lakes_and_the_servers_do() -> None:
+    assert parse_gtid("mysql", f"{A}:{LAST}").number == LAST
+    assert GtidSet.parse("mysql", f"{A}:1-{LAST}").cardinality == LAST
+    assert parse_gtid("mariadb", f"{LAST_ID}-{LAST_ID}-1") == Gtid(str(LAST_ID), 1, LAST_ID)
+    assert GtidSet.parse("mariadb", f"{LAST_ID}-{LAST_ID}-1").cardinality == 1
+    for flavor, text in (
+        ("mysql", f"{A}:{LAST + 1}"),
+        ("mysql", f"{A}:1-{LAST},{B}:1"),
+        ("mariadb", f"{LAST_ID + 1}-1-1"),
+        ("mariadb", f"1-{LAST_ID + 1}-1"),
+        ("file", f"bin.1:{2**40}"),
+        ("file", f"bin.{2**23}:4"),
+    ):
+        with pytest.raises(DecodeError):
+            GtidSet.parse(flavor, text)  # type: ignore[arg-type]
+    assert GtidSet.parse("file", f"bin.{2**23 - 1}:{2**40 - 1}").cardinality == LAST
+
+
 @pytest.mark.parametrize(
     ("flavor", "text"),
     [
