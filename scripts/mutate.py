@@ -78,22 +78,22 @@ class Mutant:
     shown: ast.AST
     owner: str
 
-    def apply(self) -> Any:  # noqa: ANN401 - a field of a syntax tree
-        """Make the change; returns what was there before."""
+    def put(self, what: Any) -> Any:
+        """Put something in the place; returns what was there."""
         if self.at is None:
             old = getattr(self.node, self.field)
-            setattr(self.node, self.field, self.new)
+            setattr(self.node, self.field, what)
             return old
         places = getattr(self.node, self.field)
-        old, places[self.at] = places[self.at], self.new
+        old, places[self.at] = places[self.at], what
         return old
 
     def label(self) -> str:
         """What it is, without line numbers."""
         before = _head(self.shown)
-        old = self.apply()
+        old = self.put(self.new)
         after = _head(self.shown)
-        Mutant(self.node, self.field, self.at, old, self.shown, self.owner).apply()
+        self.put(old)
         if isinstance(self.new, ast.Pass):
             return f"{self.owner}: without {_head(old)}"
         return f"{self.owner}: {before} -> {after}"
@@ -179,13 +179,14 @@ def _may_go(node: ast.AST, path: list[ast.AST]) -> bool:
         return False
     if not isinstance(node, ast.Assign):
         return isinstance(node, _DROPPED)
-    stored = Counter(n.id for n in ast.walk(function) if _is_stored(n))
+    stored = Counter(map(_stored, ast.walk(function)))
     stored.update(arg.arg for arg in ast.walk(function) if isinstance(arg, ast.arg))
-    return all(stored[n.id] > 1 for target in node.targets for n in ast.walk(target) if _is_stored(n))
+    names = {_stored(n) for target in node.targets for n in ast.walk(target)} - {None}
+    return all(stored[name] > 1 for name in names)
 
 
-def _is_stored(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+def _stored(node: ast.AST) -> str | None:
+    return node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else None
 
 
 def _is_none(node: ast.AST) -> bool:
@@ -200,10 +201,8 @@ def preload(names: list[str]) -> None:
     for name in ("pytest", "hypothesis", "hypothesis.strategies", "numpy", *names):
         importlib.import_module(name)
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None) or ""
-        if name != "__main__" and Path(file).is_relative_to(ROOT) and "site-packages" not in file:
-            del sys.modules[name]
-        elif getattr(module, "__path__", None) and file == "" and name.startswith("tests"):
+        file = Path(getattr(module, "__file__", None) or "/")
+        if name != "__main__" and file.is_relative_to(ROOT) and "site-packages" not in file.parts:
             del sys.modules[name]
 
 
@@ -275,9 +274,9 @@ def judge(name: str, tests: list[str], limit: int | None) -> Tally:
     made = mutants(tree)[:limit]
     survived = []
     for label, mutant in made:
-        old = mutant.apply()
+        old = mutant.put(mutant.new)
         code = outcome(name, path, tree, tests)
-        Mutant(mutant.node, mutant.field, mutant.at, old, mutant.shown, mutant.owner).apply()
+        mutant.put(old)
         if code not in {PASSED, FAILED, BROKEN}:
             raise SystemExit(f"{name}: pytest ended with {code} at {label}")
         if code == PASSED:
@@ -302,11 +301,18 @@ def main() -> int:
     for name in names:
         tally = judge(name, config[name]["tests"], options.limit)
         tallies.append(tally)
-        print(f"{name}: {tally.made} mutants, {len(tally.survived)} survived, {tally.seconds:.0f} s", flush=True)
+        print(
+            f"{name}: {tally.made} mutants, {len(tally.survived)} survived, {tally.seconds:.0f} s",
+            flush=True,
+        )
         explained = config[name].get("survivors", {})
         wrong += [f"not explained: {name}.{one}" for one in tally.survived if one not in explained]
         if options.limit is None:
-            wrong += [f"explained, but killed: {name}.{one}" for one in explained if one not in tally.survived]
+            wrong += [
+                f"explained, but killed: {name}.{one}"
+                for one in explained
+                if one not in tally.survived
+            ]
     print("\n| module | mutants | killed | survived |\n|---|---|---|---|")
     for t in tallies:
         print(f"| `{t.module}` | {t.made} | {t.made - len(t.survived)} | {len(t.survived)} |")
@@ -314,7 +320,9 @@ def main() -> int:
     for t in tallies:
         reasons = config[t.module].get("survivors", {})
         for one in t.survived:
-            print(f"| `{t.module}` | `{one.replace('|', chr(92) + '|')}` | {reasons.get(one, '?')} |")
+            print(
+                f"| `{t.module}` | `{one.replace('|', chr(92) + '|')}` | {reasons.get(one, '?')} |"
+            )
     print("\n".join(wrong))
     return 1 if wrong else 0
 

@@ -110,11 +110,17 @@ def test_a_server_is_remembered_for_the_last_number_only() -> None:
     assert str(value.with_interval("0", 5, 50, server=9)) == "0-1-100"
     assert str(value.with_interval("0", 103, 105, server=3)) == "0-3-105"
     assert str(GtidSet.empty("mariadb").with_interval("0", 1, 5)) == "0-0-5"
+    unnamed = GtidSet("mariadb", {"0": ((1, 5),)})
+    assert str(GtidSet.empty("mariadb").union(unnamed)) == str(unnamed) == "0-0-5"
+    assert GtidSet.parse("mariadb", "0-1-100,1-2-5").minus(value).servers == {"1": 2}
     assert format_gtid("mariadb", Gtid("0", 5)) == "0-0-5"
 
 
 def test_a_file_position_is_packed_as_the_lake_keeps_it() -> None:
     assert pack_file("bin.000012", 345) == Gtid("bin", 12 * 2**40 + 345)
+    assert GtidSet.parse("file", "bin.000000:4").intervals == {"bin": ((1, 4),)}
+    assert GtidSet.parse("file", "bin.000000:1").cardinality == 1
+    assert GtidSet.parse("file", "") == GtidSet.empty("file")
 
 
 LAST, LAST_ID = 2**63 - 1, 2**32 - 1
@@ -144,7 +150,7 @@ def test_numbers_end_where_the_lakes_and_the_servers_do() -> None:
         ("mysql", f"{A}:77"),
         ("mysql", f"{A}:blue:77"),
         ("mariadb", "0-3-9"),
-        ("file", "bin.000002:4"),
+        ("file", "bin.000003:4"),
     ],
 )
 def test_one_gtid_round_trip(flavor: str, text: str) -> None:
@@ -160,11 +166,30 @@ def test_one_gtid_round_trip(flavor: str, text: str) -> None:
         ("mysql", f"{A}:5-3"),
         ("mysql", f"{A}:0"),
         ("mariadb", "0-1"),
+        ("mysql", f"{A}:1_0"),
+        ("mysql", f"{A}:\N{ARABIC-INDIC DIGIT THREE}"),
+        ("mysql", f"{A}:{'0' * 20}1"),
         ("mariadb", "0-1-5,0-2-6"),
+        ("mariadb", "0-1-+5"),
+        ("mariadb", "0-1-"),
         ("file", "bin:4"),
+        ("file", "bin.000000:0"),
+        ("file", ".000001:4"),
     ],
 )
 def test_bad_text_is_named(flavor: str, text: str) -> None:
     """Text that is no set raises the decoding error and nothing else."""
     with pytest.raises(DecodeError):
         GtidSet.parse(flavor, text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("flavor", "text"), [("mysql", A), ("mysql", f"{A}:0"), ("mariadb", "0-1"), ("file", "bin:4")]
+)
+def test_bad_name_of_one_transaction(flavor: str, text: str) -> None:
+    with pytest.raises(DecodeError):
+        parse_gtid(flavor, text)  # type: ignore[arg-type]
+
+
+def test_leading_zeros() -> None:
+    assert parse_gtid("mysql", f"{A}:{'0' * 19}1") == Gtid(A, 1)

@@ -122,7 +122,12 @@ def test_two_copies_stand_as_where_they_are_read_not_as_at_their_source() -> Non
 
 
 def stands(
-    number: int | None, position: GtidSet | None, *, seq: int, idx: int = 0, origin: str = ORIGINS[0]
+    number: int | None,
+    position: GtidSet | None,
+    *,
+    seq: int,
+    idx: int = 0,
+    origin: str = ORIGINS[0],
 ) -> Coordinates:
     """A transaction, or a dumped row if it has no number."""
     return Coordinates(
