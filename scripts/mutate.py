@@ -293,6 +293,7 @@ def main() -> int:
     options = parser.parse_args()
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     os.chdir(ROOT)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is needed, and it takes time
     config = tomllib.loads((ROOT / "scripts" / "mutants.toml").read_text())
     names = options.modules or list(config)
     preload(names)

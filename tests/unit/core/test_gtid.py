@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +52,42 @@ def test_algebra_equals_that_of_plain_sets(
     assert members(a.minus(b)) == flat(left) - flat(right)
     assert a.contains_all(b) == (flat(left) >= flat(right))
     assert a.cardinality == len(flat(left))
+
+
+spans = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 12)), max_size=6)
+
+
+@given(spans, spans)
+def test_algebra_of_whole_intervals(
+    left: list[tuple[int, int]], right: list[tuple[int, int]]
+) -> None:
+    """Intervals that overlap, touch and lie in one another; kept sorted, disjoint, not adjacent."""
+
+    def from_spans(found: list[tuple[int, int]]) -> tuple[GtidSet, set[tuple[str, int]]]:
+        value = GtidSet.empty("mysql")
+        for first, more in found:
+            value = value.with_interval(A, first, first + more)
+        return value, {(A, n) for first, more in found for n in range(first, first + more + 1)}
+
+    (a, plain_a), (b, plain_b) = from_spans(left), from_spans(right)
+    for value, plain in (
+        (a, plain_a),
+        (a.union(b), plain_a | plain_b),
+        (a.minus(b), plain_a - plain_b),
+    ):
+        assert members(value) == plain
+        assert value.cardinality == len(plain)
+        kept = value.intervals.get(A, ())
+        assert all(low[1] + 1 < high[0] for low, high in itertools.pairwise(kept))
+        assert (A in value.intervals) == bool(plain)
+    assert a.contains_all(b) == (plain_a >= plain_b)
+
+
+def test_an_interval_inside_of_a_later_one_takes_nothing_away() -> None:
+    value = GtidSet.parse("mysql", f"{A}:1-2:5-9")
+    for inside in (f"{A}:6-7", f"{A}:5-9", f"{A}:9"):
+        assert value.union(GtidSet.parse("mysql", inside)) == value
+    assert str(value.union(GtidSet.parse("mysql", f"{A}:10"))) == f"{A}:1-2:5-10"
 
 
 @given(sets)
