@@ -5,6 +5,7 @@
 #   make test       lint, types and all tests but the long ones, on real servers
 #   make test-long  the long tests
 #   make fuzz       every parser of bytes from outside, FUZZ_SECONDS (300) each
+#   make mutants    each rule of order broken on purpose: a test must notice (MUTANTS: modules)
 #   make bench      every benchmark
 #   make lint       ruff and mypy
 #   make lock       write requirements*.txt anew from pyproject.toml
@@ -14,7 +15,7 @@
 # in ~/.cache/ratchet (or $RATCHET_CACHE) and Ivy's and pip's own caches.
 
 .DELETE_ON_ERROR:
-.PHONY: setup dev servers demo test test-long fuzz bench lint lock clean help
+.PHONY: setup dev servers demo test test-long fuzz mutants bench lint lock clean help
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
@@ -29,6 +30,7 @@ BENCHES := $(wildcard bench/*.py)
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 300
 FUZZ_TARGETS ?= all
+MUTANTS ?=
 # Two workers, each with its own servers and its own Spark. A file's tests stay together, and the
 # files in their order: those that take longest (e2e, integration) come first. The long tests load
 # the machine by themselves.
@@ -93,6 +95,9 @@ test-long: dev servers
 
 fuzz: dev
 	$(PYTHON_BIN) -m tests.fuzz $(FUZZ_TARGETS) --seconds $(FUZZ_SECONDS)
+
+mutants: dev
+	$(PYTHON_BIN) scripts/mutate.py $(MUTANTS)
 
 bench: dev servers
 	@test -n "$(BENCHES)" || { echo "no benchmark in bench/"; exit 1; }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +52,42 @@ def test_algebra_equals_that_of_plain_sets(
     assert members(a.minus(b)) == flat(left) - flat(right)
     assert a.contains_all(b) == (flat(left) >= flat(right))
     assert a.cardinality == len(flat(left))
+
+
+spans = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 12)), max_size=6)
+
+
+@given(spans, spans)
+def test_algebra_of_whole_intervals(
+    left: list[tuple[int, int]], right: list[tuple[int, int]]
+) -> None:
+    """Intervals that overlap, touch and lie in one another; kept sorted, disjoint, not adjacent."""
+
+    def from_spans(found: list[tuple[int, int]]) -> tuple[GtidSet, set[tuple[str, int]]]:
+        value = GtidSet.empty("mysql")
+        for first, more in found:
+            value = value.with_interval(A, first, first + more)
+        return value, {(A, n) for first, more in found for n in range(first, first + more + 1)}
+
+    (a, plain_a), (b, plain_b) = from_spans(left), from_spans(right)
+    for value, plain in (
+        (a, plain_a),
+        (a.union(b), plain_a | plain_b),
+        (a.minus(b), plain_a - plain_b),
+    ):
+        assert members(value) == plain
+        assert value.cardinality == len(plain)
+        kept = value.intervals.get(A, ())
+        assert all(low[1] + 1 < high[0] for low, high in itertools.pairwise(kept))
+        assert (A in value.intervals) == bool(plain)
+    assert a.contains_all(b) == (plain_a >= plain_b)
+
+
+def test_an_interval_inside_of_a_later_one_takes_nothing_away() -> None:
+    value = GtidSet.parse("mysql", f"{A}:1-2:5-9")
+    for inside in (f"{A}:6-7", f"{A}:5-9", f"{A}:9"):
+        assert value.union(GtidSet.parse("mysql", inside)) == value
+    assert str(value.union(GtidSet.parse("mysql", f"{A}:10"))) == f"{A}:1-2:5-10"
 
 
 @given(sets)
@@ -104,13 +142,53 @@ def test_file_position_contains_what_is_before_it() -> None:
     assert str(value) == "bin.000012:345"
 
 
+def test_a_server_is_remembered_for_the_last_number_only() -> None:
+    """It is what MariaDB is asked with to go on."""
+    value = GtidSet.parse("mariadb", "0-1-100")
+    assert str(value.with_interval("0", 5, 50, server=9)) == "0-1-100"
+    assert str(value.with_interval("0", 103, 105, server=3)) == "0-3-105"
+    assert str(GtidSet.empty("mariadb").with_interval("0", 1, 5)) == "0-0-5"
+    unnamed = GtidSet("mariadb", {"0": ((1, 5),)})
+    assert str(GtidSet.empty("mariadb").union(unnamed)) == str(unnamed) == "0-0-5"
+    assert GtidSet.parse("mariadb", "0-1-100,1-2-5").minus(value).servers == {"1": 2}
+    assert format_gtid("mariadb", Gtid("0", 5)) == "0-0-5"
+
+
+def test_a_file_position_is_packed_as_the_lake_keeps_it() -> None:
+    assert pack_file("bin.000012", 345) == Gtid("bin", 12 * 2**40 + 345)
+    assert GtidSet.parse("file", "bin.000000:4").intervals == {"bin": ((1, 4),)}
+    assert GtidSet.parse("file", "bin.000000:1").cardinality == 1
+    assert GtidSet.parse("file", "") == GtidSet.empty("file")
+
+
+LAST, LAST_ID = 2**63 - 1, 2**32 - 1
+
+
+def test_numbers_end_where_the_lakes_and_the_servers_do() -> None:
+    assert parse_gtid("mysql", f"{A}:{LAST}").number == LAST
+    assert GtidSet.parse("mysql", f"{A}:1-{LAST}").cardinality == LAST
+    assert parse_gtid("mariadb", f"{LAST_ID}-{LAST_ID}-1") == Gtid(str(LAST_ID), 1, LAST_ID)
+    assert GtidSet.parse("mariadb", f"{LAST_ID}-{LAST_ID}-1").cardinality == 1
+    for flavor, text in (
+        ("mysql", f"{A}:{LAST + 1}"),
+        ("mysql", f"{A}:1-{LAST},{B}:1"),
+        ("mariadb", f"{LAST_ID + 1}-1-1"),
+        ("mariadb", f"1-{LAST_ID + 1}-1"),
+        ("file", f"bin.1:{2**40}"),
+        ("file", f"bin.{2**23}:4"),
+    ):
+        with pytest.raises(DecodeError):
+            GtidSet.parse(flavor, text)  # type: ignore[arg-type]
+    assert GtidSet.parse("file", f"bin.{2**23 - 1}:{2**40 - 1}").cardinality == LAST
+
+
 @pytest.mark.parametrize(
     ("flavor", "text"),
     [
         ("mysql", f"{A}:77"),
         ("mysql", f"{A}:blue:77"),
         ("mariadb", "0-3-9"),
-        ("file", "bin.000002:4"),
+        ("file", "bin.000003:4"),
     ],
 )
 def test_one_gtid_round_trip(flavor: str, text: str) -> None:
@@ -126,11 +204,30 @@ def test_one_gtid_round_trip(flavor: str, text: str) -> None:
         ("mysql", f"{A}:5-3"),
         ("mysql", f"{A}:0"),
         ("mariadb", "0-1"),
+        ("mysql", f"{A}:1_0"),
+        ("mysql", f"{A}:\N{ARABIC-INDIC DIGIT THREE}"),
+        ("mysql", f"{A}:{'0' * 20}1"),
         ("mariadb", "0-1-5,0-2-6"),
+        ("mariadb", "0-1-+5"),
+        ("mariadb", "0-1-"),
         ("file", "bin:4"),
+        ("file", "bin.000000:0"),
+        ("file", ".000001:4"),
     ],
 )
 def test_bad_text_is_named(flavor: str, text: str) -> None:
     """Text that is no set raises the decoding error and nothing else."""
     with pytest.raises(DecodeError):
         GtidSet.parse(flavor, text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("flavor", "text"), [("mysql", A), ("mysql", f"{A}:0"), ("mariadb", "0-1"), ("file", "bin:4")]
+)
+def test_bad_name_of_one_transaction(flavor: str, text: str) -> None:
+    with pytest.raises(DecodeError):
+        parse_gtid(flavor, text)  # type: ignore[arg-type]
+
+
+def test_leading_zeros() -> None:
+    assert parse_gtid("mysql", f"{A}:{'0' * 19}1") == Gtid(A, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from core.gtid import GtidSet
 from core.position import Position
 from core.schema import Column, ColumnType, TableSchema
@@ -42,11 +44,13 @@ def test_only_streams_that_began_during_the_tables_life_matter() -> None:
         LEFT: stream(1, begun=3, whole=0),
         RIGHT: stream(1, begun=2, whole=0),
         "shop/c0-": stream(0, begun=0),
+        "shop/d0-": stream(0, begun=4),
         "other/-80": stream(1, begun=9, whole=0),
     }
     assert set(Ancestry.of(STATE, streams).streams) == {LEFT}
     assert not Ancestry.of(STATE, {RIGHT: streams[RIGHT]})
     assert not NO_ANCESTRY
+    assert Ancestry.of(replace(STATE, dump=None), {LEFT: stream(1, begun=0, whole=0)})
 
 
 def test_streams_that_are_over_are_told_by_shard_and_generation() -> None:
@@ -70,6 +74,23 @@ def test_a_shards_later_life_is_an_heir_of_its_earlier_ones() -> None:
     named = Ancestry({WHOLE: stream(2, left=1, right=1, whole=0)})
     assert named.ended == {WHOLE: 1, LEFT: 1, RIGHT: 1}
     assert named.truncated({WHOLE: (2, 5)})[WHOLE] == (0, LAST_SEQ)
+
+
+def test_an_ended_shard_has_no_other_heirs_than_its_own() -> None:
+    elsewhere = replace(stream(4), ancestors={"shop/c0-": 3})
+    both = Ancestry({**SPLIT.streams, "shop/c0-e0": elsewhere})
+    assert both.truncated({LEFT: (1, 20), RIGHT: (1, 12)}) == {WHOLE: (0, LAST_SEQ)}
+
+
+def test_a_shard_that_ended_twice_is_over_up_to_its_last_life() -> None:
+    early, late = stream(1, whole=0), stream(3, whole=2)
+    for heirs in ({LEFT: early, RIGHT: late}, {RIGHT: late, LEFT: early}):
+        assert Ancestry(heirs).ended[WHOLE] == 2
+        assert Ancestry(heirs).truncated({LEFT: (1, 5), RIGHT: (3, 5)}) == {WHOLE: (2, LAST_SEQ)}
+
+
+def test_an_implied_tombstone_stands_where_side_tables_have_it() -> None:
+    assert LAST_SEQ == 2**62
 
 
 def test_a_merge_has_one_heir_for_several() -> None:

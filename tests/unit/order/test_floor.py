@@ -47,6 +47,23 @@ def test_mariadb_domains() -> None:
 def test_join_runs_keeps_every_transaction() -> None:
     runs = [Run(U1, 1, 5, 1), Run(U1, 6, 7, 6), Run(U2, 1, 1, 8), Run(U1, 8, 8, 9)]
     assert list(join_runs(runs)) == [Run(U1, 1, 7, 1), Run(U2, 1, 1, 8), Run(U1, 8, 8, 9)]
+    # A run is held against the last one, not the first.
+    runs = [Run(U1, 1, 5, 1), Run(U2, 1, 1, 6), Run(U2, 2, 2, 7)]
+    assert list(join_runs(runs)) == [Run(U1, 1, 5, 1), Run(U2, 1, 2, 6)]
+
+
+def test_runs_with_a_hole_between_them_stay_apart() -> None:
+    """Numbers that were never given to a transaction, or a place of the stream in between."""
+    numbers = [Run("0", 101, 101, 106), Run("0", 103, 103, 108)]
+    places = [Run(U1, 1, 5, 1), Run(U1, 6, 7, 9)]
+    assert list(join_runs(numbers)) == numbers
+    assert list(join_runs(places)) == places
+
+
+def test_a_floor_that_ends_well_below_a_run_covers_nothing_of_it() -> None:
+    """And takes nothing back of what is below."""
+    start = Position(executed=GtidSet("mysql", {U1: ((1, 3),)}))
+    assert resolve_floor(start.executed, start, [Run(U1, 6, 7, 4)]) == 3
 
 
 @given(st.lists(st.booleans(), max_size=12), st.sets(st.integers(0, 11)))

@@ -416,3 +416,108 @@ def test_rows_of_several_shards_meet_where_shards_were_resharded() -> None:
     assert not shape_of(one, MisfitPolicy(), NO_ANCESTRY).many_shards
     assert shape_of(STATE, MisfitPolicy(), NO_ANCESTRY).contested
     assert shape_of(one, MisfitPolicy(), Ancestry({"shop/c0-": heir})).contested
+
+
+def test_what_there_is_to_merge() -> None:
+    assert gathered(make_round(2)).is_empty
+    assert not gathered(make_round(2, event(A, 12, "TRUNCATE t", truncate=True))).is_empty
+    assert not gathered(make_round(2, file(A, 11, 12))).may_delete
+    assert gathered(make_round(2, replace(file(A, 11, 12), deletes=1))).may_delete
+
+
+@pytest.mark.parametrize("other", [{"keyspace": "other"}, {"table": "u"}, {"shard": "shop/c0-"}])
+def test_events_and_files_of_others_are_left_alone(other: dict[str, str]) -> None:
+    theirs = replace(event(A, 12, "DROP TABLE t"), **other)
+    found = gathered(make_round(2, theirs, replace(file(A, 12, 12), **other)))
+    assert (found.stopped, found.is_empty) == (None, True)
+
+
+def test_rows_of_the_transaction_that_stops_a_table_are_left_out() -> None:
+    drop = event(A, 15, "DROP TABLE t")
+    found = gathered(make_round(2, file(A, 14, 14), drop, file(A, 15, 16)), make_round(3))
+    assert ([f.min_seq for f in found.files], found.until) == ([14], {A: (0, 15)})
+    assert found.round == 2
+
+
+def test_each_shard_has_its_own_end_and_the_first_reason_is_told() -> None:
+    found = gathered(
+        make_round(2, event(A, 15, "DROP TABLE t"), event(B, 17, "RENAME TABLE t TO u"))
+    )
+    assert found.until == {A: (0, 15), B: (0, 17)}
+    assert found.stopped is not None
+    assert "DROP TABLE" in found.stopped.message
+
+
+def test_statements_are_before_the_dump_only_if_its_start_says_so() -> None:
+    """Not where the start is of another flavour, of another shard, or there is none."""
+    assert STATE.dump is not None
+    early = event(A, 9, "DROP TABLE t")
+    assert gathered(make_round(2, replace(early, gtid="0-1-9"))).stopped is not None
+    one = replace(STATE, dump=replace(STATE.dump, start={B: position(10)}))
+    assert gathered(make_round(2, early), state=one).stopped is not None
+    assert gathered(make_round(2, early), state=replace(STATE, dump=None)).stopped is not None
+
+
+def shapes(*more: TableSchema) -> dict[str, TableSchema]:
+    return {**KNOWN, **{schema.fingerprint: schema for schema in more}}
+
+
+NARROW = replace(
+    SCHEMA,
+    columns=(
+        SCHEMA.columns[0],
+        replace(SCHEMA.columns[1], type=ColumnType(name="varchar", length=20, charset="utf8mb4")),
+    ),
+)
+
+
+def test_after_an_alter_the_first_shape_is_held_against_the_dumps() -> None:
+    """Before it the log's first shape is what the dump read, whatever the dump calls it."""
+
+    def taken(*items: ChangeFile | TableEvent) -> Gathered:
+        rounds = [make_round(2, *items)]
+        return gather(STATE, rounds, shapes(NARROW).__getitem__, MisfitPolicy())
+
+    assert taken(file(A, 13, 13, NARROW)).stopped is None
+    found = taken(event(A, 12, "ALTER TABLE t MODIFY v VARCHAR(20)"), file(A, 13, 13, NARROW))
+    assert found.stopped is not None
+    assert "length is shorter" in found.stopped.message
+
+
+def test_doubt_says_so_itself() -> None:
+    told = event(A, 21, "ALTER TABLE t MODIFY v INT FIRST")
+    found = gathered(make_round(6, told, replace(told, kind="doubt")))
+    assert found.stopped is not None
+    assert "read under its new columns" in found.stopped.message
+
+
+def test_a_dropped_index_stops_a_table_of_which_no_row_has_told_its_key() -> None:
+    drop = event(A, 14, "ALTER TABLE t DROP INDEX u")
+    assert gathered(make_round(2, drop)).stopped is not None
+    assert gathered(make_round(2, file(A, 11, 12), drop)).stopped is not None
+    told = replace(STATE, logged={A: WIDER.fingerprint})
+    assert gathered(make_round(2, drop), state=told).stopped is None
+
+
+def test_a_key_by_a_unique_index_is_missing_in_the_log_and_a_lost_primary_key_stops() -> None:
+    keyless = replace(WIDER, key=())
+
+    def taken(before: TableSchema) -> Gathered:
+        state = replace(STATE, logged={A: before.fingerprint})
+        rounds = [make_round(2, file(A, 13, 13, keyless))]
+        return gather(state, rounds, shapes(keyless).__getitem__, MisfitPolicy())
+
+    assert taken(SCHEMA).stopped is None
+    found = taken(WIDER)
+    assert found.stopped is not None
+    assert "primary key" in found.stopped.message
+
+
+def test_a_type_without_a_rule_stops_the_table() -> None:
+    odd = replace(
+        SCHEMA, columns=(SCHEMA.columns[0], replace(SCHEMA.columns[1], type=ColumnType(name="odd")))
+    )
+    rounds = [make_round(2, file(A, 13, 13, odd))]
+    found = gather(STATE, rounds, shapes(odd).__getitem__, MisfitPolicy())
+    assert found.stopped is not None
+    assert "odd" in found.stopped.message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from core.errors import BugError
 from core.gtid import Gtid, GtidSet
 from core.lineage import NO_LINEAGE, Descent, Lineage
 from core.shard import ShardId
-from core.token import Coordinates, EventToken, Order, Rank, compare
+from core.token import Coordinates, EventToken, Order, Rank, compare, compare_on_shard
 
 A, B, C = (ShardId("shop", name) for name in ("-", "-80", "80-"))
 ORIGINS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429563")
@@ -80,6 +82,22 @@ def test_after_the_cut_over_a_descendant_is_newer() -> None:
     assert order(event(11, shard=B), late_on_ancestor, lineage) is Order.NEWER
     assert order(event(4, shard=C), late_on_ancestor, lineage) is Order.NEWER
     assert order(event(10, shard=B), late_on_ancestor, lineage) is Order.OLDER  # by the clock
+    assert order(late_on_ancestor, event(11, shard=B), lineage) is Order.OLDER
+    late_elsewhere = event(1000, shard=ShardId("other", "-"), ts=10**12)
+    assert order(event(11, shard=B), late_elsewhere, lineage) is Order.OLDER  # by the clock
+
+
+def test_descent_goes_over_any_number_of_reshards_and_either_of_two_ancestors() -> None:
+    d, e, other = (ShardId("shop", name) for name in ("-40", "40-80", "c0-"))
+    origins = [(A, B), (other, C), (B, C), (C, d), (d, e)]
+    lineage = Lineage(
+        tuple(Descent(ancestor=old, descendant=new, cut_over=upto(3)) for old, new in origins)
+    )
+    for ancestor in (A, B, C, d, other):
+        assert lineage.is_newer(e, Gtid(ORIGINS[0], 4), than=ancestor)
+        assert not lineage.is_newer(e, Gtid(ORIGINS[0], 3), than=ancestor)
+        assert not lineage.is_newer(ancestor, Gtid(ORIGINS[0], 4), than=e)
+    assert not lineage.is_newer(B, Gtid(ORIGINS[0], 4), than=other)
 
 
 def test_diverged_positions_are_unknown_even_when_clocks_differ() -> None:
@@ -91,6 +109,79 @@ def test_diverged_positions_are_unknown_even_when_clocks_differ() -> None:
         rank=Rank(generation=0, seq=5, idx=0),
     )
     assert order(a, EventToken(ts=10**9, at=coordinates)) is Order.UNKNOWN
+
+
+def test_two_copies_stand_as_where_they_are_read_not_as_at_their_source() -> None:
+    a = EventToken(ts=0, at=at(1, shard=A), source=at(9, shard=B))
+    b = EventToken(ts=0, at=at(2, shard=A), source=at(8, shard=B))
+    assert order(a, b) is Order.OLDER
+    # Also where the source's shard comes first by name.
+    a = EventToken(ts=0, at=at(1, shard=B), source=at(9, shard=A))
+    b = EventToken(ts=0, at=at(2, shard=B), source=at(8, shard=A))
+    assert order(a, b) is Order.OLDER
+
+
+def stands(
+    number: int | None,
+    position: GtidSet | None,
+    *,
+    seq: int,
+    idx: int = 0,
+    origin: str = ORIGINS[0],
+) -> Coordinates:
+    """A transaction, or a dumped row if it has no number."""
+    return Coordinates(
+        shard=A,
+        gtid=None if number is None else Gtid(origin, number),
+        position=position,
+        rank=Rank(generation=0, seq=seq, idx=idx),
+    )
+
+
+TWO = upto(4).union(upto(1, ORIGINS[1]))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        # Positions are not known: the ranks.
+        (stands(4, None, seq=4), stands(5, None, seq=5), Order.OLDER),
+        (stands(4, None, seq=4, idx=9), stands(5, None, seq=5), Order.OLDER),
+        (stands(4, None, seq=4), stands(None, None, seq=4, idx=1 << 40), Order.OLDER),
+        (stands(None, None, seq=3, idx=1 << 40), stands(4, upto(4), seq=4), Order.OLDER),
+        # One is known, and holds the other: containment, whatever the ranks.
+        (stands(4, None, seq=9), stands(5, upto(5), seq=5), Order.OLDER),
+        # One is known, and does not hold the other: that alone says nothing, so the ranks.
+        (stands(7, None, seq=7), stands(5, upto(5), seq=5), Order.NEWER),
+        (stands(7, None, seq=3), stands(5, upto(5), seq=5), Order.OLDER),
+        # Two dumped rows: by what their floors hold, whatever their chunks' numbers.
+        (stands(None, upto(4), seq=4, idx=7), stands(None, upto(6), seq=6, idx=3), Order.OLDER),
+        (stands(None, upto(4), seq=4, idx=3), stands(None, upto(4), seq=4, idx=7), Order.OLDER),
+        (stands(None, upto(6), seq=6), stands(None, TWO, seq=4), Order.UNKNOWN),
+        # The last event in a floor that lacks one before it ranks above the floor, and is in it.
+        (stands(4, TWO, seq=5), stands(None, upto(4), seq=3, idx=1 << 40), Order.OLDER),
+        # An event in a floor, though the floor lacks another that this stream had before it.
+        (stands(4, TWO, seq=5), stands(None, upto(5), seq=3, idx=1 << 40), Order.OLDER),
+        # Each holds the other: one of the sets is wrong.
+        (stands(4, TWO, seq=4), stands(1, TWO, seq=5, origin=ORIGINS[1]), Order.UNKNOWN),
+    ],
+)
+def test_what_positions_and_ranks_say(a: Coordinates, b: Coordinates, expected: Order) -> None:
+    assert compare_on_shard(a, b) is expected
+    assert compare_on_shard(b, a) is expected.mirrored
+
+
+def test_on_one_shard_every_small_pair_is_its_own_mirror_image() -> None:
+    """All of them, as a random pair is seldom on one shard, of one generation, and half known."""
+    numbers = [None, Gtid(ORIGINS[0], 1), Gtid(ORIGINS[0], 2), Gtid(ORIGINS[1], 1)]
+    sets = [None, upto(1), upto(2), upto(1, ORIGINS[1]), upto(2).union(upto(1, ORIGINS[1]))]
+    ranks = [Rank(generation=g, seq=s, idx=i) for g, s, i in [(0, 1, 0), (0, 2, 0), (0, 2, 1)]]
+    every = [
+        Coordinates(shard=A, gtid=gtid, position=position, rank=rank)
+        for gtid, position, rank in itertools.product(numbers, sets, ranks)
+    ]
+    for a, b in itertools.product(every, repeat=2):
+        assert compare_on_shard(a, b) is compare_on_shard(b, a).mirrored, (a, b)
 
 
 def test_a_floor_is_newer_than_what_it_contains_and_no_more() -> None:
