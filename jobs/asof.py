@@ -12,10 +12,11 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from core.errors import ConfigError, LakeError
+from core.errors import ConfigError, DecodeError, LakeError
 from jobs import logs
 from jobs.config import Config
 from jobs.text import moment as shown_moment
@@ -77,8 +78,7 @@ def find_cut(lake: Lake, moment: Moment) -> Cut:
 
     Raises:
         LakeError: there is none.
-        ConfigError: the round is not merged yet.
-        DecodeError: no server writes GTIDs like this one.
+        ConfigError: the round is not merged yet, or no server writes GTIDs like this one.
     """
     cuts = Cuts(lake)
     last = cuts.last()
@@ -101,11 +101,15 @@ def find_cut(lake: Lake, moment: Moment) -> Cut:
             "been written or not): this is the newest cut",
             _iso(seen),
         )
-    found = {
+    look: Callable[[], Cut | None] = {
         "time": lambda: cuts.at_time(moment.value),
         "round": lambda: cuts.at_round(moment.value),
         "gtid": lambda: cuts.holding_gtid(moment.text),
-    }[moment.kind]()
+    }[moment.kind]
+    try:
+        found = look()
+    except DecodeError as error:
+        raise ConfigError(error.message, operation="find a cut", hint=error.hint) from error
     if found is None:
         newest = f"the newest cut is round {last.round}, up to {shown_moment(last.latest_ts)} UTC"
         why = {

@@ -18,10 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.errors import PositionLostError, RatchetError, RetryableError
+from core.errors import PositionLostError, RatchetError, RetryableError, SourceUnfitError
 from core.position import Position
 from core.rounds import Round, ShardSlice
 from core.shard import ShardId
+from ingest.binlog.history import check_position
 from jobs import logs
 from jobs.config import Config
 from jobs.lag import seen_until, tables_lag
@@ -162,7 +163,7 @@ def gather(config: Config) -> Status:
     config = with_live_shards(with_shards(config, _shards_of(positions), {}), streams)
     recent = rounds.since(max(last - _ROUNDS_BACK, rounds.first_number() - 1)) if last else []
     slices = newest_slices(recent)
-    heads = _heads(source_configs(config), positions)
+    heads = _heads(source_configs(config), positions, followed=running is not None)
     bound = config.merge.clock_bound_ms / 1000
     cut = Cuts(lake).last()
     merged = 0 if cut is None else cut.round
@@ -274,21 +275,21 @@ def judge_shard(
 
 
 def _heads(
-    sources: Mapping[ShardId, SourceConfig], positions: Mapping[str, Position]
+    sources: Mapping[ShardId, SourceConfig], positions: Mapping[str, Position], *, followed: bool
 ) -> dict[ShardId, Position | RatchetError]:
     """Each server's end of its log; or why it does not tell, or cannot go on.
 
-    What a run would find out by opening a stream (`ingest.binlog.history`) is not asked here: this
-    command is called every minute.
+    Whether its history is still the same one a run that follows it has asked (`followed`).
     """
+    look = check_continues if followed else check_position
 
     def ask(config: SourceConfig) -> Position | RatchetError:
         try:
             with Session.connect(config) as session:
                 position = positions.get(str(config.shard))
                 if position is not None:
-                    with suppress(RetryableError):  # a replica that is behind
-                        check_continues(session, position)
+                    with suppress(RetryableError, SourceUnfitError):  # a replica that is behind
+                        look(session, position)
                 return session.head()
         except RatchetError as error:  # becomes the shard's state
             return error

@@ -59,7 +59,10 @@ def run_table(config: Config, kind: Kind, name: str, *, delete: bool = False, wa
         with Lease.acquire(lake, f"ratchet table {kind} {config.path}") as lease:
             lease.start(lambda _: None)
             Serving(lake, file, Selection(config.sources)).do(request)
-    if kind == "drop":
+    state = Tables(lake).load(keyspace, table)
+    if kind == "add" and state is not None and state.phase != "new":
+        print(f"{request.name} is in the mirror already, in phase {state.phase}: nothing to do")
+    elif kind == "drop":
         print(f"{request.name}: dropped" + (", with its files" if delete else ""))
     elif not ran:
         print(f"{request.name}: the next `ratchet run` dumps it")
@@ -93,7 +96,11 @@ def _resolve(config: Config, lake: Lake, kind: Kind, name: str) -> tuple[str, st
     raise ConfigError(
         f"there is no table {name} in the mirror",
         operation=f"table {kind}",
-        hint=nearest(name, [".".join(pair) for pair in known], "`ratchet status` lists them"),
+        hint=nearest(
+            name,
+            [name for pair in known for name in (pair[1], ".".join(pair))],
+            "`ratchet status` lists them",
+        ),
     )
 
 

@@ -156,7 +156,8 @@ class Merger:
         begins = {s.name: self._progress(s, before) for s in streaming}
         begins |= {s.name: s.dump.start_round - 1 for s in ready if s.dump}
         first = min(begins.values())
-        rounds = self._since(min(first, last), last)
+        # From the last cut on at least: what the cut says of the shards is about all rounds since.
+        rounds = self._since(min(first, base, last), last)
         above = [r for r in rounds if r.number > base]
         number = plan.choose_round(
             above,

@@ -217,16 +217,13 @@ class Cuts:
         self._table.delete_below("cut", min(before, self._table.version_of(APP_ID)))
 
     def _begin(self, numbers: Sequence[int], name: str) -> int:
-        """Since which of these cuts a shard's position has only grown, up to the last of them."""
-        end = len(numbers)
-        while True:
-            last = self._get(numbers[end - 1]).shards[name]
-            begin = self._first(numbers[:end], 0, _LivesIn(name, last.generation))
-            earlier = self._get(numbers[begin - 1]).shards.get(name) if begin else None
-            executed = self._get(numbers[begin]).shards[name].position.executed
-            if earlier is None or not executed.contains_all(earlier.position.executed):
-                return begin
-            end = begin  # it began anew behind a gap, in the same history
+        """The first of these cuts with a shard in the generation that it has in the last of them.
+
+        A generation is one history: its names stand for one transaction each, and its positions
+        only grow. What is before a new beginning may be of another (a server that was reset).
+        """
+        last = self._get(numbers[-1]).shards[name]
+        return self._first(numbers, 0, _LivesIn(name, last.generation))
 
     def _first(self, numbers: Sequence[int], begin: int, accept: Callable[[Cut], bool]) -> int:
         """The first of these cuts, from `begin` on, that is accepted as are all behind it."""
