@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -123,34 +123,31 @@ def _check_source(
     gathered = []
     for name, shard in config.sources[keyspace].shards.items():
         identity = ShardId(keyspace, name)
-        found = []
+        answers = []
         for server in source_config(identity, shard).servers():
             standby = server.address != f"{shard.host}:{shard.port}"
             place = f"{identity} standby {server.address}" if standby else str(identity)
-            facts = _check_server(config, place, server, streams, show)
-            found += [] if facts is None else [facts]
-        gathered += found[:1]
+            answers.append(_check_server(config, place, server, streams))
+        one_will_do = any(not _fails(findings) for _, findings in answers)
+        for _, findings in answers:
+            show(_lesser(findings) if one_will_do and _fails(findings) else findings)
+        gathered += [facts for facts, _ in answers if facts is not None][:1]
         if not config.sources[keyspace].vitess:
             show(judge_name(identity, shard.database))
     return judge_shards(gathered)
 
 
 def _check_server(
-    config: Config,
-    place: str,
-    server: SourceConfig,
-    streams: Mapping[str, StreamState],
-    show: Callable[[Iterable[Finding]], None],
-) -> ServerFacts | None:
-    """Show the findings of one of a shard's servers; what was found, if it answered."""
+    config: Config, place: str, server: SourceConfig, streams: Mapping[str, StreamState]
+) -> tuple[ServerFacts | None, list[Finding]]:
+    """What was found out about one of a shard's servers, if it answered, and the findings."""
     try:
         facts = _ask(config, server)
     except RatchetError as error:
-        show([_failed(place, f"{server.address} as {server.user}", error)])
-        return None
+        return None, [_failed(place, f"{server.address} as {server.user}", error)]
     where = f"{server.address}, database {server.database}, as {server.user}"
-    show([Finding(place=place, check="connection", status="ok", text=where)])
     findings = [
+        Finding(place=place, check="connection", status="ok", text=where),
         *judge(
             facts,
             server_id=server_ids(config)[server.shard],
@@ -160,11 +157,21 @@ def _check_server(
         *judge_position(server, server.shard, streams),
         *judge_tables(facts),
     ]
-    show(
-        dataclasses.replace(one, place=one.place.replace(str(server.shard), place, 1))
-        for one in findings
-    )
-    return facts
+    return facts, [dataclasses.replace(one, place=place) for one in findings]
+
+
+def _fails(findings: Iterable[Finding]) -> bool:
+    return any(finding.status == "fail" for finding in findings)
+
+
+def _lesser(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """As warnings: another server of the shard will do, and a run goes on there."""
+    for one in findings:
+        if one.status == "fail":
+            text = f"{one.text} (another server of this shard will do)"
+            yield dataclasses.replace(one, status="warn", text=text)
+        else:
+            yield one
 
 
 def _check_vitess(

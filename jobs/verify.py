@@ -73,18 +73,19 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     found = look(config.sources, source_configs(config))
     cut, chosen, left = choose(lake, found, tables, config.mirrors)
     if not chosen:
-        reasons = "; ".join(f"{name}: {why}" for name, why in left.items())
-        raise LakeError(
-            f"there is nothing to compare{f' ({reasons})' if reasons else ''}",
-            operation="verify",
-            hint="`ratchet status` tells which tables stream",
-        )
+        raise _nothing(left)
     with spark_session(config, "verify") as spark:
         verifier = Verifier(config, lake, spark)
         for one in chosen:
-            results.append(verifier.table(cut, one))
+            result = verifier.table(cut, one)
+            if why := _stopped_meanwhile(lake, one):
+                left[one.state.name] = why
+                continue
+            results.append(result)
             if not as_json:
-                _print_result(results[-1])
+                _print_result(result)
+    if not results:
+        raise _nothing(left)
     same = all(result.same for result in results)
     if as_json:
         data = {
@@ -171,6 +172,23 @@ def newest_at(lake: Lake, cut: Cut, state: TableState, version: int) -> int:
     if state.phase != "streaming":
         return version  # it is dumped anew
     return version_within(lake, state.path, app_id=app_id(state), upto=cut.round, known=version)
+
+
+def _nothing(left: Mapping[str, str]) -> LakeError:
+    reasons = "; ".join(f"{name}: {why}" for name, why in left.items())
+    return LakeError(
+        f"there is nothing to compare{f' ({reasons})' if reasons else ''}",
+        operation="verify",
+        hint="`ratchet status` tells which tables stream",
+    )
+
+
+def _stopped_meanwhile(lake: Lake, table: Chosen) -> str:
+    """Why a table has stopped since verify began: its rows have been left behind on purpose."""
+    state = Tables(lake).load(table.state.keyspace, table.state.table)
+    if state is None or state.phase != "stopped" or state.stopped is None:
+        return ""
+    return f"it has stopped meanwhile: {state.stopped.message} ({state.stopped.hint})"
 
 
 def beside(server_id: int) -> int:
