@@ -47,6 +47,8 @@ STATEMENTS = {
         "DROP TABLE /* x */ `Orders`",
         "CREATE TABLE orders (a INT)",
         "CREATE OR REPLACE TABLE orders (a INT)",
+        "CREATE OR REPLACE TABLE IF NOT EXISTS orders (a INT)",
+        "ALTER TABLE x CONVERT TABLE orders TO PARTITION p",
         "RENAME TABLE orders TO old, _orders_gho TO orders",
         "RENAME TABLE new TO `orders`",
         "ALTER TABLE orders RENAME TO x",
@@ -68,6 +70,14 @@ STATEMENTS = {
 )
 def test_effect_of_a_statement(effect: Effect, statement: str) -> None:
     assert effect_of(statement, "orders") is effect
+
+
+@pytest.mark.parametrize(
+    "start", ["DROP TABLE a", "ALTER TABLE a COMMENT 'b", "RENAME TABLE a TO b"]
+)
+def test_a_statement_that_may_be_cut_may_go_on_with_this_table(start: str) -> None:
+    assert effect_of(start.ljust(CUT_AT - 1, "b"), "orders") is Effect.NONE
+    assert effect_of(start.ljust(CUT_AT, "b"), "orders") is Effect.ROWS
 
 
 def test_names_are_taken_apart_like_the_server_does() -> None:
@@ -105,6 +115,24 @@ def test_what_changed_is_named() -> None:
     assert found == "added z; removed x; changed y from int32 to int64"
 
 
+def test_a_column_comes_only_if_nulls_can_stand_for_it() -> None:
+    a, b = schema(), schema(z=TEXT)
+    full = replace(b, columns=tuple(replace(c, nullable=False) for c in b.columns))
+    assert misfit(a, b, POLICY, known=a) == "added z"
+    assert misfit(a, b, POLICY, known=a, nulls=("z",)) is None
+    assert misfit(a, full, POLICY, known=a, nulls=("z",)) == "added z"
+    assert misfit(b, a, POLICY, known=a) is None  # the lake's, and never this shard's
+
+
+def test_a_key_is_a_set_of_columns() -> None:
+    a = replace(schema(x=TEXT), key=("id", "x"))
+    b = replace(a, key=("x", "id"))
+    assert misfit(a, b, POLICY, known=a) is None
+    assert lossy(a, b) is None
+    assert misfit(a, replace(schema(), key=("id",)), POLICY, known=a) == "removed x"
+    assert lossy(schema(x=TEXT), schema()) is None
+
+
 def test_a_new_primary_key_is_a_misfit_but_an_unknown_one_is_not() -> None:
     a = schema(x=ColumnType(name="int"))
     assert misfit(a, replace(a, key=()), POLICY, known=a) is None
@@ -131,6 +159,18 @@ def test_a_new_primary_key_is_a_misfit_but_an_unknown_one_is_not() -> None:
         (ColumnType(name="varbinary", length=4), ColumnType(name="binary", length=4), True),
         (ColumnType(name="varbinary", length=4), ColumnType(name="blob"), False),
         (ColumnType(name="json"), ColumnType(name="longtext"), True),
+        (replace(TEXT, charset="latin1"), replace(TEXT, charset=None), False),
+        (ColumnType(name="int"), ColumnType(name="int"), False),
+        *(
+            (replace(TEXT, length=length), ColumnType(name=name, charset="utf8mb4"), length > most)
+            for name, most in (
+                ("tinytext", 2**8 - 1),
+                ("text", 2**16 - 1),
+                ("mediumtext", 2**24 - 1),
+                ("longtext", 2**32 - 1),
+            )
+            for length in (most, most + 1)
+        ),
     ],
 )
 def test_changes_of_type_that_may_change_values(
