@@ -405,6 +405,7 @@ def test_where_rows_cannot_be_followed_into_heirs_the_table_stops(
     assert (found.stopped is not None) is stops
     rounds = [make_round(1), reshard_round(2, ancestors={A: 0})]
     assert loses_shards(state, rounds) is (state.dump is not ELSEWHERE)
+    assert not loses_shards(replace(state, dump=None), rounds)
     if found.stopped:
         assert (found.round, found.stopped.round) == (2, 2)
         assert "redump 'shop.t'" in found.stopped.hint
@@ -467,7 +468,8 @@ def test_statements_are_before_the_dump_only_if_its_start_says_so() -> None:
 
 
 def shapes(*more: TableSchema) -> dict[str, TableSchema]:
-    return {**KNOWN, **{schema.fingerprint: schema for schema in more}}
+    """As read from the lake: equal, and other objects."""
+    return {schema.fingerprint: replace(schema) for schema in (*KNOWN.values(), *more)}
 
 
 NARROW = replace(
