@@ -25,6 +25,7 @@ from merge.ddl import CUT_AT, altered_by
         # Values in rows that were there, or who knows.
         ("ADD x INT NOT NULL", set()),
         ("ADD x INT DEFAULT 0", set()),
+        ("ADD x DECIMAL(10,2) NOT NULL", set()),
         ("ADD x INT DEFAULT (NULL)", set()),
         ("ADD x TIMESTAMP", set()),
         ("ADD x INT AS (y + 1) STORED, ADD z INT GENERATED ALWAYS AS (1)", set()),
@@ -112,6 +113,7 @@ def test_a_statement_that_may_be_cut_tells_no_column() -> None:
 def test_only_of_this_table() -> None:
     assert altered_by("ALTER TABLE d.t ADD x INT", "t").nulls == {"x"}
     assert altered_by("/* gone */ ALTER TABLE t DROP x", "t").breaks
+    assert not altered_by("/* who knows */ ALTER TABLE t ADD x INT", "t").nulls
     assert altered_by("ALTER TABLE other DROP x", "t") == Altered()
     assert altered_by("CREATE INDEX i ON t (x)", "t") == Altered()
     assert not altered_by("CREATE INDEX i ON t (x)", "t").retyped

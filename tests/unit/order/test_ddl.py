@@ -88,6 +88,7 @@ def test_a_statement_that_may_be_cut_may_go_on_with_this_table(start: str) -> No
 
 
 def test_names_are_taken_apart_like_the_server_does() -> None:
+    assert effect_of("DROP TABLE a", "table") is Effect.NONE
     assert effect_of("DROP TABLE `a``b`", "a`b") is Effect.ROWS
     assert effect_of('DROP TABLE "shop"."a.b"', "a.b") is Effect.ROWS
 
@@ -155,6 +156,7 @@ def test_a_new_primary_key_is_a_misfit_but_an_unknown_one_is_not() -> None:
         (TEXT, replace(TEXT, length=20), True),
         (TEXT, replace(TEXT, charset="latin1"), True),
         (replace(TEXT, charset="latin1"), TEXT, False),
+        (replace(TEXT, charset="latin1"), replace(TEXT, charset="latin1", length=80), False),
         (ColumnType(name="timestamp", fraction=3), ColumnType(name="timestamp", fraction=6), False),
         (ColumnType(name="timestamp", fraction=6), ColumnType(name="timestamp", fraction=3), True),
         (
