@@ -28,6 +28,8 @@ from merge.ddl import CUT_AT, altered_by
         ("ADD x DECIMAL(10,2) NOT NULL", set()),
         ("ADD x INT DEFAULT (NULL)", set()),
         ("ADD x TIMESTAMP", set()),
+        ("ADD IF NOT EXISTS x TIMESTAMP", set()),
+        ("ADD x TIMESTAMP COMMENT 'a'", set()),
         ("ADD x INT AS (y + 1) STORED, ADD z INT GENERATED ALWAYS AS (1)", set()),
         ("ADD x BIGINT AUTO_INCREMENT UNIQUE", set()),
         ("ADD x DATETIME ON UPDATE CURRENT_TIMESTAMP", set()),
