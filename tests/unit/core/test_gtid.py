@@ -222,7 +222,14 @@ def test_bad_text_is_named(flavor: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flavor", "text"), [("mysql", A), ("mysql", f"{A}:0"), ("mariadb", "0-1"), ("file", "bin:4")]
+    ("flavor", "text"),
+    [
+        ("mysql", A),
+        ("mysql", f"{A}:0"),
+        ("mariadb", "0-1"),
+        ("file", "bin:4"),
+        ("file", f"bin.{2**23}:4"),
+    ],
 )
 def test_bad_name_of_one_transaction(flavor: str, text: str) -> None:
     with pytest.raises(DecodeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merge.alter import Altered, altered
-from merge.ddl import altered_by
+from merge.ddl import CUT_AT, altered_by
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,11 @@ from merge.ddl import altered_by
         # Values in rows that were there, or who knows.
         ("ADD x INT NOT NULL", set()),
         ("ADD x INT DEFAULT 0", set()),
+        ("ADD x DECIMAL(10,2) NOT NULL", set()),
         ("ADD x INT DEFAULT (NULL)", set()),
         ("ADD x TIMESTAMP", set()),
+        ("ADD IF NOT EXISTS x TIMESTAMP", set()),
+        ("ADD x TIMESTAMP COMMENT 'a'", set()),
         ("ADD x INT AS (y + 1) STORED, ADD z INT GENERATED ALWAYS AS (1)", set()),
         ("ADD x BIGINT AUTO_INCREMENT UNIQUE", set()),
         ("ADD x DATETIME ON UPDATE CURRENT_TIMESTAMP", set()),
@@ -41,7 +44,12 @@ from merge.ddl import altered_by
         ("ADD x INT -- DEFAULT 5\n DEFAULT 7", set()),
         ("ADD x INT COMMENT '#'", set()),
         ("ADD", set()),
+        ("ADD x", set()),
+        ("ADD IF NOT EXISTS x", set()),
+        ("NOWAIT", set()),
         ("", set()),
+        # Commas that separate nothing.
+        (", ADD x INT,, ADD y INT,", {"x", "y"}),
     ],
 )
 def test_columns_that_are_null_in_every_row(text: str, names: set[str]) -> None:
@@ -61,6 +69,13 @@ def test_columns_that_are_null_in_every_row(text: str, names: set[str]) -> None:
         ("CHANGE a b INT", "a column changes its name"),
         ("CHANGE COLUMN `a` `b` INT", "a column changes its name"),
         ("CHANGE a A INT", ""),
+        ("CHANGE `column` b INT", "a column changes its name"),
+        ("DROP x, RENAME COLUMN a TO b, CHANGE c d INT", "a column goes"),
+        ("RENAME COLUMN a TO b, DROP x", "a column changes its name"),
+        ("CHANGE a b INT, DROP x", "a column changes its name"),
+        ("ADD x INT CHECK ((x > 1) AND (x < 5)), DROP y", "a column goes"),
+        ("RENAME INDEX column TO b", ""),
+        ("DROP", ""),
         ("DROP INDEX x, DROP KEY y, DROP PRIMARY KEY, DROP FOREIGN KEY z", ""),
         ("DROP CONSTRAINT x, DROP CHECK y", ""),
         ("RENAME INDEX a TO b, RENAME KEY c TO d", ""),
@@ -90,10 +105,19 @@ def test_types_that_may_change(text: str, retyped: bool) -> None:  # noqa: FBT00
     assert altered(text, whole=True).retyped is retyped
 
 
+def test_a_statement_that_may_be_cut_tells_no_column() -> None:
+    start = "ALTER TABLE t ADD x INT COMMENT '"
+    for length, names in ((CUT_AT - 1, {"x"}), (CUT_AT, set())):
+        statement = start + "y" * (length - len(start) - 1) + "'"
+        assert altered_by(statement, "t").nulls == names
+
+
 def test_only_of_this_table() -> None:
     assert altered_by("ALTER TABLE d.t ADD x INT", "t").nulls == {"x"}
     assert altered_by("/* gone */ ALTER TABLE t DROP x", "t").breaks
+    assert not altered_by("/* who knows */ ALTER TABLE t ADD x INT", "t").nulls
     assert altered_by("ALTER TABLE other DROP x", "t") == Altered()
     assert altered_by("CREATE INDEX i ON t (x)", "t") == Altered()
+    assert not altered_by("CREATE INDEX i ON t (x)", "t").retyped
     assert altered_by("alter online table if exists `d`.`t` add x int", "t").nulls == {"x"}
     assert altered_by(f"ALTER TABLE t ADD x INT COMMENT '{'y' * 2000}", "t") == Altered()

@@ -322,6 +322,14 @@ def test_types_that_change_twice_with_no_row_between() -> None:
     assert (seen.stopped, seen.retyped) == (None, ())
 
 
+def test_a_type_that_changes_once_and_then_another_kind_of_alter() -> None:
+    cut, come = "ALTER TABLE t MODIFY v VARCHAR(3)", "ALTER TABLE t ADD n INT"
+    once = gathered(make_round(5, event(A, 12, cut)))
+    assert once.nulls == {}
+    both = gathered(make_round(5, event(A, 12, cut), event(A, 13, come)))
+    assert (both.stopped, both.retyped, both.nulls) == (None, (A,), {A: ("n",)})
+
+
 def test_a_dropped_index_stops_only_tables_that_may_have_it_for_a_key() -> None:
     drop = event(A, 14, "ALTER TABLE t DROP INDEX u")
     logged = replace(SCHEMA, table="t", key=())
@@ -397,6 +405,7 @@ def test_where_rows_cannot_be_followed_into_heirs_the_table_stops(
     assert (found.stopped is not None) is stops
     rounds = [make_round(1), reshard_round(2, ancestors={A: 0})]
     assert loses_shards(state, rounds) is (state.dump is not ELSEWHERE)
+    assert not loses_shards(replace(state, dump=None), rounds)
     if found.stopped:
         assert (found.round, found.stopped.round) == (2, 2)
         assert "redump 'shop.t'" in found.stopped.hint
@@ -459,7 +468,8 @@ def test_statements_are_before_the_dump_only_if_its_start_says_so() -> None:
 
 
 def shapes(*more: TableSchema) -> dict[str, TableSchema]:
-    return {**KNOWN, **{schema.fingerprint: schema for schema in more}}
+    """As read from the lake: equal, and other objects."""
+    return {schema.fingerprint: replace(schema) for schema in (*KNOWN.values(), *more)}
 
 
 NARROW = replace(
@@ -482,6 +492,13 @@ def test_after_an_alter_the_first_shape_is_held_against_the_dumps() -> None:
     found = taken(event(A, 12, "ALTER TABLE t MODIFY v VARCHAR(20)"), file(A, 13, 13, NARROW))
     assert found.stopped is not None
     assert "length is shorter" in found.stopped.message
+
+
+def test_a_primary_key_does_not_help_where_a_statement_moves_rows() -> None:
+    told = replace(STATE, logged={A: WIDER.fingerprint})
+    for statement in ("DROP TABLE t", "RENAME TABLE u TO t", "ALTER TABLE t DROP PARTITION p"):
+        found = gathered(make_round(2, event(A, 14, statement)), state=told)
+        assert found.stopped is not None, statement
 
 
 def test_doubt_says_so_itself() -> None:
