@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from merge.keep import keep_rows
+from store.cuts import Cuts
 from tests.merge_kit import POLICY, Source, merger
 
 if TYPE_CHECKING:
@@ -80,6 +81,30 @@ def test_only_the_heirs_are_dumped(spark: SparkSession, tmp_path: Path) -> None:
         settle(source, merge)
         source.tx(LEFT, ("del", 5))
         settle(source, merge)
+
+
+def test_a_cut_behind_a_new_beginning_is_as_late_as_that(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also where all tables are dumped anew, and no step takes the round that began the stream."""
+    source = Source(tmp_path)
+    source.tx("-", put(1, "old"))
+    source.dump_all()
+    with merger(spark, source) as merge:
+        settle(source, merge)
+        before = Cuts(source.lake).last()
+        source.tx("-", put(2, "lost"))
+        source.lose(["-"], ["-"], owner=lambda _: "-")
+        began = source.clock
+        source.dump_begin()
+        source.chunk("-")
+        source.dump_end()
+        settle(source, merge)
+        cut = Cuts(source.lake).last()
+    assert before is not None
+    assert cut is not None
+    assert before.latest_ts < began <= cut.latest_ts
+    assert cut.shards["shop/-"].generation == 1
 
 
 @pytest.mark.long
