@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +56,12 @@ class Watch(threading.Thread):
         return any(form in data for form in self._forms)
 
     def look(self) -> None:
-        for folder in self._folders:
-            for path in folder.rglob("*"):
+        # Not Path.rglob: it fails where a folder goes while it is walked through.
+        for folder, _, names in chain.from_iterable(map(os.walk, self._folders)):
+            for name in names:
                 # A file that is gone again was looked at before, or is too short-lived to be found.
                 with contextlib.suppress(OSError):
-                    self._look_at(path)
+                    self._look_at(Path(folder, name))
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 self.processes += 1
