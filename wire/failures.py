@@ -52,8 +52,9 @@ _TLS_HINTS: Final = {
     "unable to get local issuer": _OTHER_AUTHORITY,
     "self-signed certificate": "the server shows a certificate that nobody else has signed: have "
     "it signed by an authority, or point tls_ca to it if it is the right one",
-    "is not valid for": "let `host` in the config be a name in the server's certificate (or set "
-    "verify_ca, which takes any host's certificate of this authority)",
+    "is not valid for": "let `host` in the config be a name in the server's certificate, or have "
+    "one for this host signed by the authority of tls_ca (MySQL and MariaDB: verify_ca takes any "
+    "host's)",
     "server doesn't support it": "the server offers no TLS: give it a certificate (ssl_cert, "
     "ssl_key). Without tls in the config everything would go over the network as plain text",
 }
