@@ -223,18 +223,26 @@ def run(config: Path, until_caught_up: bool) -> int:  # noqa: FBT001 - click's f
     "shards",
     multiple=True,
     metavar="K/S",
-    help="Begin this shard (keyspace/shard) anew, whatever its server answers; repeatable.",
+    help="This shard (keyspace/shard) too, whatever its server answers; repeatable.",
 )
+@click.option("--dump", is_flag=True, help="Have all rows of these shards dumped again.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @common
-def heal(config: Path, shards: tuple[str, ...]) -> int:
-    """Give shards a new beginning whose servers have lost what the mirror needs.
+def heal(
+    config: Path,
+    shards: tuple[str, ...],
+    dump: bool,  # noqa: FBT001 - click's form
+    dry_run: bool,  # noqa: FBT001
+) -> int:
+    """Go on with shards whose servers have lost what the mirror needs.
 
-    After a pause longer than the binlogs are kept, a failover that lost transactions, RESET, a
-    restored backup. What such a shard held the next run dumps again; other shards' rows stay.
+    After a failover that lost transactions, or a restored backup: the rows that these touched are
+    read again. After a pause longer than the binlogs are kept, or RESET: the next run dumps all
+    rows of the shard again. Other shards' rows stay as they are.
     """
     from jobs.heal import run_heal
 
-    return run_heal(_load(config), shards=shards)
+    return run_heal(_load(config), shards=shards, dump=dump, dry_run=dry_run)
 
 
 @ratchet.command()

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from core.errors import RetryableError
 from core.shard import ShardId
@@ -29,7 +29,7 @@ from jobs.begin import (
 from jobs.capturing import Target
 from jobs.config import Config
 from jobs.discover import look
-from jobs.heal import begin_anew, find_lost
+from jobs.heal import find_lost, heal_lost, plan_remedies
 from jobs.loops import Control
 from jobs.reshard import locate
 from jobs.serving import ConfigFile
@@ -42,6 +42,9 @@ from store.files import Lake, open_lake
 from store.lease import Lease
 from store.rounds import RoundLog
 from store.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -77,43 +80,69 @@ def _run(
 
     file = ConfigFile(config)
 
-    def prepared(named: Sequence[str]) -> Plan | None:
-        return _patiently(
-            lambda: _prepare(
-                file, lake, dump=dump, merge=merge, until=until_caught_up, again=named
-            ),
-            config.capture.reconnect_seconds,
-            control,
-        )
-
     with (
         Lease.acquire(lake, f"ratchet {command} {config.path}") as lease,
         stop_on_signals(control.stop),
+        ExitStack() as stack,
     ):
         lease.start(control.fail)
         remove_orphans(lake, RoundLog(lake))
-        with ExitStack() as stack:
-            spark = None
-            while (plan := prepared(again)) is not None:
-                if spark is None:
-                    from jobs.spark import spark_session
+        started: list[SparkSession] = []
 
-                    spark = stack.enter_context(spark_session(plan.config, command))
-                wire(plan, spark, lease, control).run()
-                if not control.turning:
-                    break
-                control.go_on()
-                # A run that only read old shards up to their end has dumped nothing yet.
-                again = again if plan.following else ()
+        def spark(located: Config) -> SparkSession:
+            if not started:
+                from jobs.spark import spark_session
+
+                started.append(stack.enter_context(spark_session(located, command)))
+            return started[0]
+
+        def prepared(named: Sequence[str]) -> Plan | None:
+            return _patiently(
+                lambda: _prepare(
+                    file,
+                    lake,
+                    lambda located, lost: _heal(located, lake, lost, spark, lease.check),
+                    dump=dump,
+                    merge=merge,
+                    until=until_caught_up,
+                    again=named,
+                ),
+                config.capture.reconnect_seconds,
+                control,
+            )
+
+        while (plan := prepared(again)) is not None:
+            wire(plan, spark(plan.config), lease, control).run()
+            if not control.turning:
+                break
+            control.go_on()
+            # A run that only read old shards up to their end has dumped nothing yet.
+            again = again if plan.following else ()
         if control.error is not None:
             raise control.error
     return 0
 
 
 def _prepare(
-    file: ConfigFile, lake: Lake, *, dump: bool, merge: bool, until: bool, again: Sequence[str]
+    file: ConfigFile,
+    lake: Lake,
+    heal: Callable[[Config, Mapping[str, str]], None],
+    *,
+    dump: bool,
+    merge: bool,
+    until: bool,
+    again: Sequence[str],
 ) -> Plan:
     """Ask the servers and bring the lake into agreement; may be done again from the start.
+
+    Args:
+        file: the config.
+        lake: the lake.
+        heal: given the config with its live shards and those that cannot go on, heals them.
+        dump: as the command has it, like the following.
+        merge: see there.
+        until: whether the run ends when it has caught up.
+        again: tables to dump afresh.
 
     Raises:
         RetryableError: a server does not answer.
@@ -139,7 +168,7 @@ def _prepare(
         )
     lost, _ = find_lost(configs, rounds.streams())  # refuses servers of other shards
     if config.capture.lost_position == "heal":
-        begin_anew(lake, rounds, configs, lost, now=_now())
+        heal(config, lost)
         states = tables.list()
     target = Target(heads(configs)) if until else None
     found = look(config.sources, configs)
@@ -169,6 +198,18 @@ def _prepare(
         target=target,
         known=known,
     )
+
+
+def _heal(
+    config: Config,
+    lake: Lake,
+    lost: Mapping[str, str],
+    spark: Callable[[Config], SparkSession],
+    check: Callable[[], None],
+) -> None:
+    rounds = RoundLog(lake)
+    remedies = plan_remedies(rounds, source_configs(config), lost)
+    heal_lost(config, lake, rounds, remedies, spark=lambda: spark(config), check=check)
 
 
 def _patiently(work: Callable[[], T], patience: float, control: Control) -> T | None:

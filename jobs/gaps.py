@@ -20,16 +20,23 @@ from typing import Final
 from core.rounds import ShardSlice
 from jobs.begin import begin_streams
 from jobs.lineage import keyspace_of
+from store.crashpoints import reach
 from store.cuts import Cuts
 from store.files import Lake
 from store.rounds import RoundLog, StreamState
-from store.tables import DumpState, Kept, Tables, TableState
+from store.tables import DumpState, Kept, Stopped, Tables, TableState
 
 log: Final = logging.getLogger("jobs.run")
 
 
 def begin_after_a_gap(
-    lake: Lake, rounds: RoundLog, keyspace: str, heirs: Collection[ShardSlice], *, now: int
+    lake: Lake,
+    rounds: RoundLog,
+    keyspace: str,
+    heirs: Collection[ShardSlice],
+    *,
+    now: int,
+    spared: Mapping[str, Stopped | None] | None = None,
 ) -> None:
     """Send a keyspace's tables to a new dump, and begin the heirs' streams.
 
@@ -39,6 +46,7 @@ def begin_after_a_gap(
         keyspace: whose shards have a gap.
         heirs: the slices that begin the streams of all shards that took over.
         now: microseconds UTC.
+        spared: keyspace.table of those that need no dump -> what they wait for, if for anything.
 
     Raises:
         LakeError: the lake cannot be written.
@@ -49,14 +57,20 @@ def begin_after_a_gap(
     for state in tables.list(keyspace):
         if state.phase not in {"dumping", "catching_up", "streaming"}:
             continue
+        if spared is not None and state.name in spared:
+            if why := spared[state.name]:
+                merged = why.round - 1
+                tables.save(replace(state, phase="stopped", stopped=why, merged_round=merged))
+            continue
         # The state of a table that nothing happens to lags behind the cut that it is in.
-        shown = cut.round if cut and state.name in cut.tables else 0
+        shown = cut.round if cut and cut.shows(state.name) else 0
         merged = max(state.merged_round, shown)
         then = streams_at(merged) if 0 < first <= merged else {}
         dump = dump_of_heirs(state, streams, heirs, merged=merged, then=then)
         tables.save(replace(state, phase="dumping" if dump else "new", dump=dump))
         what = f"only {', '.join(dump.read)}" if dump else "of all its shards"
         log.info("%s needs a new dump, %s", state.name, what)
+    reach("heal.states_saved")
     begin_streams(rounds, heirs, now=now)
 
 

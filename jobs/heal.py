@@ -1,21 +1,27 @@
 """`ratchet heal`: going on where a source has lost what the mirror needs.
 
-Lives here: which shards' servers cannot go on, and giving their streams a new beginning. Does not
-live here: what of the tables is dumped again by it (`gaps`), the dump itself (`ratchet run`).
+Lives here: which shards' servers cannot go on, and what is done about each. Does not live here:
+going on at a parting (`rowheal`), what of the tables is dumped again (`gaps`), the dump itself
+(`ratchet run`).
 
 A server cannot go on if it has purged what the mirror lacks, or never had, or has lost, what the
 mirror holds: a pause longer than its binlogs, a failover that lost transactions, RESET, a backup
-that was restored. The shard's stream then begins anew, now, one generation above: what its server
-says from here on is newer than anything that was mirrored of it.
+that was restored. The shard's stream then begins anew, one generation above: what its server says
+from here on is newer than anything that was mirrored of it. Where server and mirror still have a
+history in common, it begins where that ends, and only the rows behind it are read again; else it
+begins now, and all rows of the shard are dumped.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from core.errors import ConfigError, PositionLostError, RetryableError
 from core.rounds import ShardSlice
@@ -24,26 +30,38 @@ from jobs.begin import executed
 from jobs.config import Config
 from jobs.gaps import begin_after_a_gap
 from jobs.lineage import ancestors_of, keyspace_of
+from jobs.parting import Parting, find_parting
 from jobs.positions import ask
 from jobs.reshard import locate
+from jobs.rowheal import finish_healing, heal_rows, plan_heal, waiting_tables
 from jobs.sources import source_configs
-from jobs.text import nearest
+from jobs.text import counted, nearest
 from store.files import Lake, open_lake
 from store.lease import Lease
 from store.rounds import RoundLog, StreamState
 from wire.session import SourceConfig
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 log: Final = logging.getLogger("jobs.run")
 
 Configs = Mapping[ShardId, SourceConfig]
 
+_ASKED: Final = "asked for"
 
-def run_heal(config: Config, *, shards: Sequence[str] = ()) -> int:
-    """Begin the streams anew that cannot go on, and print what that means.
+
+def run_heal(
+    config: Config, *, shards: Sequence[str] = (), dump: bool = False, dry_run: bool = False
+) -> int:
+    """Let the streams go on that cannot, and print what that means.
 
     Args:
         config: as loaded.
-        shards: begin these anew in any case, as keyspace/shard.
+        shards: these as well, though their servers may come right by themselves (a replica that is
+            behind), as keyspace/shard; one that can go on begins anew.
+        dump: have all rows of these shards dumped again, instead of those that were lost.
+        dry_run: only print what would be done.
 
     Raises:
         RetryableError: a server does not answer, or lacks transactions that may still come. What
@@ -51,23 +69,117 @@ def run_heal(config: Config, *, shards: Sequence[str] = ()) -> int:
         OperatorError: config and lake do not fit, or the lake is in use.
     """
     lake = open_lake(config.lake, now=_now(), create=False)
-    with Lease.acquire(lake, f"ratchet heal {config.path}") as lease:
+    with Lease.acquire(lake, f"ratchet heal {config.path}") as lease, ExitStack() as stack:
         lease.start(lambda _: None)  # `check` tells of it
         rounds = RoundLog(lake)
-        located = locate(config, lake, rounds, now=_now())
-        configs = source_configs(located.config)
+        located = locate(config, lake, rounds, now=_now()).config
+        configs = source_configs(located)
         streams = rounds.streams()
-        forced = _named(shards, configs)
-        lost, waiting = find_lost(configs, streams, forced)
-        lease.check()
-        begin_anew(lake, rounds, configs, lost, now=_now())
+        lost, waiting = find_lost(configs, streams, _named(shards, configs))
+        remedies = plan_remedies(rounds, configs, lost, dump=dump)
         for shard in map(str, configs):
-            print(_line(shard, streams, lost, waiting))
-        if lost:
-            print("`ratchet run` dumps them now, and goes on with the others meanwhile")
+            print(_line(shard, streams, remedies, waiting), flush=True)
+
+        @cache
+        def spark() -> SparkSession:
+            from jobs.spark import spark_session
+
+            return stack.enter_context(spark_session(located, "heal"))
+
+        if dry_run:
+            _print_plan(lake, rounds, remedies)
+        else:
+            told = heal_lost(located, lake, rounds, remedies, spark=spark, check=lease.check)
+            for table, what in sorted(told.items()):
+                print(f"{table}: {what}")
+            if lost:
+                print("`ratchet run` goes on from there, and dumps what has to be dumped meanwhile")
     if waiting:
         raise next(iter(waiting.values()))
     return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedies:
+    """What is done about the shards that cannot go on.
+
+    Attributes:
+        anew: shard -> why it begins anew now, and all its rows are dumped again.
+        partings: of those that go on where their histories part, and lose some rows only.
+        lost: shard -> why it cannot go on, of both kinds.
+    """
+
+    anew: Mapping[str, str]
+    partings: Sequence[Parting]
+    lost: Mapping[str, str]
+
+
+def plan_remedies(
+    rounds: RoundLog, configs: Configs, lost: Mapping[str, str], *, dump: bool = False
+) -> Remedies:
+    """Which shards go on at a parting, and which have to begin anew.
+
+    All of a keyspace go the same way: a table keeps rows of shards, or single ones.
+
+    Args:
+        rounds: the round log.
+        configs: how to connect.
+        lost: shard -> why it cannot go on.
+        dump: let all begin anew.
+
+    Raises:
+        RetryableError: a server does not answer.
+    """
+    sources = {str(shard): source for shard, source in configs.items()}
+    anew: dict[str, str] = {}
+    partings: list[Parting] = []
+    for _, shards in groupby(sorted(lost), key=keyspace_of):
+        mine = list(shards)
+        found: list[Parting | None] = [None]
+        if not dump and all(lost[shard] != _ASKED for shard in mine):
+            found = [find_parting(sources[shard], rounds) for shard in mine]
+        known = [one for one in found if one is not None]
+        if len(known) == len(found):
+            partings += known
+        else:
+            anew |= {shard: lost[shard] for shard in mine}
+    return Remedies(anew=anew, partings=partings, lost=lost)
+
+
+def heal_lost(
+    config: Config,
+    lake: Lake,
+    rounds: RoundLog,
+    remedies: Remedies,
+    *,
+    spark: Callable[[], SparkSession],
+    check: Callable[[], None],
+) -> Mapping[str, str]:
+    """Let the streams go on, or begin anew; and finish what an earlier heal has left.
+
+    Args:
+        config: with its live shards.
+        lake: the lake, whose lease is ours.
+        rounds: its round log.
+        remedies: what is to be done.
+        spark: gives the session; only called if there are rows to heal.
+        check: raises when the lease is lost.
+
+    Returns:
+        keyspace.table -> what has become of it, of tables of which rows were to be healed.
+
+    Raises:
+        RetryableError: a server does not answer. What is left to do is in the tables' states.
+        LakeError: the lake cannot be written.
+    """
+    check()
+    told: dict[str, str] = {}
+    if waiting_tables(lake):
+        told |= finish_healing(config, lake, spark(), check=check)
+    begin_anew(lake, rounds, source_configs(config), remedies.anew, now=_now())
+    if remedies.partings:
+        told |= heal_rows(config, lake, spark(), remedies.partings, check=check, now=_now)
+    return told
 
 
 def find_lost(
@@ -78,7 +190,7 @@ def find_lost(
     Args:
         configs: how to connect.
         streams: the lake's; shards without one, or whose stream has ended, are not asked.
-        forced: shards that count as lost whatever they answer.
+        forced: shards that count as lost whatever they answer; "asked for" if they can go on.
 
     Returns:
         Shard -> what is lost; and shard -> error, of those that may be able to go on later.
@@ -89,17 +201,24 @@ def find_lost(
     lost: dict[str, str] = {}
     waiting: dict[str, RetryableError] = {}
     for shard, source in configs.items():
-        if str(shard) in forced:
-            stream = streams.get(str(shard))
-            if stream is not None and stream.journal is None:
-                lost[str(shard)] = "asked for"
-            continue
+        named = str(shard) in forced
         try:
             ask(source, streams)
         except PositionLostError as error:
             lost[str(shard)] = error.message
+        except ConfigError:
+            if not named:
+                raise
+            lost[str(shard)] = _ASKED
         except RetryableError as error:
-            waiting[str(shard)] = error
+            if named:
+                lost[str(shard)] = error.message
+            else:
+                waiting[str(shard)] = error
+        else:
+            stream = streams.get(str(shard))
+            if named and stream is not None and stream.journal is None:
+                lost[str(shard)] = _ASKED
     return lost, waiting
 
 
@@ -158,14 +277,30 @@ def _named(shards: Sequence[str], configs: Configs) -> set[str]:
 def _line(
     shard: str,
     streams: Mapping[str, StreamState],
-    lost: Mapping[str, str],
+    remedies: Remedies,
     waiting: Mapping[str, RetryableError],
 ) -> str:
-    if shard in lost:
-        return f"{shard}: begins anew ({lost[shard]}); its rows are dumped again"
+    if shard in remedies.anew:
+        return f"{shard}: begins anew ({remedies.anew[shard]}); its rows are dumped again"
+    for parting in remedies.partings:
+        if parting.shard == shard:
+            return f"{shard}: goes on behind round {parting.round} ({remedies.lost[shard]})"
     if shard in waiting:
         return f"{shard}: left as it is ({waiting[shard].message})"
     return f"{shard}: " + ("can go on" if shard in streams else "not read yet")
+
+
+def _print_plan(lake: Lake, rounds: RoundLog, remedies: Remedies) -> None:
+    for state in waiting_tables(lake):
+        print(f"{state.name}: an earlier heal would be finished")
+    for _, group in groupby(remedies.partings, key=lambda one: keyspace_of(one.shard)):
+        plan = plan_heal(lake, rounds, list(group))
+        for table, count in sorted(plan.rows.items()):
+            what = f"{counted(count, 'row')} would be read again" if count else "nothing is lost"
+            print(f"{table}: {what}")
+        for table, why in sorted(plan.dumps.items()):
+            print(f"{table}: would be dumped again: {why}")
+    print("nothing of this was done")
 
 
 def _now() -> int:

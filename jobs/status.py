@@ -317,7 +317,7 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> Ta
         return None
     stopped = state.stopped if mirrored else None
     merged = state.merged_round
-    if cut is not None and state.phase == "streaming" and state.name in cut.tables:
+    if cut is not None and state.phase == "streaming" and cut.shows(state.name):
         merged = max(merged, cut.round)  # a state is not rewritten for rounds without changes
     rows = version = last = None
     if delta is not None:

@@ -13,10 +13,10 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from core.errors import ConfigError, LakeError, RetryableError
-from core.types import MisfitPolicy
+from core.types import MisfitPolicy, arrow_schema
 from ingest.rounds import spark_runner
 from jobs import logs
 from jobs.asof import tables_of
@@ -32,6 +32,7 @@ from jobs.text import clock_time, counted
 from jobs.vitess import with_serving_shards
 from merge.plan import app_id
 from snapshot.records import DumpSettings, ShardSource, Wanted
+from snapshot.rowsat import RowsAt, rows_at
 from snapshot.tasks import spark_reader
 from snapshot.verify import Correction, Difference, VerifyResult, verify_table
 from store.cuts import Cut, Cuts
@@ -273,6 +274,32 @@ class Verifier:
                 settings=self._settings,
                 homes={s: {s, *self._ancestors.get(s, ())} for s in table.wanted.shards},
                 on_difference=on_difference,
+            )
+
+    def rows_at(
+        self, cut: Cut, state: TableState, wanted: Wanted, keys: Sequence[Mapping[str, Any]]
+    ) -> RowsAt:
+        """What the sources had of some keys at a cut.
+
+        Raises:
+            RetryableError: a server stays away.
+            TableStoppedError: the table is gone, or differs between the shards.
+        """
+        use_pool(self._spark, DUMP)
+        self._refuse_resharded(cut, wanted)
+        with self._scratch(cut) as scratch:
+            return rows_at(
+                self._spark,
+                wanted,
+                keys,
+                key=state.key,
+                columns=arrow_schema(state.whole, self._policy),
+                positions={shard: cut.shards[shard].position for shard in wanted.shards},
+                shards=self._shards,
+                changes=lambda ends: scratch.changes(
+                    self._spark, state.keyspace, state.table, ends
+                ),
+                settings=self._settings,
             )
 
     def _refuse_resharded(self, cut: Cut, wanted: Wanted) -> None:

@@ -135,7 +135,7 @@ def needed_from(states: Iterable[TableState], cut: Cut | None) -> int | None:
         if state.phase in {"dumping", "catching_up"} and state.dump is not None:
             needed.append(state.dump.start_round)
         elif state.phase == "streaming":
-            shown = cut.round if cut and state.name in cut.tables else 0
+            shown = cut.round if cut and cut.shows(state.name) else 0
             needed.append(max(state.merged_round, shown) + 1)
     return min(needed, default=None)
 

@@ -15,6 +15,7 @@ repair's registers win over theirs.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,9 @@ from merge.failures import spark_errors
 from merge.plan import shape_of
 from store import layout
 from store.crashpoints import reach
-from store.delta_tables import app_version, table_version
+from store.delta_log import delta_errors
+from store.delta_tables import app_version, open_delta, table_version
+from store.files import sound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,7 +101,7 @@ def repair_table(
         LakeError: the lake cannot be written.
     """
     shape = shape_of(state, policy, Ancestry.of(state, streams))
-    app_id = f"ratchet.repair/{state.dump.id if state.dump else ''}"
+    app_id = _app_id(state)
     number = 1 + max(
         app_version(lake, state.path, app_id) or 0, app_version(lake, state.side_path, app_id) or 0
     )
@@ -131,6 +134,28 @@ def repair_table(
     finally:
         lake.delete_folder(folder)
     return table_version(lake, state.path) or 0
+
+
+def newest_repair(lake: Lake, state: TableState) -> int:
+    """The round of the cut at which a table was repaired last; 0 if it was not, since its dump.
+
+    Raises:
+        LakeError: the table cannot be read.
+    """
+    rounds = [0]
+    for path in (state.path, state.side_path):
+        if app_version(lake, path, _app_id(state)) is None:
+            continue
+        table = open_delta(lake, path)
+        with delta_errors("look for repairs", path), sound(f"the history of {path}"):
+            notes = [commit.get("userMetadata") for commit in table.history()] if table else []
+            records = [json.loads(note) for note in notes if note]
+        rounds += [record["round"] for record in records if "repair" in record]
+    return max(rounds)
+
+
+def _app_id(state: TableState) -> str:
+    return f"ratchet.repair/{state.dump.id if state.dump else ''}"
 
 
 def _registers(

@@ -365,7 +365,7 @@ class Merger:
 
     def _progress(self, state: TableState, before: Cut | None) -> int:
         """The round that a streaming table holds, whatever its state says."""
-        shown = before.round if before and state.name in before.tables else 0
+        shown = before.round if before and before.shows(state.name) else 0
         return max(state.merged_round, self._committed(state), shown)
 
     def _committed(self, state: TableState) -> int:

@@ -256,6 +256,16 @@ def verify_table(
         scan.remove(lake)
 
 
+def unreached(again: Reread, changes: Changes) -> list[str]:
+    """The shards of which the changes do not reach as far as what was read again."""
+    return sorted(
+        shard
+        for shard, end in again.end.items()
+        if shard not in changes.reached
+        or not changes.reached[shard].executed.contains_all(end.executed)
+    )
+
+
 class _Tally:
     """Verdicts on the keys of one table, counted."""
 
@@ -287,12 +297,7 @@ class _Tally:
     ) -> None:
         """Judge all keys that were brought back; the others are unsettled."""
         events = events_of(change_rows, key=self._key, columns=self._columns)
-        short = sorted(
-            shard
-            for shard, end in again.end.items()
-            if shard not in changes.reached
-            or not changes.reached[shard].executed.contains_all(end.executed)
-        )
+        short = unreached(again, changes)
         done: set[tuple[Row | None, str]] = set()
         for mirror, source in found.pairs():
             row = mirror or source or {}

@@ -81,6 +81,10 @@ class Cut:
     tables: dict[str, int]
     stopped: tuple[str, ...] = ()
 
+    def shows(self, table: str) -> bool:
+        """Whether a table (keyspace.table) is in it as of its moment: it had not stopped."""
+        return table in self.tables and table not in self.stopped
+
     @property
     def latest_ts(self) -> int:
         """Nothing in the cut was committed later than this, by any shard's clock."""

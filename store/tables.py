@@ -92,6 +92,19 @@ class DumpState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Healing:
+    """A table of which some rows are being read again, because a server has lost what changed them.
+
+    Attributes:
+        round: the one in which the streams of those shards begin anew; all before is merged.
+        parted: shard -> the last round whose end its server still has.
+    """
+
+    round: int
+    parted: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
     """Why a table stopped.
 
@@ -99,11 +112,19 @@ class Stopped:
         message: one sentence.
         hint: the remedy.
         round: the round in which it happened; rounds below it are merged.
+        healing: what is left to do, of a table that `ratchet heal` lets go on.
     """
 
     message: str
     hint: str
     round: int
+    healing: Healing | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Stopped:
+        """Read what `asdict` made."""
+        healing = data.get("healing")
+        return cls(**{**data, "healing": None if healing is None else Healing(**healing)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,13 +193,7 @@ class TableState:
             "phase": self.phase,
             "dump": None if self.dump is None else self.dump.to_json(),
             "merged_round": self.merged_round,
-            "stopped": None
-            if self.stopped is None
-            else {
-                "message": self.stopped.message,
-                "hint": self.stopped.hint,
-                "round": self.stopped.round,
-            },
+            "stopped": None if self.stopped is None else asdict(self.stopped),
             "logged": self.logged,
             "added": [asdict(column) for column in self.added],
             "nulls": {shard: list(names) for shard, names in self.nulls.items()},
@@ -198,7 +213,7 @@ class TableState:
             phase=data["phase"],
             dump=None if data["dump"] is None else DumpState.from_json(data["dump"]),
             merged_round=data["merged_round"],
-            stopped=None if stopped is None else Stopped(**stopped),
+            stopped=None if stopped is None else Stopped.from_json(stopped),
             logged=data.get("logged", {}),
             added=tuple(Column.from_json(one) for one in data.get("added", ())),
             nulls={shard: tuple(names) for shard, names in data.get("nulls", {}).items()},

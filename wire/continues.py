@@ -48,7 +48,17 @@ def check_continues(control: Session, start: Position) -> None:
             )
         return
     # First of all: of a server that is another shard's nothing else must be believed.
-    _check_behind(control, start.executed.minus(control.head().executed), start)
+    head = control.head().executed
+    _check_behind(control, start.executed.minus(head), start)
+    if used := used_twice(head, start.executed):
+        raise PositionLostError(
+            f"the server has another history than the mirror: {used}",
+            operation=_OPERATION,
+            source=source,
+            position=str(start.executed),
+            hint="a failover lost transactions, and the server has written as many since: "
+            + REDUMP_HINT,
+        )
     purged = control.purged().minus(start.executed)
     if purged.intervals:
         raise PositionLostError(
@@ -58,6 +68,28 @@ def check_continues(control: Session, start: Position) -> None:
             position=str(start.executed),
             hint=REDUMP_HINT,
         )
+
+
+def used_twice(head: GtidSet, ours: GtidSet) -> str:
+    """MariaDB: a number that the server's newest transaction has, and another one of the mirror's.
+
+    Asked for what follows such a number the server goes on behind it, without a word: only of
+    numbers below its newest it says that they are not its own (measured on 10.11).
+
+    Args:
+        head: what the server has executed.
+        ours: what the mirror holds.
+
+    Returns:
+        Both names, for people; empty if there is no such number.
+    """
+    for origin, server in ours.servers.items():
+        number, other = ours.intervals[origin][-1][1], head.servers.get(origin, server)
+        if other != server and head.intervals[origin][-1][1] == number:
+            return (
+                f"{origin}-{server}-{number} is mirrored, the server has {origin}-{other}-{number}"
+            )
+    return ""
 
 
 def check_not_lost(control: Session, start: Position) -> None:

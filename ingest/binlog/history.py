@@ -30,7 +30,7 @@ from ingest.binlog.notes import Batch
 from ingest.binlog.skim import Skim
 from wire.binlog import DumpOptions, probe_server_id
 from wire.connect import SourceConfig
-from wire.continues import check_continues
+from wire.continues import check_continues, used_twice
 from wire.failures import REDUMP_HINT
 from wire.session import Session
 
@@ -104,6 +104,34 @@ def check_same_history(control: Session, start: Position) -> None:
             position=str(start.executed),
             hint=_HINT,
         )
+
+
+def is_shared(control: Session, place: Position) -> bool | None:
+    """Whether a position of the past is in a server's history, as the mirror knows it.
+
+    Args:
+        control: a session with the server.
+        place: where a stream once stood.
+
+    Returns:
+        None if that cannot be told: the server has purged its last transaction, or it has none.
+
+    Raises:
+        RetryableError: the server cannot be reached.
+        SourceUnfitError: it refuses us a stream.
+    """
+    head = control.head().executed
+    if control.flavor != place.flavor or place.executed.minus(head).intervals:
+        return False
+    if used_twice(head, place.executed):
+        return False
+    if place.last is None:
+        return None
+    try:
+        found = _look_up(control, place, place.last)
+    except PositionLostError:
+        return False
+    return None if found is None else not differs(place.flavor, place.last, found)
 
 
 def differs(flavor: Flavor, last: Witness, found: Found) -> bool:

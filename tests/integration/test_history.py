@@ -7,68 +7,39 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from capture_kit import Capturer, close_streams, run, source_of
 from fix_servers import purge_binlogs
+from history_kit import (
+    SHORT,
+    MakeServer,
+    a_second_later,
+    caught_up,
+    prepared,
+    reset,
+    with_gtids,
+    write,
+)
 
 from core.errors import ConfigError, PositionLostError
 from core.position import Position
 from core.shard import ShardId
 from ingest.binlog import history
 from ingest.binlog.history import check_position
-from ingest.slices import SliceLimits
 from jobs.positions import ask
-from lab.servers import (
-    Server,
-    replicate_from,
-    stop_replication,
-    wait_for_replica,
-)
+from lab.servers import replicate_from, stop_replication, wait_for_replica
 from store.rounds import StreamState
 from wire.session import Session
-
-MakeServer = Callable[..., Server]
-with_gtids = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
-SHORT = SliceLimits(max_seconds=2, min_seconds=0)
 
 
 @pytest.fixture(autouse=True)
 def _close() -> Iterator[None]:
     yield
     close_streams()
-
-
-def prepared(server: Server) -> Server:
-    server.execute("CREATE DATABASE IF NOT EXISTS d")
-    run(server, "CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
-    return server
-
-
-def write(server: Server, count: int = 5) -> None:
-    run(server, *["INSERT INTO t (v) VALUES (1)"] * count)
-
-
-def caught_up(server: Server, folder: Path) -> Capturer:
-    """A mirror that holds some transactions, none of whose streams is open."""
-    capture = Capturer(source_of(server, "d"), folder)
-    write(server)
-    capture.catch_up()
-    close_streams()
-    return capture
-
-
-def reset(server: Server) -> None:
-    mysql = server.flavor == "mysql"
-    server.execute("RESET BINARY LOGS AND GTIDS" if mysql else "RESET MASTER")
-
-
-def a_second_later() -> None:
-    """MariaDB's log has commit times in whole seconds."""
-    time.sleep(1.1)
 
 
 def can_go_on(capture: Capturer, position: Position | None = None) -> None:
@@ -214,6 +185,22 @@ def test_numbers_that_another_server_has_used_as_well(
     error = capture.fail(limits=SHORT)
     assert isinstance(error, PositionLostError)
     assert "heal" in error.hint
+
+
+def test_a_number_that_is_the_newest_of_both(make_server: MakeServer, tmp_path: Path) -> None:
+    """Of its newest number MariaDB does not say that it is another transaction's than ours."""
+    primary, replica = prepared(make_server("mariadb")), make_server("mariadb")
+    replicate_from(replica, primary)
+    source_of(primary, "d")
+    wait_for_replica(replica, primary)
+    stop_replication(replica)
+    capture = caught_up(primary, tmp_path)
+    capture.source = replace(capture.source, port=replica.port)
+    with Session.connect(capture.source) as session:
+        lost = capture.position.executed.minus(session.head().executed)
+    write(replica, lost.cardinality)
+    error = assert_other_history(capture)
+    assert f"the server has 0-{replica.port}-" in error.message
 
 
 def test_the_last_transaction_is_the_first_of_a_new_primary(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from capture_kit import Capturer, close_streams, run, server_rows, source_of
+from history_kit import SHORT, MakeServer, prepared, reset, with_gtids, write
 
 from core.errors import PositionLostError, RetryableError
-from ingest.slices import SliceLimits
 from lab.servers import Server, replicate_from, stop_replication, wait_for_replica
 from wire.session import Session
-
-MakeServer = Callable[..., Server]
-with_gtids = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
-SHORT = SliceLimits(max_seconds=2, min_seconds=0)
 
 
 @pytest.fixture(autouse=True)
@@ -26,16 +22,11 @@ def _close() -> Iterator[None]:
     close_streams()
 
 
-def write(server: Server, count: int = 5) -> None:
-    run(server, *["INSERT INTO t (v) VALUES (1)"] * count)
-
-
 def pair(make_server: MakeServer, flavor: str, folder: Path) -> tuple[Server, Server, Capturer]:
     """A primary with a table, its replica, and a mirror that knows both."""
     primary, replica = make_server(flavor), make_server(flavor)
     replicate_from(replica, primary)
-    primary.execute("CREATE DATABASE d")
-    run(primary, "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
+    prepared(primary)
     source = replace(source_of(primary, "d"), standbys=((replica.host, replica.port),))
     wait_for_replica(replica, primary)
     return primary, replica, Capturer(source, folder)
@@ -74,7 +65,7 @@ def test_a_server_that_lost_what_the_mirror_holds_is_left(
     stop_replication(replica)
     capture.catch_up()
     close_streams()
-    primary.execute("RESET BINARY LOGS AND GTIDS" if flavor == "mysql" else "RESET MASTER")
+    reset(primary)
     write(primary, 1)
     write(replica, 3)
     capture.take()
@@ -98,7 +89,7 @@ def test_none_will_do(make_server: MakeServer, flavor: str, tmp_path: Path) -> N
     assert f"{replica.host}:{replica.port}: the server lacks transactions" in error.message
     primary.start()
     for server in (primary, replica):
-        server.execute("RESET BINARY LOGS AND GTIDS" if flavor == "mysql" else "RESET MASTER")
+        reset(server)
     error = capture.fail(limits=SHORT)
     assert isinstance(error, (PositionLostError, RetryableError))
     assert "none of the shard's servers will do" in error.message

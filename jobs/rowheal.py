@@ -1,0 +1,356 @@
+"""Healing a mirror row by row, where a server has lost transactions that are mirrored.
+
+Lives here: letting the streams go on at the parting, what of each table that leaves to be done,
+and doing it. Does not live here: where the histories part (`parting`), which rows are touched
+(`lostrows`), what is dumped where this does not do (`gaps`), writing rows (`merge.repair`).
+
+The stream begins anew at the parting, one generation above. Every row that the mirror took from
+behind it is read again and written as it was at the parting; from there the log goes on. All other
+rows stand as they are, whatever their number.
+
+Invariant: a table's state says that rows of it are to be read again before the stream begins, and
+it streams on only when they have been. Killed in between, `ratchet heal` goes on; if the stream had
+not begun, nothing has happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from core.errors import TableStoppedError
+from core.rounds import ChangeFile, Round, ShardSlice
+from core.types import MisfitPolicy
+from jobs.config import Config
+from jobs.discover import look
+from jobs.gaps import begin_after_a_gap, dump_of_heirs
+from jobs.lineage import keyspace_of
+from jobs.lostrows import Keys, lost_files, lost_keys, too_much, why_a_dump
+from jobs.parting import Parting
+from jobs.repair import merge_rest
+from jobs.sources import source_configs
+from jobs.verify import Verifier
+from merge.repair import Truth, repair_table
+from snapshot.records import Wanted
+from snapshot.rows import frozen_row
+from snapshot.rowsat import KeyAt
+from snapshot.verify import EXAMINED
+from store.crashpoints import reach
+from store.cuts import Cut, Cuts, CutShard
+from store.files import Lake
+from store.rounds import RoundLog, StreamState
+from store.tables import Healing, Stopped, Tables, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log: Final = logging.getLogger("jobs.run")
+
+_WAITS: Final = "rows that its source has lost transactions of are still to be read again"
+_GO_ON: Final = "`ratchet heal CONFIG` goes on with it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealPlan:
+    """What the partings of a keyspace's shards mean for its tables.
+
+    Attributes:
+        rows: keyspace.table -> how many rows are to be read again; none: the table streams on.
+        dumps: keyspace.table -> why the shards' rows have to be dumped again instead.
+    """
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+    dumps: Mapping[str, str] = field(default_factory=dict)
+
+
+def plan_heal(lake: Lake, rounds: RoundLog, partings: Sequence[Parting]) -> HealPlan:
+    """What is to be done about the tables of one keyspace.
+
+    Args:
+        lake: the lake.
+        rounds: its round log.
+        partings: of all its shards that have one; at least one.
+
+    Raises:
+        LakeError: the lake cannot be read.
+    """
+    by_shard = {parting.shard: parting for parting in partings}
+    behind = rounds.since(min(parting.round for parting in partings))
+    rows, dumps = {}, {}
+    for state in Tables(lake).list(keyspace_of(partings[0].shard)):
+        if state.phase not in {"dumping", "catching_up", "streaming"}:
+            continue
+        if why := why_a_dump(lake, state, behind, by_shard):
+            dumps[state.name] = why
+        else:
+            rows[state.name] = _count(lost_keys(lake, state, _files(state, behind, by_shard)))
+    return HealPlan(rows=rows, dumps=dumps)
+
+
+def heal_rows(
+    config: Config,
+    lake: Lake,
+    spark: SparkSession,
+    partings: Sequence[Parting],
+    *,
+    check: Callable[[], None],
+    now: Callable[[], int],
+) -> Mapping[str, str]:
+    """Let streams go on at their partings, with everything that this takes.
+
+    Args:
+        config: with its live shards.
+        lake: the lake, whose lease is ours.
+        spark: any session of the application.
+        partings: of the shards; of a keyspace, all whose servers cannot go on.
+        check: raises when the lease is lost.
+        now: microseconds UTC.
+
+    Returns:
+        keyspace.table -> what has become of it, for people.
+
+    Raises:
+        RetryableError: a server stays away; what is left to do is in the tables' states.
+        OperatorError: the lake cannot be written.
+    """
+    merge_rest(spark, lake, config, check)
+    rounds = RoundLog(lake)
+    told: dict[str, str] = {}
+    ordered = sorted(partings, key=lambda one: one.shard)
+    for _, group in groupby(ordered, key=lambda one: keyspace_of(one.shard)):
+        check()
+        told |= _begin(lake, rounds, list(group), now=now())
+    return {**told, **finish_healing(config, lake, spark, check=check)}
+
+
+def finish_healing(
+    config: Config, lake: Lake, spark: SparkSession, *, check: Callable[[], None]
+) -> Mapping[str, str]:
+    """Heal the tables that wait for it; gives what has become of them.
+
+    Raises:
+        RetryableError: a server stays away.
+        OperatorError: the lake cannot be written.
+    """
+    rounds, told = RoundLog(lake), {}
+    waiting = waiting_tables(lake)
+    if not waiting:
+        return {}
+    sources = {one.name: one for one in look(config.sources, source_configs(config))}
+    verifier = Verifier(config, lake, spark)
+    for state in waiting:
+        check()
+        found = sources.get(state.name)
+        wanted = Wanted(
+            keyspace=state.keyspace,
+            table=state.table,
+            shards=() if found is None else found.shards,
+            shard_in_key=state.shard_in_key,
+        )
+        table = _Table(lake, rounds, state, spark=spark, policy=_policy(config))
+        told[state.name] = table.heal(verifier, wanted)
+        log.info("%s: %s", state.name, told[state.name])
+        reach("heal.after_table")
+    merge_rest(spark, lake, config, check)
+    return told
+
+
+def waiting_tables(lake: Lake) -> list[TableState]:
+    """The tables of which rows are still to be read again."""
+    return [one for one in Tables(lake).list() if one.stopped and one.stopped.healing]
+
+
+def _begin(
+    lake: Lake, rounds: RoundLog, partings: Sequence[Parting], *, now: int
+) -> dict[str, str]:
+    plan = plan_heal(lake, rounds, partings)
+    streams, number = rounds.streams(), rounds.last_number() + 1
+    cut = Cuts(lake).last()
+    healing = Healing(round=number, parted={one.shard: one.round for one in partings})
+    waits = Stopped(message=_WAITS, hint=_GO_ON, round=number, healing=healing)
+    # Only of what is merged to the end it is known that nothing else is to come from behind.
+    whole = {name for name in plan.rows if cut and cut.round == number - 1 and cut.shows(name)}
+    dumps = {**dict.fromkeys(plan.rows.keys() - whole, "it is not merged to the end"), **plan.dumps}
+    slices = []
+    for one in partings:
+        stream = streams[one.shard]
+        log.warning(
+            "%s goes on behind round %d, where the server's history and the mirror's part",
+            one.shard,
+            one.round,
+        )
+        slices.append(
+            ShardSlice.beginning(
+                one.shard, one.position, generation=stream.generation + 1, now=now,
+                ancestors=stream.ancestors, seen=stream.seen,
+            )
+        )  # fmt: skip
+    begin_after_a_gap(
+        lake,
+        rounds,
+        keyspace_of(partings[0].shard),
+        slices,
+        now=now,
+        spared={name: waits if plan.rows[name] else None for name in whole},
+    )
+    reach("heal.begun")
+    return {name: f"to be dumped again: {why}" for name, why in dumps.items()}
+
+
+class _Table:
+    """One table that waits."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        rounds: RoundLog,
+        state: TableState,
+        *,
+        spark: SparkSession,
+        policy: MisfitPolicy,
+    ) -> None:
+        assert state.stopped is not None  # noqa: S101 - for the type checker
+        assert state.stopped.healing is not None  # noqa: S101
+        self._lake, self._rounds, self._state = lake, rounds, state
+        self._spark, self._policy = spark, policy
+        self._tables = Tables(lake)
+        self._healing = state.stopped.healing
+        self._streams = rounds.streams()
+
+    def heal(self, verifier: Verifier, wanted: Wanted) -> str:
+        """Read its rows again, or say that it is dumped; what has become of it."""
+        number, parted = self._healing.round, self._healing.parted
+        last = self._rounds.last_number()
+        if number - 1 < self._rounds.first_number():
+            return self._dump_all("the rounds in question are no longer kept")
+        before = self._rounds.streams_at(number - 1)
+        if last < number:
+            return self._as_it_was()
+        begun = self._rounds.streams_at(number)
+        if any(begun[s].generation == before[s].generation for s in parted):
+            return self._as_it_was()
+        if any(
+            s not in self._streams or self._streams[s].generation != begun[s].generation
+            for s in begun
+            if keyspace_of(s) == self._state.keyspace
+        ):
+            return self._dump_all("its shards have begun anew since")
+        behind = [r for r in self._rounds.since(min(parted.values())) if r.number < number]
+        try:
+            return self._by_rows(verifier, wanted, behind, begun)
+        except TableStoppedError as error:
+            return self._dump_shards(error.message, begun)
+
+    def _by_rows(
+        self,
+        verifier: Verifier,
+        wanted: Wanted,
+        behind: Sequence[Round],
+        begun: Mapping[str, StreamState],
+    ) -> str:
+        state, cut = self._state, _cut_at(self._healing.round, begun)
+        if not wanted.shards:
+            return self._dump_all("the sources do not have it")
+        files = lost_files(state, behind, self._healing.parted)
+        if why := too_much(self._lake, files):
+            return self._dump_shards(why, begun)
+        by_shard = lost_keys(self._lake, state, files)
+        groups = by_shard.items() if state.shard_in_key else [("", _all(state, by_shard))]
+        for shard, keys in groups:
+            for at in range(0, len(keys), EXAMINED):
+                found = verifier.rows_at(cut, state, wanted, keys[at : at + EXAMINED])
+                contested = not shard and any(one.is_contested for one in found.keys)
+                if found.reason or contested:
+                    why = found.reason or "a key of it lives on several shards"
+                    return self._dump_shards(why, begun)
+                self._write(cut, begun, [_truth(one, shard) for one in found.keys])
+        self._save(phase="streaming", merged_round=self._healing.round, stopped=None)
+        return f"{_count(by_shard):,} rows were read again"
+
+    def _write(self, cut: Cut, begun: Mapping[str, StreamState], truths: Sequence[Truth]) -> None:
+        repair_table(
+            self._spark,
+            self._lake,
+            self._state,
+            truths,
+            cut=cut,
+            streams=begun,
+            policy=self._policy,
+            now=time.time_ns() // 1000,
+        )
+
+    def _as_it_was(self) -> str:
+        """The streams have not begun anew, so nothing has happened."""
+        kept = self._rounds.first_number() <= self._state.merged_round + 1
+        if not kept:
+            return self._dump_all("the rounds that it lacks are no longer kept")
+        self._save(phase="streaming", stopped=None)
+        return "streams on"
+
+    def _dump_shards(self, why: str, begun: Mapping[str, StreamState]) -> str:
+        """Have the rows of the shards that began anew dumped."""
+        number, keyspace = self._healing.round, self._state.keyspace
+        heirs = [
+            ShardSlice.beginning(shard, begun[shard].position, generation=begun[shard].generation,
+                                 now=0)
+            for shard in self._healing.parted
+        ]  # fmt: skip
+        streams = {s: one for s, one in self._streams.items() if keyspace_of(s) == keyspace}
+        streaming = replace(self._state, phase="streaming")
+        dump = dump_of_heirs(streaming, streams, heirs, merged=number, then=begun)
+        if dump is None:
+            return self._dump_all(why)
+        self._save(phase="dumping", dump=dump, stopped=None)
+        return f"to be dumped again, only {', '.join(dump.read)}: {why}"
+
+    def _dump_all(self, why: str) -> str:
+        self._save(phase="new", dump=None, stopped=None)
+        return f"to be dumped again: {why}"
+
+    def _save(self, **changes: object) -> None:
+        self._tables.save(replace(self._state, **changes))  # type: ignore[arg-type]
+
+
+def _cut_at(number: int, streams: Mapping[str, StreamState]) -> Cut:
+    """The moment at which streams begin anew, as the cut that a repair asks for."""
+    shards = {
+        shard: CutShard(
+            position=stream.position,
+            min_ts=None,
+            max_ts=None,
+            latest_ts=stream.ts,
+            observed_at=stream.ts,
+            generation=stream.generation,
+        )
+        for shard, stream in streams.items()
+    }
+    return Cut(number=0, round=number, merged_at=0, shards=shards, tables={})
+
+
+def _truth(one: KeyAt, shard: str) -> Truth:
+    """What a key of a shard, or of all shards if none is named, was at the cut."""
+    rows = {shard: one.rows[shard]} if shard else one.rows
+    return Truth(key=one.key, shard=shard, rows=rows)
+
+
+def _files(
+    state: TableState, behind: Sequence[Round], partings: Mapping[str, Parting]
+) -> list[ChangeFile]:
+    return lost_files(state, behind, {shard: one.round for shard, one in partings.items()})
+
+
+def _all(state: TableState, keys: Keys) -> list[Mapping[str, object]]:
+    """The keys of all shards, each once."""
+    return list({frozen_row(k, state.key): k for found in keys.values() for k in found}.values())
+
+
+def _count(keys: Keys) -> int:
+    return sum(len(found) for found in keys.values())
+
+
+def _policy(config: Config) -> MisfitPolicy:
+    return MisfitPolicy(zero_dates=config.types.zero_dates)

@@ -1,0 +1,123 @@
+"""What the source had of some keys at a cut that it has gone past.
+
+Lives here: reading the keys, and taking back by the log what came after the cut. Does not live
+here: which keys (`jobs.rowheal`), capturing (a function that comes in from outside).
+
+Invariant: a row is told only if the read contains the cut and the log reaches beyond the read;
+else there is a reason, and nothing is told of any key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from core.position import Position
+from snapshot.compare import changes_of_keys
+from snapshot.judge import events_of, row_at_cut
+from snapshot.records import DumpSettings, ShardSource, Wanted
+from snapshot.reread import read_keys
+from snapshot.rows import frozen_row, thawed_row
+from snapshot.source import SourceCatalog, common_columns
+from snapshot.verify import Changes, unreached
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyAt:
+    """What the source had of a key.
+
+    Attributes:
+        key: the key's values as the lake has them.
+        rows: shard -> its whole row there; None where there was none.
+    """
+
+    key: Mapping[str, Any]
+    rows: Mapping[str, Mapping[str, Any] | None]
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether several shards had it."""
+        return sum(row is not None for row in self.rows.values()) > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsAt:
+    """What the source had of some keys.
+
+    Attributes:
+        keys: each of them once; none if there is a reason.
+        reason: why it cannot be told; empty if it can.
+    """
+
+    keys: Sequence[KeyAt] = field(default=())
+    reason: str = ""
+
+
+def rows_at(
+    spark: SparkSession,
+    wanted: Wanted,
+    keys: Sequence[Mapping[str, Any]],
+    *,
+    key: Sequence[str],
+    columns: pa.Schema,
+    positions: Mapping[str, Position],
+    shards: Mapping[str, ShardSource],
+    changes: Callable[[Mapping[str, Position]], Changes],
+    settings: DumpSettings,
+) -> RowsAt:
+    """The rows of some keys at a cut, on every shard of a table.
+
+    Args:
+        spark: the session.
+        wanted: the table and its shards.
+        keys: values of the key's columns as the lake has them, each key once.
+        key: columns that identify a row.
+        columns: the mirror's, which the source must have too.
+        positions: shard -> where the cut is.
+        shards: ShardId as text -> its source.
+        changes: called with positions to reach: gives all changes after the cut up to there.
+        settings: how the source is read.
+
+    Raises:
+        TableStoppedError: the table is gone, or differs between the shards.
+        RetryableError: a server stays away, or has not come as far as the cut yet.
+    """
+    catalog = SourceCatalog({shard: source.primary for shard, source in shards.items()})
+    tables = {shard: catalog.table(shard, wanted.table) for shard in wanted.shards}
+    found = common_columns(list(tables.values()), settings.policy)
+    if {f.name: f.type for f in found} != {f.name: f.type for f in columns}:
+        return RowsAt(reason="its columns are not the source's")
+    names = list(columns.names)
+    again = read_keys(keys, tables=tables, shards=shards, columns=names, policy=settings.policy)
+    for shard, looks in again.seen.items():
+        cut = positions[shard].executed
+        if not all(look.floor.executed.contains_all(cut) for look in looks.values()):
+            return RowsAt(reason=f"a server of {shard} is behind the mirror")
+    known = changes(again.end)
+    if known.disturbed:
+        return RowsAt(reason=known.disturbed)
+    if short := unreached(again, known):
+        return RowsAt(reason=f"the log was not read far enough on {short[0]}")
+    events = events_of(changes_of_keys(spark, known.frame, keys, key), key=key, columns=names)
+    told = []
+    for values in keys:
+        name = frozen_row(values, key) or ()
+        rows = {
+            shard: row_at_cut([e for e in events.get(name, ()) if e.shard == shard], looks[name])
+            for shard, looks in again.seen.items()
+        }
+        told.append(
+            KeyAt(
+                key=values,
+                rows={
+                    shard: None if row is None else thawed_row(row, names, columns)
+                    for shard, row in rows.items()
+                },
+            )
+        )
+    return RowsAt(keys=told)

@@ -1,0 +1,200 @@
+"""A failover that loses transactions, with real replicas: only the rows that these touched heal.
+
+Two shards; one fails over to a replica that had not received the last transactions, which are
+mirrored already, and which goes on with writes of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from deltalake import DeltaTable, QueryBuilder
+from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables
+
+from lab.servers import (
+    Server,
+    create_ratchet_user,
+    replicate_from,
+    stop_replication,
+    wait_for_replica,
+)
+from store.files import Lake
+from store.tables import Tables
+
+DATABASE = "fleet"
+FAILED = "shop/80-"
+
+
+@dataclass
+class Fleet:
+    """A server of one shard; a primary and its replica of the other; and their mirror."""
+
+    left: Server
+    primary: Server
+    replica: Server
+    ratchet: Ratchet
+
+    def write(self, server: Server, *, seed: int, transactions: int = 60) -> None:
+        """Transactions on the left shard, or on a server of the right one."""
+        writer = self.writer(server, seed)
+        while writer.transactions < transactions and writer.is_alive():
+            writer.join(0.05)
+        writer.finish()
+
+    def writer(self, server: Server, seed: int) -> Writer:
+        """Keys of the two shards do not meet."""
+        first = 0 if server is self.left else 1
+        writer = Writer(server, DATABASE, seed=seed, first=first, step=2)
+        writer.start()
+        return writer
+
+    def catch_up(self) -> str:
+        return self.ratchet.run("run", "--until-caught-up").stderr
+
+    def lose(self, *statements: str) -> None:
+        """Fail over; what was written last is mirrored, and the replica lacks it."""
+        wait_for_replica(self.replica, self.primary)
+        stop_replication(self.replica)
+        self.write(self.primary, seed=3)
+        for statement in statements:
+            self.primary.execute(statement)
+        self.write(self.left, seed=4)
+        self.catch_up()
+        self.primary.kill()
+        self.write(self.replica, seed=5, transactions=20)
+        config = yaml.safe_load(self.ratchet.config.read_text())
+        config["sources"]["shop"]["shards"]["80-"]["port"] = self.replica.port
+        self.ratchet.config.write_text(yaml.safe_dump(config))
+
+    def assert_healed(self) -> None:
+        self.catch_up()
+        assert assert_identical(self.ratchet.lake, [self.left, self.replica], DATABASE, TABLES)
+        assert "identical: 3 tables" in self.ratchet.run("verify").stdout
+
+    def dumps(self) -> dict[str, str]:
+        """Table -> id of its dump."""
+        states = Tables(Lake.at(str(self.ratchet.lake))).list()
+        return {state.table: state.dump.id for state in states if state.dump}
+
+    def tokens(self, table: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """Key -> token of each row of a table."""
+        key = {"orders": ("id",), "items": ("order_id", "line"), "people": ("name",)}[table]
+        path = self.ratchet.lake / "shop" / table
+        reader = QueryBuilder().register("t", DeltaTable(str(path)))
+        rows = pa.table(reader.execute("SELECT * FROM t").read_all()).to_pylist()
+        return {tuple(row[name] for name in key): row["_token"] for row in rows}
+
+
+MakeFleet = Callable[..., Fleet]
+
+
+@pytest.fixture
+def make_fleet(make_server: Any, make_ratchet: Any) -> MakeFleet:
+    def make(flavor: str, **more: Any) -> Fleet:
+        left, primary, replica = (make_server(flavor) for _ in range(3))
+        replicate_from(replica, primary)
+        for server in (left, primary):
+            server.execute(f"CREATE DATABASE {DATABASE}")
+            create_tables(server, DATABASE)
+            create_ratchet_user(server, PASSWORD, [DATABASE])
+        ratchet = make_ratchet({"-80": left, "80-": primary}, DATABASE, **more)
+        fleet = Fleet(left, primary, replica, ratchet)
+        for seed in (1, 2):  # dumped, and streamed
+            fleet.write(left, seed=seed)
+            fleet.write(primary, seed=seed, transactions=150)
+            fleet.catch_up()
+        return fleet
+
+    return make
+
+
+def test_only_the_rows_of_lost_transactions_are_read_again(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet("mysql")
+    before, dumps = {table: fleet.tokens(table) for table in TABLES}, fleet.dumps()
+    fleet.lose()
+    planned = fleet.ratchet.run("heal", "--shard", FAILED, "--dry-run").stdout
+    assert f"{FAILED}: goes on behind round" in planned
+    assert "rows would be read again" in planned
+    writer = fleet.writer(fleet.replica, 6)
+    done = fleet.ratchet.run("heal", "--shard", FAILED).stdout
+    assert "shop/-80: can go on" in done
+    assert "rows were read again" in done
+    assert "to be dumped again" not in done
+    writer.finish()
+    fleet.assert_healed()
+    assert fleet.dumps() == dumps
+    for table in TABLES:
+        kept = {key: token for key, token in fleet.tokens(table).items() if key in before[table]}
+        same = [key for key, token in kept.items() if token == before[table][key]]
+        assert len(same) > len(kept) // 3, table
+    assert "can go on" in fleet.ratchet.run("heal").stdout
+
+
+@pytest.mark.long
+def test_a_heal_that_is_killed(make_fleet: MakeFleet) -> None:
+    """The tables wait, and say for what; the next heal goes on."""
+    fleet = make_fleet("mysql")
+    dumps = fleet.dumps()
+    fleet.lose()
+    for seed, point in enumerate(("heal.states_saved", "heal.begun", "heal.after_table")):
+        fleet.ratchet.run("heal", "--shard", FAILED, crash_at=point, expect=-9)
+        assert "still to be read again" in fleet.ratchet.run("status").stdout
+        fleet.write(fleet.replica, seed=20 + seed, transactions=20)
+    done = fleet.ratchet.run("run", "--until-caught-up", expect=6)
+    assert "`ratchet heal CONFIG` goes on with it" in done.stderr
+    fleet.write(fleet.replica, seed=7, transactions=20)
+    fleet.ratchet.run("heal")
+    fleet.assert_healed()
+    assert fleet.dumps() == dumps
+
+
+@pytest.mark.long
+def test_a_server_that_comes_back_after_all(make_fleet: MakeFleet) -> None:
+    """Killed before the stream began anew, a heal has done nothing, and the tables stream on."""
+    fleet = make_fleet("mariadb")
+    dumps, config = fleet.dumps(), fleet.ratchet.config.read_text()
+    fleet.lose()
+    fleet.ratchet.run("heal", "--shard", FAILED, crash_at="heal.states_saved", expect=-9)
+    fleet.primary.start()
+    fleet.ratchet.config.write_text(config)
+    fleet.write(fleet.primary, seed=8)
+    fleet.ratchet.run("run", "--until-caught-up", expect=6)
+    fleet.write(fleet.primary, seed=9)
+    assert "streams on" in fleet.ratchet.run("heal").stdout
+    fleet.replica = fleet.primary
+    fleet.assert_healed()
+    assert fleet.dumps() == dumps
+
+
+@pytest.mark.long
+def test_by_itself_where_the_config_says_so(make_fleet: MakeFleet) -> None:
+    """MariaDB's numbers are used twice: the server has as many transactions, and others."""
+    fleet = make_fleet("mariadb", capture={"lost_position": "heal"})
+    dumps = fleet.dumps()
+    fleet.lose()
+    fleet.write(fleet.replica, seed=10, transactions=150)
+    assert "rows were read again" in fleet.catch_up()
+    fleet.assert_healed()
+    assert fleet.dumps() == dumps
+
+
+@pytest.mark.long
+def test_what_no_row_tells_is_dumped(make_fleet: MakeFleet) -> None:
+    """A TRUNCATE among what was lost: that table's shard, and no other table."""
+    fleet = make_fleet("mysql")
+    dumps = fleet.dumps()
+    fleet.lose(f"TRUNCATE {DATABASE}.items")
+    planned = fleet.ratchet.run("heal", "--shard", FAILED, "--dry-run").stdout
+    assert "shop.items: would be dumped again: among what was lost is: TRUNCATE" in planned
+    done = fleet.ratchet.run("heal", "--shard", FAILED).stdout
+    assert "shop.items: to be dumped again: among what was lost is" in done
+    fleet.assert_healed()
+    after = fleet.dumps()
+    assert {table for table in TABLES if after[table] != dumps[table]} == {"items"}
+    states = Tables(Lake.at(str(fleet.ratchet.lake))).list()
+    assert {s.dump.read for s in states if s.table == "items" and s.dump} == {(FAILED,)}
