@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument("--flavor", choices=["mariadb", "mysql"], action="append")
     parser.add_argument("--parallel", type=int, default=SnapshotSection().readers)
     given = parser.parse_args()
-    spark = _spark()
+    spark = bench_session()
     try:
         good = [
             _bench(flavor, given.rows, given.parallel, spark)
@@ -74,13 +74,13 @@ def _bench(flavor: str, rows: int, parallel: int, spark: SparkSession) -> bool:
     folder = Path(tempfile.mkdtemp(prefix="ratchet-bench-"))
     try:
         with kind(buffer_pool="1G") as server, _Memory() as memory:
-            _fill(server, rows, folder / "rows.tsv")
+            fill_server(server, rows, folder / "rows.tsv")
             lake = open_lake(folder / "lake", now=0)
             dumps, drains, costs = [], [], []
             for _ in range(ROUNDS):
-                before = _cpu_seconds(os.getpid())
-                dumps.append(rows / _dump(server, lake, parallel, spark))
-                costs.append(_cpu_seconds(os.getpid()) - before)
+                before = cpu_seconds(os.getpid())
+                dumps.append(rows / dump_once(server, lake, parallel, spark))
+                costs.append(cpu_seconds(os.getpid()) - before)
                 drains.append(rows / _drain(server))
             _check(server, lake, spark)
             version = server.version
@@ -104,7 +104,8 @@ def _bench(flavor: str, rows: int, parallel: int, spark: SparkSession) -> bool:
     return good
 
 
-def _fill(server: Server, rows: int, file: Path) -> None:
+def fill_server(server: Server, rows: int, file: Path) -> None:
+    """Make the table, with that many rows."""
     with file.open("w") as out:
         out.writelines(
             f"{n}\tcustomer number {n:09d}\tST{n % 7:06d}\t{n * 7919 % 1000003}"
@@ -119,7 +120,8 @@ def _fill(server: Server, rows: int, file: Path) -> None:
     file.unlink()
 
 
-def _config(server: Server) -> SourceConfig:
+def source_of(server: Server) -> SourceConfig:
+    """How to connect."""
     return SourceConfig(
         shard=ShardId.parse(SHARD),
         host=server.host,
@@ -130,10 +132,11 @@ def _config(server: Server) -> SourceConfig:
     )
 
 
-def _dump(server: Server, lake: Lake, parallel: int, spark: SparkSession) -> float:
+def dump_once(server: Server, lake: Lake, parallel: int, spark: SparkSession) -> float:
+    """Dump the table afresh; seconds."""
     dumper = Dumper(
         lake,
-        {SHARD: ShardSource(config=_config(server))},
+        {SHARD: ShardSource(config=source_of(server))},
         spark_reader(spark),
         settings=DumpSettings(parallel=parallel),
     )
@@ -143,7 +146,7 @@ def _dump(server: Server, lake: Lake, parallel: int, spark: SparkSession) -> flo
 
 
 def _drain(server: Server) -> float:
-    with Session.connect(_config(server)) as session:
+    with Session.connect(source_of(server)) as session:
         started = time.perf_counter()
         with session.stream_rows("SELECT * FROM orders") as rows:
             for _ in rows:
@@ -205,7 +208,7 @@ def _python_memory(root: int) -> tuple[int, int]:
     return shared, plain
 
 
-def _cpu_seconds(root: int) -> float:
+def cpu_seconds(root: int) -> float:
     """CPU time of a process and all below it that live: server, Spark's JVM and its workers."""
     times: dict[int, tuple[int, int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -233,7 +236,8 @@ def _sizes(pid: int) -> dict[str, int]:
     }
 
 
-def _spark() -> SparkSession:
+def bench_session() -> SparkSession:
+    """A session with Delta, as small as it can be."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from delta import configure_spark_with_delta_pip
