@@ -33,7 +33,13 @@ from jobs.lineage import ancestors_of, keyspace_of
 from jobs.parting import Parting, find_parting
 from jobs.positions import ask
 from jobs.reshard import locate
-from jobs.rowheal import finish_healing, heal_rows, plan_heal, waiting_tables
+from jobs.rowheal import (
+    finish_healing,
+    heal_rows,
+    plan_heal,
+    undo_unbegun,
+    waiting_tables,
+)
 from jobs.sources import source_configs
 from jobs.text import counted, nearest
 from store.files import Lake, open_lake
@@ -173,12 +179,13 @@ def heal_lost(
         LakeError: the lake cannot be written.
     """
     check()
-    told: dict[str, str] = {}
-    if waiting_tables(lake):
-        told |= finish_healing(config, lake, spark(), check=check)
+    told = dict(undo_unbegun(lake))
+    # First of all, as what an earlier heal has left may need a shard that has parted again.
     begin_anew(lake, rounds, source_configs(config), remedies.anew, now=_now())
     if remedies.partings:
         told |= heal_rows(config, lake, spark(), remedies.partings, check=check, now=_now)
+    elif waiting_tables(lake):
+        told |= finish_healing(config, lake, spark(), check=check)
     return told
 
 

@@ -127,6 +127,20 @@ def heal_rows(
     return {**told, **finish_healing(config, lake, spark, check=check)}
 
 
+def undo_unbegun(lake: Lake) -> Mapping[str, str]:
+    """Let the tables stream on of which a killed heal had only said that they wait.
+
+    Returns:
+        keyspace.table -> what has become of it, for people.
+
+    Raises:
+        LakeError: the lake cannot be written.
+    """
+    rounds = RoundLog(lake)
+    tables = [_Table(lake, rounds, state) for state in waiting_tables(lake)]
+    return {table.name: table.undo() for table in tables if not table.may_have_begun()}
+
+
 def finish_healing(
     config: Config, lake: Lake, spark: SparkSession, *, check: Callable[[], None]
 ) -> Mapping[str, str]:
@@ -151,8 +165,8 @@ def finish_healing(
             shards=() if found is None else found.shards,
             shard_in_key=state.shard_in_key,
         )
-        table = _Table(lake, rounds, state, spark=spark, policy=_policy(config))
-        told[state.name] = table.heal(verifier, wanted)
+        table = _Table(lake, rounds, state)
+        told[state.name] = table.heal(verifier, wanted, _Writer(lake, spark, _policy(config)))
         log.info("%s: %s", state.name, told[state.name])
         reach("heal.after_table")
     merge_rest(spark, lake, config, check)
@@ -201,47 +215,84 @@ def _begin(
     return {name: f"to be dumped again: {why}" for name, why in dumps.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Writes what rows were."""
+
+    lake: Lake
+    spark: SparkSession
+    policy: MisfitPolicy
+
+    def write(
+        self,
+        state: TableState,
+        truths: Sequence[Truth],
+        cut: Cut,
+        streams: Mapping[str, StreamState],
+    ) -> None:
+        """See merge.repair."""
+        repair_table(
+            self.spark,
+            self.lake,
+            state,
+            truths,
+            cut=cut,
+            streams=streams,
+            policy=self.policy,
+            now=time.time_ns() // 1000,
+        )
+
+
 class _Table:
     """One table that waits."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        rounds: RoundLog,
-        state: TableState,
-        *,
-        spark: SparkSession,
-        policy: MisfitPolicy,
-    ) -> None:
+    def __init__(self, lake: Lake, rounds: RoundLog, state: TableState) -> None:
         assert state.stopped is not None  # noqa: S101 - for the type checker
         assert state.stopped.healing is not None  # noqa: S101
         self._lake, self._rounds, self._state = lake, rounds, state
-        self._spark, self._policy = spark, policy
         self._tables = Tables(lake)
         self._healing = state.stopped.healing
         self._streams = rounds.streams()
 
-    def heal(self, verifier: Verifier, wanted: Wanted) -> str:
+    @property
+    def name(self) -> str:
+        """keyspace.table."""
+        return self._state.name
+
+    def may_have_begun(self) -> bool:
+        """Whether the streams began anew, or that is not known any more."""
+        kept = self._rounds.first_number() < self._healing.round
+        return not kept or self.begun() is not None
+
+    def begun(self) -> Mapping[str, StreamState] | None:
+        """The streams as they began anew; None if they did not. The rounds must be kept."""
+        number = self._healing.round
+        if number > self._rounds.last_number():
+            return None
+        before, begun = (self._rounds.streams_at(n) for n in (number - 1, number))
+        anew = all(begun[s].generation > before[s].generation for s in self._healing.parted)
+        return begun if anew else None
+
+    def undo(self) -> str:
+        """The streams have not begun anew, so nothing has happened; what has become of it."""
+        self._save(phase="streaming", stopped=None)
+        return "streams on"
+
+    def heal(self, verifier: Verifier, wanted: Wanted, writer: _Writer) -> str:
         """Read its rows again, or say that it is dumped; what has become of it."""
         number, parted = self._healing.round, self._healing.parted
-        last = self._rounds.last_number()
-        if number - 1 < self._rounds.first_number():
+        if self._rounds.first_number() > min(parted.values()):
             return self._dump_all("the rounds in question are no longer kept")
-        before = self._rounds.streams_at(number - 1)
-        if last < number:
-            return self._as_it_was()
-        begun = self._rounds.streams_at(number)
-        if any(begun[s].generation == before[s].generation for s in parted):
-            return self._as_it_was()
-        if any(
-            s not in self._streams or self._streams[s].generation != begun[s].generation
-            for s in begun
-            if keyspace_of(s) == self._state.keyspace
-        ):
+        begun = self.begun()
+        if begun is None:
+            return self.undo()
+        mine = [shard for shard in begun if keyspace_of(shard) == self._state.keyspace]
+        now = {shard: stream.generation for shard, stream in self._streams.items()}
+        if any(now.get(shard) != begun[shard].generation for shard in mine):
             return self._dump_all("its shards have begun anew since")
         behind = [r for r in self._rounds.since(min(parted.values())) if r.number < number]
         try:
-            return self._by_rows(verifier, wanted, behind, begun)
+            return self._by_rows(verifier, wanted, writer, behind, begun)
         except TableStoppedError as error:
             return self._dump_shards(error.message, begun)
 
@@ -249,13 +300,17 @@ class _Table:
         self,
         verifier: Verifier,
         wanted: Wanted,
+        writer: _Writer,
         behind: Sequence[Round],
         begun: Mapping[str, StreamState],
     ) -> str:
-        state, cut = self._state, _cut_at(self._healing.round, begun)
+        state, parted = self._state, self._healing.parted
+        # Nothing that a parted stream held then was committed later, by its shard's clock.
+        times = {s: self._rounds.streams_at(number)[s].ts for s, number in parted.items()}
+        cut = _cut_at(self._healing.round, begun, times)
         if not wanted.shards:
             return self._dump_all("the sources do not have it")
-        files = lost_files(state, behind, self._healing.parted)
+        files = lost_files(state, behind, parted)
         if why := too_much(self._lake, files):
             return self._dump_shards(why, begun)
         by_shard = lost_keys(self._lake, state, files)
@@ -267,29 +322,9 @@ class _Table:
                 if found.reason or contested:
                     why = found.reason or "a key of it lives on several shards"
                     return self._dump_shards(why, begun)
-                self._write(cut, begun, [_truth(one, shard) for one in found.keys])
+                writer.write(state, [_truth(one, shard) for one in found.keys], cut, begun)
         self._save(phase="streaming", merged_round=self._healing.round, stopped=None)
         return f"{_count(by_shard):,} rows were read again"
-
-    def _write(self, cut: Cut, begun: Mapping[str, StreamState], truths: Sequence[Truth]) -> None:
-        repair_table(
-            self._spark,
-            self._lake,
-            self._state,
-            truths,
-            cut=cut,
-            streams=begun,
-            policy=self._policy,
-            now=time.time_ns() // 1000,
-        )
-
-    def _as_it_was(self) -> str:
-        """The streams have not begun anew, so nothing has happened."""
-        kept = self._rounds.first_number() <= self._state.merged_round + 1
-        if not kept:
-            return self._dump_all("the rounds that it lacks are no longer kept")
-        self._save(phase="streaming", stopped=None)
-        return "streams on"
 
     def _dump_shards(self, why: str, begun: Mapping[str, StreamState]) -> str:
         """Have the rows of the shards that began anew dumped."""
@@ -315,14 +350,20 @@ class _Table:
         self._tables.save(replace(self._state, **changes))  # type: ignore[arg-type]
 
 
-def _cut_at(number: int, streams: Mapping[str, StreamState]) -> Cut:
-    """The moment at which streams begin anew, as the cut that a repair asks for."""
+def _cut_at(number: int, streams: Mapping[str, StreamState], times: Mapping[str, int]) -> Cut:
+    """The moment at which streams begin anew, as the cut that a repair asks for.
+
+    Args:
+        number: its round.
+        streams: as they begin, or stand.
+        times: shard -> commit time of its newest transaction, where a stream does not tell.
+    """
     shards = {
         shard: CutShard(
             position=stream.position,
             min_ts=None,
             max_ts=None,
-            latest_ts=stream.ts,
+            latest_ts=times.get(shard, stream.ts),
             observed_at=stream.ts,
             generation=stream.generation,
         )
