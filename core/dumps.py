@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from core.errors import DecodeError, LakeError
+from core.errors import DAMAGE, LakeError
 from core.position import Position
 
 FORMAT_VERSION: Final = 1
@@ -107,7 +107,7 @@ class DumpCommit:
             return None
         try:
             return cls._read(data)
-        except (AttributeError, DecodeError, LookupError, TypeError, ValueError) as error:
+        except DAMAGE as error:
             raise LakeError(
                 f"what a dump noted in its table's history is damaged ({type(error).__name__})",
                 operation="read a dump's commits",

@@ -17,7 +17,7 @@ Raise the concrete classes; the exit code follows the class (`RatchetError.exit_
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class RatchetError(Exception):
@@ -142,3 +142,15 @@ class BugError(RatchetError):
     """An invariant of Ratchet's own does not hold."""
 
     exit_code = 70
+
+
+# What reading damaged JSON, or values of it that are not what they should be, leads to.
+DAMAGE: Final = (
+    ArithmeticError,
+    AttributeError,
+    DecodeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.fs
 
-from core.errors import DecodeError, LakeError
+from core.errors import DAMAGE, LakeError
 from store import layout
 
 FORMAT_VERSION = 1
@@ -37,16 +37,6 @@ _HINTS = {
     errno.EROFS: "the file system is mounted read-only: mount it writable or move the lake",
     errno.ENOENT: "something else removed the file: only `ratchet` may change what lies there",
 }
-# What reading damaged JSON, or values of it that are not what they should be, leads to.
-_DAMAGE = (
-    ArithmeticError,
-    AttributeError,
-    DecodeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _OTHER_HINT = "see the cause; the lake's storage must be reachable and writable"
 
@@ -350,7 +340,7 @@ def sound(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise LakeError(
             f"{what} is damaged ({type(error).__name__})",
             operation=f"read {what}",

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
-from core.errors import LakeError
+from core.errors import DAMAGE, LakeError
 from store import layout
 from store.files import Lake, lake_errors
 
@@ -88,7 +88,7 @@ def read_holder(lake: Lake) -> Holder | None:
     try:
         found = Holder.from_json(data)
         found.describe()  # fails where a time is none
-    except (ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
+    except (*DAMAGE, OSError) as error:
         raise LakeError(
             "the lease file is damaged",
             operation="read the lease",

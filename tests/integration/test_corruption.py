@@ -471,7 +471,7 @@ def test_a_table_whose_columns_changed_is_refused(mended: Mended, damaged: Damag
     assert mended
     mirror = damaged.mirror
     mirror.spark.sql(f"DELETE FROM {mirror.path('shop', 't')} WHERE id = 10")
-    damaged.sql("one", "ALTER TABLE t ADD COLUMN more INT")
+    damaged.sql("one", "ALTER TABLE t ADD COLUMN more INT NOT NULL DEFAULT 7")
     before = versions(mirror)
     said = mirror.ratchet("repair", expect=1)
     assert "REFUSED    shop.t" in said.out
