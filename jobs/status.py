@@ -46,6 +46,7 @@ Follower = Literal["running", "ended", "dead"]
 
 # How many rounds back a shard's newest slice is looked for.
 _ROUNDS_BACK = 50
+_WIDE = 10_000  # columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,18 +350,21 @@ def _print(found: Status, now: float) -> None:
     from rich.table import Table
 
     console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:  # a file or a pipe has no edge at which a position must be cut
+        console = Console(highlight=False, soft_wrap=True, width=_WIDE)
     run = found.run
     who = f"`{run['command']}`, pid {run['pid']} on {run['host']}" if run else "nobody"
     console.print(f"lake {found.lake}; running: {who}", markup=False)
     console.print(_mirror(found))
-    shards = Table("shard", "state", "log behind", "read", "position", box=None, pad_edge=False)
+    shards = Table("shard", "state", "log behind", "read", box=None, pad_edge=False)
+    shards.add_column("position", overflow="fold")
     for shard in found.shards:
         shards.add_row(
             shard.shard,
             f"{shard.state}, held back" if shard.held else shard.state,
             _lag(shard),
             age(shard.observed_at, now),
-            _cut(shard.position),
+            shard.position,
         )
     tables = Table("table", "phase", box=None, pad_edge=False)
     for name in ("rows", "round", "version"):
@@ -405,7 +409,3 @@ def _lag(shard: ShardStatus) -> str:
     if shard.lag_max is None:
         return "unknown"
     return "0 s" if shard.lag_max == 0 else f"{shard.lag_min:.0f} to {shard.lag_max:.1f} s"
-
-
-def _cut(position: str) -> str:
-    return position if len(position) <= 60 else f"{position[:57]}..."
