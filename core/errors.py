@@ -94,6 +94,10 @@ class RetryableError(RatchetError):
     exit_code = 4
 
 
+class BehindError(RetryableError):
+    """A server lacks transactions that the mirror holds, which may still come."""
+
+
 class OperatorError(RatchetError):
     """Will not go away by itself; the hint says what to change."""
 

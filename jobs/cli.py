@@ -223,9 +223,9 @@ def run(config: Path, until_caught_up: bool) -> int:  # noqa: FBT001 - click's f
     "shards",
     multiple=True,
     metavar="K/S",
-    help="This shard (keyspace/shard) too, whatever its server answers; repeatable.",
+    help="This shard (keyspace/shard) too, if it lacks what may still come; repeatable.",
 )
-@click.option("--dump", is_flag=True, help="Have all rows of these shards dumped again.")
+@click.option("--dump", is_flag=True, help="Dump all their rows again, whatever they answer.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @common
 def heal(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from core.errors import RetryableError
+from core.errors import BehindError, RetryableError
 from core.shard import ShardId
 from jobs.begin import (
     again_of_stopped,
@@ -166,10 +166,11 @@ def _prepare(
             following=True,
             known=known,
         )
-    lost, _ = find_lost(configs, rounds.streams())  # refuses servers of other shards
+    lost, waiting = find_lost(configs, rounds.streams())  # refuses servers of other shards
     if config.capture.lost_position == "heal":
         heal(config, lost)
         states = tables.list()
+        _tell_unhealed(waiting)
     target = Target(heads(configs)) if until else None
     found = look(config.sources, configs)
     named = named_again(again, found)
@@ -198,6 +199,17 @@ def _prepare(
         target=target,
         known=known,
     )
+
+
+def _tell_unhealed(waiting: Mapping[str, RetryableError]) -> None:
+    for shard, error in waiting.items():
+        if isinstance(error, BehindError):
+            log.warning(
+                "%s: not healed, as its server may be a replica that is behind. If transactions "
+                "are lost, stop the run and say `ratchet heal CONFIG --shard %s`",
+                shard,
+                shard,
+            )
 
 
 def _heal(

@@ -65,8 +65,9 @@ def run_heal(
     Args:
         config: as loaded.
         shards: these as well, though their servers may come right by themselves (a replica that is
-            behind), as keyspace/shard; one that can go on begins anew.
-        dump: have all rows of these shards dumped again, instead of those that were lost.
+            behind), as keyspace/shard.
+        dump: have all rows of the shards dumped again, instead of those that were lost; also of
+            those in `shards` that could go on.
         dry_run: only print what would be done.
 
     Raises:
@@ -81,7 +82,8 @@ def run_heal(
         located = locate(config, lake, rounds, now=_now()).config
         configs = source_configs(located)
         streams = rounds.streams()
-        lost, waiting = find_lost(configs, streams, _named(shards, configs))
+        named = _named(shards, configs)
+        lost, waiting = find_lost(configs, streams, named, anew=named if dump else ())
         remedies = plan_remedies(rounds, configs, lost, dump=dump)
         for shard in map(str, configs):
             print(_line(shard, streams, remedies, waiting), flush=True)
@@ -141,14 +143,15 @@ def plan_remedies(
     partings: list[Parting] = []
     for _, shards in groupby(sorted(lost), key=keyspace_of):
         mine = list(shards)
-        found: list[Parting | None] = [None]
-        if not dump and all(lost[shard] != _ASKED for shard in mine):
-            found = [find_parting(sources[shard], rounds) for shard in mine]
-        known = [one for one in found if one is not None]
-        if len(known) == len(found):
-            partings += known
-        else:
+        if dump:
             anew |= {shard: lost[shard] for shard in mine}
+            continue
+        found = [find_parting(sources[shard], rounds) for shard in mine]
+        why = [one for one in found if isinstance(one, str)]
+        if why:
+            anew |= {shard: f"{lost[shard]}; {why[0]}" for shard in mine}
+        else:
+            partings += [one for one in found if isinstance(one, Parting)]
     return Remedies(anew=anew, partings=partings, lost=lost)
 
 
@@ -190,14 +193,19 @@ def heal_lost(
 
 
 def find_lost(
-    configs: Configs, streams: Mapping[str, StreamState], forced: Collection[str] = ()
+    configs: Configs,
+    streams: Mapping[str, StreamState],
+    named: Collection[str] = (),
+    *,
+    anew: Collection[str] = (),
 ) -> tuple[dict[str, str], dict[str, RetryableError]]:
     """Ask each shard's server whether it can go on.
 
     Args:
         configs: how to connect.
         streams: the lake's; shards without one, or whose stream has ended, are not asked.
-        forced: shards that count as lost whatever they answer; "asked for" if they can go on.
+        named: shards that count as lost also if they may be able to go on later.
+        anew: shards that count as lost in any case.
 
     Returns:
         Shard -> what is lost; and shard -> error, of those that may be able to go on later.
@@ -208,23 +216,22 @@ def find_lost(
     lost: dict[str, str] = {}
     waiting: dict[str, RetryableError] = {}
     for shard, source in configs.items():
-        named = str(shard) in forced
         try:
             ask(source, streams)
         except PositionLostError as error:
             lost[str(shard)] = error.message
         except ConfigError:
-            if not named:
+            if str(shard) not in anew:
                 raise
             lost[str(shard)] = _ASKED
         except RetryableError as error:
-            if named:
+            if str(shard) in named:
                 lost[str(shard)] = error.message
             else:
                 waiting[str(shard)] = error
         else:
             stream = streams.get(str(shard))
-            if named and stream is not None and stream.journal is None:
+            if str(shard) in anew and stream is not None and stream.journal is None:
                 lost[str(shard)] = _ASKED
     return lost, waiting
 

@@ -34,12 +34,12 @@ class Parting:
     position: Position
 
 
-def find_parting(source: SourceConfig, rounds: RoundLog) -> Parting | None:
-    """Where a shard's server and the mirror of it part; None if it is not known for sure.
+def find_parting(source: SourceConfig, rounds: RoundLog) -> Parting | str:
+    """Where a shard's server and the mirror of it part; or why that is not known for sure.
 
-    It is not if the server has nothing of the mirror's, has purged what follows, or shows through a
-    vtgate (which does not tell what a position holds); without GTIDs; or if the stream has begun in
-    a reshard. Where the server has all of it, the parting is the newest round.
+    It is not known if the server has nothing of the mirror's, has purged what follows, or shows
+    through a vtgate (which does not tell what a position holds); without GTIDs; or if the stream
+    has begun in a reshard. Where the server has all of it, the parting is the newest round.
 
     Args:
         source: how to connect; the first of its servers that answers is asked.
@@ -52,18 +52,26 @@ def find_parting(source: SourceConfig, rounds: RoundLog) -> Parting | None:
     shard = str(source.shard)
     stream = rounds.streams().get(shard)
     if stream is None or stream.journal is not None or stream.ancestors.keys() - {shard}:
-        return None
-    if source.target or stream.position.flavor == "file":
-        return None
+        return "its stream was begun or ended by a reshard"
+    if source.target:
+        return "a vtgate does not tell what a position holds"
+    if stream.position.flavor == "file":
+        return "without GTIDs nothing tells what it still has"
     with Session.connect(source) as session:
-        number = _newest_shared(session, rounds, shard)
+        number = _newest_shared(session, rounds, shard, stream.generation)
         place = None if number is None else _stream_at(rounds, number, shard)
         if number is None or place is None or place.generation != stream.generation:
-            return None
-        # "Not foreign" may be as much as is known; and what follows may have been purged.
-        if not (is_shared(session, place.position) and _can_go_on(session, place.position)):
-            return None
-    return Parting(shard=shard, round=number, position=place.position)
+            return "it has nothing of what the mirror holds since this stream began"
+        return _checked(session, Parting(shard=shard, round=number, position=place.position))
+
+
+def _checked(session: Session, found: Parting) -> Parting | str:
+    """A round that is not known to be foreign may still not be known to be shared."""
+    if not is_shared(session, found.position):
+        return f"nothing tells whether it is what the mirror was at round {found.round}"
+    if not _can_go_on(session, found.position):
+        return f"it has purged what followed round {found.round}, the last that both have"
+    return found
 
 
 def _can_go_on(session: Session, position: Position) -> bool:
@@ -74,13 +82,17 @@ def _can_go_on(session: Session, position: Position) -> bool:
     return True
 
 
-def _newest_shared(session: Session, rounds: RoundLog, shard: str) -> int | None:
-    """The newest round whose end is not known to be foreign to the server; None if none is."""
+def _newest_shared(session: Session, rounds: RoundLog, shard: str, generation: int) -> int | None:
+    """The newest round whose end is not known to be foreign to the server; None if none is.
+
+    Rounds of before the stream began anew do not count: what they held the server may lack,
+    though it has what came later.
+    """
     answers: dict[str, bool] = {}
 
     def foreign(number: int) -> bool:
         place = _stream_at(rounds, number, shard)
-        if place is None:
+        if place is None or place.generation != generation:
             return False  # before the stream began
         name = str(place.position.executed)
         if name not in answers:

@@ -45,7 +45,7 @@ def ask(source: SourceConfig, streams: Mapping[str, StreamState]) -> None:
                 source=str(source.shard),
                 hint=f"correct `host` and `port` of {source.shard} and {other} in the config: they "
                 "may be swapped. If the shards have moved, and this server is right: "
-                f"`ratchet heal CONFIG --shard {source.shard}`",
+                f"`ratchet heal CONFIG --shard {source.shard} --dump`",
             ) from error
 
     Session.connect(source, accept).close()

@@ -33,6 +33,7 @@ from jobs.lostrows import Keys, lost_files, lost_keys, too_much, why_a_dump
 from jobs.parting import Parting
 from jobs.repair import merge_rest
 from jobs.sources import source_configs
+from jobs.text import counted
 from jobs.verify import Verifier
 from merge.repair import Truth, repair_table
 from snapshot.records import Wanted
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("jobs.run")
 
-_WAITS: Final = "rows that its source has lost transactions of are still to be read again"
+_WAITS: Final = "its source lost transactions, and the rows they touched are not read again yet"
 _GO_ON: Final = "`ratchet heal CONFIG` goes on with it"
 
 
@@ -117,6 +118,7 @@ def heal_rows(
         RetryableError: a server stays away; what is left to do is in the tables' states.
         OperatorError: the lake cannot be written.
     """
+    log.info("merging what is captured first")
     merge_rest(spark, lake, config, check)
     rounds = RoundLog(lake)
     told: dict[str, str] = {}
@@ -314,6 +316,7 @@ class _Table:
         if why := too_much(self._lake, files):
             return self._dump_shards(why, begun)
         by_shard = lost_keys(self._lake, state, files)
+        log.info("%s: reading %s again", state.name, counted(_count(by_shard), "row"))
         groups = by_shard.items() if state.shard_in_key else [("", _all(state, by_shard))]
         for shard, keys in groups:
             for at in range(0, len(keys), EXAMINED):
@@ -324,7 +327,7 @@ class _Table:
                     return self._dump_shards(why, begun)
                 writer.write(state, [_truth(one, shard) for one in found.keys], cut, begun)
         self._save(phase="streaming", merged_round=self._healing.round, stopped=None)
-        return f"{_count(by_shard):,} rows were read again"
+        return f"read again: {counted(_count(by_shard), 'row')}"
 
     def _dump_shards(self, why: str, begun: Mapping[str, StreamState]) -> str:
         """Have the rows of the shards that began anew dumped."""

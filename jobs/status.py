@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.errors import PositionLostError, RatchetError, RetryableError, SourceUnfitError
+from core.errors import BehindError, PositionLostError, RatchetError, SourceUnfitError
 from core.position import Position
 from core.rounds import Round, ShardSlice
 from core.shard import ShardId
@@ -41,7 +41,7 @@ from wire.connect import SourceConfig
 from wire.continues import check_continues
 from wire.session import Session
 
-State = Literal["idle", "streaming", "disconnected", "lost", "stopped", "dead"]
+State = Literal["idle", "streaming", "disconnected", "behind", "lost", "stopped", "dead"]
 Follower = Literal["running", "ended", "dead"]
 
 # How many rounds back a shard's newest slice is looked for.
@@ -56,7 +56,8 @@ class ShardStatus:
     Attributes:
         shard: keyspace/shard.
         state: idle (a run follows it, and there is nothing new), streaming (a run follows it),
-            disconnected (the server does not answer), lost (it cannot go on from where the mirror
+            disconnected (the server does not answer), behind (it lacks what the mirror holds, and
+            may still get it), lost (it cannot go on from where the mirror
             stands), stopped (no run follows it), dead (the one that did was killed).
         reason: why it is neither idle nor streaming.
         position: what the change log holds of it, in the server's notation; "" before the first
@@ -244,10 +245,12 @@ def judge_shard(
     lag_min = lag_max = None
     if isinstance(head, PositionLostError):
         state, reason = "lost", f"{head.message}\n  {head.hint}"
+    elif isinstance(head, BehindError):
+        state, reason = "behind", f"{head.message}\n  {head.hint}"
     elif isinstance(head, RatchetError):
         state, reason = "disconnected", f"the server does not answer: {head}"
     elif follower == "dead":
-        state, reason = "dead", "the run that followed it was killed: start it again"
+        state, reason = "dead", "what ran on the lake was killed: start the run again"
     elif follower == "ended":
         state, reason = "stopped", "no run follows it"
     at_head = (
@@ -289,7 +292,7 @@ def _heads(
             with Session.connect(config) as session:
                 position = positions.get(str(config.shard))
                 if position is not None:
-                    with suppress(RetryableError, SourceUnfitError):  # a replica that is behind
+                    with suppress(SourceUnfitError):
                         look(session, position)
                 return session.head()
         except RatchetError as error:  # becomes the shard's state

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.errors import PositionLostError, RetryableError
+from core.errors import BehindError, PositionLostError
 from core.gtid import GtidSet
 from core.position import Position
 from wire.failures import REDUMP_HINT
@@ -26,7 +26,7 @@ def check_continues(control: Session, start: Position) -> None:
 
     Raises:
         PositionLostError: it has not, and never will.
-        RetryableError: it lacks transactions that may still come: a replica that is behind.
+        BehindError: it lacks transactions that may still come: a replica that is behind.
     """
     source = control.source
     if control.flavor != start.flavor:
@@ -140,7 +140,7 @@ def _check_behind(control: Session, ours: GtidSet, start: Position) -> None:
             f"gtid_strict_mode) its numbers went back: {REDUMP_HINT}",
         )
     check_not_lost(control, start)
-    raise RetryableError(
+    raise BehindError(
         f"the server lacks transactions that the mirror holds: {ours}",
         **where,
         hint="a replica that is behind catches up by itself; if `host` and `port` lead to another "

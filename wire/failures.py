@@ -110,10 +110,10 @@ _LOST: Final = re.compile(
     r"|has been lost|is missing|lost needed|gap in the"
 )
 REDUMP_HINT: Final = (
-    "`ratchet heal CONFIG` (with --shard KEYSPACE/SHARD if it leaves this one as it is) dumps what "
-    "the shard held again, and nothing else (docs/operations.md, 'The position is lost'); keep "
-    "binlogs longer than the longest pause (MySQL: "
-    "binlog_expire_logs_seconds, MariaDB: expire_logs_days)"
+    "`ratchet heal CONFIG` (with --shard KEYSPACE/SHARD if it leaves this one as it is) reads "
+    "again what the lost transactions touched, or has the rows dumped again, and nothing else; "
+    "--dry-run says which (docs/operations.md, 'The position is lost'). Keep binlogs longer than "
+    "the longest pause (MySQL: binlog_expire_logs_seconds, MariaDB: expire_logs_days)"
 )
 
 TABLET_HINT: Final = (

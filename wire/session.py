@@ -23,7 +23,13 @@ from typing import Any, Final, Self
 import pymysql
 from pymysql.constants import COMMAND
 
-from core.errors import DecodeError, RatchetError, RetryableError, SourceUnfitError
+from core.errors import (
+    BehindError,
+    DecodeError,
+    RatchetError,
+    RetryableError,
+    SourceUnfitError,
+)
 from core.gtid import Flavor, GtidSet, pack_file
 from core.position import Position
 from wire.connect import Connected, SourceConfig, open_connection
@@ -405,7 +411,10 @@ def quoted(name: str) -> str:
 def _none_will_do(failures: Mapping[str, RatchetError]) -> RatchetError:
     """What all of a shard's servers say; it may come right if it may at one of them."""
     errors = list(failures.values())
-    chosen = next((error for error in errors if isinstance(error, RetryableError)), errors[0])
+    # One that answers, and is behind, says more of what to do than one that does not answer.
+    kinds = (BehindError, RetryableError)
+    hopeful = [error for kind in kinds for error in errors if isinstance(error, kind)]
+    chosen = hopeful[0] if hopeful else errors[0]
     told = "; ".join(f"{address}: {error.message}" for address, error in failures.items())
     return type(chosen)(
         f"none of the shard's servers will do: {told}",

@@ -87,6 +87,11 @@ def test_only_the_named_shard_begins_anew(server: MysqlServer, lake: Lake, tmp_p
     assert RoundLog(lake).last_number() == 1
     server.execute("INSERT INTO right_half.orders VALUES (1)")
     done = heal(tmp_path, server, "--shard", RIGHT)
+    assert done.stdout == f"{LEFT}: can go on\n{RIGHT}: can go on\n", done.stderr
+    done = heal(tmp_path, server, "--shard", RIGHT, "--dump", "--dry-run")
+    assert f"{RIGHT}: begins anew (asked for)" in done.stdout
+    assert RoundLog(lake).last_number() == 1
+    done = heal(tmp_path, server, "--shard", RIGHT, "--dump")
     assert done.returncode == 0, done.stderr
     assert f"{LEFT}: can go on" in done.stdout
     assert f"{RIGHT}: begins anew (asked for)" in done.stdout

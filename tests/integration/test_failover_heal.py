@@ -123,7 +123,7 @@ def test_only_the_rows_of_lost_transactions_are_read_again(make_fleet: MakeFleet
     writer = fleet.writer(fleet.replica, 6)
     done = fleet.ratchet.run("heal", "--shard", FAILED).stdout
     assert "shop/-80: can go on" in done
-    assert "rows were read again" in done
+    assert "read again: " in done
     assert "to be dumped again" not in done
     writer.finish()
     fleet.assert_healed()
@@ -143,7 +143,7 @@ def test_a_heal_that_is_killed(make_fleet: MakeFleet) -> None:
     fleet.lose()
     for seed, point in enumerate(("heal.states_saved", "heal.begun", "heal.after_table")):
         fleet.ratchet.run("heal", "--shard", FAILED, crash_at=point, expect=-9)
-        assert "still to be read again" in fleet.ratchet.run("status").stdout
+        assert "are not read again yet" in fleet.ratchet.run("status").stdout
         fleet.write(fleet.replica, seed=20 + seed, transactions=20)
     done = fleet.ratchet.run("run", "--until-caught-up", expect=6)
     assert "`ratchet heal CONFIG` goes on with it" in done.stderr
@@ -178,7 +178,7 @@ def test_by_itself_where_the_config_says_so(make_fleet: MakeFleet) -> None:
     dumps = fleet.dumps()
     fleet.lose()
     fleet.write(fleet.replica, seed=10, transactions=150)
-    assert "rows were read again" in fleet.catch_up()
+    assert "read again: " in fleet.catch_up()
     fleet.assert_healed()
     assert fleet.dumps() == dumps
 

@@ -140,7 +140,7 @@ def test_the_rows_are_written_as_of_the_parting(
     wait(lake)
     begin_anew(lake)
     source = Source({A: {"id": 1}, B: None})
-    assert heal(lake, source, monkeypatch) == "2 rows were read again"
+    assert heal(lake, source, monkeypatch) == "read again: 2 rows"
     assert [one.key for one, _, _ in source.written] == KEYS
     assert {(generation, ts) for _, generation, ts in source.written} == {(1, 3000)}
     state = now(lake)
