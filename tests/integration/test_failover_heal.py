@@ -26,6 +26,7 @@ from lab.servers import (
 from store.files import Lake
 from store.tables import Tables
 
+pytestmark = pytest.mark.long
 DATABASE = "fleet"
 FAILED = "shop/80-"
 
@@ -135,7 +136,6 @@ def test_only_the_rows_of_lost_transactions_are_read_again(make_fleet: MakeFleet
     assert "can go on" in fleet.ratchet.run("heal").stdout
 
 
-@pytest.mark.long
 def test_a_heal_that_is_killed(make_fleet: MakeFleet) -> None:
     """The tables wait, and say for what; the next heal goes on."""
     fleet = make_fleet("mysql")
@@ -153,7 +153,6 @@ def test_a_heal_that_is_killed(make_fleet: MakeFleet) -> None:
     assert fleet.dumps() == dumps
 
 
-@pytest.mark.long
 def test_a_server_that_comes_back_after_all(make_fleet: MakeFleet) -> None:
     """Killed before the stream began anew, a heal has done nothing, and the tables stream on."""
     fleet = make_fleet("mariadb")
@@ -171,7 +170,6 @@ def test_a_server_that_comes_back_after_all(make_fleet: MakeFleet) -> None:
     assert fleet.dumps() == dumps
 
 
-@pytest.mark.long
 def test_by_itself_where_the_config_says_so(make_fleet: MakeFleet) -> None:
     """MariaDB's numbers are used twice: the server has as many transactions, and others."""
     fleet = make_fleet("mariadb", capture={"lost_position": "heal"})
@@ -183,7 +181,6 @@ def test_by_itself_where_the_config_says_so(make_fleet: MakeFleet) -> None:
     assert fleet.dumps() == dumps
 
 
-@pytest.mark.long
 def test_what_no_row_tells_is_dumped(make_fleet: MakeFleet) -> None:
     """A TRUNCATE among what was lost: that table's shard, and no other table."""
     fleet = make_fleet("mysql")
