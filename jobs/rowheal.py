@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -120,12 +120,15 @@ def heal_rows(
     """
     log.info("merging what is captured first")
     merge_rest(spark, lake, config, check)
-    rounds = RoundLog(lake)
+    rounds, cut = RoundLog(lake), Cuts(lake).last()
+    # Only of what is merged to the end it is known that nothing else is to come from behind.
+    last = rounds.last_number()
+    whole = set(filter(cut.shows, cut.tables)) if cut and cut.round == last else set()
     told: dict[str, str] = {}
     ordered = sorted(partings, key=lambda one: one.shard)
     for _, group in groupby(ordered, key=lambda one: keyspace_of(one.shard)):
         check()
-        told |= _begin(lake, rounds, list(group), now=now())
+        told |= _begin(lake, rounds, list(group), whole=whole, now=now())
     return {**told, **finish_healing(config, lake, spark, check=check)}
 
 
@@ -181,16 +184,15 @@ def waiting_tables(lake: Lake) -> list[TableState]:
 
 
 def _begin(
-    lake: Lake, rounds: RoundLog, partings: Sequence[Parting], *, now: int
+    lake: Lake, rounds: RoundLog, partings: Sequence[Parting], *, whole: Collection[str], now: int
 ) -> dict[str, str]:
+    """Begin the streams of one keyspace's partings; the tables that are dumped by it, and why."""
     plan = plan_heal(lake, rounds, partings)
     streams, number = rounds.streams(), rounds.last_number() + 1
-    cut = Cuts(lake).last()
     healing = Healing(round=number, parted={one.shard: one.round for one in partings})
     waits = Stopped(message=_WAITS, hint=_GO_ON, round=number, healing=healing)
-    # Only of what is merged to the end it is known that nothing else is to come from behind.
-    whole = {name for name in plan.rows if cut and cut.round == number - 1 and cut.shows(name)}
-    dumps = {**dict.fromkeys(plan.rows.keys() - whole, "it is not merged to the end"), **plan.dumps}
+    unmerged = [name for name in plan.rows if name not in whole]
+    dumps = {**dict.fromkeys(unmerged, "it is not merged to the end"), **plan.dumps}
     slices = []
     for one in partings:
         stream = streams[one.shard]
@@ -211,7 +213,7 @@ def _begin(
         keyspace_of(partings[0].shard),
         slices,
         now=now,
-        spared={name: waits if plan.rows[name] else None for name in whole},
+        spared={name: waits if n else None for name, n in plan.rows.items() if name in whole},
     )
     reach("heal.begun")
     return {name: f"to be dumped again: {why}" for name, why in dumps.items()}

@@ -16,10 +16,11 @@ from core.rounds import Round, ShardSlice
 from core.schema import Column, ColumnType, TableSchema
 from jobs import rowheal
 from jobs.parting import Parting
-from jobs.rowheal import HealPlan, plan_heal, undo_unbegun, waiting_tables
+from jobs.rowheal import HealPlan, heal_rows, plan_heal, undo_unbegun, waiting_tables
 from merge.repair import Truth
 from snapshot.records import Wanted
 from snapshot.rowsat import KeyAt, RowsAt
+from store.cuts import Cut, Cuts
 from store.files import Lake, open_lake
 from store.rounds import RoundLog
 from store.tables import DumpState, Healing, Stopped, Tables, TableState
@@ -116,6 +117,40 @@ def test_a_table_that_nothing_was_lost_of(lake: Lake) -> None:
     plan = plan_heal(lake, RoundLog(lake), [Parting(shard=A, round=1, position=at(1))])
     assert plan.rows == {}
     assert plan.dumps == {"shop.t": "its dump may have read what was lost"}
+
+
+def test_two_keyspaces_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round in which the first one's streams begin anew keeps no table of the other's back."""
+    other = replace(now(lake), keyspace="bar", phase="new", dump=None)
+    Tables(lake).save(replace(other, schema=replace(other.schema, keyspace="bar")))
+    append(lake, slice_of("bar/-", 1, 2))
+    (_, mine) = Tables(lake).list()
+    Cuts(lake).append(
+        Cut(number=1, round=5, merged_at=1, shards={}, tables={"shop.t": 1, "bar.t": 1})
+    )
+    monkeypatch.setattr(rowheal, "merge_rest", lambda *_: None)
+    monkeypatch.setattr(rowheal, "finish_healing", lambda *_, **__: {})
+    monkeypatch.setattr(rowheal, "_count", lambda _: 3)
+    partings = [
+        Parting(shard="bar/-", round=5, position=at(2)),
+        Parting(shard=A, round=2, position=at(3)),
+    ]
+    told = heal_rows(
+        None,
+        lake,
+        None,
+        partings,
+        check=lambda: None,
+        now=lambda: 7,  # type: ignore[arg-type]
+    )
+    assert told == {}
+    assert [state.name for state in waiting_tables(lake)] == ["shop.t"]
+    assert mine.phase == "streaming"
+    (waits,) = waiting_tables(lake)
+    assert waits.merged_round == 6
+    assert waits.stopped is not None
+    assert waits.stopped.healing == Healing(round=7, parted={A: 2})
+    assert RoundLog(lake).streams()[A].generation == 1
 
 
 def test_a_heal_that_had_not_begun(lake: Lake) -> None:
