@@ -34,9 +34,11 @@ from bench.dump import (
 )
 from core.position import Position
 from lab.servers import MariadbServer, MysqlServer, Server
+from snapshot.mirror import MirrorAt
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.tasks import spark_reader
 from snapshot.verify import Changes, verify_table
+from store.delta_tables import newest_version
 from store.files import Lake, open_lake
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ def _verify(spark: SparkSession, server: Server, lake: Lake) -> int:
         spark,
         lake,
         WANTED,
-        mirror=spark.read.format("delta").load(lake.hadoop_uri("shop/orders")),
+        mirror=MirrorAt(path="shop/orders", version=newest_version(lake, "shop/orders", None)),
         key=("id",),
         round_number=0,
         positions={},

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from core.errors import BehindError, PositionLostError, RatchetError, SourceUnfitError
 from core.position import Position
@@ -32,7 +32,7 @@ from jobs.text import age, counted, moment, size, within
 from jobs.vitess import with_shards
 from store import layout
 from store.cuts import Cut, Cuts
-from store.delta_tables import open_delta
+from store.delta_tables import open_delta, query
 from store.files import Lake, open_lake
 from store.lease import Holder, is_alive, read_holder
 from store.rounds import RoundLog
@@ -40,6 +40,9 @@ from store.tables import Tables, TableState
 from wire.connect import SourceConfig
 from wire.continues import check_continues
 from wire.session import Session
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 State = Literal["idle", "streaming", "disconnected", "behind", "lost", "stopped", "dead"]
 Follower = Literal["running", "ended", "dead"]
@@ -325,7 +328,7 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> Ta
         merged = max(merged, cut.round)  # a state is not rewritten for rounds without changes
     rows = version = last = None
     if delta is not None:
-        rows, version = count_rows(delta), int(delta.version())
+        rows, version = count_rows(delta, state.path), int(delta.version())
         last = int(delta.history(1)[0]["timestamp"]) * 1000
     return TableStatus(
         keyspace=state.keyspace,
@@ -340,12 +343,9 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> Ta
     )
 
 
-def count_rows(delta: Any) -> int:
+def count_rows(delta: DeltaTable, path: str) -> int:
     """Rows of a Delta table, from its log and deletion vectors; no data is read."""
-    from deltalake import QueryBuilder
-
-    found = QueryBuilder().register("t", delta).execute("SELECT count(*) AS n FROM t").read_all()
-    return int(found["n"][0].as_py())
+    return sum(batch["n"][0].as_py() for batch in query(delta, path, "SELECT count(*) AS n FROM t"))
 
 
 def _print(found: Status, now: float) -> None:

@@ -31,6 +31,7 @@ from jobs.tablets import with_live_shards
 from jobs.text import clock_time, counted
 from jobs.vitess import with_serving_shards
 from merge.plan import app_id
+from snapshot.mirror import MirrorAt
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.rowsat import RowsAt, rows_at
 from snapshot.tasks import spark_reader
@@ -250,18 +251,13 @@ class Verifier:
             for shard in table.wanted.shards
             if shard in cut.shards
         }
-        mirror = (
-            self._spark.read.format("delta")
-            .option("versionAsOf", table.version)
-            .load(self._lake.hadoop_uri(table.state.path))
-        )
         state = table.state
         with self._scratch(cut) as scratch:
             return verify_table(
                 self._spark,
                 self._lake,
                 table.wanted,
-                mirror=mirror,
+                mirror=MirrorAt(path=state.path, version=table.version),
                 key=state.key,
                 round_number=cut.round,
                 positions=positions,
@@ -390,6 +386,7 @@ def _print_summary(
     for name, why in left.items():
         print(f"not compared: {name}: {why}")
     rows = sum(result.source_rows for result in results)
+    size = sum(result.source_bytes for result in results)
     differing = sum(result.differences for result in results)
     unsettled = sum(sum(result.unsettled.values()) for result in results)
     verdict = "identical" if all(result.same for result in results) else "NOT identical"
@@ -401,5 +398,6 @@ def _print_summary(
         print("what that cannot mend: ratchet table CONFIG redump TABLE")
     print(
         f"{verdict}{odd if differing or unsettled else ''}: {counted(len(results), 'table')}, "
-        f"{counted(rows, 'row')}, every column of every row, in {clock_time(seconds)}"
+        f"{counted(rows, 'row')} of {size / 1e6:,.1f} MB, every column of every row, "
+        f"in {clock_time(seconds)}"
     )

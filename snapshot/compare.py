@@ -1,31 +1,55 @@
-"""Comparing a mirrored table with a scan of its source, in Spark.
+"""Comparing a mirrored table with a scan of its source: by fingerprints, then key by key.
 
-Lives here: the full outer join on the key and the exact comparison of all columns. Does not live
-here: why a key differs (`verify`).
+Lives here: which columns are compared; which buckets differ; and of those the full outer join on
+the key, in Spark. Does not live here: why a key differs (`judge`).
 
-Invariant: rows are the same if and only if each column is NULL in both or has the same value in
-both; strings compare by their bytes, and -0.0 is not 0.0. A key that the mirror has more than once
-differs, whatever its rows hold.
+Invariant: a key is the same if and only if mirror and source have one row of it each, with the same
+print, under a name that is right for its shard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from core.change import TOKEN_COLUMN
-from snapshot.rows import Row, frozen_row
+from snapshot.mirror import SHARD, Mirror, Printed, Sorter
+from snapshot.prints import PRINT, Homes, RowPrinter, every_bucket, odd_buckets
+from snapshot.rows import frozen_row
+from snapshot.source_df import Kept, SourceScan
+from store.delta_tables import quoted
+from store.files import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_THERE = "ratchet_there"
-_SHARD = "ratchet_shard"
-_COPIES = "ratchet_copies"
-NO_SHARD = "?"  # of a row whose token is lost
+_THERE: Final = "ratchet there "
+_COPIES: Final = "ratchet copies "
+NO_SHARD: Final = "?"  # of a row whose token is lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """What both sides have of a key.
+
+    Attributes:
+        mirror: a row of the mirror, with all compared columns; None if it has none.
+        key: the key's values.
+        shard: the shard whose row it is, or under whose name the mirror has it.
+        copies: how many rows of the key the mirror has.
+        scanned: whether the scan saw a row of it.
+        alike: whether both rows have the same values.
+    """
+
+    mirror: Mapping[str, Any] | None
+    key: Mapping[str, Any]
+    shard: str
+    copies: int
+    scanned: bool
+    alike: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,45 +58,95 @@ class Mismatches:
 
     Attributes:
         count: how many there are.
-        rows: at most `limit` of them: struct columns `mirror` and `source` with all compared
-            columns and `ratchet_shard`; null where there is no such row. The mirror's have
-            `ratchet_copies` as well: how many rows of the key it has.
+        pairs: some of them.
     """
 
     count: int
-    rows: pa.Table
+    pairs: tuple[Pair, ...]
 
-    def keys(self, key: Sequence[str]) -> list[dict[str, Any]]:
+    def keys(self, key: Sequence[str]) -> list[Mapping[str, Any]]:
         """Values of the key's columns, each key once."""
-        found: dict[Row | None, dict[str, Any]] = {}
-        for pair in self.pairs():
-            values = {name: (pair[0] or pair[1] or {})[name] for name in key}
-            found[frozen_row(values, key)] = values
-        return list(found.values())
-
-    def pairs(self) -> list[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
-        """(row of the mirror, row of the scan) of each key."""
-        return [(row["mirror"], row["source"]) for row in self.rows.to_pylist()]
+        return list({frozen_row(pair.key, key): pair.key for pair in self.pairs}.values())
 
 
-def filled_columns(frame: DataFrame | None, names: Sequence[str]) -> tuple[str, ...]:
+class Sides:
+    """Mirror and source of one table, and what of them is compared."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        mirror: Mirror,
+        columns: pa.Schema,
+        *,
+        key: Sequence[str],
+        homes: Homes,
+        shard_in_key: bool,
+    ) -> None:
+        self._spark, self._lake, self._mirror = spark, lake, mirror
+        self._key, self._homes, self._shard_in_key = tuple(key), homes, shard_in_key
+        there = set(mirror.columns.names)
+        self.names = tuple(name for name in columns.names if name in there)
+        self.lacking = tuple(name for name in columns.names if name not in there)
+        self.extra = tuple(
+            name for name in mirror.columns.names if name not in {*self.names, TOKEN_COLUMN}
+        )
+        self._printer = RowPrinter(
+            types=pa.schema([columns.field(name) for name in self.names]), key=self._key
+        )
+
+    @property
+    def kept(self) -> Kept:
+        """What the scan makes of a row."""
+        return Kept(
+            printer=self._printer,
+            columns=(*self._key, *self.lacking),
+            homes=self._homes,
+            shard_in_key=self._shard_in_key,
+        )
+
+    def filled(self, scan: SourceScan) -> tuple[str, ...]:
+        """Those of the columns that the mirror lacks that are not NULL in every row."""
+        if not self.lacking:
+            return ()  # a frame of the scan costs a Spark job, which looks at its files
+        return _filled_columns(scan.frame(self._spark, self._lake), self.lacking)
+
+    def compared(self, scan: SourceScan, limit: int) -> tuple[Printed, Mismatches]:
+        """The mirror's fingerprint, and the keys that differ, of which `limit` are brought back."""
+        sorter = Sorter(printer=self._printer, homes=self._homes, shard_in_key=self._shard_in_key)
+        printed = sorter.printed(self._mirror.batches(self.names))
+        odd = odd_buckets(printed.fingerprint, scan.fingerprint)
+        if self._homes.are_shared(printed.shards):
+            odd = every_bucket()  # of a row under such a name no print tells whose it should be
+        if not odd.any():
+            return printed, Mismatches(count=0, pairs=())
+        found = mismatches(
+            self._mirror.odd_rows(
+                self._spark,
+                sorter,
+                self.names,
+                odd=odd,
+                count=printed.fingerprint.rows_in(odd),
+                folder=scan.folder,
+            ),
+            scan.odd_rows(self._spark, self._lake, self._key, odd),
+            key=self._key,
+            columns=self.names,
+            shard_in_key=self._shard_in_key,
+            limit=limit,
+            homes=self._homes,
+        )
+        return printed, found
+
+
+def _filled_columns(frame: DataFrame | None, names: Sequence[str]) -> tuple[str, ...]:
     """Those of the columns that are not NULL in every row."""
     from pyspark.sql import functions as fn
 
-    if frame is None or not names:
+    if frame is None:
         return ()
-    counts = frame.agg(*(fn.count(fn.col(_quoted(name))) for name in names)).collect()[0]
+    counts = frame.agg(*(fn.count(fn.col(quoted(name))) for name in names)).collect()[0]
     return tuple(name for name, count in zip(names, counts, strict=True) if count)
-
-
-def shard_of(row: Mapping[str, Any]) -> str:
-    """The shard of a row out of `Mismatches.pairs`."""
-    return str(row[_SHARD] or NO_SHARD)
-
-
-def is_doubled(row: Mapping[str, Any] | None) -> bool:
-    """Whether the mirror has the key of a row out of `Mismatches.pairs` more than once."""
-    return row is not None and row[_COPIES] > 1
 
 
 def mismatches(
@@ -83,62 +157,75 @@ def mismatches(
     columns: Sequence[str],
     shard_in_key: bool,
     limit: int,
-    homes: Mapping[str, Collection[str]] | None = None,
+    homes: Homes,
 ) -> Mismatches:
-    """Compare two tables by key.
+    """Compare rows by key.
 
     Args:
-        mirror: the mirrored table, with `_token`.
-        source: the scan of the source, with `_token`; None if it has no rows.
+        mirror: rows of the mirror, with `SHARD` and `PRINT`; of a key all rows or none.
+        source: rows of the scan, with the key's columns, `SHARD` and `PRINT`; likewise. None if
+            there are none.
         key: columns that identify a row.
-        columns: columns to compare, the key's included.
+        columns: the mirror's columns to bring back, the key's included.
         shard_in_key: whether two shards may hold the same key.
         limit: most rows to bring back.
-        homes: shard -> the names of shards under which its rows may stand in the mirror; None:
-            that is not compared.
+        homes: under which names a shard's rows may stand.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
-    left = _side(mirror, columns)
-    right = _side(source if source is not None else mirror.limit(0), columns)
-    joined_by = [*key, _SHARD] if shard_in_key else list(key)
-    # By the same keys as the join: of 3 million rows the comparison took 20 s, without it 17.
-    per_key = Window.partitionBy(*(fn.col(_quoted(name)) for name in joined_by))
-    left = left.withColumn(_COPIES, fn.count(fn.lit(1)).over(per_key))
-    m, s = left.alias("m"), right.alias("s")
+    joined_by = [*key, SHARD] if shard_in_key else list(key)
+    per_key = Window.partitionBy(*(fn.col(quoted(name)) for name in joined_by))
+    left = mirror.withColumn(_COPIES, fn.count(fn.lit(1)).over(per_key))
+    m = left.withColumn(_THERE, fn.lit(True)).alias("m")
+    if source is None:
+        source = mirror.limit(0)
+    s = source.withColumn(_THERE, fn.lit(True)).alias("s")
 
     def of(side: str, name: str) -> Column:
-        return fn.col(f"{side}.{_quoted(name)}")
+        return fn.col(f"{side}.{quoted(name)}")
 
     on = [of("m", name) == of("s", name) for name in joined_by]
-    kinds = {field.name: field.dataType.typeName() for field in left.schema.fields}
-    same = of("m", _THERE).isNotNull() & of("s", _THERE).isNotNull() & (of("m", _COPIES) == 1)
-    for shard, names in (homes or {}).items():
-        at_home = fn.coalesce(of("m", _SHARD).isin(*names), fn.expr("false"))
-        same = same & ((of("s", _SHARD) != shard) | at_home)
-    for name in columns:
-        a, b = of("m", name), of("s", name)
-        if kinds[name] in {"float", "double"}:  # whose == takes -0.0 for 0.0
-            a, b = a.cast("string"), b.cast("string")
-        same = same & a.eqNullSafe(b)
-    odd = m.join(s, on, "full_outer").where(~same)
-    shown = [*columns, _SHARD]
-    sides = odd.select(
-        *(
-            fn.when(of(side, _THERE).isNotNull(), fn.struct(*(of(side, n) for n in names))).alias(
-                name
-            )
-            for side, name, names in (
-                ("m", "mirror", [*shown, _COPIES]),
-                ("s", "source", shown),
-            )
+    both = of("m", _THERE).isNotNull() & of("s", _THERE).isNotNull()
+    alike = both & (of("m", PRINT) == of("s", PRINT))
+    same = alike & (of("m", _COPIES) == 1)
+    for shard, names in (homes.names or {}).items():
+        at_home = fn.coalesce(of("m", SHARD).isin(*names), fn.expr("false"))
+        same = same & ((of("s", SHARD) != shard) | at_home)
+    odd = (
+        m.join(s, on, "full_outer")
+        .where(~same)
+        .select(
+            *(of("m", name).alias(f"m{n}") for n, name in enumerate(columns)),
+            *(of("s", name).alias(f"k{n}") for n, name in enumerate(key)),
+            of("m", _THERE).isNotNull().alias("mirrored"),
+            of("s", _THERE).isNotNull().alias("scanned"),
+            alike.alias("alike"),
+            of("m", _COPIES).alias("copies"),
+            of("m", SHARD).alias("m_shard"),
+            of("s", SHARD).alias("s_shard"),
         )
-    ).persist()
+        .persist()
+    )
     try:
-        return Mismatches(count=sides.count(), rows=sides.limit(limit).toArrow())
+        rows = odd.limit(limit).toArrow().to_pylist()
+        return Mismatches(
+            count=odd.count(), pairs=tuple(_pair(row, key=key, columns=columns) for row in rows)
+        )
     finally:
-        sides.unpersist()
+        odd.unpersist()
+
+
+def _pair(row: Mapping[str, Any], *, key: Sequence[str], columns: Sequence[str]) -> Pair:
+    mirror = {name: row[f"m{n}"] for n, name in enumerate(columns)} if row["mirrored"] else None
+    return Pair(
+        mirror=mirror,
+        key={name: row[f"k{n}"] if mirror is None else mirror[name] for n, name in enumerate(key)},
+        shard=(row["s_shard"] if mirror is None else row["m_shard"]) or NO_SHARD,
+        copies=row["copies"] or 0,
+        scanned=row["scanned"],
+        alike=bool(row["alike"]),
+    )
 
 
 def changes_of_keys(
@@ -161,7 +248,7 @@ def changes_of_keys(
         return []
     found: list[dict[str, Any]] = []
     for image in ("before", "after"):
-        columns = [fn.col(f"{image}.{_quoted(name)}") for name in key]
+        columns = [fn.col(f"{image}.{quoted(name)}") for name in key]
         kinds = changes.select(*columns).schema
         wanted = spark.createDataFrame([tuple(k[name] for name in key) for k in keys], kinds)
         names = [f"ratchet_key_{n}" for n in range(len(key))]
@@ -169,17 +256,3 @@ def changes_of_keys(
         hits = changes.join(fn.broadcast(wanted.toDF(*names)), on, "left_semi")
         found += hits.toArrow().to_pylist()
     return found
-
-
-def _side(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as fn
-
-    return frame.select(
-        *(fn.col(_quoted(name)) for name in columns),
-        fn.col(f"{_quoted(TOKEN_COLUMN)}.shard").alias(_SHARD),
-        fn.lit(True).alias(_THERE),
-    )
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -106,24 +106,25 @@ def events_of(
 
 def judge(
     mirror: Row | None,
-    scanned: Row | None,
     events: Sequence[Event],
     looks: Mapping[str, Look],
     columns: Sequence[str],
+    *,
+    scanned: bool,
 ) -> Verdict:
     """The verdict on a key.
 
     Args:
         mirror: its row in the mirror.
-        scanned: its row in the scan, which differs.
         events: its changes after the mirror's cut, ordered by `events_of`.
         looks: shard -> what the second read showed there.
         columns: names of the rows' columns.
+        scanned: whether the scan saw a row of it; that it differs from the mirror's is known.
     """
-    if not events:
-        return _difference(mirror, scanned, columns)
-    shards = {event.shard for event in events}
     rows = [look.row for look in looks.values() if look.row is not None]
+    if not events:
+        return _unexplained(mirror, rows, columns, scanned=scanned)
+    shards = {event.shard for event in events}
     if len(shards) > 1 or len(rows) > 1:
         # Moving between shards, whose streams have no common order.
         known = {mirror, *(event.after for event in events)}
@@ -153,6 +154,19 @@ def row_at_cut(events: Sequence[Event], look: Look) -> Row | None:
 def _inside(event: Event, floor: Position) -> bool:
     flavor: Flavor = floor.flavor
     return floor.executed.contains(parse_gtid(flavor, event.gtid))
+
+
+def _unexplained(
+    mirror: Row | None, rows: Sequence[Row], columns: Sequence[str], *, scanned: bool
+) -> Verdict:
+    """The verdict on a key of which the log has no changes: nothing explains the scan's row."""
+    if mirror is None:
+        return Verdict(kind="missing")
+    if not scanned:
+        return Verdict(kind="extra")
+    # The second look's values are the scan's, unless rows change without the log.
+    odd = different_columns(mirror, rows[0], columns) if len(rows) == 1 else ()
+    return Verdict(kind="changed", columns=odd)
 
 
 def _difference(mirror: Row | None, source: Row | None, columns: Sequence[str]) -> Verdict:

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from core.change import FLOOR_IDX
@@ -27,6 +28,7 @@ from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy
 from snapshot.chunkfile import ChunkFile, Token
 from snapshot.keys import Bound, KeyPlan, KeyRange
+from snapshot.prints import BUCKET, PRINT, Fingerprint, RowPrinter, Tally
 from snapshot.sessions import open_session
 from snapshot.source import table_shapes
 from store.files import Lake
@@ -57,6 +59,35 @@ class ReadLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Printing:
+    """To keep the prints of rows in place of their values.
+
+    Attributes:
+        printer: prints the rows.
+        columns: the columns that are written nevertheless, the key's among them.
+        home: what the shard adds to its rows' prints (`prints.Homes`).
+        key_shard: `prints.shard_print` of the shard, where that is a part of the key.
+    """
+
+    printer: RowPrinter
+    columns: tuple[str, ...]
+    home: np.uint64
+    key_shard: np.uint64 | None
+
+    def printed(self, batch: pa.RecordBatch, tally: Tally) -> pa.RecordBatch:
+        """The columns of the rows that are written, with `PRINT` and `BUCKET`."""
+        rows, prints = batch.num_rows, self.printer.prints(batch)
+        shards = None if self.key_shard is None else np.full(rows, self.key_shard)
+        buckets = self.printer.buckets(batch, shards)
+        tally.rows(prints, buckets, np.full(rows, self.home))
+        kept = [batch.column(name) for name in self.columns]
+        return pa.record_batch(
+            [*kept, pa.array(prints.view(np.int64)), pa.array(buckets.astype(np.int32))],
+            names=[*self.columns, PRINT, BUCKET],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRequest:
     """Everything a task needs to read a chunk.
 
@@ -79,6 +110,7 @@ class ChunkRequest:
             in particular.
         compression: Parquet codec (zstd: as fast as snappy here, 0.13 s for a million rows, and
             two thirds of its size).
+        printing: how to print the rows, for a verification; None: their values are written.
     """
 
     number: int
@@ -97,6 +129,7 @@ class ChunkRequest:
     columns: tuple[str, ...] = ()
     since: Position | None = None
     compression: str = "zstd"
+    printing: Printing | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +150,7 @@ class ChunkResult:
         read_at: the server's clock when the read began, microseconds UTC.
         seconds: time the chunk took.
         misfits: column -> values that became NULL because they did not fit.
+        fingerprint: of its rows, if they were printed.
     """
 
     number: int
@@ -132,6 +166,7 @@ class ChunkResult:
     read_at: int
     seconds: float
     misfits: dict[str, int]
+    fingerprint: Fingerprint | None = None
 
     @property
     def rest(self) -> KeyRange | None:
@@ -202,6 +237,7 @@ class _Reading:
         self._bytes = 0
         self._misfits: dict[str, int] = {}
         self._last: pa.RecordBatch | None = None
+        self._tally = None if request.printing is None else Tally()
         self._file = ChunkFile(
             request.lake,
             folder=request.folder,
@@ -241,6 +277,7 @@ class _Reading:
             read_at=self._snapshot.read_at,
             seconds=time.monotonic() - self._started,
             misfits=self._misfits,
+            fingerprint=None if self._tally is None else self._tally.fingerprint,
         )
 
     def _read(self) -> Bound | None:
@@ -281,7 +318,11 @@ class _Reading:
         for column, count in decoded.misfits.items():
             self._misfits[column] = self._misfits.get(column, 0) + count
         self._last = decoded.batch
-        self._file.add(decoded.batch)
+        printing = self._request.printing
+        if printing is None or self._tally is None:
+            self._file.add(decoded.batch)
+        else:
+            self._file.add(printing.printed(decoded.batch, self._tally))
 
     def _next_limit(self, asked: int) -> int:
         """Rows for the next SELECT; 0 if the chunk is large enough."""
@@ -309,6 +350,8 @@ class _Reading:
 
 
 def _lake_columns(request: ChunkRequest) -> tuple[str, ...]:
+    if request.printing is not None:
+        return (*request.printing.columns, PRINT, BUCKET)
     return request.columns or tuple(column.name for column in request.schema.columns)
 
 

@@ -1,7 +1,7 @@
-"""Reading a source's table for a verification, as a Spark DataFrame.
+"""Reading a source's table for a verification: its fingerprint, and its keys with their prints.
 
 Lives here: the scan into scratch Parquet files under `_ratchet/scratch/`. Does not live here:
-reading single rows again (`reread`), comparing (`compare`), judging (`judge`).
+prints (`prints`), reading single rows again (`reread`), comparing (`compare`), judging (`judge`).
 
 Invariant: each chunk of a scan comes with its floor, a position that its rows are sure to contain;
 the scan's end is a position that contains all that any chunk may have shown.
@@ -11,25 +11,40 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
+from core.change import TOKEN_COLUMN
 from core.errors import RetryableError
 from core.position import Position
+from core.types import MisfitPolicy
 from snapshot.chunks import first_ranges
 from snapshot.keys import KeyRange
+from snapshot.mirror import SHARD
 from snapshot.patience import Patience
 from snapshot.positions import seen_position
-from snapshot.reader import ChunkRequest, ChunkResult, ReadLimits
+from snapshot.prints import (
+    BUCKET,
+    PRINT,
+    Fingerprint,
+    Flags,
+    Homes,
+    RowPrinter,
+    combined,
+    shard_print,
+)
+from snapshot.reader import ChunkRequest, ChunkResult, Printing, ReadLimits
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.sessions import close_sessions, open_session
 from snapshot.source import SourceCatalog, SourceTable, common_columns
 from snapshot.tasks import ReadChunk
 from store import layout
+from store.delta_tables import quoted
 from store.files import Lake
 
 if TYPE_CHECKING:
@@ -46,15 +61,13 @@ class SourceScan:
     Attributes:
         folder: where its files lie, relative to the lake's root; `remove` takes them away.
         chunks: what was read, with floors; those without rows have no file.
-        tables: ShardId as text -> the table there.
-        columns: the lake's columns.
+        fingerprint: of all rows.
         end: shard -> position that contains everything the scan may have shown.
     """
 
     folder: str
     chunks: tuple[ChunkResult, ...]
-    tables: Mapping[str, SourceTable]
-    columns: pa.Schema
+    fingerprint: Fingerprint
     end: Mapping[str, Position]
 
     @property
@@ -63,45 +76,113 @@ class SourceScan:
         return sum(chunk.rows for chunk in self.chunks)
 
     def frame(self, spark: SparkSession, lake: Lake) -> DataFrame | None:
-        """The rows, with a `_token` whose `shard` tells where from; None if there are none."""
+        """The columns that were kept, `PRINT`, `BUCKET`, and a `_token` with the row's shard.
+
+        None if there are no rows.
+        """
         files = [lake.hadoop_uri(f"{self.folder}/{c.file}") for c in self.chunks if c.file]
         return spark.read.parquet(*files) if files else None
+
+    def odd_rows(
+        self, spark: SparkSession, lake: Lake, key: Sequence[str], odd: Flags
+    ) -> DataFrame | None:
+        """The rows of some buckets: the key's columns, `SHARD` and `PRINT`; None if there are none.
+
+        Args:
+            spark: the session.
+            lake: where the scan lies.
+            key: names of the key's columns.
+            odd: a flag for each bucket.
+        """
+        from pyspark.sql import functions as fn
+
+        rows = self.frame(spark, lake)
+        if rows is None:
+            return None
+        if not odd.all():
+            wanted = pa.table({BUCKET: np.flatnonzero(odd).astype(np.int32)})
+            rows = rows.join(fn.broadcast(spark.createDataFrame(wanted)), BUCKET, "left_semi")
+        return rows.select(
+            *(fn.col(quoted(name)) for name in key),
+            fn.col(f"{quoted(TOKEN_COLUMN)}.shard").alias(SHARD),
+            fn.col(quoted(PRINT)),
+        )
 
     def remove(self, lake: Lake) -> None:
         """Delete the scratch files."""
         lake.delete_folder(self.folder)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a scan makes of a row.
+
+    Attributes:
+        printer: prints it.
+        columns: the columns that are written, the key's among them.
+        homes: what the shards add to their rows' prints.
+        shard_in_key: whether two shards may hold the same key.
+    """
+
+    printer: RowPrinter
+    columns: tuple[str, ...]
+    homes: Homes
+    shard_in_key: bool
+
+    def of_shard(self, shard: str) -> Printing:
+        """The same for the rows of one shard."""
+        return Printing(
+            printer=self.printer,
+            columns=self.columns,
+            home=self.homes.of_shard(shard),
+            key_shard=shard_print(shard) if self.shard_in_key else None,
+        )
+
+
+def source_tables(
+    wanted: Wanted, shards: Mapping[str, ShardSource], policy: MisfitPolicy
+) -> tuple[dict[str, SourceTable], pa.Schema]:
+    """The table on each of its shards, and the lake's columns for it.
+
+    Raises:
+        TableStoppedError: the table is gone, or differs between shards.
+        RetryableError: a server does not answer.
+    """
+    catalog = SourceCatalog({shard: shards[shard].primary for shard in wanted.shards})
+    tables = {shard: catalog.table(shard, wanted.table) for shard in wanted.shards}
+    return tables, common_columns(list(tables.values()), policy)
+
+
 def scan_source(
     lake: Lake,
-    wanted: Wanted,
+    tables: Mapping[str, SourceTable],
     shards: Mapping[str, ShardSource],
     read: ReadChunk,
     *,
-    settings: DumpSettings | None = None,
+    columns: pa.Schema,
+    kept: Kept,
+    settings: DumpSettings,
     now: int,
     stop: threading.Event | None = None,
 ) -> SourceScan:
-    """Read a whole table into scratch files.
+    """Read a whole table, keeping of each row its key and its print.
 
     Args:
         lake: where the scratch files go.
-        wanted: the table.
+        tables: ShardId as text -> the table there.
         shards: ShardId as text -> its source.
         read: reads a chunk (snapshot.tasks).
+        columns: the lake's columns (`source_tables`).
+        kept: what is made of each row.
         settings: how to go about it.
         now: microseconds UTC; scratch files that are a day old are removed.
         stop: when set, the scan ends with RetryableError.
 
     Raises:
-        TableStoppedError: the table is gone, differs between shards, or changes while it is read.
+        TableStoppedError: the table is gone, or changes while it is read.
         RetryableError: a server stays away, or the scan was told to stop.
     """
     _remove_stale(lake, now)
-    chosen = settings or DumpSettings()
-    catalog = SourceCatalog({shard: shards[shard].primary for shard in wanted.shards})
-    tables = {shard: catalog.table(shard, wanted.table) for shard in wanted.shards}
-    columns = common_columns(list(tables.values()), chosen.policy)
     folder = f"{SCRATCH}/verify-{uuid.uuid4().hex[:12]}"
     scan = _Scan(
         lake,
@@ -109,8 +190,9 @@ def scan_source(
         shards=shards,
         tables=tables,
         columns=tuple(columns.names),
+        kept=kept,
         read=read,
-        settings=chosen,
+        settings=settings,
         stop=stop,
     )
     try:
@@ -121,9 +203,8 @@ def scan_source(
     return SourceScan(
         folder=folder,
         chunks=chunks,
-        tables=tables,
-        columns=columns,
-        end=seen_positions(shards, wanted.shards),
+        fingerprint=combined(c.fingerprint for c in chunks if c.fingerprint is not None),
+        end=seen_positions(shards, tables),
     )
 
 
@@ -147,6 +228,7 @@ class _Scan:
         shards: Mapping[str, ShardSource],
         tables: Mapping[str, SourceTable],
         columns: tuple[str, ...],
+        kept: Kept,
         read: ReadChunk,
         settings: DumpSettings,
         stop: threading.Event | None,
@@ -156,6 +238,7 @@ class _Scan:
         self._shards = shards
         self._tables = tables
         self._columns = columns
+        self._kept = kept
         self._read = read
         self._settings = settings
         self._stop = stop or threading.Event()
@@ -225,6 +308,8 @@ class _Scan:
                 bytes=settings.chunk_bytes,
             ),
             columns=self._columns,
+            compression="none",  # prints cannot be made smaller, and the file lives for minutes
+            printing=self._kept.of_shard(shard),
         )
 
 

@@ -1,11 +1,12 @@
 """Is the mirror what the source is? The protocol, and the verdict on each key that differs.
 
 Lives here: the steps and the result. Does not live here: reading the source (`source_df`,
-`reread`), comparing all rows (`compare`), the verdict on a key (`judge`), capturing (a function
-that comes in from outside).
+`reread`) and the mirror (`mirror`), prints (`prints`), joining (`compare`), the verdict on a key
+(`judge`), capturing (a function that comes in from outside).
 
 1. The mirror stands at a cut, and its positions say what it holds of each shard.
-2. The source is scanned; it may go on changing meanwhile.
+2. The source is scanned; it may go on changing meanwhile. Both sides are reduced to fingerprints,
+   and only the keys of buckets in which these differ are looked at.
 3. Keys for which mirror and scan differ are read again.
 4. What changed after the cut, up to beyond that second look, settles them. For a key with changes:
    a. the row before the first change is the source's row at the cut, so it must equal the mirror's;
@@ -26,27 +27,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from core.change import TOKEN_COLUMN
 from core.position import Position
-from snapshot.compare import (
-    NO_SHARD,
-    Mismatches,
-    changes_of_keys,
-    filled_columns,
-    is_doubled,
-    mismatches,
-    shard_of,
-)
+from snapshot.compare import NO_SHARD, Mismatches, Pair, Sides, changes_of_keys
 from snapshot.judge import Event, Kind, Verdict, events_of, judge, row_at_cut
+from snapshot.mirror import Mirror, MirrorAt
+from snapshot.prints import Homes
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.reread import Reread, read_keys
 from snapshot.rows import Row, frozen_row, thawed_row
-from snapshot.source_df import scan_source
+from snapshot.source_df import scan_source, source_tables
 from snapshot.tasks import ReadChunk
 from store.files import Lake
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 EXAMINED: Final = 20_000  # keys that are looked at one by one
@@ -114,6 +110,7 @@ class VerifyResult:
         positions: shard -> what the mirror holds at that cut.
         ends: shard -> the source was looked at up to here.
         source_rows: rows scanned.
+        source_bytes: bytes that the sources sent of them.
         mirror_rows: rows of the mirror.
         chunks: chunks of the scan.
         columns: columns compared.
@@ -133,6 +130,7 @@ class VerifyResult:
     positions: Mapping[str, Position]
     ends: Mapping[str, Position]
     source_rows: int
+    source_bytes: int
     mirror_rows: int
     chunks: int
     columns: tuple[str, ...]
@@ -166,7 +164,7 @@ def verify_table(
     lake: Lake,
     wanted: Wanted,
     *,
-    mirror: DataFrame,
+    mirror: MirrorAt,
     key: Sequence[str],
     round_number: int,
     positions: Mapping[str, Position],
@@ -203,33 +201,42 @@ def verify_table(
         on_difference: called for each difference.
 
     Raises:
-        TableStoppedError: the table is gone, or changed its columns while it was read.
+        TableStoppedError: the table is gone, changed its columns while it was read, or has columns
+            of other types than the mirror.
         RetryableError: a server stays away.
+        LakeError: the mirror cannot be read.
     """
     chosen = settings or DumpSettings()
-    scan = scan_source(lake, wanted, shards, read, settings=chosen, now=now, stop=stop)
+    tables, columns = source_tables(wanted, shards, chosen.policy)
+    sides = Sides(
+        spark,
+        lake,
+        Mirror(lake, mirror),
+        columns,
+        key=key,
+        homes=Homes(homes),
+        shard_in_key=wanted.shard_in_key,
+    )
+    scan = scan_source(
+        lake,
+        tables,
+        shards,
+        read,
+        columns=columns,
+        kept=sides.kept,
+        settings=chosen,
+        now=now,
+        stop=stop,
+    )
     try:
-        names = [name for name in scan.columns.names if name in mirror.columns]
-        frame = scan.frame(spark, lake)
-        lacking = [name for name in scan.columns.names if name not in names]
-        filled = filled_columns(frame, lacking)
-        found = mismatches(
-            mirror,
-            frame,
-            key=key,
-            columns=names,
-            shard_in_key=wanted.shard_in_key,
-            limit=examined,
-            homes=homes,
-        )
-        tally = _Tally(
-            key, names, scan.columns, shard_in_key=wanted.shard_in_key, tell=on_difference
-        )
+        printed, found = sides.compared(scan, examined)
+        names, filled = sides.names, sides.filled(scan)
+        tally = _Tally(key, names, columns, shard_in_key=wanted.shard_in_key, tell=on_difference)
         ends = scan.end
         if found.count:
             keys = found.keys(key)
             again = read_keys(
-                keys, tables=scan.tables, shards=shards, columns=names, policy=chosen.policy
+                keys, tables=tables, shards=shards, columns=names, policy=chosen.policy
             )
             ends = again.end
             known = changes(ends)
@@ -239,13 +246,14 @@ def verify_table(
             round=round_number,
             positions=positions,
             ends=ends,
-            source_rows=scan.rows,
-            mirror_rows=mirror.count(),
+            source_rows=scan.fingerprint.rows,
+            source_bytes=sum(chunk.bytes for chunk in scan.chunks),
+            mirror_rows=printed.fingerprint.rows,
             chunks=len(scan.chunks),
-            columns=tuple(names),
+            columns=names,
             columns_missing=filled,
-            columns_empty=tuple(name for name in lacking if name not in filled),
-            columns_extra=tuple(n for n in mirror.columns if n not in {*names, TOKEN_COLUMN}),
+            columns_empty=tuple(name for name in sides.lacking if name not in filled),
+            columns_extra=sides.extra,
             mismatched=found.count,
             settled=tally.settled,
             unsettled=tally.unsettled,
@@ -299,10 +307,9 @@ class _Tally:
         events = events_of(change_rows, key=self._key, columns=self._columns)
         short = unreached(again, changes)
         done: set[tuple[Row | None, str]] = set()
-        for mirror, source in found.pairs():
-            row = mirror or source or {}
-            shard = shard_of(row) if self._shard_in_key else ""
-            place = (frozen_row(row, self._key), shard)
+        for pair in found.pairs:
+            shard = pair.shard if self._shard_in_key else ""
+            place = (frozen_row(pair.key, self._key), shard)
             if place in done:
                 continue  # one of them has several rows of the key
             done.add(place)
@@ -311,36 +318,35 @@ class _Tally:
                     kind="unsettled", reason=f"the log was not read far enough on {short[0]}"
                 )
             else:
-                verdict = self._judge(mirror, source, shard, events, again)
+                verdict = self._judge(pair, shard, events, again)
             if changes.disturbed and verdict.kind != "same":
                 verdict = Verdict(kind="unsettled", reason=changes.disturbed)
-            difference = self._count(verdict, {name: row[name] for name in self._key}, shard)
+            difference = self._count(verdict, pair.key, shard)
             if difference is not None:
-                self._tell(self._correction(difference, mirror, events, again))
-        left = found.count - found.rows.num_rows
+                self._tell(self._correction(difference, pair.mirror, events, again))
+        left = found.count - len(found.pairs)
         if left:
             self.unsettled["not examined: too many keys differ"] = left
 
     def _judge(
         self,
-        mirror: Mapping[str, Any] | None,
-        source: Mapping[str, Any] | None,
+        pair: Pair,
         shard: str,
         events: Mapping[Row, Sequence[Event]],
         again: Reread,
     ) -> Verdict:
-        key = frozen_row(mirror or source, self._key) or ()
+        key = frozen_row(pair.key, self._key) or ()
         known = [e for e in events.get(key, ()) if not shard or e.shard == shard]
-        rows = frozen_row(mirror, self._columns), frozen_row(source, self._columns)
-        if is_doubled(mirror):
+        if pair.copies > 1:
             return Verdict(kind="doubled")
-        if rows[0] == rows[1] and not known:
+        if pair.alike and not known:
             return Verdict(kind="changed", columns=(_PLACE,))  # else they would not be here
         return judge(
-            *rows,
+            frozen_row(pair.mirror, self._columns),
             known,
             {s: looks[key] for s, looks in again.seen.items() if not shard or s == shard},
             self._columns,
+            scanned=pair.scanned,
         )
 
     def _count(self, verdict: Verdict, key: Mapping[str, Any], shard: str) -> Difference | None:

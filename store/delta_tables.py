@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import TableNotFoundError
 
 from core.change import TOKEN_COLUMN, TOKEN_TYPE
 from core.errors import LakeError, TableStoppedError
 from store.delta_log import delta_errors
-from store.files import Lake
+from store.files import Lake, errno_of, storage_error
 
 RETENTION: Final = "interval 7 days"
 # Names of columns -> who has a column of that name; Spark's is in every file that it reads.
@@ -281,13 +281,43 @@ def version_within(lake: Lake, path: str, *, app_id: str, upto: int, known: int)
     return int(table.version())
 
 
-def open_delta(lake: Lake, path: str) -> DeltaTable | None:
-    """The table as deltalake sees it; None if there is no table."""
+def open_delta(lake: Lake, path: str, version: int | None = None) -> DeltaTable | None:
+    """The table as deltalake sees it, at its newest version or this one; None if there is none."""
     with delta_errors("open the Delta table", path):
         try:
-            return DeltaTable(lake.delta_uri(path), storage_options=lake.storage_options)
+            return DeltaTable(
+                lake.delta_uri(path), version=version, storage_options=lake.storage_options
+            )
         except TableNotFoundError:
             return None
+
+
+def query(table: DeltaTable, path: str, sql: str) -> Iterator[pa.RecordBatch]:
+    """The result of a query about one table, by deltalake's engine, batch by batch.
+
+    Args:
+        table: is named t in the query.
+        path: its path in the lake, for errors.
+        sql: the query.
+
+    Raises:
+        LakeError: files of the table are gone or damaged, or the storage failed.
+    """
+    with delta_errors("read a Delta table", path):
+        try:
+            for batch in QueryBuilder().register("t", table).execute(sql):
+                yield pa.record_batch(batch)
+        except Exception as error:
+            if type(error) is not Exception:  # the engine's own errors have no type of their own
+                raise
+            if errno_of(error):
+                raise storage_error(error, "read a file", path) from error
+            raise LakeError(
+                f"cannot read the files of {path}",
+                operation="read a Delta table",
+                hint="see the cause; if files are gone or damaged, dump the table again "
+                "(`ratchet table CONFIG redump TABLE`)",
+            ) from error
 
 
 def quoted(name: str) -> str:

@@ -16,15 +16,25 @@ from core.position import Position
 from ingest.capture import capture_slice, close_streams
 from ingest.slices import CaptureRequest, SliceLimits
 from lab.servers import Server
+from snapshot.mirror import MirrorAt
 from snapshot.reader import ChunkRequest, ChunkResult, read_chunk
 from snapshot.records import DumpSettings
 from snapshot.source_df import SCRATCH
 from snapshot.verify import Changes, VerifyResult, verify_table
+from store.delta_tables import table_version
+from store.files import Lake
 from store.tables import Tables
 from wire.binlog import DumpOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def mirror_at(lake: Lake, path: str) -> MirrorAt:
+    """The table's newest version."""
+    version = table_version(lake, path)
+    assert version is not None
+    return MirrorAt(path=path, version=version)
 
 
 class _Check:
@@ -56,7 +66,7 @@ class _Check:
             self._spark,
             self._dump.lake,
             wanted(),
-            mirror=self._spark.read.format("delta").load(self._dump.lake.hadoop_uri(state.path)),
+            mirror=mirror_at(self._dump.lake, state.path),
             key=state.key,
             round_number=1,
             positions={SHARD: cut},
@@ -123,8 +133,8 @@ def test_same(check: _Check, dump: Dump) -> None:
     assert dump.lake.list(SCRATCH) == []
 
 
-def test_every_kind_of_difference_is_found(check: _Check) -> None:
-    """Rows that were changed behind the log's back are reported by key, kind and columns."""
+def _damage(check: _Check) -> dict[int, Any]:
+    """Rows that were changed behind the log's back: id -> kind and columns to be found."""
     check.sql(
         "UPDATE t SET name = 'x', amount = NULL WHERE id = 3",
         "UPDATE t SET name = CONCAT(name, ' ') WHERE id = 6",
@@ -134,10 +144,7 @@ def test_every_kind_of_difference_is_found(check: _Check) -> None:
         "INSERT INTO t VALUES (1, 'new', 1, NULL, 1, NULL)",
         logged=False,
     )
-    result = check.run()
-    assert not result.same
-    found = {d.key["id"]: (d.kind, d.columns) for d in result.examples}
-    assert found == {
+    return {
         3: ("changed", ("name", "amount")),
         6: ("changed", ("name",)),
         9: ("changed", ("d",)),
@@ -145,7 +152,32 @@ def test_every_kind_of_difference_is_found(check: _Check) -> None:
         300: ("extra", ()),
         1: ("missing", ()),
     }
+
+
+def test_every_kind_of_difference_is_found(check: _Check) -> None:
+    """By key, kind and columns; only the keys of the buckets that differ are looked at."""
+    damage = _damage(check)
+    result = check.run()
+    assert not result.same
+    assert {d.key["id"]: (d.kind, d.columns) for d in result.examples} == damage
     assert (result.differences, result.settled, result.unsettled) == (6, 0, {})
+
+
+@pytest.mark.parametrize("way", ["Spark picks the rows", "the name stands for two shards"])
+def test_the_ways_to_the_rows_that_differ(
+    check: _Check, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Where many rows may differ, and where every row has to be joined, the same is found."""
+    homes = {SHARD: {SHARD}}
+    if way == "Spark picks the rows":
+        monkeypatch.setattr("snapshot.mirror._IN_PROCESS", 0)
+    else:
+        homes["shop/other"] = {"shop/other", SHARD}
+        assert check.run(homes=homes).same
+    damage = _damage(check)
+    result = check.run(homes=homes)
+    assert {d.key["id"]: (d.kind, d.columns) for d in result.examples} == damage
+    assert result.mismatched == len(damage)
 
 
 def test_negative_zero_is_another_value(check: _Check, dump: Dump, server: Server) -> None:

@@ -45,7 +45,7 @@ def test_any_later_state_explains_a_look(seed: int) -> None:
     states = _history(rng)
     seen = rng.randrange(len(states))
     look = Look(row=states[seen], floor=_position(rng.randint(0, seen)))
-    verdict = judge(states[0], (9, 9), _events(states), {SHARD: look}, COLUMNS)
+    verdict = judge(states[0], _events(states), {SHARD: look}, COLUMNS, scanned=True)
     assert verdict.kind == "same"
 
 
@@ -57,7 +57,7 @@ def test_a_wrong_mirror_is_never_explained(seed: int) -> None:
     states = _history(rng)
     wrong = (1, 99) if rng.random() < 0.5 or states[0] is None else None
     look = Look(row=states[-1], floor=_position(0))
-    verdict = judge(wrong, states[-1], _events(states), {SHARD: look}, COLUMNS)
+    verdict = judge(wrong, _events(states), {SHARD: look}, COLUMNS, scanned=states[-1] is not None)
     assert verdict.kind in {"changed", "missing", "extra"}
 
 
@@ -70,23 +70,31 @@ def test_a_look_that_the_log_does_not_explain(seed: int) -> None:
     floor = rng.randint(1, len(states) - 1)
     for row in ((1, 77), None, states[rng.randrange(floor)]):
         look = Look(row=row, floor=_position(floor))
-        verdict = judge(states[0], (9, 9), _events(states), {SHARD: look}, COLUMNS)
+        verdict = judge(states[0], _events(states), {SHARD: look}, COLUMNS, scanned=True)
         assert verdict.kind in {"changed", "extra"}
 
 
 @pytest.mark.parametrize(
-    ("mirror", "scanned", "kind", "columns"),
+    ("mirror", "scanned", "again", "kind", "columns"),
     [
-        (None, (1, 2), "missing", ()),
-        ((1, 2), None, "extra", ()),
-        ((1, 2), (1, 3), "changed", ("v",)),
+        (None, True, (1, 2), "missing", ()),
+        (None, True, None, "missing", ()),
+        ((1, 2), False, None, "extra", ()),
+        ((1, 2), False, (1, 2), "extra", ()),
+        ((1, 2), True, (1, 3), "changed", ("v",)),
+        ((1, 2), True, (1, 2), "changed", ()),
+        ((1, 2), True, None, "changed", ()),
     ],
 )
 def test_without_changes_a_difference_is_one(
-    mirror: Any, scanned: Any, kind: str, columns: tuple[str, ...]
+    mirror: Any, scanned: Any, again: Any, kind: str, columns: tuple[str, ...]
 ) -> None:
-    """The kinds, as seen from the mirror."""
-    verdict = judge(mirror, scanned, [], {}, COLUMNS)
+    """The kinds, as seen from the mirror; an unexplained second look is no help."""
+    looks = {
+        SHARD: Look(row=again, floor=_position(0)),
+        "shop/x": Look(row=None, floor=_position(0)),
+    }
+    verdict = judge(mirror, [], looks, COLUMNS, scanned=scanned)
     assert (verdict.kind, verdict.columns) == (kind, columns)
 
 
@@ -114,6 +122,6 @@ def test_moving_between_shards() -> None:
     for row, kind in (((1, 5), "same"), ((1, 6), "unsettled")):
         there = Look(row=row, floor=_position(0))
         looks = {SHARD: gone, "shop/x": there}
-        assert judge((1, 5), None, events, looks, COLUMNS).kind == kind
+        assert judge((1, 5), events, looks, COLUMNS, scanned=False).kind == kind
     both = {SHARD: there, "shop/x": there}
-    assert judge((1, 5), None, events, both, COLUMNS).kind == "unsettled"
+    assert judge((1, 5), events, both, COLUMNS, scanned=False).kind == "unsettled"

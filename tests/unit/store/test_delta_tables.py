@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.transaction import AddAction
 
 from core.change import TOKEN_TYPE
-from core.errors import TableStoppedError
-from store.delta_tables import app_version, create_mirrored_table, mirrored_schema, table_version
+from core.errors import LakeError, TableStoppedError
+from store.delta_tables import (
+    app_version,
+    create_mirrored_table,
+    mirrored_schema,
+    open_delta,
+    query,
+    table_version,
+)
 from store.files import Lake
 
 ODD = "a;b,c(d)={e}\n\tf`g.h"
@@ -104,3 +112,23 @@ def test_statistics_are_asked_for_keys_that_can_have_them(tmp_path: Path) -> Non
 def test_a_column_named_like_the_token_stops_the_table() -> None:
     with pytest.raises(TableStoppedError, match="_Token"):
         mirrored_schema(pa.schema([pa.field("_Token", TOKEN_TYPE)]), table="k.t")
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut short"])
+def test_a_data_file_that_cannot_be_read(tmp_path: Path, damage: str) -> None:
+    """The engine's errors have no type: they become ours, with what to do."""
+    lake = Lake.at(tmp_path)
+    write_deltalake(lake.delta_uri("shop/t"), pa.table({"id": [1, 2]}))
+    table = open_delta(lake, "shop/t")
+    assert table is not None
+    rows = [batch.to_pydict() for batch in query(table, "shop/t", "SELECT id FROM t ORDER BY id")]
+    assert rows == [{"id": [1, 2]}]
+    (file,) = Path(lake.absolute("shop/t")).glob("*.parquet")
+    if damage == "gone":
+        file.unlink()
+    else:
+        os.truncate(file, 10)
+    with pytest.raises(LakeError) as caught:
+        list(query(table, "shop/t", "SELECT id FROM t"))
+    assert "shop/t" in str(caught.value)
+    assert caught.value.hint
