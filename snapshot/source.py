@@ -124,7 +124,7 @@ def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str]]:
         "the tables change faster than they can be looked at",
         operation="read the tables' schemas",
         source=session.source,
-        hint="Ratchet tries again by itself",
+        hint="a run tries again by itself",
     )
 
 

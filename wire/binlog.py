@@ -27,7 +27,7 @@ from core.shard import ShardId
 from wire import framing
 from wire.connect import SourceConfig
 from wire.continues import check_continues
-from wire.failures import REDUMP_HINT, binlog_failure
+from wire.failures import HEAL_HINT, binlog_failure
 from wire.session import BINLOG_START, Session
 from wire.stream import BUFFER_SIZE, Bytes, ReceiveBuffer, parse_error_packet
 
@@ -166,7 +166,7 @@ class BinlogStream:
                         f"no word for {self._silent:.0f} s, not even a heartbeat",
                         operation=_OPERATION,
                         source=str(self.config.shard),
-                        hint="check the network and the server; Ratchet reconnects by itself",
+                        hint="check the network and the server; a run reconnects by itself",
                     ) from None
                 return False
             self._silent = 0.0
@@ -280,7 +280,7 @@ class BinlogStream:
                     operation="open the binlog stream",
                     source=str(self.config.shard),
                     position=str(start.executed),
-                    hint=f"switch GTIDs on, or make max_binlog_size smaller; now {REDUMP_HINT}",
+                    hint=f"switch GTIDs on, or make max_binlog_size smaller; now {HEAL_HINT}",
                 )
         return _DUMP, struct.pack("<IHI", offset, 0, server_id) + file.encode()
 

@@ -10,7 +10,7 @@ from typing import Final
 from core.errors import BehindError, PositionLostError
 from core.gtid import GtidSet
 from core.position import Position
-from wire.failures import REDUMP_HINT
+from wire.failures import HEAL_HINT
 from wire.session import Session
 from wire.vitess import on_primary
 
@@ -35,7 +35,7 @@ def check_continues(control: Session, start: Position) -> None:
             operation=_OPERATION,
             source=source,
             position=str(start.executed),
-            hint=f"GTIDs were switched on or off, or it is another product: {REDUMP_HINT}",
+            hint=f"GTIDs were switched on or off, or it is another product: {HEAL_HINT}",
         )
     if start.flavor == "file":
         if start.server and start.server != control.server_identity:
@@ -44,7 +44,7 @@ def check_continues(control: Session, start: Position) -> None:
                 operation=_OPERATION,
                 source=source,
                 position=str(start.executed),
-                hint=f"switch GTIDs on to move between servers; now {REDUMP_HINT}",
+                hint=f"switch GTIDs on to move between servers; now {HEAL_HINT}",
             )
         return
     # First of all: of a server that is another shard's nothing else must be believed.
@@ -57,7 +57,7 @@ def check_continues(control: Session, start: Position) -> None:
             source=source,
             position=str(start.executed),
             hint="a failover lost transactions, and the server has written as many since: "
-            + REDUMP_HINT,
+            + HEAL_HINT,
         )
     purged = control.purged().minus(start.executed)
     if purged.intervals:
@@ -66,7 +66,7 @@ def check_continues(control: Session, start: Position) -> None:
             operation=_OPERATION,
             source=source,
             position=str(start.executed),
-            hint=REDUMP_HINT,
+            hint=HEAL_HINT,
         )
 
 
@@ -112,7 +112,7 @@ def check_not_lost(control: Session, start: Position) -> None:
             source=control.source,
             position=str(start.executed),
             hint="they were lost in a failover (an EmergencyReparentShard to a tablet that was "
-            f"behind): {REDUMP_HINT}",
+            f"behind): {HEAL_HINT}",
         )
 
 
@@ -137,12 +137,12 @@ def _check_behind(control: Session, ours: GtidSet, start: Position) -> None:
             f"the server no longer has transactions of its own that the mirror holds: {ours}",
             **where,
             hint="its history was reset, it lost data in a crash, or (MariaDB without "
-            f"gtid_strict_mode) its numbers went back: {REDUMP_HINT}",
+            f"gtid_strict_mode) its numbers went back: {HEAL_HINT}",
         )
     check_not_lost(control, start)
     raise BehindError(
         f"the server lacks transactions that the mirror holds: {ours}",
         **where,
         hint="a replica that is behind catches up by itself; if `host` and `port` lead to another "
-        "shard's server, correct them; after a failover that lost them, " + REDUMP_HINT,
+        "shard's server, correct them; after a failover that lost them, " + HEAL_HINT,
     )

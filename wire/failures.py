@@ -27,7 +27,7 @@ from wire.tls import ALERT
 _BINLOG: Final = 1236
 _TAKEN_OVER: Final = 4052  # MariaDB's own number for one of 1236's causes
 
-_RETRY_HINT: Final = "check that the server runs and can be reached; Ratchet tries again by itself"
+_RETRY_HINT: Final = "check that the server runs and can be reached; a run tries again by itself"
 _ACCOUNT_HINT: Final = (
     "check user and password; the account needs: CREATE USER '{user}'@'%' IDENTIFIED BY '...'; "
     "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'; "
@@ -109,7 +109,7 @@ _LOST: Final = re.compile(
     r"purged|could not find first log|not in the master's binlog|more gtids than|earlier binlog"
     r"|has been lost|is missing|lost needed|gap in the"
 )
-REDUMP_HINT: Final = (
+HEAL_HINT: Final = (
     "`ratchet heal CONFIG` (with --shard KEYSPACE/SHARD if it leaves this one as it is) reads "
     "again what the lost transactions touched, or has the rows dumped again, and nothing else; "
     "--dry-run says which (docs/operations.md, 'The position is lost'). Keep binlogs longer than "
@@ -136,7 +136,7 @@ _VTGATE_HINTS: Final = {
     _PRIVILEGE: "let vtgate's and the tablets' ACLs admit this user",
     "no such database": "correct the keyspace's name in the config",
     "connection or statement failed": "check that vtgate and its tablets run and that mysql_port "
-    "is the port of MySQL's protocol; Ratchet tries again by itself",
+    "is the port of MySQL's protocol; a run tries again by itself",
 }
 # Of a vtgate, which calls it an unknown error, and of PyMySQL (see wire.connect).
 _WANTS_TLS: Final = re.compile(r"does not allow insecure connections|clear[- ]text")
@@ -214,7 +214,7 @@ def binlog_failure(
         )
     if _LOST.search(low):
         return PositionLostError(
-            f"the server cannot stream from our position: {text}", **where, hint=REDUMP_HINT
+            f"the server cannot stream from our position: {text}", **where, hint=HEAL_HINT
         )
     return RetryableError(
         f"the binlog stream broke off ({code}): {text}",

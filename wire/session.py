@@ -322,7 +322,7 @@ class Session:
                 f"the server does not know its own position {file}:{offset}",
                 operation="find a snapshot's position",
                 source=self.source,
-                hint="the binlog file was purged meanwhile; Ratchet tries again by itself",
+                hint="the binlog file was purged meanwhile; a run tries again by itself",
             )
         return self._position(str(text))
 

@@ -35,7 +35,7 @@ from core.errors import (
     ShardGoneError,
     SourceUnfitError,
 )
-from wire.failures import REDUMP_HINT
+from wire.failures import HEAL_HINT
 from wire.tls import tls_context, tls_trouble
 from wire.vstreamproto import messages
 
@@ -205,7 +205,7 @@ class VStream:
             f"nothing was heard for {self._silence:g} s",
             operation=_RECEIVE,
             source=self._where,
-            hint="check that vtgate runs and can be reached; Ratchet tries again by itself",
+            hint="check that vtgate runs and can be reached; a run tries again by itself",
         )
 
     def _failure(self, error: Exception) -> RatchetError:
@@ -316,7 +316,7 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
             operation=operation,
             source=source,
             hint="a tablet knows its tables as they are now, so a stream must not be behind such a "
-            f"statement: {REDUMP_HINT}",
+            f"statement: {HEAL_HINT}",
         )
     kind, hint = _MEANINGS.get(code, _RETRY)
     return kind(f"{code.name}: {details[:500]}", operation=operation, source=source, hint=hint)
@@ -330,7 +330,7 @@ _PASSED_BY: Final = (
 )
 _RETRY: Final[tuple[type[RatchetError], str]] = (
     RetryableError,
-    "check that vtgate and its tablets run, and the port of gRPC; Ratchet tries again by itself",
+    "check that vtgate and its tablets run, and the port of gRPC; a run tries again by itself",
 )
 _ACCOUNT_HINT: Final = (
     "check user and password; vtgate reads them from --grpc-auth-static-password-file"

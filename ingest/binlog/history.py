@@ -31,7 +31,7 @@ from ingest.binlog.skim import Skim
 from wire.binlog import DumpOptions, probe_server_id
 from wire.connect import SourceConfig
 from wire.continues import check_continues, used_twice
-from wire.failures import REDUMP_HINT
+from wire.failures import HEAL_HINT
 from wire.session import Session
 
 log: Final = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ log: Final = logging.getLogger(__name__)
 _OPERATION: Final = "open the stream"
 _HINT: Final = (
     "it was reset, restored from a backup, or it is another server; all rows of this shard may "
-    f"differ: {REDUMP_HINT}"
+    f"differ: {HEAL_HINT}"
 )
 # What servers say of a place in their log that no event begins at.
 _GARBAGE: Final = re.compile(

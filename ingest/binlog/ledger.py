@@ -27,7 +27,7 @@ from ingest.binlog.notes import (
     origin_name,
     runs_of,
 )
-from wire.failures import REDUMP_HINT
+from wire.failures import HEAL_HINT
 
 _ORIGINS: Final = 64
 
@@ -135,7 +135,7 @@ class Ledger:
             raise PositionLostError(
                 f"the binlog files' name is {gtid.origin!r} now, it was {self.names()}",
                 operation="follow the binlog",
-                hint=f"without GTIDs a position is good for one series of files: {REDUMP_HINT}",
+                hint=f"without GTIDs a position is good for one series of files: {HEAL_HINT}",
             )
         return gtid.number
 

@@ -19,7 +19,7 @@ from ingest.binlog.skim import Skim
 from ingest.binlog.workflows import Workflows
 from wire.binlog import DumpOptions
 from wire.connect import SourceConfig
-from wire.failures import REDUMP_HINT
+from wire.failures import HEAL_HINT
 from wire.session import Session
 
 _OPERATION: Final = "find a position by its time"
@@ -57,7 +57,7 @@ def position_at(source: SourceConfig, ts: int, options: DumpOptions) -> Position
         f"the binlogs reach back to {file} only, which begins later than the time that is needed",
         operation=_OPERATION,
         source=str(source.shard),
-        hint=REDUMP_HINT,
+        hint=HEAL_HINT,
     )
 
 
@@ -105,5 +105,5 @@ def _before(session: Session, file: str) -> Position:
         f"the binlog file {file} does not say what was executed before it",
         operation=_OPERATION,
         source=session.source,
-        hint=REDUMP_HINT,
+        hint=HEAL_HINT,
     )

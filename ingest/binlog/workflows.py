@@ -31,7 +31,7 @@ from core.shard import ShardId
 from core.types import MisfitPolicy
 from ingest.binlog.changes import Decoders, changes_of
 from ingest.binlog.notes import Batch
-from wire.failures import REDUMP_HINT
+from wire.failures import HEAL_HINT
 from wire.journal import executed_of, journal_of, parse_journal, parse_source
 
 SIDECAR: Final = "_vt"  # the database of Vitess's own tables, unless --sidecar-db-name says else
@@ -124,7 +124,7 @@ class Workflows:
             f"of what was written on {', '.join(sorted(self.seen))}",
             operation="follow a reshard",
             source=str(self._shard),
-            hint=REDUMP_HINT,
+            hint=HEAL_HINT,
         )
 
     def _copies(self, batch: Batch) -> set[int]:
@@ -203,5 +203,5 @@ class Workflows:
             "there between is in no stream",
             operation="follow a reshard",
             source=str(self._shard),
-            hint=REDUMP_HINT,
+            hint=HEAL_HINT,
         )
