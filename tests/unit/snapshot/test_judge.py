@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.gtid import GtidSet
 from core.position import Position
-from snapshot.judge import Event, Look, events_of, judge
+from snapshot.judge import Event, Look, events_of, judge, row_at_cut
 
 COLUMNS = ("id", "v")
 SHARD = "shop/-"
@@ -98,6 +98,27 @@ def test_without_changes_a_difference_is_one(
     assert (verdict.kind, verdict.columns) == (kind, columns)
 
 
+def test_a_difference_names_its_columns() -> None:
+    """Of the row before the first change, and of the row that the last change left."""
+    columns = ("id", "v", "w")
+    events = _events([(1, 1, 1), (1, 1, 2), (1, 1, 3)])
+    for mirror, row, odd in (
+        ((1, 9, 1), (1, 1, 3), ("v",)),
+        ((1, 1, 1), (1, 9, 3), ("v",)),
+    ):
+        look = Look(row=row, floor=_position(0))
+        verdict = judge(mirror, events, {SHARD: look}, columns, scanned=True)
+        assert (verdict.kind, verdict.columns) == ("changed", odd)
+
+
+def test_the_row_at_the_cut() -> None:
+    """The row before the first change; without changes the one that was seen."""
+    look = Look(row=(1, 7), floor=_position(0))
+    assert row_at_cut(_events([(1, 1), (1, 2), (1, 7)]), look) == (1, 1)
+    assert row_at_cut(_events([None, (1, 7)]), look) is None
+    assert row_at_cut([], look) == (1, 7)
+
+
 def _change(seq: int, before: Any, after: Any, shard: str = SHARD) -> dict[str, Any]:
     token = {"generation": 0, "seq": seq, "idx": 0, "shard": shard, "gtid": f"0-1-{seq}"}
     rows = [
@@ -123,5 +144,9 @@ def test_moving_between_shards() -> None:
         there = Look(row=row, floor=_position(0))
         looks = {SHARD: gone, "shop/x": there}
         assert judge((1, 5), events, looks, COLUMNS, scanned=False).kind == kind
-    both = {SHARD: there, "shop/x": there}
-    assert judge((1, 5), events, both, COLUMNS, scanned=False).kind == "unsettled"
+    for row in ((1, 5), (1, 6)):  # on both at once
+        there = Look(row=row, floor=_position(0))
+        both = {SHARD: there, "shop/x": there}
+        assert judge((1, 5), events, both, COLUMNS, scanned=False).kind == "unsettled"
+        changed_on_one = _events([(1, 5), (1, 6)])
+        assert judge((1, 5), changed_on_one, both, COLUMNS, scanned=True).kind == "unsettled"
