@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("jobs.repair")
 
-_PASSES: Final = 10  # over one table; each mends as many keys as a verification examines
+_PASSES: Final = 10  # over one table
+_KEYS: Final = 20_000  # that a pass mends: their rows are held in memory
 _SHOWN: Final = 100  # rows of a table that --dry-run lists
 _AGAIN: Final = "dump it again (`ratchet table CONFIG redump '{table}'`)"
 
@@ -179,7 +180,7 @@ class Repairer:
         for _ in range(_PASSES):
             found: list[Correction] = []
             try:
-                outcome.result = self._verifier.once(cut, one, found.append)
+                outcome.result = self._verifier.once(cut, one, found.append, examined=_KEYS)
             except TableStoppedError as error:
                 outcome.refused = f"{error.message}; {error.hint}"
                 return outcome

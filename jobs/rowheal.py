@@ -36,10 +36,10 @@ from jobs.sources import source_configs
 from jobs.text import counted
 from jobs.verify import Verifier
 from merge.repair import Truth, repair_table
+from snapshot.compare import GROUP
 from snapshot.records import Wanted
 from snapshot.rows import frozen_row
 from snapshot.rowsat import KeyAt
-from snapshot.verify import EXAMINED
 from store.crashpoints import reach
 from store.cuts import Cut, Cuts, CutShard
 from store.files import Lake
@@ -321,8 +321,8 @@ class _Table:
         log.info("%s: reading %s again", state.name, counted(_count(by_shard), "row"))
         groups = by_shard.items() if state.shard_in_key else [("", _all(state, by_shard))]
         for shard, keys in groups:
-            for at in range(0, len(keys), EXAMINED):
-                found = verifier.rows_at(cut, state, wanted, keys[at : at + EXAMINED])
+            for at in range(0, len(keys), GROUP):
+                found = verifier.rows_at(cut, state, wanted, keys[at : at + GROUP])
                 contested = not shard and any(one.is_contested for one in found.keys)
                 if found.reason or contested:
                     why = found.reason or "a key of it lives on several shards"

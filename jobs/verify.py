@@ -35,7 +35,7 @@ from snapshot.mirror import MirrorAt
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.rowsat import RowsAt, rows_at
 from snapshot.tasks import spark_reader
-from snapshot.verify import Correction, Difference, VerifyResult, verify_table
+from snapshot.verify import EXAMINED, Correction, Difference, VerifyResult, verify_table
 from store.cuts import Cut, Cuts
 from store.delta_tables import version_within
 from store.files import Lake, open_lake
@@ -238,8 +238,9 @@ class Verifier:
         cut: Cut,
         table: Chosen,
         on_difference: Callable[[Correction], None] = lambda _: None,
+        examined: int = EXAMINED,
     ) -> VerifyResult:
-        """Compare one table at one cut.
+        """Compare one table at one cut; see `snapshot.verify.verify_table`.
 
         Raises:
             RetryableError: a server stays away.
@@ -270,6 +271,7 @@ class Verifier:
                 settings=self._settings,
                 homes={s: {s, *self._ancestors.get(s, ())} for s in table.wanted.shards},
                 on_difference=on_difference,
+                examined=examined,
             )
 
     def rows_at(

@@ -9,16 +9,15 @@ print, under a name that is right for its shard.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
 from core.change import TOKEN_COLUMN
 from snapshot.mirror import SHARD, Mirror, Printed, Sorter
 from snapshot.prints import PRINT, Homes, RowPrinter, every_bucket, odd_buckets
-from snapshot.rows import frozen_row
 from snapshot.source_df import Kept, SourceScan
 from store.delta_tables import quoted
 from store.files import Lake
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 _THERE: Final = "ratchet there "
 _COPIES: Final = "ratchet copies "
+GROUP: Final = 20_000  # keys that are looked at together
 NO_SHARD: Final = "?"  # of a row whose token is lost
 
 
@@ -52,21 +52,48 @@ class Pair:
     alike: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatches:
-    """Keys for which mirror and scan differ.
+    """Keys for which mirror and scan differ, in groups that fit into memory. To be closed.
 
-    Attributes:
-        count: how many there are.
-        pairs: some of them.
+    Args:
+        odd: a row for each, as `mismatches` makes it; None if there are none.
+        key: columns that identify a row.
+        columns: the mirror's columns in it.
     """
 
-    count: int
-    pairs: tuple[Pair, ...]
+    def __init__(
+        self, odd: DataFrame | None, *, key: Sequence[str] = (), columns: Sequence[str] = ()
+    ) -> None:
+        self._odd = None if odd is None else odd.persist()
+        self._key, self._columns = key, columns
+        self.count: int = 0 if self._odd is None else self._odd.count()
 
-    def keys(self, key: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Values of the key's columns, each key once."""
-        return list({frozen_row(pair.key, key): pair.key for pair in self.pairs}.values())
+    def groups(self, limit: int) -> Iterator[list[Pair]]:
+        """At most so many of them, all rows of a key in one group."""
+        from pyspark.sql import functions as fn
+
+        number = -(-self.count // GROUP)
+        left = limit
+        for n in range(number):
+            if self._odd is None or left <= 0:
+                return
+            keys = [f"k{i}" for i, _ in enumerate(self._key)]
+            group = self._odd.where(fn.pmod(fn.hash(*keys), fn.lit(number)) == n).limit(left)
+            rows = group.toArrow().to_pylist()
+            left -= len(rows)
+            if rows:
+                yield [_pair(row, key=self._key, columns=self._columns) for row in rows]
+
+    def close(self) -> None:
+        """Let go of what Spark holds of them."""
+        if self._odd is not None:
+            self._odd.unpersist()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Sides:
@@ -111,15 +138,15 @@ class Sides:
             return ()  # a frame of the scan costs a Spark job, which looks at its files
         return _filled_columns(scan.frame(self._spark, self._lake), self.lacking)
 
-    def compared(self, scan: SourceScan, limit: int) -> tuple[Printed, Mismatches]:
-        """The mirror's fingerprint, and the keys that differ, of which `limit` are brought back."""
+    def compared(self, scan: SourceScan) -> tuple[Printed, Mismatches]:
+        """The mirror's fingerprint, and the keys that differ; these are to be closed."""
         sorter = Sorter(printer=self._printer, homes=self._homes, shard_in_key=self._shard_in_key)
         printed = sorter.printed(self._mirror.batches(self.names))
         odd = odd_buckets(printed.fingerprint, scan.fingerprint)
         if self._homes.are_shared(printed.shards):
             odd = every_bucket()  # of a row under such a name no print tells whose it should be
         if not odd.any():
-            return printed, Mismatches(count=0, pairs=())
+            return printed, Mismatches(None)
         found = mismatches(
             self._mirror.odd_rows(
                 self._spark,
@@ -133,7 +160,6 @@ class Sides:
             key=self._key,
             columns=self.names,
             shard_in_key=self._shard_in_key,
-            limit=limit,
             homes=self._homes,
         )
         return printed, found
@@ -156,10 +182,9 @@ def mismatches(
     key: Sequence[str],
     columns: Sequence[str],
     shard_in_key: bool,
-    limit: int,
     homes: Homes,
 ) -> Mismatches:
-    """Compare rows by key.
+    """Compare rows by key; what it gives is to be closed.
 
     Args:
         mirror: rows of the mirror, with `SHARD` and `PRINT`; of a key all rows or none.
@@ -168,7 +193,6 @@ def mismatches(
         key: columns that identify a row.
         columns: the mirror's columns to bring back, the key's included.
         shard_in_key: whether two shards may hold the same key.
-        limit: most rows to bring back.
         homes: under which names a shard's rows may stand.
     """
     from pyspark.sql import Window
@@ -197,7 +221,7 @@ def mismatches(
         .where(~same)
         .select(
             *(of("m", name).alias(f"m{n}") for n, name in enumerate(columns)),
-            *(of("s", name).alias(f"k{n}") for n, name in enumerate(key)),
+            *(fn.coalesce(of("m", k), of("s", k)).alias(f"k{n}") for n, k in enumerate(key)),
             of("m", _THERE).isNotNull().alias("mirrored"),
             of("s", _THERE).isNotNull().alias("scanned"),
             alike.alias("alike"),
@@ -205,22 +229,15 @@ def mismatches(
             of("m", SHARD).alias("m_shard"),
             of("s", SHARD).alias("s_shard"),
         )
-        .persist()
     )
-    try:
-        rows = odd.limit(limit).toArrow().to_pylist()
-        return Mismatches(
-            count=odd.count(), pairs=tuple(_pair(row, key=key, columns=columns) for row in rows)
-        )
-    finally:
-        odd.unpersist()
+    return Mismatches(odd, key=key, columns=columns)
 
 
 def _pair(row: Mapping[str, Any], *, key: Sequence[str], columns: Sequence[str]) -> Pair:
     mirror = {name: row[f"m{n}"] for n, name in enumerate(columns)} if row["mirrored"] else None
     return Pair(
         mirror=mirror,
-        key={name: row[f"k{n}"] if mirror is None else mirror[name] for n, name in enumerate(key)},
+        key={name: row[f"k{n}"] for n, name in enumerate(key)},
         shard=(row["s_shard"] if mirror is None else row["m_shard"]) or NO_SHARD,
         copies=row["copies"] or 0,
         scanned=row["scanned"],

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from core.change import TOKEN_COLUMN
 from core.position import Position
-from snapshot.compare import NO_SHARD, Mismatches, Pair, Sides, changes_of_keys
+from snapshot.compare import NO_SHARD, Pair, Sides, changes_of_keys
 from snapshot.judge import Event, Kind, Verdict, events_of, judge, row_at_cut
 from snapshot.mirror import Mirror, MirrorAt
 from snapshot.prints import Homes
@@ -45,7 +45,7 @@ from store.files import Lake
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EXAMINED: Final = 20_000  # keys that are looked at one by one
+EXAMINED: Final = 1_000_000  # keys that are looked at one by one
 _REPORTED: Final = 100  # differences that a result lists
 _PLACE: Final = f"{TOKEN_COLUMN}.shard"  # the column named where a row stands under a wrong shard
 
@@ -190,8 +190,8 @@ def verify_table(
         positions: shard -> what the mirror holds of it at the cut.
         shards: ShardId as text -> its source.
         read: reads a chunk (snapshot.tasks).
-        changes: called once with positions to reach if something differs: gives all changes after
-            the cut up to there or beyond.
+        changes: called with positions to reach for each group of keys that differ: gives all
+            changes after the cut up to there or beyond.
         now: microseconds UTC.
         settings: how the source is read.
         stop: when set, the scan ends with RetryableError.
@@ -229,18 +229,21 @@ def verify_table(
         stop=stop,
     )
     try:
-        printed, found = sides.compared(scan, examined)
+        printed, odd = sides.compared(scan)
         names, filled = sides.names, sides.filled(scan)
         tally = _Tally(key, names, columns, shard_in_key=wanted.shard_in_key, tell=on_difference)
         ends = scan.end
-        if found.count:
-            keys = found.keys(key)
-            again = read_keys(
-                keys, tables=tables, shards=shards, columns=names, policy=chosen.policy
-            )
-            ends = again.end
-            known = changes(ends)
-            tally.decide(found, again, known, changes_of_keys(spark, known.frame, keys, key))
+        with odd:
+            for pairs in odd.groups(examined):
+                keys = list({frozen_row(pair.key, key): pair.key for pair in pairs}.values())
+                again = read_keys(
+                    keys, tables=tables, shards=shards, columns=names, policy=chosen.policy
+                )
+                ends = again.end
+                known = changes(ends)
+                rows = changes_of_keys(spark, known.frame, keys, key)
+                tally.decide(pairs, again, known, rows)
+        tally.leave(odd.count)
         return VerifyResult(
             table=wanted.name,
             round=round_number,
@@ -254,7 +257,7 @@ def verify_table(
             columns_missing=filled,
             columns_empty=tuple(name for name in sides.lacking if name not in filled),
             columns_extra=sides.extra,
-            mismatched=found.count,
+            mismatched=odd.count,
             settled=tally.settled,
             unsettled=tally.unsettled,
             differences=tally.differences,
@@ -291,6 +294,7 @@ class _Tally:
         self._types = types
         self._shard_in_key = shard_in_key
         self._tell = tell
+        self._examined = 0
         self.settled = 0
         self.unsettled: dict[str, int] = {}
         self.differences = 0
@@ -298,16 +302,17 @@ class _Tally:
 
     def decide(
         self,
-        found: Mismatches,
+        pairs: Sequence[Pair],
         again: Reread,
         changes: Changes,
         change_rows: Sequence[Mapping[str, Any]],
     ) -> None:
-        """Judge all keys that were brought back; the others are unsettled."""
+        """Judge some keys."""
         events = events_of(change_rows, key=self._key, columns=self._columns)
         short = unreached(again, changes)
         done: set[tuple[Row | None, str]] = set()
-        for pair in found.pairs:
+        self._examined += len(pairs)
+        for pair in pairs:
             shard = pair.shard if self._shard_in_key else ""
             place = (frozen_row(pair.key, self._key), shard)
             if place in done:
@@ -324,7 +329,10 @@ class _Tally:
             difference = self._count(verdict, pair.key, shard)
             if difference is not None:
                 self._tell(self._correction(difference, pair.mirror, events, again))
-        left = found.count - len(found.pairs)
+
+    def leave(self, count: int) -> None:
+        """Of so many keys that differ, those that were not judged are unsettled."""
+        left = count - self._examined
         if left:
             self.unsettled["not examined: too many keys differ"] = left
 

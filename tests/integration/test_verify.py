@@ -217,8 +217,10 @@ def test_changes_after_the_cut_are_settled(check: _Check) -> None:
     assert result.settled >= 27
 
 
-def test_under_a_busy_writer(check: _Check) -> None:
+@pytest.mark.parametrize("group", [20_000, 30])
+def test_under_a_busy_writer(check: _Check, monkeypatch: pytest.MonkeyPatch, group: int) -> None:
     """While rows are updated all the time, nothing is reported but what really differs."""
+    monkeypatch.setattr("snapshot.compare.GROUP", group)
     check.sql("UPDATE t SET name = 'silent' WHERE id = 897", logged=False)
     halt, busy = threading.Event(), threading.Event()
 
