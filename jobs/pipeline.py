@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from core.errors import TableStoppedError
+from core.errors import RatchetError, TableStoppedError
 from jobs.capturing import Target
 from jobs.lag import tables_lag
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
@@ -144,10 +144,10 @@ class Run:
                 control.stop()
                 parts.stop.set()
             if self._clock() >= pulse_at:
-                self._pulse()
+                self._look(self._pulse)
                 pulse_at = self._clock() + PULSE_SECONDS
             control.wait(1.0, seen)
-        self._tell_stopped()
+        self._look(self._tell_stopped)
         if control.error is not None:
             raise control.error
         self._tell_end(came_to_its_end=came_to_its_end)
@@ -156,6 +156,17 @@ class Run:
                 [s for s in self._states() if s.phase == "stopped"],
                 others="loaded" if parts.merging is None else "up to date",
             )
+
+    def _look(self, look: Callable[[], None]) -> None:
+        """Look at the lake on the side: if it fails, that is one more error that ends the run.
+
+        Raised from here it would leave the loops at work while Spark is stopped under them, and
+        hide what failed first.
+        """
+        try:
+            look()
+        except RatchetError as error:
+            self._parts.control.fail(error)
 
     def _tell_end(self, *, came_to_its_end: bool) -> None:
         merging = self._parts.merging

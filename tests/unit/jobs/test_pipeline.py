@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import PositionLostError, RatchetError, TableStoppedError
+from core.errors import LakeError, PositionLostError, RatchetError, TableStoppedError
 from core.gtid import GtidSet
 from core.position import Position
 from core.rounds import Round, ShardSlice
 from core.schema import TableSchema
 from jobs.capturing import Target
-from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop
+from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, Loop, MergeLoop
 from jobs.observe import Pulse, Record, Stops, TableStopped
 from jobs.pipeline import PULSE_SECONDS, Parts, Run, refuse_stopped
 from jobs.skew import Skew
@@ -132,6 +132,28 @@ def test_a_dump_ends_when_the_tables_are_loaded(stage: Stage) -> None:
     stage.run(merge=False).run()
     assert stage.dumped == 1
     assert stage.merged == 0
+
+
+def test_a_lake_that_cannot_be_looked_at_ends_the_loops_before_the_run(stage: Stage) -> None:
+    """At a pulse, on the side; and behind an error of a loop's it hides nothing."""
+    times = iter(float(n) * PULSE_SECONDS for n in range(10**6))
+    run = stage.run(clock=lambda: next(times))
+    stop_table(stage.lake, "broken")
+    Path(stage.lake.absolute("_ratchet/tables/shop/broken.json")).write_text("{")
+    with pytest.raises(LakeError, match="damaged"):
+        run.run()
+    assert stage.control.stopping
+    names = {thread.name for thread in threading.enumerate() if isinstance(thread, Loop)}
+    assert not names, "the loops have ended"
+
+
+def test_what_failed_first_is_told_though_the_lake_cannot_be_looked_at(stage: Stage) -> None:
+    stop_table(stage.lake, "broken")
+    run = stage.run()
+    Path(stage.lake.absolute("_ratchet/tables/shop/broken.json")).write_text("{")
+    stage.failure = PositionLostError("purged", hint="heal")
+    with pytest.raises(PositionLostError, match="purged"):
+        run.run()
 
 
 def test_until_caught_up(stage: Stage) -> None:
