@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import datetime
 import fcntl
+import logging
 import os
 import threading
 import time
@@ -30,6 +31,8 @@ from typing import Any, Final, NoReturn, Self
 from core.errors import DAMAGE, LakeError
 from store import layout
 from store.files import Lake, lake_errors
+
+log: Final = logging.getLogger(__name__)
 
 RENEW_SECONDS: Final = 5.0
 EXPIRY_SECONDS: Final = 30.0
@@ -223,7 +226,14 @@ class Lease:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.release()
+        try:
+            self.release()
+        except LakeError as failure:
+            if error is None:
+                raise
+            # A lake that fails is why we are here: the first error says what to do about it. Nobody
+            # is kept out by a lease of a process that has ended.
+            log.warning("the lease stays where it is: %s", failure)
 
     def _keep(self, every: float) -> None:
         while not self._end.wait(every):

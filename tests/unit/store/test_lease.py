@@ -107,6 +107,28 @@ def test_taken_away(lake: Lake) -> None:
     assert read_holder(lake) is not None, "the other run's lease stays"
 
 
+def test_what_ended_a_run_is_not_hidden_by_a_lease_that_cannot_be_given_back(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a lake that fails both do; without another error the lease's own is told."""
+    lock = Path(lake.root) / layout.PRIVATE / "lease.lock"
+
+    def hold(error: LakeError | None) -> None:
+        with acquire(lake):
+            lock.unlink()
+            lock.mkdir()
+            if error is not None:
+                raise error
+
+    with pytest.raises(LakeError, match="lock the lease"):
+        hold(None)
+    lock.rmdir()
+    lake.delete(layout.LEASE_FILE)  # this process has not ended, as the run would have
+    with pytest.raises(LakeError, match="the disk"):
+        hold(LakeError("the disk"))
+    assert "stays where it is" in caplog.text
+
+
 def test_removed_file_is_a_loss(lake: Lake) -> None:
     held = acquire(lake)
     lake.delete(layout.LEASE_FILE)
