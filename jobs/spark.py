@@ -53,17 +53,18 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
         OperatorError: Java or Delta's jars are missing.
     """
     log.info("starting Spark")
+    # Now: where it lies cannot be asked of a lake that has failed.
+    folder = log_folder(config)
     home = _new_home()
     try:
-        session = _start(config, command, home)
+        session = _start(config, command, home, folder)
         try:
             yield session
         except Exception as error:
             # Its text can only be had while the JVM lives.
             from merge.failures import spark_failure
 
-            log_file = log_folder(config) / f"{command}.log"
-            known = spark_failure(error, command, log=str(log_file))
+            known = spark_failure(error, command, log=str(folder / f"{command}.log"))
             if known is None:
                 raise
             raise known from None
@@ -104,14 +105,13 @@ def log_folder(config: Config) -> Path:
     return folder
 
 
-def _start(config: Config, command: str, home: Path) -> SparkSession:
+def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     _hush()
-    folder = log_folder(config)
     (home / "pools.xml").write_text(pools(config), encoding="utf-8")
     jars = delta_jars(config)
     given = settings(

@@ -8,6 +8,7 @@ of the JVM when it is printed, and by then the JVM may be gone.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -25,6 +26,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from core.errors import BugError, LakeError, OperatorError, RatchetError, RetryableError
+from store.files import storage_hint
 
 # Delta's DeltaConcurrentModificationException is not their base class, whatever its docstring says.
 CONFLICTS: Final = (
@@ -36,7 +38,21 @@ CONFLICTS: Final = (
     MetadataChangedException,
     ProtocolChangedException,
 )
-_FULL: Final = ("No space left on device", "Disk quota exceeded")
+_NO_SPACE: Final = (
+    "no space left on the device",
+    (
+        "free space where the lake and spark.local.dir lie (remove nothing of the lake's own), "
+        "then start again: nothing was lost"
+    ),
+)
+# What the operating system says of a disk, in Java's words -> our message and hint. None of it goes
+# away by itself, and trying again for a minute only hides it.
+_DISK: Final = {
+    "No space left on device": _NO_SPACE,
+    "Disk quota exceeded": _NO_SPACE,
+    "Input/output error": ("input/output error", storage_hint(errno.EIO)),
+    "Read-only file system": ("read-only file system", storage_hint(errno.EROFS)),
+}
 _SHOWN: Final = 300  # characters of Spark's own text
 
 
@@ -46,7 +62,7 @@ def spark_errors(operation: str, *, table: str) -> Iterator[None]:
 
     Raises:
         RetryableError: a conflict, or a failure that may not come again.
-        OperatorError: the disk is full, or memory too small.
+        OperatorError: the disk is full or fails, or memory is too small.
     """
     try:
         yield
@@ -82,14 +98,9 @@ def spark_failure(
         return BugError(
             f"Spark does not accept a query of ours: {text}", operation=operation, table=table
         )
-    if any(sign in text for sign in _FULL):
-        return LakeError(
-            "no space left on the device",
-            operation=operation,
-            table=table,
-            hint="free space where the lake and spark.local.dir lie (remove nothing of the lake's "
-            "own), then start again: nothing was lost",
-        )
+    for sign, (message, hint) in _DISK.items():
+        if sign in text:
+            return LakeError(message, operation=operation, table=table, hint=hint)
     if "OutOfMemoryError" in text:
         return OperatorError(
             "Spark's memory is too small for this",

@@ -34,7 +34,11 @@ _HINTS = {
     errno.EDQUOT: "raise the quota where the lake lies, then start again: nothing was lost",
     errno.EACCES: "let this user read and write the lake's folder",
     errno.EPERM: "let this user read and write the lake's folder",
-    errno.EROFS: "the file system is mounted read-only: mount it writable or move the lake",
+    errno.EROFS: "the file system is mounted read-only: mount it writable or move the lake; if it "
+    "became so by itself it found itself damaged: check it first (fsck), and then run "
+    "`ratchet verify`",
+    errno.EIO: "the disk under the lake, or the way to it, fails: look into the system's log "
+    "(dmesg), mend it, check the file system (fsck), then start again and run `ratchet verify`",
     errno.ENOENT: "something else removed the file: only `ratchet` may change what lies there",
 }
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -352,10 +356,16 @@ def storage_error(error: Exception, operation: str, path: str) -> LakeError:
     """What a failure of the storage means, with a remedy."""
     number = errno_of(error)
     what = os.strerror(number) if number else "the storage failed"
-    hint = _HINTS.get(number, _OTHER_HINT)
     return LakeError(
-        f"{what}: {path or 'the lake'}", operation=f"{operation} in the lake", hint=hint
+        f"{what}: {path or 'the lake'}",
+        operation=f"{operation} in the lake",
+        hint=storage_hint(number),
     )
+
+
+def storage_hint(number: int) -> str:
+    """What to do about an error with the operating system's number; 0 if it has none."""
+    return _HINTS.get(number, _OTHER_HINT)
 
 
 def errno_of(error: Exception) -> int:

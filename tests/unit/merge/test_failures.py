@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 from delta.exceptions import ConcurrentAppendException
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -21,6 +24,23 @@ def test_what_they_mean() -> None:
     assert isinstance(gone, RetryableError)
     assert "/x/l" in gone.hint
     assert spark_failure(ValueError("ours"), "merge") is None
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "free space"),
+        (errno.EDQUOT, "free space"),
+        (errno.EIO, "dmesg"),
+        (errno.EROFS, "mount it writable"),
+    ],
+)
+def test_a_disk_that_fails_is_not_tried_again(number: int, remedy: str) -> None:
+    said = f"java.io.FileNotFoundException: /lake/t/part-0 ({os.strerror(number)})"
+    found = spark_failure(PySparkRuntimeError(said), "merge round 3", table="shop.orders")
+    assert isinstance(found, LakeError)
+    assert found.exit_code == 7
+    assert remedy in found.hint
 
 
 class _AsksTheJvmError(Py4JError):

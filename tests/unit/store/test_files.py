@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle
 from pathlib import Path
 
@@ -101,6 +102,18 @@ def test_a_full_disk_says_what_to_free() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
     assert "x.parquet" in str(caught.value)
     assert "free space" in caught.value.hint
+    assert caught.value.exit_code == 7
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.EIO, "dmesg"), (errno.EROFS, "mount it writable")]
+)
+def test_a_disk_that_fails_says_what_to_mend(number: int, remedy: str) -> None:
+    with pytest.raises(LakeError) as caught, lake_errors("write", "x.parquet"):
+        raise OSError(number, os.strerror(number))
+    assert os.strerror(number) in str(caught.value)
+    assert remedy in caught.value.hint
+    assert "fsck" in caught.value.hint
     assert caught.value.exit_code == 7
 
 
