@@ -1,24 +1,54 @@
-"""A small disk of a test's own: a tmpfs that only the processes in its mount namespace see.
+"""Disks of a test's own, that only the processes in their mount namespace see: one that gets full,
+and one that fails.
 
-Needs no root: where we are not, the namespace comes with a user namespace in which we are.
+The small one is a tmpfs and needs no root: where we are not, the namespace comes with a user
+namespace in which we are. The failing one is an ext4 in a file, which only root may mount. Where we
+are not root, tests that ask for it are left out of the run, and the header says so.
+
+Neither way of failing takes away what was written before: what a folder may lose that was never
+forced to its disk is told in docs/operations.md. ext4's own way to become read-only (`mount -o
+remount,abort` does the same) throws away the last seconds, and the lake may be damaged by that.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# EXT4_IOC_SHUTDOWN, with EXT4_GOING_FLAGS_DEFAULT: what was written so far is on the disk.
+_SHUTDOWN: Final = 0x8004587D
+_MENDED: Final = {0, 1}  # e2fsck found nothing, or mended what it found
+_NEEDS_ROOT: Final = "make_failing_disk"
+
+Failure = Literal["gone", "read-only"]
+
+
+def pytest_report_header() -> str:
+    """Say whether the tests with a failing disk run."""
+    return f"failing disk: {'ext4' if os.geteuid() == 0 else 'not root: its tests are left out'}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what cannot run here."""
+    wanted = [item for item in items if _NEEDS_ROOT in getattr(item, "fixturenames", ())]
+    if wanted and os.geteuid() != 0:
+        config.hook.pytest_deselected(items=wanted)
+        items[:] = [item for item in items if item not in wanted]
 
 
 @dataclass(frozen=True)
-class SmallDisk:
+class Disk:
     """A mounted disk.
 
     Attributes:
@@ -36,44 +66,123 @@ class SmallDisk:
         return ("nsenter", f"--target={self.pid}", "--mount", *users, f"--wdns={ROOT}")
 
     @property
-    def _seen(self) -> Path:
+    def seen(self) -> Path:
+        """Where it lies for us."""
         return Path(f"/proc/{self.pid}/root{self.mounted}")
 
     def copy(self, folder: str, to: Path) -> Path:
         """Bring a folder of it out here; gives where it is now."""
-        return Path(shutil.copytree(self._seen / folder, to))
+        return Path(shutil.copytree(self.seen / folder, to))
+
+
+@dataclass(frozen=True)
+class SmallDisk(Disk):
+    """One that gets full."""
 
     def fill(self, *, but: int) -> None:
         """Take all its space but so many bytes."""
-        disk = os.statvfs(self._seen)
-        with (self._seen / "filler").open("wb") as out:
+        disk = os.statvfs(self.seen)
+        with (self.seen / "filler").open("wb") as out:
             os.posix_fallocate(out.fileno(), 0, disk.f_bavail * disk.f_frsize - but)
 
     def free(self) -> None:
         """Give the space back."""
-        (self._seen / "filler").unlink()
+        (self.seen / "filler").unlink()
+
+
+@dataclass(frozen=True)
+class FailingDisk(Disk):
+    """One that fails under whoever uses it, files open for writing or not.
+
+    Attributes:
+        image: the file that it lies in.
+    """
+
+    image: Path
+
+    def fail(self, how: Failure) -> None:
+        """Make the kernel give it up.
+
+        Args:
+            how: "gone": whatever opens, reads, writes or forces a file gets EIO, as behind a
+                controller that died. "read-only": reads go on; what makes, opens for writing or
+                removes a file gets EROFS.
+        """
+        if how == "read-only":
+            # `remount,ro` is refused as long as a file is open for writing, and Spark's log always
+            # is. So a read-only mount of the same comes to lie above, for every path from now on.
+            above = self.mounted.with_name(f"{self.mounted.name}.ro")
+            above.mkdir(exist_ok=True)
+            self._do("mount", "--bind", str(self.mounted), str(above))
+            self._do("mount", "-o", "remount,bind,ro", str(above))
+            self._do("mount", "--move", str(above), str(self.mounted))
+            return
+        folder = os.open(self.seen, os.O_RDONLY)
+        try:
+            fcntl.ioctl(folder, _SHUTDOWN, struct.pack("I", 0))
+        finally:
+            os.close(folder)
+
+    def mend(self) -> None:
+        """Unmount, check and mount it, as an administrator would. Nobody may use it any more."""
+        mounts = Path(f"/proc/{self.pid}/mounts").read_text().splitlines()
+        for _ in [line for line in mounts if line.split()[1] == str(self.mounted)]:
+            self._do("umount", str(self.mounted))  # one above the other
+        checked = subprocess.run(
+            ["e2fsck", "-p", str(self.image)], capture_output=True, text=True, check=False
+        )
+        assert checked.returncode in _MENDED, checked
+        self._do("mount", "-o", "loop", str(self.image), str(self.mounted))
+
+    def _do(self, *command: str) -> None:
+        subprocess.run([*self.inside, *command], check=True)
+
+
+@contextmanager
+def _namespace(script: str, *arguments: str) -> Iterator[int]:
+    """A process in a mount namespace of its own, where the script has mounted something."""
+    users = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+    unshare = ("unshare", "--mount", *users)
+    holder = subprocess.Popen(
+        [*unshare, "sh", "-c", f"{script} && echo mounted && exec cat", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "mounted\n"
+        yield holder.pid
+    finally:
+        holder.communicate()  # closes its stdin, and with it `cat` ends
 
 
 @pytest.fixture
 def make_disk() -> Iterator[Callable[[Path, str], SmallDisk]]:
     """A factory: the folder to mount on, and the size as `mount` takes it."""
-    holders: list[subprocess.Popen[str]] = []
+    with ExitStack() as ends:
 
-    def make(folder: Path, size: str) -> SmallDisk:
-        folder.mkdir()
-        users = () if os.geteuid() == 0 else ("--user", "--map-root-user")
-        script = 'mount -t tmpfs -o "size=$1" none "$0" && echo mounted && exec cat'
-        holder = subprocess.Popen(
-            ["unshare", "--mount", *users, "sh", "-c", script, str(folder), size],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        holders.append(holder)
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "mounted\n"
-        return SmallDisk(holder.pid, folder)
+        def make(folder: Path, size: str) -> SmallDisk:
+            folder.mkdir()
+            script = 'mount -t tmpfs -o "size=$1" none "$0"'
+            return SmallDisk(ends.enter_context(_namespace(script, str(folder), size)), folder)
 
-    yield make
-    for holder in holders:
-        holder.communicate()  # closes its stdin, and with it `cat` ends
+        yield make
+
+
+@pytest.fixture
+def make_failing_disk() -> Iterator[Callable[[Path, int], FailingDisk]]:
+    """A factory: the folder to mount on, and the size in bytes."""
+    with ExitStack() as ends:
+
+        def make(folder: Path, size: int) -> FailingDisk:
+            folder.mkdir()
+            image = folder.with_name(f"{folder.name}.ext4")
+            with image.open("xb") as file:
+                file.truncate(size)
+            subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+            script = 'mount -o loop "$1" "$0"'
+            holder = ends.enter_context(_namespace(script, str(folder), str(image)))
+            return FailingDisk(holder, folder, image)
+
+        yield make
