@@ -3,6 +3,7 @@
     RatchetError                what, where, why and what to do next
      +-- RetryableError         goes away by itself: the caller reconnects with backoff
      +-- OperatorError          needs a person: the hint says what to change
+     |    +-- EngineGoneError   Spark has ended under us: start again     (exit 9)
      |    +-- ConfigError       the config file is wrong                  (exit 2)
      |    +-- SourceUnfitError  a server setting or privilege is missing  (exit 3)
      |    +-- PositionLostError the source no longer has what we need     (exit 5)
@@ -100,6 +101,12 @@ class BehindError(RetryableError):
 
 class OperatorError(RatchetError):
     """Will not go away by itself; the hint says what to change."""
+
+
+class EngineGoneError(OperatorError):
+    """Spark's Java machine has ended under us: another process may fare better."""
+
+    exit_code = 9
 
 
 class ConfigError(OperatorError):

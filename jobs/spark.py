@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from core.errors import OperatorError
+from core.errors import EngineGoneError, OperatorError
 from jobs.classcache import archive_options
 from jobs.config import Config
 from jobs.sparksettings import is_local, launch_settings, pools, settings
@@ -51,6 +51,7 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
 
     Raises:
         OperatorError: Java or Delta's jars are missing.
+        EngineGoneError: the JVM has ended by itself.
     """
     log.info("starting Spark")
     # Now: where it lies cannot be asked of a lake that has failed.
@@ -64,7 +65,15 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
             # Its text can only be had while the JVM lives.
             from merge.failures import spark_failure
 
-            known = spark_failure(error, command, log=str(folder / f"{command}.log"))
+            log_file = folder / f"{command}.log"
+            if _has_ended(session):  # then whatever failed behind it tells nothing
+                raise EngineGoneError(
+                    "Spark's Java machine has ended",
+                    operation=command,
+                    hint=f"why stands at the end of {log_file} (it ran out of something, or was "
+                    "killed); start again: nothing was lost",
+                ) from error
+            known = spark_failure(error, command, log=str(log_file))
             if known is None:
                 raise
             raise known from None
@@ -155,6 +164,15 @@ def _hush() -> None:
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
+
+
+def _has_ended(session: SparkSession) -> bool:
+    from py4j.protocol import Py4JError
+
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 - no public way
+    except (Py4JError, OSError, AttributeError):
+        return True
 
 
 def _stop(session: SparkSession) -> None:

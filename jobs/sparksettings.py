@@ -20,6 +20,9 @@ CAPTURE, DUMP, MERGE = "capture", "dump", "merge"
 # Jobs of one table's merge that can run side by side (scan, write, deletion vectors).
 _SLOTS_PER_MERGE: Final = 2
 
+# Each merge compiles code of its own, and a JVM with room for none ends ("Out of space in CodeCache
+# for adapters"): with the quick compiler alone, which has 48 MB, after two minutes of a busy run.
+_CODE_CACHE: Final = "-XX:ReservedCodeCacheSize=512m"
 _TUNED: Final[Mapping[str, str]] = {
     "spark.app.name": "ratchet",
     "spark.ui.enabled": "false",
@@ -88,6 +91,7 @@ def settings(
     """
     options = (
         *java,
+        _CODE_CACHE,
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         f"-Dratchet.log={log_file}",
         f"-Dderby.system.home={home}",

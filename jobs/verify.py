@@ -10,6 +10,7 @@ not compared is named.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,6 +46,8 @@ from store.tables import Tables, TableState
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log: Final = logging.getLogger(__name__)
+
 EXIT_DIFFERENT: Final = 1
 _TRIES: Final = 3  # of a table about which no verdict was possible
 _SHOWN: Final = 20  # differences of a table that are printed
@@ -79,13 +82,14 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     with spark_session(config, "verify") as spark:
         verifier = Verifier(config, lake, spark)
         for one in chosen:
+            log.info("comparing %s", one.state.name)
             result = verifier.table(cut, one)
             if why := _stopped_meanwhile(lake, one):
                 left[one.state.name] = why
                 continue
             results.append(result)
             if not as_json:
-                _print_result(result)
+                print_result(result)
     if not results:
         raise _nothing(left)
     same = all(result.same for result in results)
@@ -352,7 +356,8 @@ class Verifier:
         )
 
 
-def _print_result(result: VerifyResult) -> None:
+def print_result(result: VerifyResult) -> None:
+    """What was found in one table, for people."""
     verdict = "identical" if result.same else "DIFFERENT" if result.differences else "UNSETTLED"
     moved = f", {result.settled:,} changed meanwhile and agree" if result.settled else ""
     print(
@@ -368,6 +373,10 @@ def _print_result(result: VerifyResult) -> None:
         print(f"  columns that are NULL in every row, and come with their first value: {names}")
     for reason, count in result.unsettled.items():
         print(f"  {counted(count, 'row')} without a verdict: {logs.clean(reason)}")
+    if result.differences:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(result.kinds.items()))
+        odd = ", ".join(f"{name} {count:,}" for name, count in sorted(result.odd_columns.items()))
+        print(f"  {kinds}{f' (columns: {odd})' if odd else ''}")
     for one in result.examples[:_SHOWN]:
         print(f"  {describe(one)}")
     if result.differences > _SHOWN:

@@ -23,6 +23,7 @@ do not reach far enough to tell, the key counts as unsettled, never as the same.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -122,6 +123,8 @@ class VerifyResult:
         settled: of these, keys that later changes explain.
         unsettled: of these, keys on which no verdict is possible, with the reason.
         differences: rows that differ; the first hundred are listed in `examples`.
+        kinds: of these, how many are of which kind.
+        odd_columns: of those that are changed, in how many each column differs.
         examples: see there.
     """
 
@@ -141,6 +144,8 @@ class VerifyResult:
     settled: int = 0
     unsettled: Mapping[str, int] = field(default_factory=dict)
     differences: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    odd_columns: Mapping[str, int] = field(default_factory=dict)
     examples: tuple[Difference, ...] = ()
 
     @property
@@ -260,7 +265,9 @@ def verify_table(
             mismatched=odd.count,
             settled=tally.settled,
             unsettled=tally.unsettled,
-            differences=tally.differences,
+            differences=tally.kinds.total(),
+            kinds=dict(tally.kinds),
+            odd_columns=dict(tally.odd_columns),
             examples=tuple(tally.examples),
         )
     finally:
@@ -297,7 +304,8 @@ class _Tally:
         self._examined = 0
         self.settled = 0
         self.unsettled: dict[str, int] = {}
-        self.differences = 0
+        self.kinds: Counter[str] = Counter()
+        self.odd_columns: Counter[str] = Counter()
         self.examples: list[Difference] = []
 
     def decide(
@@ -364,7 +372,8 @@ class _Tally:
             self.unsettled[verdict.reason] = self.unsettled.get(verdict.reason, 0) + 1
         else:
             found = Difference(key=key, shard=shard, kind=verdict.kind, columns=verdict.columns)
-            self.differences += 1
+            self.kinds[found.kind] += 1
+            self.odd_columns.update(found.columns)
             if len(self.examples) < _REPORTED:
                 self.examples.append(found)
             return found

@@ -37,7 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.memory": "2g",
         # The quick compiler alone: most of these tests' time would go into compiling well.
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -Djava.io.tmpdir={home} "
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m",
         "spark.local.dir": str(home),
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.sql.session.timeZone": "UTC",

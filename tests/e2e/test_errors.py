@@ -223,6 +223,31 @@ def test_second_run_names_the_first(
 
 
 @pytest.mark.long
+def test_a_java_machine_that_is_killed(
+    prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """The run ends and says so, and the next one goes on: it is no bug of ours."""
+    ratchet = make_ratchet({"-": prepared}, database)
+    writer = Writer(prepared, database, seed=8)
+    writer.start()
+    run = ratchet.start("run")
+    rounds = ratchet.lake / "_ratchet" / "cuts"
+    while not list(rounds.glob("*.parquet")) and run.poll() is None:
+        time.sleep(0.2)
+    children = Path(f"/proc/{run.pid}/task").glob("*/children")
+    pids = [int(pid) for file in children for pid in file.read_text().split()]
+    (java,) = (p for p in pids if Path(f"/proc/{p}/comm").read_text().strip() == "java")
+    os.kill(java, signal.SIGKILL)
+    out, err = run.communicate(timeout=600)
+    assert run.returncode == 9, (out, err)
+    assert "Spark's Java machine has ended" in err
+    assert "nothing was lost" in err
+    writer.finish()
+    ratchet.run("run", "--until-caught-up")
+    assert assert_identical(ratchet.lake, [prepared], database, TABLES) > 0
+
+
+@pytest.mark.long
 def test_full_disk(
     mariadb: Any,
     database: str,

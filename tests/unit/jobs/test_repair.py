@@ -23,8 +23,8 @@ sources:
 """
 PLACE = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 RESULT = VerifyResult(
-    table="shop.t", round=3, positions={}, ends={}, source_rows=1, mirror_rows=1, chunks=1,
-    columns=("id",),
+    table="shop.t", round=3, positions={}, ends={}, source_rows=1, source_bytes=9, mirror_rows=1,
+    chunks=1, columns=("id",),
 )  # fmt: skip
 
 

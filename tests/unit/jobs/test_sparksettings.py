@@ -49,6 +49,7 @@ def test_the_config_wins(config: Config) -> None:
     assert found["spark.driver.memory"] == "3g"
     assert "log4j2.configurationFile=file:///c/log4j2" in found["spark.driver.extraJavaOptions"]
     assert found["spark.driver.extraJavaOptions"].endswith(" -Xss4m")
+    assert "-XX:ReservedCodeCacheSize=512m" in found["spark.driver.extraJavaOptions"]
 
 
 def test_keys_of_object_stores_are_not_on_the_command_line(config: Config) -> None:

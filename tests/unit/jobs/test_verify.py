@@ -12,7 +12,8 @@ from core.gtid import GtidSet
 from core.position import Position
 from core.schema import TableSchema
 from jobs.discover import Found
-from jobs.verify import beside, choose
+from jobs.verify import beside, choose, print_result
+from snapshot.verify import Difference, VerifyResult
 from store.cuts import Cut, Cuts, CutShard
 from store.files import Lake, open_lake
 from store.tables import Phase, Tables, TableState
@@ -105,3 +106,20 @@ def test_nothing_merged(lake: Lake) -> None:
 def test_ids_beside_a_run(server_id: int) -> None:
     check: Callable[[int], bool] = lambda found: 0 < found < 2**32 and found != server_id  # noqa: E731
     assert check(beside(server_id))
+
+
+def test_differences_are_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """By kind and column: only the first rows are listed."""
+    changed = Difference(key={"id": 1}, shard="", kind="changed", columns=("a", "b"))
+    result = VerifyResult(
+        table="shop.orders", round=3, positions={}, ends={}, source_rows=9, source_bytes=90,
+        mirror_rows=9, chunks=1, columns=("id", "a", "b"), mismatched=1203, differences=1203,
+        kinds={"missing": 3, "changed": 1200}, odd_columns={"b": 1200, "a": 7},
+        examples=(changed,) * 100,
+    )  # fmt: skip
+    print_result(result)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("DIFFERENT  shop.orders: 9 rows")
+    assert lines[1] == "  1,200 changed, 3 missing (columns: a 7, b 1,200)"
+    assert lines[2] == "  changed: id=1 columns a, b"
+    assert lines[-1] == "  and 1,183 more (--json lists up to 100)"
