@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.change import TOKEN_COLUMN, TOKEN_TYPE
+from snapshot.prints import SHARD
 from snapshot.stats import file_stats
 from store.files import Lake, lake_errors
 
@@ -44,7 +45,7 @@ class ChunkFile:
         folder: str,
         name: str,
         columns: Sequence[str],
-        token: Token,
+        token: Token | None,
         described: Sequence[str],
         compression: str,
     ) -> None:
@@ -55,7 +56,7 @@ class ChunkFile:
             folder: its folder there.
             name: what its name begins with.
             columns: the columns to write, in this order; others are dropped.
-            token: the token of every row.
+            token: the token of every row; None: the file has no tokens.
             described: columns that the statistics tell of.
             compression: Parquet codec.
         """
@@ -110,7 +111,8 @@ class ChunkFile:
         if not self._waiting:
             return
         rows = pa.Table.from_batches(self._waiting).select(self._columns)
-        rows = rows.append_column(TOKEN_COLUMN, self._token_column(rows.num_rows))
+        if self._token is not None:
+            rows = rows.append_column(TOKEN_COLUMN, self._token_column(self._token, rows.num_rows))
         self._waiting.clear()
         self._waiting_bytes = 0
         writer = self._writer or self._open(rows.schema)
@@ -123,16 +125,15 @@ class ChunkFile:
             self._sink,
             schema,
             compression=self._compression,
-            use_dictionary=_TOKEN_LEAVES,
+            use_dictionary=[*_TOKEN_LEAVES, SHARD],
             write_statistics=True,
             store_schema=False,
             metadata_collector=self._footers,
         )
         return self._writer
 
-    def _token_column(self, rows: int) -> pa.StructArray:
+    def _token_column(self, token: Token, rows: int) -> pa.StructArray:
         if self._tokens is None or len(self._tokens) < rows:
-            token = self._token
             values = [
                 pa.scalar(token.ts, TOKEN_TYPE.field("ts").type),
                 pa.scalar(token.shard, pa.string()),

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from core.change import TOKEN_COLUMN
-from snapshot.mirror import SHARD, Mirror, Printed, Sorter
-from snapshot.prints import PRINT, Homes, RowPrinter, every_bucket, odd_buckets
+from snapshot.mirror import Mirror, Printed, Sorter
+from snapshot.prints import PRINT, SHARD, Homes, RowPrinter, every_bucket, odd_buckets
 from snapshot.source_df import Kept, SourceScan
 from store.delta_tables import quoted
 from store.files import Lake

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from core.change import TOKEN_COLUMN
 from core.errors import LakeError
-from snapshot.prints import PRINT, Fingerprint, Flags, Homes, RowPrinter, Tally, Words
+from snapshot.prints import PRINT, SHARD, Fingerprint, Flags, Homes, RowPrinter, Tally, Words
 from snapshot.prints import shard_print as print_of
 from store.delta_tables import open_delta, query, quoted
 from store.files import Lake, lake_errors
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-SHARD: Final = "ratchet shard "  # the column with the name of the shard that a row stands under
 _GROUP_BYTES: Final = 16 << 20
 _IN_PROCESS: Final = 2_000_000  # odd rows that are written here; more are left to Spark
 

@@ -33,6 +33,7 @@ BUCKETS: Final = 1 << 16
 # Columns that carry them; no column of MySQL's has a name that ends in a space.
 PRINT: Final = "ratchet print "
 BUCKET: Final = "ratchet bucket "
+SHARD: Final = "ratchet shard "  # the name of the shard that a row is of, or stands under
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 Flags: TypeAlias = npt.NDArray[np.bool_]

@@ -28,7 +28,7 @@ from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy
 from snapshot.chunkfile import ChunkFile, Token
 from snapshot.keys import Bound, KeyPlan, KeyRange
-from snapshot.prints import BUCKET, PRINT, Fingerprint, RowPrinter, Tally
+from snapshot.prints import BUCKET, PRINT, SHARD, Fingerprint, RowPrinter, Tally
 from snapshot.sessions import open_session
 from snapshot.source import table_shapes
 from store.files import Lake
@@ -65,25 +65,28 @@ class Printing:
     Attributes:
         printer: prints the rows.
         columns: the columns that are written nevertheless, the key's among them.
+        shard: its name.
         home: what the shard adds to its rows' prints (`prints.Homes`).
         key_shard: `prints.shard_print` of the shard, where that is a part of the key.
     """
 
     printer: RowPrinter
     columns: tuple[str, ...]
+    shard: str
     home: np.uint64
     key_shard: np.uint64 | None
 
     def printed(self, batch: pa.RecordBatch, tally: Tally) -> pa.RecordBatch:
-        """The columns of the rows that are written, with `PRINT` and `BUCKET`."""
+        """The columns of the rows that are written, with `PRINT`, `BUCKET` and `SHARD`."""
         rows, prints = batch.num_rows, self.printer.prints(batch)
         shards = None if self.key_shard is None else np.full(rows, self.key_shard)
         buckets = self.printer.buckets(batch, shards)
         tally.rows(prints, buckets, np.full(rows, self.home))
         kept = [batch.column(name) for name in self.columns]
+        name = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int8), [self.shard])
         return pa.record_batch(
-            [*kept, pa.array(prints.view(np.int64)), pa.array(buckets.astype(np.int32))],
-            names=[*self.columns, PRINT, BUCKET],
+            [*kept, pa.array(prints.view(np.int64)), pa.array(buckets.astype(np.int32)), name],
+            names=[*self.columns, PRINT, BUCKET, SHARD],
         )
 
 
@@ -243,13 +246,7 @@ class _Reading:
             folder=request.folder,
             name=f"{request.name}-{request.number:06d}",
             columns=_lake_columns(request),
-            token=Token(
-                ts=snapshot.read_at,
-                shard=str(request.config.shard),
-                generation=request.generation,
-                seq=snapshot.floor.seq,
-                idx=FLOOR_IDX + request.number,
-            ),
+            token=None if request.printing is not None else _token(request, snapshot),
             described=request.key,
             compression=request.compression,
         )
@@ -349,9 +346,19 @@ class _Reading:
         )
 
 
+def _token(request: ChunkRequest, snapshot: Snapshot) -> Token:
+    return Token(
+        ts=snapshot.read_at,
+        shard=str(request.config.shard),
+        generation=request.generation,
+        seq=snapshot.floor.seq,
+        idx=FLOOR_IDX + request.number,
+    )
+
+
 def _lake_columns(request: ChunkRequest) -> tuple[str, ...]:
     if request.printing is not None:
-        return (*request.printing.columns, PRINT, BUCKET)
+        return (*request.printing.columns, PRINT, BUCKET, SHARD)
     return request.columns or tuple(column.name for column in request.schema.columns)
 
 

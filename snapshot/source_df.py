@@ -19,18 +19,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from core.change import TOKEN_COLUMN
 from core.errors import RetryableError
 from core.position import Position
 from core.types import MisfitPolicy
 from snapshot.chunks import first_ranges
 from snapshot.keys import KeyRange
-from snapshot.mirror import SHARD
 from snapshot.patience import Patience
 from snapshot.positions import seen_position
 from snapshot.prints import (
     BUCKET,
     PRINT,
+    SHARD,
     Fingerprint,
     Flags,
     Homes,
@@ -76,10 +75,7 @@ class SourceScan:
         return sum(chunk.rows for chunk in self.chunks)
 
     def frame(self, spark: SparkSession, lake: Lake) -> DataFrame | None:
-        """The columns that were kept, `PRINT`, `BUCKET`, and a `_token` with the row's shard.
-
-        None if there are no rows.
-        """
+        """The columns that were kept, `PRINT`, `BUCKET` and `SHARD`; None if there are no rows."""
         files = [lake.hadoop_uri(f"{self.folder}/{c.file}") for c in self.chunks if c.file]
         return spark.read.parquet(*files) if files else None
 
@@ -104,7 +100,7 @@ class SourceScan:
             rows = rows.join(fn.broadcast(spark.createDataFrame(wanted)), BUCKET, "left_semi")
         return rows.select(
             *(fn.col(quoted(name)) for name in key),
-            fn.col(f"{quoted(TOKEN_COLUMN)}.shard").alias(SHARD),
+            fn.col(quoted(SHARD)),
             fn.col(quoted(PRINT)),
         )
 
@@ -134,6 +130,7 @@ class Kept:
         return Printing(
             printer=self.printer,
             columns=self.columns,
+            shard=shard,
             home=self.homes.of_shard(shard),
             key_shard=shard_print(shard) if self.shard_in_key else None,
         )
