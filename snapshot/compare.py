@@ -9,8 +9,10 @@ print, under a name that is right for its shard.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
@@ -121,6 +123,7 @@ class Sides:
         self._printer = RowPrinter(
             types=pa.schema([columns.field(name) for name in self.names]), key=self._key
         )
+        self._sorter = Sorter(printer=self._printer, homes=homes, shard_in_key=shard_in_key)
 
     @property
     def kept(self) -> Kept:
@@ -138,19 +141,22 @@ class Sides:
             return ()  # a frame of the scan costs a Spark job, which looks at its files
         return _filled_columns(scan.frame(self._spark, self._lake), self.lacking)
 
-    def compared(self, scan: SourceScan) -> tuple[Printed, Mismatches]:
-        """The mirror's fingerprint, and the keys that differ; these are to be closed."""
-        sorter = Sorter(printer=self._printer, homes=self._homes, shard_in_key=self._shard_in_key)
-        printed = sorter.printed(self._mirror.batches(self.names))
+    def printed(self, halt: threading.Event) -> Printed:
+        """The mirror's fingerprint; when told to halt, that of some rows."""
+        batches = self._mirror.batches(self.names)
+        return self._sorter.printed(takewhile(lambda _: not halt.is_set(), batches))
+
+    def compared(self, printed: Printed, scan: SourceScan) -> Mismatches:
+        """The keys that differ; to be closed."""
         odd = odd_buckets(printed.fingerprint, scan.fingerprint)
         if self._homes.are_shared(printed.shards):
             odd = every_bucket()  # of a row under such a name no print tells whose it should be
         if not odd.any():
-            return printed, Mismatches(None)
-        found = mismatches(
+            return Mismatches(None)
+        return mismatches(
             self._mirror.odd_rows(
                 self._spark,
-                sorter,
+                self._sorter,
                 self.names,
                 odd=odd,
                 count=printed.fingerprint.rows_in(odd),
@@ -162,7 +168,6 @@ class Sides:
             shard_in_key=self._shard_in_key,
             homes=self._homes,
         )
-        return printed, found
 
 
 def _filled_columns(frame: DataFrame | None, names: Sequence[str]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -222,19 +223,27 @@ def verify_table(
         homes=Homes(homes),
         shard_in_key=wanted.shard_in_key,
     )
-    scan = scan_source(
-        lake,
-        tables,
-        shards,
-        read,
-        columns=columns,
-        kept=sides.kept,
-        settings=chosen,
-        now=now,
-        stop=stop,
-    )
+    halt = threading.Event()
+    with ThreadPoolExecutor(1, "mirror") as pool:
+        reading = pool.submit(sides.printed, halt)
+        try:
+            scan = scan_source(
+                lake,
+                tables,
+                shards,
+                read,
+                columns=columns,
+                kept=sides.kept,
+                settings=chosen,
+                now=now,
+                stop=stop,
+            )
+        except BaseException:
+            halt.set()
+            raise
     try:
-        printed, odd = sides.compared(scan)
+        printed = reading.result()
+        odd = sides.compared(printed, scan)
         names, filled = sides.names, sides.filled(scan)
         tally = _Tally(key, names, columns, shard_in_key=wanted.shard_in_key, tell=on_difference)
         ends = scan.end

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fix_dump import SHARD, Dump, config_of, make_table, wanted
 
+from core.errors import TableStoppedError
 from core.patterns import TablePatterns
 from core.position import Position
 from ingest.capture import capture_slice, close_streams
@@ -178,6 +179,18 @@ def test_the_ways_to_the_rows_that_differ(
     result = check.run(homes=homes)
     assert {d.key["id"]: (d.kind, d.columns) for d in result.examples} == damage
     assert result.mismatched == len(damage)
+
+
+def test_a_scan_that_fails_ends_it(check: _Check, dump: Dump) -> None:
+    """Though the mirror is being read on the side; nothing is left in the lake."""
+
+    def read(_: ChunkRequest) -> ChunkResult:
+        raise TableStoppedError("its columns have changed", hint="dump it again")
+
+    check.read = read
+    with pytest.raises(TableStoppedError, match="its columns have changed"):
+        check.run()
+    assert dump.lake.list(SCRATCH) == []
 
 
 def test_negative_zero_is_another_value(check: _Check, dump: Dump, server: Server) -> None:
