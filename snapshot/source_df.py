@@ -69,11 +69,6 @@ class SourceScan:
     fingerprint: Fingerprint
     end: Mapping[str, Position]
 
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-        return sum(chunk.rows for chunk in self.chunks)
-
     def frame(self, spark: SparkSession, lake: Lake) -> DataFrame | None:
         """The columns that were kept, `PRINT`, `BUCKET` and `SHARD`; None if there are no rows."""
         files = [lake.hadoop_uri(f"{self.folder}/{c.file}") for c in self.chunks if c.file]
