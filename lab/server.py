@@ -68,6 +68,7 @@ class Server:
         port: chosen when the object is made, and kept.
         home: the folder of its socket, log and certificates, and of its data unless given.
         datadir: the data directory.
+        tmpdir: its folder for temporary tables, no other server's.
         socket: the path of its Unix socket.
         tls: the certificates, if it was made with `tls=True`.
     """
@@ -102,6 +103,9 @@ class Server:
         self.datadir = datadir if datadir is not None else self.home / "data"
         self.socket = self.home / "socket"
         self.log = self.home / "error.log"
+        # MariaDB's start deletes every `#sql*` file in its tmpdir, another server's in /tmp too.
+        self.tmpdir = self.home / "tmp"
+        self.tmpdir.mkdir()
         self.tls: Certificates | None = make_certificates(self.home / "tls") if tls else None
         self._port = Port()
         self._daemon: Daemon | None = None
@@ -222,6 +226,7 @@ class Server:
         options = {
             **self._options,
             "datadir": str(self.datadir),
+            "tmpdir": str(self.tmpdir),
             "port": str(self.port),
             "socket": str(self.socket),
             "pid-file": str(self.home / "pid"),

@@ -92,6 +92,7 @@ def _initialise_mariadb(installation: Installation, work: Path) -> None:
         *base_command(installation),
         "--bootstrap",
         f"--datadir={work}",
+        f"--tmpdir={work}",  # not /tmp: starting deletes what other servers keep there
         "--log-warnings=0",
         "--enforce-storage-engine=",
         "--max-allowed-packet=8M",

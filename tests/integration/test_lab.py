@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -63,6 +64,24 @@ def test_listens_on_loopback_only(server: Server) -> None:
     lines += Path("/proc/net/tcp6").read_text().splitlines()[1:]
     addresses = {line.split()[1] for line in lines if line.split()[3] == "0A"}
     assert {a for a in addresses if a.endswith(listening)} == {"0100007F" + listening}
+
+
+@flavors
+def test_leaves_the_temporary_tables_of_other_servers_alone(
+    flavor: str, make_server: MakeServer
+) -> None:
+    """MariaDB deletes every `#sql*` file of its tmpdir when it starts."""
+    first, name = make_server(flavor), "#sql-temptable-dead-1-1.MAI"
+    (first.tmpdir / name).touch()
+    (shared := Path(tempfile.gettempdir()) / name).touch()
+    try:
+        second = make_server(flavor)
+        assert (first.tmpdir / name).exists()
+        assert shared.exists()
+    finally:
+        shared.unlink(missing_ok=True)
+    for server in (first, second):
+        assert server.execute("SELECT @@tmpdir") == ((str(server.tmpdir),),)
 
 
 @flavors
