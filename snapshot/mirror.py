@@ -22,7 +22,7 @@ from core.change import TOKEN_COLUMN
 from core.errors import LakeError
 from snapshot.prints import PRINT, SHARD, Fingerprint, Flags, Homes, RowPrinter, Tally, Words
 from snapshot.prints import shard_print as print_of
-from store.delta_tables import open_delta, query, quoted
+from store.delta_tables import BATCH_ROWS, open_delta, query, quoted, row_bytes
 from store.files import Lake, lake_errors
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _GROUP_BYTES: Final = 16 << 20
+_BATCH_BYTES: Final = 4 << 20  # of a batch that is read, as the files hold it
+_BATCH_ROWS: Final = 1 << 17  # the most in it: read so, narrow rows cost a third less to print
 _IN_PROCESS: Final = 2_000_000  # odd rows that are written here; more are left to Spark
 
 
@@ -132,9 +134,15 @@ class Mirror:
         wanted = ", ".join(f"t.{_identifier(name)}" for name in names)
         sql = f"SELECT {wanted}, t.{_identifier(TOKEN_COLUMN)}['shard'] FROM t"
         schema = self._schema(names)
-        for batch in query(self._table, self._at.path, sql):
+        for batch in query(self._table, self._at.path, sql, batch_rows=self._batch_rows()):
             columns = zip(batch.columns, schema.types, strict=True)  # some are of view types
             yield pa.record_batch([c.cast(kind) for c, kind in columns], schema=schema)
+
+    def _batch_rows(self) -> int:
+        size = row_bytes(self._table)
+        if size is None:
+            return BATCH_ROWS
+        return int(max(1, min(_BATCH_BYTES / max(size, 1), _BATCH_ROWS)))
 
     def _schema(self, names: Sequence[str]) -> pa.Schema:
         fields = [self.columns.field(name) for name in names]

@@ -24,6 +24,7 @@ from store.delta_log import delta_errors
 from store.files import Lake, errno_of, storage_error
 
 RETENTION: Final = "interval 7 days"
+BATCH_ROWS: Final = 8_192  # of a batch that is read, as the engine has it by itself
 # Names of columns -> who has a column of that name; Spark's is in every file that it reads.
 _TAKEN: Final = {TOKEN_COLUMN: "Ratchet's own column", "_metadata": "Spark's own column"}
 _FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
@@ -292,20 +293,24 @@ def open_delta(lake: Lake, path: str, version: int | None = None) -> DeltaTable 
             return None
 
 
-def query(table: DeltaTable, path: str, sql: str) -> Iterator[pa.RecordBatch]:
+def query(
+    table: DeltaTable, path: str, sql: str, *, batch_rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
     """The result of a query about one table, by deltalake's engine, batch by batch.
 
     Args:
         table: is named t in the query.
         path: its path in the lake, for errors.
         sql: the query.
+        batch_rows: the most rows of a batch.
 
     Raises:
         LakeError: files of the table are gone or damaged, or the storage failed.
     """
     with delta_errors("read a Delta table", path):
         try:
-            for batch in QueryBuilder().register("t", table).execute(sql):
+            settings = {"datafusion.execution.batch_size": str(batch_rows)}
+            for batch in QueryBuilder(settings).register("t", table).execute(sql):
                 yield pa.record_batch(batch)
         except Exception as error:
             if type(error) is not Exception:  # the engine's own errors have no type of their own
@@ -318,6 +323,13 @@ def query(table: DeltaTable, path: str, sql: str) -> Iterator[pa.RecordBatch]:
                 hint="see the cause; if files are gone or damaged, dump the table again "
                 "(`ratchet table CONFIG redump TABLE`)",
             ) from error
+
+
+def row_bytes(table: DeltaTable) -> float | None:
+    """About the bytes of a row in the table's files, compressed; None if that is not known."""
+    actions = table.get_add_actions(flatten=True)
+    rows = sum(filter(None, actions.column("num_records").to_pylist()))
+    return sum(actions.column("size_bytes").to_pylist()) / rows if rows else None
 
 
 def quoted(name: str) -> str:
