@@ -2,17 +2,25 @@
 
 One JSON file per table. It is a note, not the truth: what a Delta table holds is said by its own
 transaction versions, so a state that lags behind a kill is corrected, never trusted over them.
+
+A run asks for all states each second: it lists the files, and reads those that have changed.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from core.position import Position
 from core.schema import Column, TableSchema
 from store import layout
-from store.files import Lake, sound
+from store.files import Lake, LakeFile, sound
+
+# A file may change twice between two ticks of its store's clock (a second for some), and that
+# clock may be behind ours: what changed within this time, microseconds, is read again.
+_SETTLED: Final = 60_000_000
 
 Phase = Literal["new", "dumping", "catching_up", "streaming", "stopped"]
 
@@ -222,10 +230,19 @@ class TableState:
 
 
 class Tables:
-    """The table states of one lake. Every call reads or writes a file."""
+    """The table states of one lake. Every call looks at the files, whoever wrote them.
 
-    def __init__(self, lake: Lake) -> None:
+    Args:
+        lake: the lake.
+        clock: microseconds UTC.
+    """
+
+    def __init__(
+        self, lake: Lake, clock: Callable[[], int] = lambda: time.time_ns() // 1000
+    ) -> None:
         self._lake = lake
+        self._clock = clock
+        self._known: dict[LakeFile, TableState] = {}
 
     def load(self, keyspace: str, table: str) -> TableState | None:
         """The state of one table; None if it was never seen."""
@@ -245,9 +262,15 @@ class Tables:
         under = (
             layout.TABLES if keyspace is None else f"{layout.TABLES}/{layout.encode_part(keyspace)}"
         )
-        found = [f.path for f in self._lake.list(under) if f.path.endswith(".json")]
-        states = map(self._read, found)
-        return [state for state in states if state is not None]
+        settled = self._clock() - _SETTLED
+        states: dict[LakeFile, TableState] = {}
+        for file in self._lake.list(under):
+            if file.path.endswith(".json"):
+                state = self._known.get(file) or self._read(file.path)
+                if state is not None:
+                    states[file] = state
+        self._known = {file: one for file, one in states.items() if 0 < file.modified_at < settled}
+        return list(states.values())
 
     def _read(self, path: str) -> TableState | None:
         found = self._lake.read_json(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from core.errors import LakeError
 from core.gtid import GtidSet
 from core.position import Position
 from core.schema import Column, ColumnType, TableSchema
+from store import layout
 from store.files import Lake
 from store.schemas import get_schema, put_schema
 from store.tables import DumpState, Tables, TableState
@@ -54,6 +57,29 @@ def test_stopping_keeps_the_reason(tmp_path: Path) -> None:
     assert found.phase == "stopped"
     assert found.stopped is not None
     assert (found.stopped.message, found.stopped.hint, found.stopped.round) == ("m", "h", 4)
+
+
+def test_a_state_is_read_again_unless_its_file_is_old(tmp_path: Path) -> None:
+    """Old files by size and time; what another process writes is seen, also in the same tick."""
+    lake, now = Lake.at(tmp_path), 1_000_000_000_000_000
+    tables, others = Tables(lake, clock=lambda: now), Tables(lake)
+    state = TableState(keyspace="k", table="t", schema=SCHEMA, key=("id",), merged_round=10)
+    path = tmp_path / layout.state_path("k", "t")
+
+    def written(merged: int, *, age: int) -> list[int]:
+        others.save(replace(state, merged_round=merged))
+        at = (now // 1_000_000 - age) * 1_000_000_000
+        os.utime(path, ns=(at, at))
+        return [one.merged_round for one in tables.list()]
+
+    assert written(11, age=2) == [11]
+    assert written(12, age=2) == [12]  # of the same size, and in the same tick
+    assert written(13, age=90) == [13]
+    assert written(14, age=90) == [13]  # the file was not read: nothing writes so far back
+    assert written(15, age=80) == [15]
+    assert written(100, age=80) == [100]
+    tables.remove(state)
+    assert tables.list() == []
 
 
 def test_schemas_are_kept_by_fingerprint(tmp_path: Path) -> None:
