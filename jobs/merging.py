@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from core.errors import RetryableError
@@ -158,6 +158,7 @@ class LakeUpkeep:
         tombstones: seconds that tombstones are kept.
         history: seconds that old versions of the tables are kept.
         wall: seconds since the epoch.
+        looked: table -> its dump and round when it was last looked at for small files.
     """
 
     spark: SparkSession
@@ -168,12 +169,16 @@ class LakeUpkeep:
     tombstones: float
     history: float
     wall: Callable[[], float] = time.time
+    looked: dict[str, object] = field(default_factory=dict)
 
     def compact(self) -> None:
-        """Put small files of streaming tables together."""
+        """Put small files of streaming tables together, of those that have changed."""
         for state in Tables(self.lake).list():
-            if state.phase == "streaming" and compact(self.spark, self.lake, state):
-                log.debug("%s: small files put together", state.name)
+            now = (state.dump and state.dump.id, state.merged_round)
+            if state.phase == "streaming" and self.looked.get(state.name) != now:
+                if compact(self.spark, self.lake, state):
+                    log.debug("%s: small files put together", state.name)
+                self.looked[state.name] = now
 
     def clean(self) -> None:
         """Remove old rounds with their change files, old cuts, and files of old versions."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from core.errors import LakeError, RetryableError, TableStoppedError
 from core.schema import TableSchema
-from jobs.merging import CLEAN_EVERY, COMPACT_EVERY, Merging
+from core.types import MisfitPolicy
+from jobs.merging import CLEAN_EVERY, COMPACT_EVERY, LakeUpkeep, Merging
 from jobs.observe import Merged, Record, Stops, TableStopped
 from merge.step import StepResult
 from store.cuts import Cut, Cuts
 from store.files import Lake, open_lake
 from store.tables import Phase, Tables, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def cut(number: int, round_number: int) -> Cut:
@@ -109,6 +114,35 @@ def test_upkeep_comes_between_steps(stage: Stage) -> None:
     stage.results = [worked()]
     merging.step()
     assert stage.done == ["compact", "clean", "clean"]
+
+
+def test_tables_at_rest_are_not_looked_at_for_small_files(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening a table costs some 10 ms: a thousand of them are not opened every 20 steps."""
+    seen: list[str] = []
+    monkeypatch.setattr("jobs.merging.compact", lambda *args: seen.append(args[2].table))
+    upkeep = LakeUpkeep(
+        spark=cast("SparkSession", None),
+        lake=stage.lake,
+        policy=MisfitPolicy(),
+        forget_sides=lambda: None,
+        change_log=1.0,
+        tombstones=1.0,
+        history=1.0,
+    )
+    for table in ("a", "b"):
+        stage.table(table, "streaming")
+    stage.table("c", "dumping")
+    upkeep.compact()
+    assert seen == ["a", "b"]
+    upkeep.compact()
+    assert seen == ["a", "b"]
+    tables = Tables(stage.lake)
+    (b,) = (one for one in tables.list() if one.table == "b")
+    tables.save(replace(b, merged_round=7))
+    upkeep.compact()
+    assert seen == ["a", "b", "b"]
 
 
 def test_a_conflict_puts_upkeep_off(stage: Stage) -> None:
