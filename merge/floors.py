@@ -20,6 +20,7 @@ from store.files import Lake
 from store.tables import DumpState
 
 Overrides = dict[tuple[str, int], int]
+_Stream = tuple[str, int]  # shard and generation
 
 
 def dumped_chunks(lake: Lake, path: str, dump: DumpState) -> list[DumpedChunk]:
@@ -50,28 +51,31 @@ def floor_overrides(
 ) -> Overrides:
     """(shard, chunk number) -> the `seq` its floor really has, where it is not its cardinality.
 
+    Floors and captured transactions meet within one stream only: where a shard has begun anew, the
+    rounds hold the end of one generation and the beginning of the next, and numbers of the one say
+    nothing of the other.
+
     Args:
         chunks: the dump's chunks.
         rounds: all rounds from the dump's first one on, in order.
         start: shard -> its position before those rounds, or one contained in all chunks.
     """
-    runs: dict[str, list[Run]] = defaultdict(list)
-    first: dict[str, Position] = dict(start)
-    for value in reversed(rounds):
-        for piece in value.slices:
-            first[piece.shard] = piece.start
+    runs: dict[_Stream, list[Run]] = defaultdict(list)
+    first: dict[_Stream, Position] = {}
     for value in rounds:
         for piece in value.slices:
-            runs[piece.shard].extend(piece.runs)
-    joined = {shard: join_runs(found) for shard, found in runs.items()}
+            stream = (piece.shard, piece.generation)
+            first.setdefault(stream, piece.start)
+            runs[stream].extend(piece.runs)
+    joined = {stream: join_runs(found) for stream, found in runs.items()}
     found: Overrides = {}
-    known: dict[tuple[str, str], int] = {}
+    known: dict[tuple[_Stream, str], int] = {}
     for chunk in chunks:
-        floor = chunk.floor.executed
-        where = (chunk.shard, str(floor))
+        floor, stream = chunk.floor.executed, (chunk.shard, chunk.generation)
+        where = (stream, str(floor))
         if where not in known:
-            before = first.get(chunk.shard, chunk.floor)
-            known[where] = resolve_floor(floor, before, joined.get(chunk.shard, ()))
+            before = first.get(stream, start.get(chunk.shard, chunk.floor))
+            known[where] = resolve_floor(floor, before, joined.get(stream, ()))
         if known[where] != floor.cardinality:
             found[chunk.shard, chunk.number] = known[where]
     return found

@@ -369,6 +369,35 @@ def test_floors_are_overridden_only_where_their_number_misleads() -> None:
     assert as_arrays(found) == {A: [None, 10, None, 10]}
 
 
+def test_a_floor_is_looked_for_in_its_own_stream() -> None:
+    """A shard that has begun anew under its name: the old stream's end is in the rounds as well.
+
+    Taken for one stream, its numbers put the chunk behind changes that it does not have.
+    """
+    old, new = make_round(3).slices[0], make_round(4).slices[0]
+    begun = Position(executed=GtidSet("mysql", {OTHER: ((1, 10),)}))
+    read = begun.executed.with_interval(OTHER, 11, 13)
+    rounds = [
+        replace(
+            make_round(3), slices=(replace(old, start=position(20), runs=(Run(UUID, 21, 24, 21),)),)
+        ),
+        replace(
+            make_round(4), slices=(replace(new, generation=1, start=begun, end=begun, runs=()),)
+        ),
+        replace(
+            make_round(5),
+            slices=(replace(new, generation=1, start=begun, runs=(Run(OTHER, 11, 16, 11),)),),
+        ),
+    ]
+    chunk = DumpedChunk(
+        number=0, shard=A, generation=1, rows=1, read_at=1, floor=Position(executed=read)
+    )
+    assert floor_overrides([chunk], rounds, {A: begun}) == {}
+    behind = replace(chunk, floor=Position(executed=read.with_interval(UUID, 1, 24)))
+    assert floor_overrides([behind], rounds, {A: begun}) == {(A, 0): 13}
+    assert floor_overrides([chunk], rounds[:1], {A: begun}) == {(A, 0): 10}
+
+
 def reshard_round(number: int, *, ancestors: dict[str, int]) -> Round:
     """A round that begins the stream of a third shard."""
     value = make_round(number)
