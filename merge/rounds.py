@@ -145,13 +145,15 @@ class Merger:
         last = self._log.last_number() if upto is None else min(upto, self._log.last_number())
         if not last or not (streaming or ready):
             return None
-        streaming = [self._caught_up_with_itself(s) for s in streaming]
+        before = self._cuts.last()
+        streaming = [self._caught_up_with_itself(s, before) for s in streaming]
         stopped = [s for s in streaming if s.phase == "stopped"]
         streaming = [s for s in streaming if s.phase == "streaming"]
         killed = [s for s in ready if self._committed(s)]
         streaming += [self._settled(s) for s in killed]
         ready = [s for s in ready if s not in killed]
-        before = self._cuts.last()
+        if not (streaming or ready):
+            return None
         base = before.round if before else 0
         begins = {s.name: self._progress(s, before) for s in streaming}
         begins |= {s.name: s.dump.start_round - 1 for s in ready if s.dump}
@@ -191,16 +193,17 @@ class Merger:
             return None
         return step, works, [*idle, *stopped, *(s for s in states if s.phase == "stopped")]
 
-    def _caught_up_with_itself(self, state: TableState) -> TableState:
+    def _caught_up_with_itself(self, state: TableState, before: Cut | None) -> TableState:
         """The state with what the rounds told that are in the table, and a kill kept from it.
 
         A merge that is committed is not made again, but what its rounds said of the table's shape,
-        or that it stops there, may not have been saved.
+        or that it stops there, may not have been saved. Rounds up to the cut have nothing to tell:
+        the state of a table that they concern was saved before the cut was written.
         """
-        committed = self._committed(state)
-        if committed <= state.merged_round:
+        committed, saved = self._committed(state), self._saved(state, before)
+        if committed <= saved:
             return state
-        rounds = self._since(state.merged_round, committed)
+        rounds = self._since(saved, committed)
         found = plan.gather(state, rounds, partial(self._schema, state), self._options.policy)
         after = replace(found.learned(state), merged_round=committed)
         if found.stopped is None:
@@ -365,8 +368,15 @@ class Merger:
 
     def _progress(self, state: TableState, before: Cut | None) -> int:
         """The round that a streaming table holds, whatever its state says."""
+        return max(self._saved(state, before), self._committed(state))
+
+    def _saved(self, state: TableState, before: Cut | None) -> int:
+        """The round up to which the state tells all that there was to tell of the table.
+
+        The state of a table that nothing happens to lags behind the cut that it is in.
+        """
         shown = before.round if before and before.shows(state.name) else 0
-        return max(state.merged_round, self._committed(state), shown)
+        return max(state.merged_round, shown)
 
     def _committed(self, state: TableState) -> int:
         """The round of the last merge that changed the table; 0 if none did since its dump."""

@@ -256,6 +256,32 @@ def test_a_statement_that_changes_rows_stops_the_table_there(
     source.assert_mirrored()
 
 
+def test_the_only_table_stops_in_a_step_that_is_killed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The merge before the stop is committed, and nothing else was: there is nothing left to do."""
+    source = streaming(tmp_path, 1)
+    merger(spark, source).step()
+    source.tx("-", put(1, "still merged"))
+    source.event("-", "ALTER TABLE t DROP PARTITION p")
+    source.round()
+
+    def die(name: str) -> None:
+        if name == "merge.after_merge":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("merge.table.reach", die)
+        with pytest.raises(Killed):
+            merger(spark, source).step()
+    assert source.state.phase == "streaming"
+    with merger(spark, source) as merge:
+        assert not merge.step().worked
+        assert source.state.stopped is not None
+        assert "DROP PARTITION" in source.state.stopped.message
+        source.assert_mirrored()
+
+
 def test_a_table_that_changes_while_it_is_dumped_is_never_shown(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -228,8 +228,8 @@ def test_truncated_on_all_siblings(spark: SparkSession, tmp_path: Path, steps: i
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param("merge.after_side", id="behind the side table"),
-        pytest.param("merge.after_merge", id="behind the merge", marks=pytest.mark.long),
+        pytest.param("merge.after_side", id="behind the side table", marks=pytest.mark.long),
+        pytest.param("merge.after_merge", id="behind the merge"),
     ],
 )
 def test_killed_in_the_step_of_a_split(
