@@ -88,7 +88,7 @@ def main() -> int:
     parser.add_argument("--updates", type=int, action="append", help="1000000 and 10000 by default")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    spark = _spark()
+    spark = bench_session()
     home = Path(tempfile.mkdtemp(prefix="ratchet-bench-"))
     try:
         bench = Bench(spark, home, given.rows)
@@ -123,13 +123,13 @@ class Bench:
         self._seq = 100
         gateway: Any = spark.sparkContext._jvm  # noqa: SLF001 - no other way to its pid
         self.jvm = int(gateway.java.lang.ProcessHandle.current().pid())
-        self._ours = open_lake(home / "ours", now=1)
+        self.ours = open_lake(home / "ours", now=1)
         self._plain = open_lake(home / "plain", now=1)
-        self._log = RoundLog(self._ours)
-        for lake in (self._ours, self._plain):
+        self._log = RoundLog(self.ours)
+        for lake in (self.ours, self._plain):
             _create(lake, rows)
         position = _position(self._seq)
-        self._state = Tables(self._ours).save(
+        self._state = Tables(self.ours).save(
             TableState(
                 keyspace=SCHEMA.keyspace,
                 table=SCHEMA.table,
@@ -139,16 +139,16 @@ class Bench:
                 dump=DumpState(id="d", start_round=1, start={SHARD: position}, done=True),
             )
         )
-        put_schema(self._ours, SCHEMA)
+        put_schema(self.ours, SCHEMA)
         options = MergeOptions(policy=MisfitPolicy(), max_bytes=1 << 40)
-        self._merger = Merger(spark, self._ours, options)
+        self._merger = Merger(spark, self.ours, options)
 
     def run(self, updates: int, *, rounds: int) -> tuple[Cost, Cost]:
         """The best cost of merging that many updates: ours, and the plain way's."""
         ours, plain = [], []
         for _ in range(rounds):
-            path = self._round(updates)
-            ours.append(self._cost(self._step))
+            path = self.commit_round(updates)
+            ours.append(self._cost(self.step))
             plain.append(self._cost(partial(self._plain_merge, path)))
         return _best(ours), _best(plain)
 
@@ -158,11 +158,12 @@ class Bench:
             self._spark.sql(
                 f"SELECT count(*), sum(hash(*)) FROM delta.`{lake.hadoop_uri(self._state.path)}`"
             ).collect()
-            for lake in (self._ours, self._plain)
+            for lake in (self.ours, self._plain)
         ]
         assert sums[0] == sums[1], sums
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Merge what was committed."""
         result = self._merger.step()
         assert result.changed
 
@@ -182,9 +183,16 @@ class Bench:
         work()
         return Cost(time.perf_counter() - wall, _cpu(self.jvm) - cpu)
 
-    def _round(self, updates: int) -> str:
-        """Commit a round of random updates; the path of its change file for Spark."""
+    def commit_round(self, updates: int, *, close: bool = False) -> str:
+        """Commit a round of random updates; the path of its change file for Spark.
+
+        Args:
+            updates: how many.
+            close: of keys that follow each other, not of any.
+        """
         ids = self._random.permutation(self._rows)[:updates].astype("int64")
+        if close:
+            ids = np.arange(updates, dtype="int64") + self._rows // 2
         first, number = self._seq + 1, self._log.last_number() + 1
         self._seq += (updates + 999) // 1000
         path = change_file_path(
@@ -204,11 +212,11 @@ class Bench:
             ],
             schema=change_schema(COLUMNS),
         )
-        with self._ours.open_output(path) as out:
+        with self.ours.open_output(path) as out:
             pq.write_table(rows, out, compression="lz4", row_group_size=65_536)
-        size = self._ours.size(path)
+        size = self.ours.size(path)
         self._log.append(_round(number, first, self._seq, path, updates, size))
-        return self._ours.hadoop_uri(path)
+        return self.ours.hadoop_uri(path)
 
 
 def _create(lake: Lake, rows: int) -> None:
@@ -319,7 +327,8 @@ def _high_water(pid: int) -> float:
     return 0.0
 
 
-def _spark() -> SparkSession:
+def bench_session() -> SparkSession:
+    """Spark with the settings that anybody would have."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from delta import configure_spark_with_delta_pip

@@ -360,6 +360,11 @@ def as_of(
     help="All tables as they were at a time (2026-03-01T12:00:00Z), round:N or gtid:G.",
 )
 @click.option(
+    "--fresh",
+    is_flag=True,
+    help="With what is captured and not merged yet, by the same rules as the merge's.",
+)
+@click.option(
     "--format",
     "form",
     type=click.Choice(("table", "json", "csv")),
@@ -367,11 +372,13 @@ def as_of(
     help="How rows are printed; json is one array of objects.",
 )
 @common
-def sql(config: Path, query: str, moment: str | None, form: str) -> int:
+def sql(config: Path, query: str, moment: str | None, form: str, *, fresh: bool) -> int:
     """Run Spark SQL over the mirrored tables, as keyspace.table, and print the rows."""
+    if fresh and moment is not None:
+        raise click.UsageError("--fresh shows the newest rows and --as-of old ones: give one")
     from jobs.sql import run_sql
 
-    return run_sql(_load(config, lake_only=True), query, moment=moment, form=form)
+    return run_sql(_load(config, lake_only=True), query, moment=moment, form=form, fresh=fresh)
 
 
 @ratchet.command()

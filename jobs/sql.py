@@ -3,8 +3,9 @@
 Lives here: views named keyspace.table, refusing what is no query, and printing rows. Does not live
 here: which versions make a cut (`asof`).
 
-Invariant: without `--as-of` the newest cut is shown, so a query over several tables sees one moment
-of each shard. Tables that are in no cut yet (their dump has not ended) are shown as they are.
+Invariant: without `--as-of` the newest cut is shown, with `--fresh` the newest committed round; so
+a query over several tables sees one moment of each shard. Tables that are in no cut yet (their dump
+has not ended) are shown as they are.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from core.errors import ConfigError
+from core.types import MisfitPolicy
 from jobs.asof import find_cut, parse_moment, tables_of
 from jobs.config import Config
 from jobs.spark import spark_session
 from jobs.text import age, counted
-from jobs.viewnames import Name, quoted, rename, view_names
+from jobs.viewnames import Name, free, quoted, rename, view_names
+from merge.fresh import read_fresh
 from store.cuts import Cuts
 from store.files import Lake, open_lake
 from store.tables import Tables, TableState
@@ -43,18 +46,28 @@ log: Final = logging.getLogger(__name__)
 _ACTING: Final = re.compile(r"Statement$|^Call|Compound|ExecuteImmediate")
 # Commands that change nothing, by how their classes' names begin.
 _READING: Final = ("Show", "Describe", "Explain")
+_GLOBAL: Final = "global_temp"  # Spark's database of global temporary views
 MAX_TABLE_ROWS: Final = 1000
 
 
-def run_sql(config: Config, query: str, *, moment: str | None, form: str) -> int:
+def run_sql(
+    config: Config, query: str, *, moment: str | None, form: str, fresh: bool = False
+) -> int:
     """Run the query and print its rows."""
     in_utc()
     lake = open_lake(config.lake, now=0, create=False)
     versions = versions_at(lake, moment)
+    names = view_names((state.keyspace, state.table) for state, _ in versions)
+    named = mentioned(versions, query)
     with spark_session(config, "sql") as spark:
-        names = view_names((state.keyspace, state.table) for state, _ in versions)
-        make_views(spark, lake, mentioned(versions, query), names)
-        print_rows(_run(spark, rename(query, names), names), form)
+        text = rename(query, names)
+        if fresh:
+            policy = MisfitPolicy(zero_dates=config.types.zero_dates)
+            views = make_fresh_views(spark, lake, [state for state, _ in named], names, policy)
+            named = [one for one in named if (one[0].keyspace, one[0].table) not in views]
+            text = rename(text, _in_any_case(views, names), any_case=True)
+        make_views(spark, lake, named, names)
+        print_rows(_run(spark, text, names), form)
     return 0
 
 
@@ -109,6 +122,42 @@ def make_views(
         view = f"{quoted(keyspace)}.{quoted(table)}"
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(keyspace)}")
         spark.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {source}{at}")
+
+
+def make_fresh_views(
+    spark: SparkSession,
+    lake: Lake,
+    states: Sequence[TableState],
+    names: Mapping[Name, Name],
+    policy: MisfitPolicy,
+) -> dict[Name, Name]:
+    """Make a view of each table with what is captured and not merged yet.
+
+    Returns:
+        For each table that can be shown so its view's database and name; others are in no cut.
+    """
+    wanted = {state.name for state in states}
+    found = read_fresh(spark, lake, lambda state: state.name in wanted, policy)
+    if found is None:
+        return {}
+    log.info("the tables as of round %d; merged is round %d", found.round, found.cut.round)
+    if found.reason:
+        log.info("behind it comes %s, which the next merge step brings", found.reason)
+    views: dict[Name, Name] = {}
+    for state in states:
+        if state.name in found.frames:
+            name = (state.keyspace, state.table)
+            # Only a temporary view can be made of a frame, and of those only global ones have a
+            # database, which the query's names have as well.
+            view = free(names[name][1], {view.lower() for _, view in views.values()})
+            found.frames[state.name].createOrReplaceGlobalTempView(view)
+            views[name] = (_GLOBAL, view)
+    return views
+
+
+def _in_any_case(views: Mapping[Name, Name], names: Mapping[Name, Name]) -> dict[Name, Name]:
+    plain = {names[name]: view for name, view in views.items()}
+    return {(db.lower(), table.lower()): view for (db, table), view in plain.items()}
 
 
 def _run(spark: SparkSession, query: str, names: Mapping[Name, Name]) -> DataFrame:

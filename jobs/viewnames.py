@@ -37,19 +37,24 @@ def view_names(tables: Iterable[Name]) -> dict[Name, Name]:
     for keyspace, table in sorted(tables, key=lambda name: (name != _plain_pair(name), name)):
         if keyspace not in databases:
             used = {name.lower() for name in databases.values()}
-            databases[keyspace] = _free(_plain(keyspace), used)
+            databases[keyspace] = free(_plain(keyspace), used)
         database = databases[keyspace]
         used = {view for owner, view in taken if owner == database.lower()}
-        view = _free(_plain(table), used)
+        view = free(_plain(table), used)
         taken.add((database.lower(), view.lower()))
         found[keyspace, table] = (database, view)
     return found
 
 
-def rename(query: str, names: Mapping[Name, Name]) -> str:
-    """The query with view names in the place of tables' names that Spark does not take.
+def rename(query: str, names: Mapping[Name, Name], *, any_case: bool = False) -> str:
+    """The query with other names in the place of these.
 
     Texts in quotes and comments stay as they are.
+
+    Args:
+        query: SQL.
+        names: keyspace and table -> database and view.
+        any_case: whether letter case is not told apart; the names to replace are in lower case.
 
     >>> rename("SELECT 'shop.`a-b`' FROM shop.`a-b`", {("shop", "a-b"): ("shop", "a_b")})
     "SELECT 'shop.`a-b`' FROM `shop`.`a_b`"
@@ -59,7 +64,7 @@ def rename(query: str, names: Mapping[Name, Name]) -> str:
         if match["pair"] is None:
             return match[0]
         name = (_unquoted(match["first"]), _unquoted(match["second"]))
-        view = names.get(name)
+        view = names.get((name[0].lower(), name[1].lower()) if any_case else name)
         if view is None or view == name:
             return match[0]
         return f"{quoted(view[0])}.{quoted(view[1])}"
@@ -84,7 +89,8 @@ def _plain_pair(name: Name) -> Name:
     return _plain(name[0]), _plain(name[1])
 
 
-def _free(name: str, used: set[str]) -> str:
+def free(name: str, used: set[str]) -> str:
+    """The name, or the first one like it that is not among these (lower case)."""
     number, found = 1, name
     while found.lower() in used:
         number += 1

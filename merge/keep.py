@@ -85,8 +85,9 @@ def _hidden(session: SparkSession, uri: str, shape: Shape, names: str) -> DataFr
 
     Of a register that the mirrored table shows, what the side table says is older.
     """
-    known = side.registers(session, uri, shape).where(f"shard IN ({names})")
-    marks = side.read_marks(session, uri)
+    recorded = read_delta(session, uri)
+    known = side.registers(session, recorded, shape).where(f"shard IN ({names})")
+    marks = side.read_marks(session, recorded)
     alive = reduce.newest_per(session, known.selectExpr("*", "false AS fresh"), shape).where(
         "NOT dead"
     )

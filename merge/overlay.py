@@ -6,11 +6,13 @@ what a reader gets who does not want to wait for the next merge.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from merge import order, reduce, sql
 from merge.ancestry import NO_ANCESTRY, Ancestry
 from merge.delta import view
+from merge.reduce import Mark
 from merge.shape import Shape
 
 if TYPE_CHECKING:
@@ -24,11 +26,14 @@ def overlay(
     shape: Shape,
     *,
     side: DataFrame | None = None,
+    marks: Mapping[str, Mark] | None = None,
     ancestry: Ancestry = NO_ANCESTRY,
+    prune: str = "true",
 ) -> DataFrame:
     """The table as it will be once those changes are merged: its columns and `_token`.
 
-    Only keys that the changes touch are looked at closely; all other rows pass through.
+    Only keys that the changes touch are looked at closely; all other rows pass through. A row that
+    has lost its token makes way for any change of its key.
 
     Args:
         session: where the query runs; all frames must be its own.
@@ -37,13 +42,23 @@ def overlay(
         shape: the table's shape.
         side: tombstones and shadows (merge.side.registers): needed where changes may be older than
             what is merged, or where shards contest keys; None otherwise.
+        marks: shard -> the newest truncation in the side table; as `side`.
         ancestry: what the changes' streams descend from. The changes must not go past a round that
             begins further streams by a reshard.
+        prune: a condition on the table's row `t` that every changed key fulfils.
     """
     changes = reduce.wanted(changes, until={}, ancestry=ancestry)
     batch = reduce.newest(session, changes, shape, ancestry=ancestry)
-    sources = order.Sources(main=table, side=side, batch=batch, marks={})
+    if side is not None:
+        batch = order.not_outdated(session, batch, side, marks or {}, shape)
     touched = session.sql(f"SELECT DISTINCT {shape.key_list} FROM {view(batch)}")
+    sources = order.Sources(
+        main=table.where(f"{sql.TOKEN} IS NOT NULL"),
+        side=side,
+        batch=batch,
+        marks=marks or {},
+        prune=prune,
+    )
     if shape.contested:
         found = order.resolve(session, touched, sources, shape)
         live = f"SELECT row, token FROM {view(found)} WHERE wins"
@@ -54,6 +69,6 @@ def overlay(
     values = ", ".join(f"row.{sql.quoted(name)}" for name in shape.columns.names)
     return session.sql(
         f"SELECT {names}, t.{sql.TOKEN} FROM {view(table)} t LEFT ANTI JOIN {view(touched)} c "
-        f"ON {shape.row_has_key('t', 'c')} "
+        f"ON {shape.row_has_key('t', 'c')} AND ({prune}) "
         f"UNION ALL SELECT {values}, token AS {sql.TOKEN} FROM ({live})"
     )

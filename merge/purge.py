@@ -74,14 +74,15 @@ def purge_side(
 
 def _drop_shadows(session: SparkSession, lake: Lake, state: TableState, shape: Shape) -> None:
     uri = lake.hadoop_uri(state.side_path)
-    if not side.read_stats(session, uri).shadows:
+    recorded = read_delta(session, uri)
+    if not side.read_stats(session, recorded).shadows:
         return
-    registers = side.registers(session, uri, shape)
+    registers = side.registers(session, recorded, shape)
     known = order.Sources(
         main=read_delta(session, lake.hadoop_uri(state.path)),
         side=registers,
         batch=None,
-        marks=side.read_marks(session, uri),
+        marks=side.read_marks(session, recorded),
     )
     over = order.over_shadows(session, registers, known, shape).localCheckpoint()
     if over.isEmpty():

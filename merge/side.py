@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from merge import sql
-from merge.delta import read_delta, view
+from merge.delta import view
 from merge.reduce import Mark
 from merge.shape import Shape
 from store.delta_tables import create_delta_table, stats_columns
@@ -74,12 +74,12 @@ def ensure_side(lake: Lake, path: str, shape: Shape, *, now: int) -> None:
     )
 
 
-def read_stats(session: SparkSession, uri: str) -> SideStats:
+def read_stats(session: SparkSession, table: DataFrame) -> SideStats:
     """Look through a whole side table once."""
     rows = session.sql(
         "SELECT shard, bool_or(kind = 2) AS shadows, "
         "max(struct(token.generation AS generation, token.seq AS seq)) "
-        f"FILTER (WHERE kind <> 2) AS highest FROM {view(read_delta(session, uri))} GROUP BY shard"
+        f"FILTER (WHERE kind <> 2) AS highest FROM {view(table)} GROUP BY shard"
     ).collect()
     return SideStats(
         highest={r.shard: (r.highest.generation, r.highest.seq) for r in rows if r.highest},
@@ -131,18 +131,18 @@ def stamped(frame: DataFrame, *, round_number: int, now: int) -> DataFrame:
     )
 
 
-def registers(session: SparkSession, uri: str, shape: Shape) -> DataFrame:
-    """Tombstones and shadows, with the key as k0, k1 ...; there may be several per register."""
+def registers(session: SparkSession, table: DataFrame, shape: Shape) -> DataFrame:
+    """Its tombstones and shadows, with the key as k0, k1 ...; there may be several per register."""
     return session.sql(
         f"SELECT {shape.key_from('key')}, shard, token, kind = {TOMBSTONE} AS dead, row, kind "
-        f"FROM {view(read_delta(session, uri))} WHERE kind IN ({TOMBSTONE}, {SHADOW})"
+        f"FROM {view(table)} WHERE kind IN ({TOMBSTONE}, {SHADOW})"
     )
 
 
-def read_marks(session: SparkSession, uri: str) -> dict[str, Mark]:
-    """Shard -> its newest truncation."""
+def read_marks(session: SparkSession, table: DataFrame) -> dict[str, Mark]:
+    """Shard -> its newest truncation that a side table tells of."""
     rows = session.sql(
         "SELECT shard, max(struct(token.generation AS generation, token.seq AS seq)) AS mark "
-        f"FROM {view(read_delta(session, uri))} WHERE kind = {TRUNCATED} GROUP BY shard"
+        f"FROM {view(table)} WHERE kind = {TRUNCATED} GROUP BY shard"
     ).collect()
     return {r.shard: (r.mark.generation, r.mark.seq) for r in rows}

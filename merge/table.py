@@ -193,7 +193,8 @@ def read_side_stats(spark: SparkSession, lake: Lake, side_path: str) -> SideStat
     """What a merge must know of the side table; one look through it."""
     if not table_version(lake, side_path):
         return side.EMPTY
-    return side.read_stats(plain_session(spark), lake.hadoop_uri(side_path))
+    session = plain_session(spark)
+    return side.read_stats(session, read_delta(session, lake.hadoop_uri(side_path)))
 
 
 def _with_ended_marks(session: SparkSession, lake: Lake, batch: Batch) -> Batch:
@@ -205,7 +206,8 @@ def _with_ended_marks(session: SparkSession, lake: Lake, batch: Batch) -> Batch:
         return batch
     marks = batch.marks
     if table_version(lake, batch.side_path):
-        marks = _later(side.read_marks(session, lake.hadoop_uri(batch.side_path)), marks)
+        recorded = read_delta(session, lake.hadoop_uri(batch.side_path))
+        marks = _later(side.read_marks(session, recorded), marks)
     last = max(ts for _, ts in batch.truncated.values())
     ended = {shard: (mark, last) for shard, mark in batch.ancestry.truncated(marks).items()}
     return replace(batch, truncated={**ended, **batch.truncated})
@@ -217,9 +219,9 @@ def _plan(session: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> 
     outdated = known.may_matter(batch.lowest)
     registers, marks = None, batch.marks
     if outdated or (shape.contested and known.shadows):
-        uri = lake.hadoop_uri(batch.side_path)
-        registers = side.registers(session, uri, shape)
-        marks = _later(side.read_marks(session, uri), marks)
+        recorded = read_delta(session, lake.hadoop_uri(batch.side_path))
+        registers = side.registers(session, recorded, shape)
+        marks = _later(side.read_marks(session, recorded), marks)
     dead = (_tombstones(session, changes, batch),) if batch.may_delete else ()
     if shape.contested and not batch.collapse:
         sources = order.Sources(

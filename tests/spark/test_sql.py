@@ -10,7 +10,9 @@ import pytest
 from pyspark.errors import ParseException
 
 from core.errors import ConfigError
-from jobs.sql import print_rows, refuse_changes
+from jobs.sql import make_fresh_views, print_rows, refuse_changes
+from jobs.viewnames import rename, view_names
+from tests.merge_kit import POLICY, Source, merger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,3 +99,27 @@ def test_instants_are_utc_wherever_we_are(
     query = "SELECT TIMESTAMP'2024-07-01T12:00:00Z' a, TIMESTAMP_NTZ'2024-07-01T12:00:00' b"
     print_rows(spark.sql(query), "csv")
     assert capsys.readouterr().out == "a,b\n2024-07-01T12:00:00Z,2024-07-01T12:00:00\n"
+
+
+def test_fresh_rows_by_any_name(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table with what is not merged yet, in a query with aliases, whole names and other case."""
+    source = Source(tmp_path)
+    source.tx("-", ("put", {"id": 1, "v": "one"}), ("put", {"id": 2, "v": "two"}))
+    source.dump_all()
+    source.round()
+    with merger(spark, source) as merge:
+        merge.step()
+    source.tx("-", ("put", {"id": 1, "v": "fresh"}), ("del", 2), ("put", {"id": 3, "v": "new"}))
+    source.round()
+    names = view_names([("shop", "t")])
+    views = make_fresh_views(spark, source.lake, [source.state], names, POLICY)
+    plain = {("shop", "t"): views["shop", "t"]}
+    for query in (
+        "SELECT t.id, v FROM shop.t ORDER BY id",
+        "SELECT a.id, a.v FROM SHOP.`T` a JOIN shop.t b ON a.id = b.id ORDER BY 1",
+        "SELECT shop.t.id, shop.t.v FROM shop.t ORDER BY shop.t.id",
+    ):
+        print_rows(spark.sql(rename(query, plain, any_case=True)), "csv")
+        assert capsys.readouterr().out == "id,v\n1,fresh\n3,new\n"

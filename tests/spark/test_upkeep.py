@@ -120,7 +120,8 @@ def test_overlay_is_the_table_after_the_merge(
         paths = [source.lake.hadoop_uri(file.path) for file in last.files]
         side = None
         if len(shards) > 1:
-            side = registers(session, source.lake.hadoop_uri(source.state.side_path), shape(source))
+            recorded = read_delta(session, source.lake.hadoop_uri(source.state.side_path))
+            side = registers(session, recorded, shape(source))
         found = overlay(
             session,
             read_delta(session, source.lake.hadoop_uri(source.state.path)),

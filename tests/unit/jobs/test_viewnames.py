@@ -44,6 +44,14 @@ def test_queries(query: str, renamed: str) -> None:
     assert rename(query, NAMES) == renamed
 
 
+def test_in_any_case() -> None:
+    """As Spark finds tables, whose names it does not tell apart by case."""
+    query = "SELECT Shop.ORDERS.id FROM `SHOP`.orders, 'shop.orders', other.orders"
+    assert rename(query, {("shop", "orders"): ("g", "o")}, any_case=True) == (
+        "SELECT `g`.`o`.id FROM `g`.`o`, 'shop.orders', other.orders"
+    )
+
+
 @given(st.sets(st.tuples(st.text("aA-_é`", min_size=1), st.text("bB-_.` ", min_size=1))))
 def test_views_are_distinct_and_plain(tables: set[tuple[str, str]]) -> None:
     """Whatever the tables are called."""
