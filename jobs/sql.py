@@ -56,7 +56,7 @@ def run_sql(
     """Run the query and print its rows."""
     in_utc()
     lake = open_lake(config.lake, now=0, create=False)
-    versions = versions_at(lake, moment)
+    versions = versions_at(lake, moment, fresh=fresh)
     names = view_names((state.keyspace, state.table) for state, _ in versions)
     named = mentioned(versions, query)
     with spark_session(config, "sql") as spark:
@@ -77,8 +77,15 @@ def in_utc() -> None:
     time.tzset()
 
 
-def versions_at(lake: Lake, moment: str | None) -> list[tuple[TableState, int | None]]:
+def versions_at(
+    lake: Lake, moment: str | None, *, fresh: bool = False
+) -> list[tuple[TableState, int | None]]:
     """The tables to show and their versions; None stands for the newest.
+
+    Args:
+        lake: the lake.
+        moment: which cut; None is the newest.
+        fresh: whether more is laid over them, so that their own moment is of no interest.
 
     Raises:
         LakeError: no cut shows that moment.
@@ -86,7 +93,7 @@ def versions_at(lake: Lake, moment: str | None) -> list[tuple[TableState, int | 
     if moment is not None:
         return list(tables_of(lake, find_cut(lake, parse_moment(moment))))
     last = Cuts(lake).last()
-    if last is not None:
+    if last is not None and not fresh:
         merged = age(last.merged_at, time.time())
         log.info("the tables as of round %d, merged %s", last.round, merged)
     versions: Mapping[str, int] = {} if last is None else last.tables

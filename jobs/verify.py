@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from core.errors import ConfigError, LakeError, RetryableError
+from core.errors import ConfigError, LakeError, RetryableError, TableStoppedError
 from core.types import MisfitPolicy, arrow_schema
 from ingest.rounds import spark_runner
 from jobs import logs
@@ -50,6 +50,7 @@ log: Final = logging.getLogger(__name__)
 
 EXIT_DIFFERENT: Final = 1
 _TRIES: Final = 3  # of a table about which no verdict was possible
+_MANY: Final = 20_000  # rows that differ: repair takes as long as a dump, and longer
 _SHOWN: Final = 20  # differences of a table that are printed
 _LARGE_ID: Final = 4_000_000_000  # ids are below 2**32
 
@@ -70,7 +71,7 @@ class Chosen:
 
 
 def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
-    """Compare and print; gives the exit code."""
+    """Compare and print; gives the exit code. A table named and not compared is no success."""
     lake = open_lake(config.lake, now=0, create=False)
     config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
     began = time.monotonic()
@@ -103,7 +104,10 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
         print(logs.clean(json.dumps(data, indent=1)))
     else:
         _print_summary(results, left, time.monotonic() - began)
-    return 0 if same else EXIT_DIFFERENT
+    if not same:
+        return EXIT_DIFFERENT
+    # Who names a table wants to know of that table.
+    return TableStoppedError.exit_code if tables and left else 0
 
 
 def choose(
@@ -406,7 +410,8 @@ def _print_summary(
         odd_ones = [one.table for one in results if one.differences]
         tables = " ".join(f"--table '{name}'" for name in odd_ones)
         print(f"to make them the same again, stop the run, then: ratchet repair CONFIG {tables}")
-        print("what that cannot mend: ratchet table CONFIG redump TABLE")
+        quicker = ", and quicker for so many rows" if differing > _MANY else ""
+        print(f"what that cannot mend{quicker}: ratchet table CONFIG redump TABLE")
     print(
         f"{verdict}{odd if differing or unsettled else ''}: {counted(len(results), 'table')}, "
         f"{counted(rows, 'row')} of {size / 1e6:,.1f} MB, every column of every row, "

@@ -9,6 +9,7 @@ of the JVM when it is printed, and by then the JVM may be gone.
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -26,7 +27,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from core.errors import BugError, LakeError, OperatorError, RatchetError, RetryableError
-from store.files import storage_hint
+from store.files import LOST_FILE_HINT, storage_hint
 
 # Delta's DeltaConcurrentModificationException is not their base class, whatever its docstring says.
 CONFLICTS: Final = (
@@ -53,6 +54,12 @@ _DISK: Final = {
     "Input/output error": ("input/output error", storage_hint(errno.EIO)),
     "Read-only file system": ("read-only file system", storage_hint(errno.EROFS)),
 }
+# A data file, or the deletion vectors of one, that its table's log names and that is not there.
+_GONE: Final = re.compile(
+    r"FILE_NOT_EXIST\] Encountered error while reading file (\S+?)\.? File does not exist"
+    r"|FileNotFoundException: (?:File )?(\S*deletion_vector_\S+?\.bin)"
+)
+_JAVA: Final = re.compile(r"^: (?:[\w.$]+: )?(?=\S)")  # how Py4J puts Java's own words
 _SHOWN: Final = 300  # characters of Spark's own text
 
 
@@ -62,7 +69,7 @@ def spark_errors(operation: str, *, table: str) -> Iterator[None]:
 
     Raises:
         RetryableError: a conflict, or a failure that may not come again.
-        OperatorError: the disk is full or fails, or memory is too small.
+        OperatorError: the disk is full or fails, a file is gone, or memory is too small.
     """
     try:
         yield
@@ -98,9 +105,29 @@ def spark_failure(
         return BugError(
             f"Spark does not accept a query of ours: {text}", operation=operation, table=table
         )
+    lasting = _lasting(text, operation, table)
+    if lasting is not None:
+        return lasting
+    return RetryableError(
+        f"Spark failed: {_said(text) or type(error).__name__}",
+        operation=operation,
+        table=table,
+        hint=f"Spark's log is {log}",
+    )
+
+
+def _lasting(text: str, operation: str, table: str) -> OperatorError | None:
+    """What does not go away by itself; None if it is nothing of that kind."""
     for sign, (message, hint) in _DISK.items():
         if sign in text:
             return LakeError(message, operation=operation, table=table, hint=hint)
+    if gone := _GONE.search(text):
+        return LakeError(
+            f"a data file is gone: {gone[1] or gone[2]}",
+            operation=operation,
+            table=table,
+            hint=LOST_FILE_HINT,
+        )
     if "OutOfMemoryError" in text:
         return OperatorError(
             "Spark's memory is too small for this",
@@ -108,13 +135,14 @@ def spark_failure(
             table=table,
             hint="raise spark.driver_memory in the config",
         )
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return RetryableError(
-        f"Spark failed: {first[:_SHOWN]}",
-        operation=operation,
-        table=table,
-        hint=f"Spark's log is {log}",
-    )
+    return None
+
+
+def _said(text: str) -> str:
+    """The first line that says something: Py4J's own only names a method of ours."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    java = next((line for line in lines[:2] if _JAVA.match(line)), "")
+    return (_JAVA.sub("", java) or (lines[0] if lines else ""))[:_SHOWN]
 
 
 def _text(error: Exception) -> str:

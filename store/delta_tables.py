@@ -9,6 +9,7 @@ table is created once; its features are those it needs.
 
 from __future__ import annotations
 
+import errno
 import json
 import uuid
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from deltalake.exceptions import TableNotFoundError
 from core.change import TOKEN_COLUMN, TOKEN_TYPE
 from core.errors import LakeError, TableStoppedError
 from store.delta_log import delta_errors
-from store.files import Lake, errno_of, storage_error
+from store.files import LOST_FILE_HINT, Lake, errno_of, storage_error
 
 RETENTION: Final = "interval 7 days"
 BATCH_ROWS: Final = 8_192  # of a batch that is read, as the engine has it by itself
@@ -315,13 +316,12 @@ def query(
         except Exception as error:
             if type(error) is not Exception:  # the engine's own errors have no type of their own
                 raise
-            if errno_of(error):
+            if errno_of(error) not in {0, errno.ENOENT}:
                 raise storage_error(error, "read a file", path) from error
             raise LakeError(
                 f"cannot read the files of {path}",
                 operation="read a Delta table",
-                hint="see the cause; if files are gone or damaged, dump the table again "
-                "(`ratchet table CONFIG redump TABLE`)",
+                hint=f"see the cause; if files are gone or damaged, {LOST_FILE_HINT}",
             ) from error
 
 

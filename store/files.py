@@ -41,6 +41,11 @@ _HINTS = {
     "(dmesg), mend it, check the file system (fsck), then start again and run `ratchet verify`",
     errno.ENOENT: "something else removed the file: only `ratchet` may change what lies there",
 }
+# What to do about a file of a table, which its log names and which is not there or is damaged.
+LOST_FILE_HINT = (
+    "dump the table again (`ratchet table CONFIG redump TABLE`), then start the run if it has "
+    "ended; only `ratchet` may change what lies in a lake"
+)
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _OTHER_HINT = "see the cause; the lake's storage must be reachable and writable"
 

@@ -43,6 +43,45 @@ def test_a_disk_that_fails_is_not_tried_again(number: int, remedy: str) -> None:
     assert remedy in found.hint
 
 
+@pytest.mark.parametrize(
+    ("said", "file"),
+    [
+        (
+            (
+                "An error occurred while calling o48.sql.\n: org.apache.spark.SparkException: "
+                "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file "
+                "file:/lake/shop/t/part-2.parquet. File does not exist. It is possible"
+            ),
+            "file:/lake/shop/t/part-2.parquet",
+        ),
+        (
+            (
+                "Exception thrown in awaitResult:\nCaused by: java.io.FileNotFoundException: "
+                "File file:/lake/shop/t/deletion_vector_1a-2b.bin does not exist"
+            ),
+            "file:/lake/shop/t/deletion_vector_1a-2b.bin",
+        ),
+    ],
+)
+def test_a_lost_file_is_named_and_not_tried_again(said: str, file: str) -> None:
+    found = spark_failure(PySparkRuntimeError(said), "merge round 3", table="shop.t")
+    assert isinstance(found, LakeError)
+    assert found.message == f"a data file is gone: {file}"
+    assert "redump" in found.hint
+
+
+def test_javas_own_words_are_shown() -> None:
+    """Not Py4J's, which only name a method of ours."""
+    java = ": org.apache.Some$Error: a shuffle was lost\n\tat x"
+    said = f"An error occurred while calling o9.sql.\n{java}"
+    found = spark_failure(PySparkRuntimeError(said), "merge")
+    assert isinstance(found, RetryableError)
+    assert found.message == "Spark failed: a shuffle was lost"
+    plain = spark_failure(PySparkRuntimeError("one line"), "merge")
+    assert plain is not None
+    assert plain.message == "Spark failed: one line"
+
+
 class _AsksTheJvmError(Py4JError):
     """Like Py4JJavaError, whose text is in the JVM."""
 
