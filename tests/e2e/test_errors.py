@@ -181,7 +181,32 @@ def test_changed_columns_stop_one_table_and_dumping_again_heals_it(
     done = ratchet.run("run", "--until-caught-up", expect=6)
     assert "redump" in done.stderr
     assert_identical(ratchet.lake, [prepared], database, ("items", "people"))
+    named = ratchet.run("verify", "--table", "orders", "--table", "people", expect=6)
+    assert "not compared: shop.orders" in named.stdout
     ratchet.run("dump", "--again", "orders")
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [prepared], database, TABLES)
+
+
+@pytest.mark.long
+def test_a_lost_data_file(
+    prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """The run, a query and verify name it; a new dump of that one table is the remedy."""
+    ratchet = make_ratchet({"-": prepared}, database)
+    ratchet.run("run", "--until-caught-up")
+    (lost,) = (ratchet.lake / "shop" / "items").glob("*.parquet")
+    lost.unlink()
+    prepared.execute(f"UPDATE `{database}`.items SET sku = concat(sku, '!')")
+    for args in (
+        ("run", "--until-caught-up"),
+        ("sql", "SELECT count(sku) FROM shop.items"),
+        ("verify", "--table", "items"),
+    ):
+        done = ratchet.run(*args, expect=7)
+        assert lost.name in done.stderr, args
+        assert "redump" in done.stderr, args
+    ratchet.run("table", "redump", "items")
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [prepared], database, TABLES)
 
