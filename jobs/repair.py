@@ -177,6 +177,7 @@ class Repairer:
         if outcome.refused:
             return outcome
         done: set[str] = set()
+        log.info("comparing %s", one.state.name)
         for _ in range(_PASSES):
             found: list[Correction] = []
             try:
@@ -195,6 +196,8 @@ class Repairer:
                 return outcome
             done |= {_place(c) for c in todo}
             one = replace(one, version=self._mend(cut, one, todo))
+            mended = counted(outcome.mended.total(), "row")
+            log.info("%s: %s mended, comparing again", one.state.name, mended)
         if not self._dry_run:
             self._check()
             outcome.cut = note(self._lake, cut, {one.state.name: one.version})
@@ -303,12 +306,12 @@ def _print_summary(
     wrong = [one for one in outcomes if not one.right]
     tables = counted(len(outcomes), "table")
     if dry_run:
-        print(f"{counted(total, 'row')} would be mended in {tables}; nothing was written")
+        print(f"{counted(total, 'row')} would be mended; {tables} compared, nothing was written")
         return
     for one in wrong:
         print(f"what is left of {one.table}: {_advice(one)}")
     verdict = "NOT identical" if wrong else "identical"
-    print(f"{verdict}: {counted(total, 'row')} mended in {tables}, in {clock_time(seconds)}")
+    print(f"{verdict}: {counted(total, 'row')} mended, {tables} compared, {clock_time(seconds)}")
 
 
 def _advice(one: _Outcome) -> str:

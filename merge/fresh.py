@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from core.dumps import app_id
+from core.errors import RetryableError
 from core.rounds import Round
 from core.types import MisfitPolicy
 from merge import plan, prune, side
@@ -116,6 +117,7 @@ def read_fresh(
 
     Raises:
         LakeError: the lake cannot be read.
+        RetryableError: each time that it was read the merge had gone past what can be shown.
     """
     reader = _Reader(session, lake, policy or MisfitPolicy())
     for _ in range(_TRIES):
@@ -124,9 +126,15 @@ def read_fresh(
             return None
         found = reader.read(cut, wanted)
         after = Cuts(lake).last()
-        if after is not None and after.number == cut.number:
-            break  # so no upkeep that belongs to a newer cut has touched the side tables
-    return found
+        # Upkeep may have removed from the side tables what is over at the cut of now: over in the
+        # frames as well, if they show all that this cut does.
+        if after is not None and after.round <= found.round:
+            return found
+    raise RetryableError(
+        "the merge has gone on meanwhile, each time",
+        operation="read tables fresh",
+        hint="ask again",
+    )
 
 
 class _Reader:
