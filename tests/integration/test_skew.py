@@ -163,7 +163,8 @@ def test_a_row_that_moves_is_not_missing_for_longer_than_the_threshold(
         record_starts(RoundLog(lake), starts, now=1)
         held[name] = capture(lake, sources, max_skew)
         worst[name] = worst_skew(lake)
-    assert held == {"bound": {f"shop/{FAST}"}, "free": set()}
+    assert f"shop/{FAST}" in held["bound"]  # the other one too, if the machine paused this one
+    assert not held["free"]
     assert worst["bound"] <= THRESHOLD + SLACK
     assert worst["free"] > 10
 
