@@ -67,7 +67,7 @@ def assert_shows(found: Fresh, source: Source) -> None:
 @pytest.mark.parametrize(
     ("seed", "shards", "shard_in_key"),
     [
-        (1, ("-",), False),
+        pytest.param(1, ("-",), False, marks=pytest.mark.long),
         (2, (LEFT, RIGHT), False),
         pytest.param(3, ("-40", "40-80", "80-"), False, marks=pytest.mark.long),
         pytest.param(4, (LEFT, RIGHT), True, marks=pytest.mark.long),
@@ -106,7 +106,9 @@ def test_random_histories(
             assert_shows(look(spark, source), source)
 
 
-@pytest.mark.parametrize("point", ["merge.after_side", "merge.after_merge"])
+@pytest.mark.parametrize(
+    "point", [pytest.param("merge.after_side", marks=pytest.mark.long), "merge.after_merge"]
+)
 def test_a_step_is_under_way(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
