@@ -67,12 +67,13 @@ def assert_shows(found: Fresh, source: Source) -> None:
 @pytest.mark.parametrize(
     ("seed", "shards", "shard_in_key"),
     [
-        pytest.param(1, ("-",), False, marks=pytest.mark.long),
+        (1, ("-",), False),
         (2, (LEFT, RIGHT), False),
-        pytest.param(3, ("-40", "40-80", "80-"), False, marks=pytest.mark.long),
-        pytest.param(4, (LEFT, RIGHT), True, marks=pytest.mark.long),
+        (3, ("-40", "40-80", "80-"), False),
+        (4, (LEFT, RIGHT), True),
     ],
 )
+@pytest.mark.long
 def test_random_histories(
     spark: SparkSession, tmp_path: Path, seed: int, shards: tuple[str, ...], *, shard_in_key: bool
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_step_is_under_way(
         source.assert_mirrored()
 
 
+@pytest.mark.long
 def test_what_only_the_merge_can_bring_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
     """A TRUNCATE, a column that comes, a reshard: shown is the round before; then all again."""
     source = Source(tmp_path, shards=("0",))
@@ -179,6 +181,7 @@ def test_what_only_the_merge_can_bring_is_waited_for(spark: SparkSession, tmp_pa
         }
 
 
+@pytest.mark.long
 def test_a_reshard_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
     source = Source(tmp_path, shards=("0",))
     source.tx("0", *(put(n, "base") for n in (1, 2, 101)))
