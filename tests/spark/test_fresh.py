@@ -6,8 +6,6 @@ Each look is held against the registers, as the merged table is (`Source.expecte
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,30 +18,14 @@ from merge.delta import plain_session
 from merge.fresh import Fresh, read_fresh
 from tests.merge_kit import POLICY, Source, freeze, merger
 from tests.spark.test_random import SCHEMA, of_part, transaction
+from tests.spark.test_reshard import LEFT, RIGHT, put, streaming
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from merge.rounds import Merger
-
-LEFT, RIGHT = "-80", "80-"
-
 
 class Killed(BaseException):
     """Stands for kill -9."""
-
-
-def put(key: int, value: str) -> tuple[str, dict[str, object]]:
-    return ("put", {"id": key, "v": value})
-
-
-@contextmanager
-def streaming(spark: SparkSession, source: Source) -> Iterator[Merger]:
-    source.dump_all()
-    source.round()
-    with merger(spark, source) as merge:
-        merge.step()
-        yield merge
 
 
 def look(spark: SparkSession, source: Source) -> Fresh:
