@@ -90,17 +90,22 @@ class Ratchet:
     ) -> subprocess.CompletedProcess[str]:
         """Run it to its end and check the exit code (`expect=None`: any)."""
         process = self.start(*args, crash_at=crash_at, **env)
-        try:
-            out, err = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            out, err = process.communicate()
-            pytest.fail(f"ratchet {args} did not end in {timeout} s\n{out[-3000:]}\n{err[-6000:]}")
+        out, err = end_of(process, timeout)
         done = subprocess.CompletedProcess(args, process.returncode, out, err)
         if expect is not None and process.returncode != expect:
             pytest.fail(f"ratchet {args}: exit {process.returncode}\n{out[-3000:]}\n{err[-6000:]}")
         assert PASSWORD not in out + err
         return done
+
+
+def end_of(process: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
+    """Wait until it ends; what it wrote. One that does not is killed, and what it wrote is told."""
+    try:
+        return process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        pytest.fail(f"{process.args} did not end in {timeout} s\n{out[-3000:]}\n{err[-9000:]}")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 from deltalake.exceptions import TableNotFoundError
-from fix_e2e import PASSWORD, SHORT_LIVED, Ratchet, mirror_rows
+from fix_e2e import PASSWORD, SHORT_LIVED, Ratchet, end_of, mirror_rows
 
 from lab.vitess import VitessCluster
 
@@ -88,6 +88,6 @@ def until(done: Callable[[], bool], what: str, seconds: float = 120) -> None:
 def stop(process: subprocess.Popen[str]) -> str:
     """End a run politely; what it logged."""
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=120)
+    out, err = end_of(process, 120)
     assert process.returncode == 0, (out[-2000:], err[-8000:])
     return err

@@ -13,7 +13,16 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
-from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, status
+from fix_e2e import (
+    PASSWORD,
+    TABLES,
+    Ratchet,
+    Writer,
+    assert_identical,
+    create_tables,
+    end_of,
+    status,
+)
 
 from lab.servers import create_ratchet_user
 
@@ -92,7 +101,7 @@ def at_noon(server: Any, database: str, make_ratchet: Callable[..., Ratchet]) ->
         run(server, database, "CREATE TABLE copied (PRIMARY KEY (id)) SELECT * FROM indexed")
         wait_for(ratchet, running, {**dict.fromkeys(STOPS, "stopped"), "copied": "streaming"})
     running.send_signal(signal.SIGTERM)
-    out, err = running.communicate(timeout=120)
+    out, err = end_of(running, 120)
     assert running.returncode in {0, 6}, (out, err)
     found = {one["table"]: one for one in status(ratchet)["tables"]}
     for name in STOPS:

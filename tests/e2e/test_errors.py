@@ -19,6 +19,7 @@ from fix_e2e import (
     Writer,
     assert_identical,
     create_tables,
+    end_of,
     mirror_rows,
     status,
 )
@@ -113,7 +114,7 @@ def test_server_killed_and_restarted_in_mid_stream(
     writer.finish()
     assert running.poll() is None, running.communicate()
     running.send_signal(signal.SIGTERM)
-    out, err = running.communicate(timeout=120)
+    out, err = end_of(running, 120)
     assert running.returncode == 0, (out, err)
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [prepared], database, TABLES)
@@ -240,7 +241,7 @@ def test_second_run_names_the_first(
     while not (ratchet.lake / "_ratchet" / "rounds").exists() and first.poll() is None:
         time.sleep(0.2)
     os.killpg(first.pid, signal.SIGINT)  # as a terminal does: to all processes of the group
-    out, err = first.communicate(timeout=120)
+    out, err = end_of(first, 120)
     assert first.returncode == 0, (out, err)
     assert "SIGINT: stopping after the current step" in err
     assert "Traceback" not in err
@@ -263,7 +264,7 @@ def test_a_java_machine_that_is_killed(
     pids = [int(pid) for file in children for pid in file.read_text().split()]
     (java,) = (p for p in pids if Path(f"/proc/{p}/comm").read_text().strip() == "java")
     os.kill(java, signal.SIGKILL)
-    out, err = run.communicate(timeout=600)
+    out, err = end_of(run, 600)
     assert run.returncode == 9, (out, err)
     assert "Spark's Java machine has ended" in err
     assert "nothing was lost" in err

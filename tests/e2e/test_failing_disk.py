@@ -19,6 +19,7 @@ from fix_e2e import (
     Writer,
     assert_identical,
     create_tables,
+    end_of,
     status,
 )
 
@@ -105,7 +106,7 @@ def _wait(running: subprocess.Popen[str], until: Callable[[], bool]) -> None:
 
 
 def _ended(running: subprocess.Popen[str], how: Failure) -> None:
-    _, err = running.communicate(timeout=PATIENCE)
+    _, err = end_of(running, PATIENCE)
     _assert_told(running.returncode, err, how)
     assert "error: lock the lease" not in err, "the first error is told, not the last"
 

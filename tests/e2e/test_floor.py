@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from fix_e2e import PASSWORD, Ratchet, assert_identical, mirror_rows
+from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, mirror_rows
 
 from lab.servers import create_ratchet_user
 
@@ -80,7 +80,7 @@ def test_no_row_is_stale_after_a_dump_under_eight_writers(
     ]
     for writer in writers:
         writer.start()
-    out, err = running.communicate(timeout=300)
+    out, err = end_of(running, 300)
     for writer in writers:
         writer.join(120)
     assert not errors

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from fix_e2e import PASSWORD, Ratchet, assert_identical, mirror_rows, source_rows, status
+from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, mirror_rows, source_rows, status
 
 from lab.servers import create_ratchet_user
 
@@ -160,7 +160,7 @@ def _wait(running: subprocess.Popen[str], until: Callable[[], bool], seconds: fl
 
 def _stop(running: subprocess.Popen[str]) -> None:
     running.send_signal(signal.SIGTERM)
-    out, err = running.communicate(timeout=60 * FACTOR)
+    out, err = end_of(running, 60 * FACTOR)
     assert running.returncode == 0, (out, err)
     assert "Traceback" not in err
 

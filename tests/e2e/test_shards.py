@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, mirror_rows
+from fix_e2e import (
+    PASSWORD,
+    TABLES,
+    Ratchet,
+    Writer,
+    assert_identical,
+    create_tables,
+    end_of,
+    mirror_rows,
+)
 
 from lab.servers import MariadbServer, create_ratchet_user
 
@@ -50,7 +59,7 @@ def test_rows_moving_between_shards_stay_exactly_once(
         _move(low, high, database, key)
         if key % 3 == 0:
             _move(high, low, database, key)
-    out, err = running.communicate(timeout=240)
+    out, err = end_of(running, 240)
     assert running.returncode == 0, (out, err)
     for key in range(1000, 1300):
         _move(low, high, database, key)

@@ -8,7 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import yaml
-from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, status
+from fix_e2e import (
+    PASSWORD,
+    TABLES,
+    Ratchet,
+    Writer,
+    assert_identical,
+    create_tables,
+    end_of,
+    status,
+)
 
 from lab.servers import create_ratchet_user
 from store.cuts import Cuts
@@ -69,7 +78,7 @@ def test_the_others_stream_on(
     assert run.poll() is None
     writer.finish()
     run.send_signal(signal.SIGTERM)
-    _, err = run.communicate(timeout=120)
+    _, err = end_of(run, 120)
     assert run.returncode == 0, err
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, TABLES)

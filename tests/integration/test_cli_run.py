@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 import yaml
-from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, status
+from fix_e2e import (
+    PASSWORD,
+    TABLES,
+    Ratchet,
+    Writer,
+    assert_identical,
+    create_tables,
+    end_of,
+    status,
+)
 from fix_servers import purge_binlogs
 
 from lab.servers import MariadbServer, create_ratchet_user
@@ -180,7 +189,7 @@ def test_a_table_made_later_is_dumped_while_the_others_stream(
     mariadb.execute(f"UPDATE `{database}`.late SET v = 7 WHERE id = 2")
     writer.finish()
     running.send_signal(signal.SIGTERM)
-    out, err = running.communicate(timeout=120)
+    out, err = end_of(running, 120)
     assert running.returncode == 0, (out, err)
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, (*TABLES, "late"))
