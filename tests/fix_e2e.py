@@ -105,7 +105,7 @@ def end_of(process: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
-        pytest.fail(f"{process.args} did not end in {timeout} s\n{out[-3000:]}\n{err[-9000:]}")
+        pytest.fail(f"{process.args!r} did not end in {timeout} s\n{out[-3000:]}\n{err[-9000:]}")
 
 
 @pytest.fixture
