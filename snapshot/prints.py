@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
 from core.errors import BugError, TableStoppedError
+from wire.kernel import kernel
 
 BUCKETS: Final = 1 << 16
 # Columns that carry them; no column of MySQL's has a name that ends in a space.
@@ -262,22 +262,22 @@ def _values(buffer: pa.Buffer | None, kind: Any, first: int, count: int) -> Any:
 _ALL: Final[Flags] = np.empty(0, np.bool_)  # in place of flags: no row is NULL
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _rotated(word: np.uint64, bits: int) -> np.uint64:
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _mixed(state: np.uint64, word: np.uint64) -> np.uint64:
     return _rotated(state ^ (_rotated(word * _P2, 31) * _P1), 27) * _P1 + _P4
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _mixed_null(state: np.uint64) -> np.uint64:
     return _rotated(state ^ _P5, 23) * _P2 + _P3
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _fold_words(prints: Words, words: Words, valid: Flags) -> None:
     for i in range(len(prints)):
         if len(valid) and not valid[i]:
@@ -286,7 +286,7 @@ def _fold_words(prints: Words, words: Words, valid: Flags) -> None:
             prints[i] = _mixed(prints[i], words[i])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _fold_bytes(prints: Words, offsets: Ints, data: Bytes, valid: Flags) -> None:
     for i in range(len(prints)):
         state = prints[i]
@@ -306,7 +306,7 @@ def _fold_bytes(prints: Words, offsets: Ints, data: Bytes, valid: Flags) -> None
         prints[i] = _mixed(state, length)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _eight_bytes(data: Bytes, at: int) -> np.uint64:
     # Written out, for the compiler makes one load of it.
     return (
@@ -321,7 +321,7 @@ def _eight_bytes(data: Bytes, at: int) -> np.uint64:
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _finish(prints: Words) -> None:
     for i in range(len(prints)):
         word = prints[i]
@@ -330,7 +330,7 @@ def _finish(prints: Words) -> None:
         prints[i] = word ^ (word >> np.uint64(32))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _sum_up(prints: Words, buckets: Words, homes: Words, kept: Words) -> None:
     for i in range(len(prints)):
         bucket = np.int64(buckets[i])

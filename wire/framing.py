@@ -16,10 +16,10 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from wire.kernel import kernel
 from wire.stream import Bytes
 
 EVENT: Final = np.dtype(
@@ -70,7 +70,7 @@ def _crc_tables() -> npt.NDArray[np.uint32]:
 CRC_TABLES: Final = _crc_tables()
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def crc32(data: Bytes, start: int, end: int, tables: npt.NDArray[np.uint32]) -> int:
     """CRC32 as zlib has it of `data[start:end]`."""
     crc = np.uint32(0xFFFFFFFF)
@@ -100,14 +100,14 @@ def crc32(data: Bytes, start: int, end: int, tables: npt.NDArray[np.uint32]) -> 
     return int(crc ^ np.uint32(0xFFFFFFFF))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _u32(data: Bytes, at: int) -> int:
     return (
         int(data[at]) | int(data[at + 1]) << 8 | int(data[at + 2]) << 16 | int(data[at + 3]) << 24
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _joined(data: Bytes, start: int, end: int) -> tuple[int, int, int]:
     """The payload of the packets from `start` on: (its start, its end, end of the packets).
 
@@ -139,7 +139,7 @@ def _joined(data: Bytes, start: int, end: int) -> tuple[int, int, int]:
     return start + 4, at, at
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def frame(
     data: Bytes,
     start: int,

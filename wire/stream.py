@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from core.errors import DecodeError, RetryableError
 from wire.failures import binlog_failure
+from wire.kernel import kernel
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -114,7 +114,7 @@ class ReceiveBuffer:
         return self.end - (self.data.size - len(view))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def scan_rows(data: Bytes, start: int, end: int) -> tuple[int, int]:
     """Walk the packets of text rows; (end of the last whole row, NEED_MORE | END | FAILED).
 

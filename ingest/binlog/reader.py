@@ -259,7 +259,6 @@ class Reader:
     def _arrays(self) -> walk.Arrays:
         slots = self._slots
         return walk.Arrays(
-            code=walk.CODES,
             machine=MACHINE,
             kinds=KIND_OF_TYPE,
             state=self._state,

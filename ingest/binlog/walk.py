@@ -7,19 +7,19 @@ The kernel deals with what comes often and hands over the rest: it returns at an
 has to look at, and goes on when the event's kind (and, for a GTID, its parts) are in the state.
 So every transition is made in one place.
 
-Longer than other files because numba's cache on disk does not notice changes in another file: the
-places of the state array and the kernels that use them have to stand in one.
+Longer than other files: the places of the state array and the kernels that use them change
+together.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from ingest.binlog.machine import Action, Kind
+from wire.kernel import kernel
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -96,11 +96,7 @@ OTHER_TABLE: Final = -2  # a table that is not mirrored
 
 
 class Codes(NamedTuple):
-    """The machine's numbers that the kernel needs to know.
-
-    Passed in and not taken as constants: numba's cache on disk would not notice a change in
-    another file, and would go on with the old numbers.
-    """
+    """The machine's numbers that the kernel needs to know."""
 
     format: int
     rotate: int
@@ -162,7 +158,6 @@ class Arrays(NamedTuple):
     """What the kernel reads and writes. All sizes are fixed while it runs.
 
     Attributes:
-        code: CODES.
         machine: machine.MACHINE.
         kinds: machine.KIND_OF_TYPE.
         state: see the constants.
@@ -177,7 +172,6 @@ class Arrays(NamedTuple):
         map_starts: slot -> where its body begins in `maps`; one more entry at the end.
     """
 
-    code: Codes
     machine: npt.NDArray[np.int16]
     kinds: Bytes
     state: Ints
@@ -192,7 +186,7 @@ class Arrays(NamedTuple):
     map_starts: Ints
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _little(data: Bytes, at: int, width: int) -> int:
     value = 0
     for byte in range(width):
@@ -200,14 +194,14 @@ def _little(data: Bytes, at: int, width: int) -> int:
     return value
 
 
-@numba.njit(cache=True, nogil=True)
-def _query_kind(code: Codes, data: Bytes, body: int, end: int) -> int:
+@kernel
+def _query_kind(data: Bytes, body: int, end: int) -> int:
     """BEGIN or COMMIT where the statement is just that, else QUERY; GARBLED if it is too short."""
     if end - body < 13:
-        return code.garbled
+        return CODES.garbled
     text = body + 13 + _little(data, body + 11, 2) + np.int64(data[body + 8]) + 1
     if text > end:
-        return code.garbled
+        return CODES.garbled
     size = end - text
     if (
         size == 5
@@ -217,7 +211,7 @@ def _query_kind(code: Codes, data: Bytes, body: int, end: int) -> int:
         and data[text + 3] == 73  # I
         and data[text + 4] == 78  # N
     ):
-        return code.begin
+        return CODES.begin
     if (
         size == 6
         and data[text] == 67  # C
@@ -227,11 +221,11 @@ def _query_kind(code: Codes, data: Bytes, body: int, end: int) -> int:
         and data[text + 4] == 73  # I
         and data[text + 5] == 84  # T
     ):
-        return code.commit
-    return code.query
+        return CODES.commit
+    return CODES.query
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _find_origin(state: Ints, origins: Bytes, highs: Ints, data: Bytes, at: int, width: int) -> int:
     """The number of the origin whose bytes stand at `at`, a new one if need be; -1: no room."""
     count = state[ORIGINS]
@@ -253,7 +247,7 @@ def _find_origin(state: Ints, origins: Bytes, highs: Ints, data: Bytes, at: int,
     return int(count)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _read_mysql_gtid(state: Ints, data: Bytes, body: int, end: int) -> bool:
     """Put a GTID or anonymous GTID event's parts into the state; False if they cannot be.
 
@@ -291,7 +285,7 @@ def _read_mysql_gtid(state: Ints, data: Bytes, body: int, end: int) -> bool:
     return bool(state[LENGTH] >= 0 and (state[NUMBER] > 0 or data[body - 15] == 34))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _slot_of(ids: Ints, slots: npt.NDArray[np.int32], table_id: int) -> int:
     mask = ids.size - 1
     at = table_id * 0x9E3779B1 & mask
@@ -302,7 +296,7 @@ def _slot_of(ids: Ints, slots: npt.NDArray[np.int32], table_id: int) -> int:
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _is_known_map(
     slot: int, maps: Bytes, map_starts: Ints, data: Bytes, body: int, end: int
 ) -> bool:
@@ -319,8 +313,8 @@ def _is_known_map(
     return True
 
 
-@numba.njit(cache=True, nogil=True)
-def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, size: int) -> int:
+@kernel
+def _begin(state: Ints, txns: Records, highs: Ints, position: int, size: int) -> int:
     """Name a transaction: 0, or an error's Action, or -1 to let Python decide on skipping it.
 
     -2 for one behind NOT_AFTER: then the stream stands before it, and it can be walked again.
@@ -330,9 +324,9 @@ def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, 
     begin = position - np.int64(size)
     if flavor == 2:
         if state[LENGTH] == 0:
-            return code.a_length
+            return CODES.a_length
         if begin + state[LENGTH] >= np.int64(1) << 40:
-            return code.a_garbled  # no place in a file (core.gtid.FILE_BITS)
+            return CODES.a_garbled  # no place in a file (core.gtid.FILE_BITS)
         state[NUMBER] = state[FILE] + begin + state[LENGTH]
         state[ORIGIN] = origin = 0
     number = state[NUMBER]
@@ -340,7 +334,7 @@ def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, 
     if state[DECIDED] == 0:
         state[SKIP] = 0
         if number <= high:
-            return code.a_order if flavor == 1 else -1
+            return CODES.a_order if flavor == 1 else -1
     state[DECIDED] = 0
     state[BEGIN_OFFSET] = begin
     if begin == state[UNFINISHED]:
@@ -354,7 +348,7 @@ def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, 
         return -2
     step = 1 if flavor == 0 else number - high
     if step > np.int64(0x7FFFFFFFFFFFFFFF) - state[SEQ]:
-        return code.a_garbled  # the lake's ranks could not hold it
+        return CODES.a_garbled  # the lake's ranks could not hold it
     state[SEQ_BEFORE] = state[SEQ]
     state[HIGH_BEFORE] = high
     state[SEQ] += step
@@ -373,70 +367,70 @@ def _begin(code: Codes, state: Ints, txns: Records, highs: Ints, position: int, 
     return 0
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _gtid_kind(
-    code: Codes, state: Ints, origins: Bytes, highs: Ints, data: Bytes, event: np.void
+    state: Ints, origins: Bytes, highs: Ints, data: Bytes, event: np.void
 ) -> tuple[int, int]:
     """(kind, 1 if Python has to read it): a GTID event of either server, its parts in the state."""
     logged = event["type"]
     body = event["start"] + 19
     end = event["end"]
     if (logged == 162) != (state[FLAVOR] == 1) or state[INNER] == 1:
-        return code.unknown, 0  # the other server's, or in a compressed transaction
+        return CODES.unknown, 0  # the other server's, or in a compressed transaction
     if logged == 162:
         if end - body < 13 or _little(data, body, 8) <= 0:
-            return code.garbled, 0
+            return CODES.garbled, 0
         origin = _find_origin(state, origins, highs, data, body + 8, 4)
         state[ORIGIN] = origin
         state[NUMBER] = _little(data, body, 8)
         # Without commit times in the log: when the statement began that ended the transaction.
         state[TS] = state[COMMITTED] = np.int64(event["timestamp"]) * 1000000
         state[SERVER] = event["server"]
-        return (code.single if data[body + 12] & 1 else code.group), (1 if origin < 0 else 0)
+        return (CODES.single if data[body + 12] & 1 else CODES.group), (1 if origin < 0 else 0)
     if logged == 42:
-        return code.gtid, 1
+        return CODES.gtid, 1
     if not _read_mysql_gtid(state, data, body, end):
-        return code.garbled, 0
+        return CODES.garbled, 0
     if state[FLAVOR] != 0:
-        return code.gtid, 0
+        return CODES.gtid, 0
     origin = _find_origin(state, origins, highs, data, body + 1, 16)
     state[ORIGIN] = origin
-    return code.gtid, (1 if origin < 0 or logged == 34 else 0)
+    return CODES.gtid, (1 if origin < 0 or logged == 34 else 0)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _rows_kind(
-    code: Codes, state: Ints, targets: Bytes, slot: int, data: Bytes, event: np.void
+    state: Ints, targets: Bytes, slot: int, data: Bytes, event: np.void
 ) -> tuple[int, int]:
     """(kind, 1 if Python has to uncompress it): a rows event, whose table may be none of ours."""
     table = _little(data, event["start"] + 19, 6)
     if table == 0xFFFFFF or table == 0xFFFFFFFFFFFF:  # noqa: PLR1714
         # A statement that changed nothing: no table is behind this number.
-        return code.other_rows, 0
+        return CODES.other_rows, 0
     if slot >= 0 and targets[slot] == 0:
-        return code.other_rows, 0
-    return code.rows, (1 if event["type"] >= 166 and state[SKIP] == 0 else 0)
+        return CODES.other_rows, 0
+    return CODES.rows, (1 if event["type"] >= 166 and state[SKIP] == 0 else 0)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _other_kind(
-    code: Codes, inner: int, kind: int, logged: int, data: Bytes, body: int, end: int
+    inner: int, kind: int, logged: int, data: Bytes, body: int, end: int
 ) -> tuple[int, int]:
     """(kind, 1 if Python has to look): for events without a table and without a name."""
-    if kind == code.query:
+    if kind == CODES.query:
         if logged == 2:
-            kind = _query_kind(code, data, body, end)
-        return kind, (1 if kind == code.query else 0)
-    if kind == code.xa_prepare:
+            kind = _query_kind(data, body, end)
+        return kind, (1 if kind == CODES.query else 0)
+    if kind == CODES.xa_prepare:
         one_phase = end > body and data[body] == 1
-        return (code.one_phase if one_phase else kind), (0 if one_phase else 1)
-    ask = kind == code.format or kind == code.rotate or kind == code.payload  # noqa: PLR1714
+        return (CODES.one_phase if one_phase else kind), (0 if one_phase else 1)
+    ask = kind == CODES.format or kind == CODES.rotate or kind == CODES.payload  # noqa: PLR1714
     if ask and inner == 1:
-        return code.unknown, 0  # never in a compressed transaction
+        return CODES.unknown, 0  # never in a compressed transaction
     return kind, (1 if ask else 0)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _position(state: Ints, event: np.void) -> int:
     """Where this event ends in its file, beyond the 4 GiB that its header can say."""
     low = np.int64(event["log_pos"])
@@ -450,16 +444,14 @@ def _position(state: Ints, event: np.void) -> int:
     return int(state[HIGH] + state[LOW])
 
 
-@numba.njit(cache=True, nogil=True)
-def _take(
-    code: Codes, state: Ints, rows: Records, data: Bytes, event: np.void, slot: int, where: int
-) -> int:
+@kernel
+def _take(state: Ints, rows: Records, data: Bytes, event: np.void, slot: int, where: int) -> int:
     """Note a rows event: 0, or an error's Action."""
     logged = event["type"]
     start = event["start"] + 27
     end = event["end"]
     if slot < 0:
-        return code.a_unmapped
+        return CODES.a_unmapped
     if logged >= 166:
         # Python has uncompressed it into the side buffer.
         start = state[NUMBER]
@@ -467,10 +459,10 @@ def _take(
         where = 1
     elif logged >= 30:
         if end - start < 2:
-            return code.a_garbled
+            return CODES.a_garbled
         start += _little(data, start, 2)
     if start > end:
-        return code.a_garbled
+        return CODES.a_garbled
     noted = rows[state[ROW_EVENTS]]
     noted["start"] = start
     noted["end"] = end
@@ -482,7 +474,7 @@ def _take(
     return 0
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _op(logged: int) -> int:
     """INSERT, UPDATE or DELETE (1, 2, 3) of a rows event's type; write, update, delete in turn."""
     if logged >= 169:
@@ -515,9 +507,8 @@ def walk(
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _walk(
-    code: Codes,
     machine: npt.NDArray[np.int16],
     kinds: Bytes,
     state: Ints,
@@ -551,21 +542,21 @@ def _walk(
         kind, slot, ask = state[KIND], -1, 0
         if kind < 0:
             kind = int(kinds[logged])
-            if kind == code.rows or kind == code.table_map:  # noqa: PLR1714
+            if kind == CODES.rows or kind == CODES.table_map:  # noqa: PLR1714
                 if end - body < 8:
-                    kind = code.garbled
+                    kind = CODES.garbled
                 else:
                     slot = _slot_of(ids, slots, _little(data, body, 6))
-                    if kind == code.rows:
-                        kind, ask = _rows_kind(code, state, targets, slot, data, event)
+                    if kind == CODES.rows:
+                        kind, ask = _rows_kind(state, targets, slot, data, event)
                     elif state[SKIP] == 0:
                         known = _is_known_map(slot, maps, map_starts, data, body, end)
                         ask = 0 if known else 1
-            elif kind == code.gtid or kind == code.group:  # noqa: PLR1714
-                kind, ask = _gtid_kind(code, state, origins, highs, data, event)
+            elif kind == CODES.gtid or kind == CODES.group:  # noqa: PLR1714
+                kind, ask = _gtid_kind(state, origins, highs, data, event)
             else:
-                kind, ask = _other_kind(code, state[INNER], kind, logged, data, body, end)
-        elif kind == code.rows:
+                kind, ask = _other_kind(state[INNER], kind, logged, data, body, end)
+        elif kind == CODES.rows:
             slot = state[ORIGIN]
         state[KIND] = -1
         if ask == 1:
@@ -573,30 +564,30 @@ def _walk(
         position = _position(state, event)
         step = int(machine[state[STATE], kind])
         action = step >> 8
-        if action >= code.a_stop:
+        if action >= CODES.a_stop:
             return at, 4, action
-        if action == code.a_begin:
-            problem = _begin(code, state, txns, highs, position, event["size"])
+        if action == CODES.a_begin:
+            problem = _begin(state, txns, highs, position, event["size"])
             if problem < 0:
                 return at, (6 if problem == -2 else 1), kind
             if problem > 0:
                 return at, 4, problem
-        elif action == code.a_take:
+        elif action == CODES.a_take:
             if state[SKIP] == 1:
                 step = int(state[STATE])  # of a transaction that leaves no trace: nothing changes
             else:
-                problem = _take(code, state, rows, data, event, slot, where)
+                problem = _take(state, rows, data, event, slot, where)
                 if problem > 0:
                     return at, 4, problem
         state[STATE] = step & 0xFF
         state[BYTES] += event["size"]
-        if action == code.a_end:
+        if action == CODES.a_end:
             state[END_OFFSET] = position
             if state[SKIP] == 0:
                 txns[state[TXNS] - 1]["end"] = position
             state[SKIP] = 0
             if state[BYTES] >= state[LIMIT]:
                 return at + 1, 3, 0
-        elif action == code.a_abandon:
+        elif action == CODES.a_abandon:
             return at + 1, 5, 0
     return count, 0, 0

@@ -160,7 +160,7 @@ def inside(name: str, seconds: int) -> None:
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for package in WATCHED
         for path in (ROOT / package).rglob("*.py")
-        if "njit" in path.read_text()
+        if "@kernel" in path.read_text()
     ]
     with atheris.instrument_imports(include=list(WATCHED), exclude=compiled):
         target = targets()[name]

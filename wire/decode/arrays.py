@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from wire.kernel import kernel
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Ints: TypeAlias = npt.NDArray[np.int32]
@@ -18,7 +19,7 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 Int: TypeAlias = int | np.int64
 
 
-@njit(cache=True)
+@kernel
 def room(out: Bytes, pos: Int, need: Int) -> Bytes:
     """`out`, or a larger copy of it, with room for `need` bytes behind `pos`."""
     if out.size - pos >= need:
@@ -28,7 +29,7 @@ def room(out: Bytes, pos: Int, need: Int) -> Bytes:
     return grown
 
 
-@njit(cache=True)
+@kernel
 def utf8_width(buf: Bytes, at: Int, end: Int) -> Int:
     """Bytes of the UTF-8 sequence above ASCII that begins at `at`, or 0 if there is none."""
     first = np.int64(buf[at])

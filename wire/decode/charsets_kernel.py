@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int, Ints, Longs, room, utf8_width
+from wire.kernel import kernel
 
 # In a table of single bytes, what is no code point.
 BAD: Final = -1
@@ -28,7 +28,7 @@ _PLANES: Final = 189_000
 _QUESTION: Final = 63
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def utf8_column(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, int]:
     """Check UTF-8 and copy it together. See `charsets.transcode_column`."""
     count = offs.size
@@ -53,7 +53,7 @@ def utf8_column(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, int
     return out, offsets, -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def coded_column(
     buf: Bytes, offs: Longs, lens: Longs, single: Ints, pair: Ints, wide: Ints, plain: bool
 ) -> tuple[Bytes, Longs, int]:
@@ -89,7 +89,7 @@ def coded_column(
     return out[:pos], offsets, -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def units_column(
     buf: Bytes, offs: Longs, lens: Longs, width: int, little: bool, pairs: bool
 ) -> tuple[Bytes, Longs, int]:
@@ -120,12 +120,12 @@ def units_column(
     return out[:pos], offsets, -1
 
 
-@njit(cache=True)
+@kernel
 def _inside(buf: Bytes, at: Int, size: Int) -> bool:
     return bool(size >= 0 and at <= buf.size and size <= buf.size - at)
 
 
-@njit(cache=True)
+@kernel
 def _guess(buf: Bytes, offs: Longs, lens: Longs) -> Int:
     """Room to begin with: mostly the input's size and a half."""
     total = np.int64(0)
@@ -135,7 +135,7 @@ def _guess(buf: Bytes, offs: Longs, lens: Longs) -> Int:
     return total + total // 2 + 16
 
 
-@njit(cache=True)
+@kernel
 def _copy(source: Bytes, target: Bytes) -> np.uint8:
     """Copy, and tell whether anything was above ASCII: all bytes, or-ed together.
 
@@ -150,7 +150,7 @@ def _copy(source: Bytes, target: Bytes) -> np.uint8:
     return seen
 
 
-@njit(cache=True)
+@kernel
 def _is_utf8(buf: Bytes, at: Int, end: Int) -> bool:
     while at < end:
         if buf[at] < 0x80:
@@ -163,7 +163,7 @@ def _is_utf8(buf: Bytes, at: Int, end: Int) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel
 def _write(code: Int, out: Bytes, pos: Int) -> Int:
     """Write a code point as UTF-8; the position behind it."""
     if code < 0x80:
@@ -185,7 +185,7 @@ def _write(code: Int, out: Bytes, pos: Int) -> Int:
     return pos + 4
 
 
-@njit(cache=True)
+@kernel
 def _coded(
     buf: Bytes, at: Int, end: Int, single: Ints, pair: Ints, wide: Ints, out: Bytes, pos: Int
 ) -> Int:
@@ -215,7 +215,7 @@ def _coded(
     return pos
 
 
-@njit(cache=True)
+@kernel
 def _quad(buf: Bytes, at: Int, end: Int, wide: Ints) -> np.int64:
     """The code point of a four-byte sequence of GB 18030, or BAD."""
     if at + 3 >= end:
@@ -232,7 +232,7 @@ def _quad(buf: Bytes, at: Int, end: Int, wide: Ints) -> np.int64:
     return number - _PLANES + 0x10000
 
 
-@njit(cache=True)
+@kernel
 def _units(
     buf: Bytes, at: Int, end: Int, width: int, little: bool, pairs: bool, out: Bytes, pos: Int
 ) -> Int:
@@ -252,7 +252,7 @@ def _units(
     return pos
 
 
-@njit(cache=True)
+@kernel
 def _unit(buf: Bytes, at: Int, width: int, little: bool) -> np.int64:
     value = np.int64(0)
     for i in range(width):

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int
+from wire.kernel import kernel
 
 DOUBLE_ROOM: Final = 40
 
@@ -60,7 +60,7 @@ _HIDDEN: Final = np.uint64(1 << 52)
 _EXPONENT: Final = np.uint64(0x7FF)
 
 
-@njit(cache=True)
+@kernel
 def _scaled(high: np.uint64, low: np.uint64, factor: np.uint64) -> np.uint64:
     """The top 64 bits of (high:low) * factor; the lowest one is set if anything below it was."""
     f0, f1 = factor & _LOW32, factor >> _U32
@@ -86,7 +86,7 @@ def _scaled(high: np.uint64, low: np.uint64, factor: np.uint64) -> np.uint64:
     return y1
 
 
-@njit(cache=True)
+@kernel
 def shortest(bits: np.uint64) -> tuple[np.uint64, Int]:
     """Digits and exponent (digits * 10^exponent) of a positive finite double's bit pattern.
 
@@ -131,7 +131,7 @@ def shortest(bits: np.uint64) -> tuple[np.uint64, Int]:
     return s, k
 
 
-@njit(cache=True)
+@kernel
 def write_double(bits: np.uint64, out: Bytes, pos: Int) -> Int:
     """Write a finite double at `pos` as MySQL's JSON does; the position behind it.
 
@@ -162,7 +162,7 @@ def write_double(bits: np.uint64, out: Bytes, pos: Int) -> Int:
     return _write_exponent(digits, count, point - 1, out, pos)
 
 
-@njit(cache=True)
+@kernel
 def _write_fixed(digits: np.uint64, count: Int, point: Int, out: Bytes, pos: Int) -> Int:
     if point <= 0:
         for _ in range(2 - point):
@@ -185,7 +185,7 @@ def _write_fixed(digits: np.uint64, count: Int, point: Int, out: Bytes, pos: Int
     return pos + 2
 
 
-@njit(cache=True)
+@kernel
 def _write_exponent(digits: np.uint64, count: Int, exponent: Int, out: Bytes, pos: Int) -> Int:
     end = _write_digits(digits, count, out, pos)
     if count > 1:
@@ -203,7 +203,7 @@ def _write_exponent(digits: np.uint64, count: Int, exponent: Int, out: Bytes, po
     return _write_digits(np.uint64(exponent), width, out, end)
 
 
-@njit(cache=True)
+@kernel
 def _write_digits(digits: np.uint64, count: Int, out: Bytes, pos: Int) -> Int:
     for at in range(pos + count - 1, pos - 1, -1):
         out[at] = 48 + np.int64(digits % _U10)

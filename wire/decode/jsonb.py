@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int, Longs, room
 from wire.decode.jsonb_scalars import (
@@ -35,6 +34,7 @@ from wire.decode.jsonb_scalars import (
     write_scalar,
     write_string,
 )
+from wire.kernel import kernel
 
 # The server nests 100 deep at most (JSON_DOCUMENT_MAX_DEPTH).
 MAX_DEPTH: Final = 128
@@ -58,7 +58,7 @@ _COMMA, _SPACE, _COLON = 44, 32, 58
 _STEP_ROOM: Final = SCALAR_ROOM + MAX_DEPTH
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def json_column(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int]:
     """The JSON texts of a column's values.
 
@@ -92,7 +92,7 @@ def json_column(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int
     return out[:pos], offsets, -1
 
 
-@njit(cache=True)
+@kernel
 def _document(
     buf: Bytes, at: Int, end: Int, out: Bytes, pos: Int, stack: Longs
 ) -> tuple[Bytes, Int]:
@@ -153,7 +153,7 @@ def _document(
             return out, BAD
 
 
-@njit(cache=True)
+@kernel
 def _open(buf: Bytes, at: Int, end: Int, kind: Int, stack: Longs, depth: Int) -> bool:
     """Fill the stack frame of the container at `at`; False if its header is not sound."""
     width = 4 if kind & 1 else 2
@@ -168,7 +168,7 @@ def _open(buf: Bytes, at: Int, end: Int, kind: Int, stack: Longs, depth: Int) ->
     return True
 
 
-@njit(cache=True)
+@kernel
 def _header(kind: Int, count: Int) -> Int:
     """Bytes before a container's first key or value."""
     width = 4 if kind & 1 else 2
@@ -176,7 +176,7 @@ def _header(kind: Int, count: Int) -> Int:
     return 2 * width + keys + count * (1 + width)
 
 
-@njit(cache=True)
+@kernel
 def _key(buf: Bytes, stack: Longs, depth: Int, index: Int) -> tuple[Int, Int]:
     """Where the key of an object's element begins and ends; BAD if that is not in the object."""
     base, kind = stack[depth, _BASE], stack[depth, _TYPE]
@@ -190,7 +190,7 @@ def _key(buf: Bytes, stack: Longs, depth: Int, index: Int) -> tuple[Int, Int]:
     return base + offset, base + offset + size
 
 
-@njit(cache=True)
+@kernel
 def _element(buf: Bytes, stack: Longs, depth: Int, index: Int) -> tuple[Int, Int, Int]:
     """The type of a container's element, where it begins (or BAD) and where it must end."""
     base, limit, count, container = (

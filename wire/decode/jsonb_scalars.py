@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int, utf8_width
 from wire.decode.doubles import write_double
+from wire.kernel import kernel
 
 BAD: Final = -1
 
@@ -62,7 +62,7 @@ _PLAIN: Final = np.array([31 < byte < 128 and byte not in {34, 92} for byte in r
 _U10: Final = np.uint64(10)
 
 
-@njit(cache=True)
+@kernel
 def read_unsigned(buf: Bytes, at: Int, width: Int) -> Int:
     """A little-endian number of 2 or 4 bytes."""
     low = np.int64(buf[at]) | np.int64(buf[at + 1]) << 8
@@ -71,7 +71,7 @@ def read_unsigned(buf: Bytes, at: Int, width: Int) -> Int:
     return low | np.int64(buf[at + 2]) << 16 | np.int64(buf[at + 3]) << 24
 
 
-@njit(cache=True)
+@kernel
 def read_bits(buf: Bytes, at: Int) -> np.uint64:
     """The 8 bytes at `at`, little-endian."""
     value = np.uint64(0)
@@ -80,13 +80,13 @@ def read_bits(buf: Bytes, at: Int) -> np.uint64:
     return value
 
 
-@njit(cache=True)
+@kernel
 def is_inlined(kind: Int, width: Int) -> bool:
     """Whether a container with offsets of `width` bytes holds such a value in its entry."""
     return kind in (LITERAL, INT16, UINT16) or (width == 4 and kind in (INT32, UINT32))
 
 
-@njit(cache=True)
+@kernel
 def write_scalar(buf: Bytes, at: Int, end: Int, kind: Int, out: Bytes, pos: Int) -> Int:
     """Write a literal or a number, for which there is `SCALAR_ROOM`; its end, or BAD."""
     if kind == LITERAL:
@@ -118,13 +118,13 @@ def write_scalar(buf: Bytes, at: Int, end: Int, kind: Int, out: Bytes, pos: Int)
     return write_unsigned(np.uint64(number), out, pos)
 
 
-@njit(cache=True)
+@kernel
 def write_null(out: Bytes, pos: Int) -> Int:
     """Write null where there is room for it; the position behind it."""
     return write_bytes(_NULL, out, pos)
 
 
-@njit(cache=True)
+@kernel
 def write_bytes(text: Bytes, out: Bytes, pos: Int) -> Int:
     """Copy a text; the position behind it."""
     for i in range(text.size):
@@ -132,7 +132,7 @@ def write_bytes(text: Bytes, out: Bytes, pos: Int) -> Int:
     return pos + text.size
 
 
-@njit(cache=True)
+@kernel
 def write_unsigned(number: np.uint64, out: Bytes, pos: Int) -> Int:
     """Write a whole number; the position behind it."""
     width = 1
@@ -146,7 +146,7 @@ def write_unsigned(number: np.uint64, out: Bytes, pos: Int) -> Int:
     return pos + width
 
 
-@njit(cache=True)
+@kernel
 def payload(buf: Bytes, at: Int, end: Int, kind: Int) -> tuple[Int, Int, Int]:
     """The type and the bounds of what a string or an opaque value holds; BAD as its beginning."""
     field = np.int64(0)
@@ -169,7 +169,7 @@ def payload(buf: Bytes, at: Int, end: Int, kind: Int) -> tuple[Int, Int, Int]:
     return field, BAD, BAD
 
 
-@njit(cache=True)
+@kernel
 def write_opaque(buf: Bytes, at: Int, end: Int, field: Int, out: Bytes, pos: Int) -> Int:
     """Write buf[at:end], of column type `field`; needs `opaque_room`; its end, or BAD."""
     if field == DECIMAL:
@@ -179,13 +179,13 @@ def write_opaque(buf: Bytes, at: Int, end: Int, field: Int, out: Bytes, pos: Int
     return _write_base64(buf, at, end, field, out, pos)
 
 
-@njit(cache=True)
+@kernel
 def opaque_room(size: Int) -> Int:
     """Room for the text of an opaque value of `size` bytes, as base64 or as a decimal."""
     return 2 * size + 2 * SCALAR_ROOM
 
 
-@njit(cache=True)
+@kernel
 def string_room(buf: Bytes, at: Int, end: Int) -> Int:
     """Room for the text of the string in buf[at:end]; of a long one no more than it takes."""
     size = end - at
@@ -197,7 +197,7 @@ def string_room(buf: Bytes, at: Int, end: Int) -> Int:
     return size + SCALAR_ROOM
 
 
-@njit(cache=True)
+@kernel
 def write_string(buf: Bytes, at: Int, end: Int, out: Bytes, pos: Int) -> Int:
     """Write buf[at:end] quoted and escaped; needs `string_room`; its end, or BAD if not UTF-8."""
     out[pos] = _QUOTE
@@ -223,7 +223,7 @@ def write_string(buf: Bytes, at: Int, end: Int, out: Bytes, pos: Int) -> Int:
     return pos + 1
 
 
-@njit(cache=True)
+@kernel
 def _write_escaped(byte: Int, out: Bytes, pos: Int) -> Int:
     out[pos] = _BACKSLASH
     letter = _ESCAPES[byte]
@@ -235,7 +235,7 @@ def _write_escaped(byte: Int, out: Bytes, pos: Int) -> Int:
     return pos + 6
 
 
-@njit(cache=True)
+@kernel
 def _write_decimal(buf: Bytes, at: Int, end: Int, out: Bytes, pos: Int) -> Int:
     """Write a packed decimal (precision, scale, big-endian groups of nine digits)."""
     if end - at < 3:
@@ -285,7 +285,7 @@ def _write_decimal(buf: Bytes, at: Int, end: Int, out: Bytes, pos: Int) -> Int:
     return pos
 
 
-@njit(cache=True)
+@kernel
 def _trim_zeros(out: Bytes, begin: Int, pos: Int) -> Int:
     """Drop the leading zeros of the whole part, but for one; its new end."""
     at = begin
@@ -299,13 +299,13 @@ def _trim_zeros(out: Bytes, begin: Int, pos: Int) -> Int:
     return begin + pos - at
 
 
-@njit(cache=True)
+@kernel
 def _two(number: Int, out: Bytes, pos: Int) -> Int:
     out[pos], out[pos + 1] = _ZERO + number // 10 % 10, _ZERO + number % 10
     return pos + 2
 
 
-@njit(cache=True)
+@kernel
 def _write_temporal(buf: Bytes, at: Int, end: Int, field: Int, out: Bytes, pos: Int) -> Int:
     """Write a date, time or datetime in the server's packed form, with six digits of fraction."""
     if end - at != 8:
@@ -361,7 +361,7 @@ def _write_temporal(buf: Bytes, at: Int, end: Int, field: Int, out: Bytes, pos: 
     return pos + 1
 
 
-@njit(cache=True)
+@kernel
 def _write_base64(buf: Bytes, at: Int, end: Int, field: Int, out: Bytes, pos: Int) -> Int:
     pos = write_unsigned(np.uint64(field), out, write_bytes(_OPAQUE_HEAD, out, pos))
     out[pos] = _COLON

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int
+from wire.kernel import kernel
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def little(buf: Bytes, o: Int, size: Int) -> np.uint64:
     """`size` bytes at `o` as a little-endian number."""
     if size == 8:
@@ -25,7 +25,7 @@ def little(buf: Bytes, o: Int, size: Int) -> np.uint64:
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def big(buf: Bytes, o: Int, size: Int) -> np.uint64:
     """`size` bytes at `o` as a big-endian number."""
     value = np.uint64(0)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Int
+from wire.kernel import kernel
 
 MICROS_PER_DAY: Final = 86_400_000_000
 
@@ -21,7 +21,7 @@ _MICROS: Final = (1 << _SECOND) - 1
 _LAST_INSTANT: Final = 253_402_300_800_000_000  # the end of the year 9999
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def civil_of(
     year: Int, month: Int, day: Int, hour: Int, minute: Int, second: Int, micro: Int
 ) -> np.int64:
@@ -37,56 +37,56 @@ def civil_of(
     return date | time | np.int64(micro)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def year_of(civil: Int) -> np.int64:
     """The year, 0 to 9999."""
     return np.int64(civil) >> _YEAR
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def month_of(civil: Int) -> np.int64:
     """The month, 0 to 12."""
     return np.int64(civil) >> _MONTH & 15
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def day_of(civil: Int) -> np.int64:
     """The day of the month, 0 to 31."""
     return np.int64(civil) >> _DAY & 31
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def hour_of(civil: Int) -> np.int64:
     """The hour."""
     return np.int64(civil) >> _HOUR & 31
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def minute_of(civil: Int) -> np.int64:
     """The minute."""
     return np.int64(civil) >> _MINUTE & 63
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def second_of(civil: Int) -> np.int64:
     """The second."""
     return np.int64(civil) >> _SECOND & 63
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def micro_of(civil: Int) -> np.int64:
     """The microsecond."""
     return np.int64(civil) & _MICROS
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def micros_of_day(civil: Int) -> np.int64:
     """The time of the day in microseconds."""
     seconds = (hour_of(civil) * 60 + minute_of(civil)) * 60 + second_of(civil)
     return seconds * 1_000_000 + micro_of(civil)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def is_day(civil: Int) -> bool:
     """Whether the date is a day of the calendar, from year 1 on."""
     year, month, day = year_of(civil), month_of(civil), day_of(civil)
@@ -101,7 +101,7 @@ def is_day(civil: Int) -> bool:
     return bool(day <= 30 + (month + (month >> 3) & 1))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def day_number(year: Int, month: Int, day: Int) -> np.int64:
     """Days from 1970-01-01 to a day of the calendar (year 1 or later)."""
     # Years begin in March here, so that the leap day is the last one.
@@ -113,7 +113,7 @@ def day_number(year: Int, month: Int, day: Int) -> np.int64:
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def in_range(instant: Int) -> bool:
     """Whether microseconds since 1970 lie between then and the end of the year 9999."""
     return bool(0 <= instant < _LAST_INSTANT)

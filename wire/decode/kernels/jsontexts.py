@@ -19,11 +19,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int, Longs, utf8_width
 from wire.decode.jsonb import MAX_DEPTH
 from wire.decode.kernels.walk import GOOD
+from wire.kernel import kernel
 
 _BAD: Final = -1
 
@@ -48,7 +48,7 @@ _GROWTH: Final = 2
 _RUN: Final = 8  # members that are sorted by insertion
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def mysql_texts(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int]:
     """MySQL's texts of the documents of a column.
 
@@ -86,7 +86,7 @@ def mysql_texts(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int
     return out[:pos], places, GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _document(  # noqa: PLR0915 - a call for each value would cost more than the value
     buf: Bytes, at: Int, end: Int, out: Bytes, pos: Int, members: Longs, stack: Longs
 ) -> tuple[Int, Longs]:
@@ -168,7 +168,7 @@ def _document(  # noqa: PLR0915 - a call for each value would cost more than the
             return at + shift if at == end else _BAD, members
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _spaced(text: Bytes) -> Bytes:
     """A text with MySQL's spaces: one behind each comma and colon. Empty if it is no JSON."""
     out = np.empty(_GROWTH * text.size, np.uint8)
@@ -196,26 +196,26 @@ def _spaced(text: Bytes) -> Bytes:
     return out[:pos]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _separates(byte: Int) -> bool:
     return byte in (_OPEN, _OPEN_LIST, _CLOSE, _CLOSE_LIST, _COMMA, _COLON, _SPACE)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _larger(members: Longs) -> Longs:
     grown = np.empty((2 * len(members), members.shape[1]), np.int64)
     grown[: len(members)] = members
     return grown
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _copied(buf: Bytes, done: Int, at: Int, out: Bytes, shift: Int) -> Int:
     """Copy the input up to `at`; that."""
     out[done + shift : at + shift] = buf[done:at]
     return at
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _scalar(buf: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     """The place behind the string, word or number at `at`, or _BAD.
 
@@ -230,7 +230,7 @@ def _scalar(buf: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     return behind, (digits if behind > 0 and buf[digits] == _POINT else _BAD)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _string(buf: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     """The place behind the string that begins at `at`, or _BAD; how many bytes it means."""
     if at >= end or buf[at] != _QUOTE:
@@ -258,7 +258,7 @@ def _string(buf: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     return _BAD, 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _escape(buf: Bytes, at: Int, end: Int) -> Int:
     """The length of the escape at `at`: those that MySQL and vtgate write; 0 for others."""
     if at + 1 >= end:
@@ -272,7 +272,7 @@ def _escape(buf: Bytes, at: Int, end: Int) -> Int:
     return np.int64(6) if buf[at + 4] in (_ZERO, _ZERO + 1) and low >= 0 else np.int64(0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _control(letter: Int) -> Int:
     """The control character of an escape's letter; 0 if it is none's."""
     if letter == 98:  # b
@@ -286,7 +286,7 @@ def _control(letter: Int) -> Int:
     return _TAB if letter == 116 else 0  # t
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _hex(digit: Int) -> Int:
     if _ZERO <= digit <= _NINE:
         return np.int64(digit) - _ZERO
@@ -294,7 +294,7 @@ def _hex(digit: Int) -> Int:
     return lower - 87 if 97 <= lower <= 102 else np.int64(-1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _word(buf: Bytes, at: Int, end: Int) -> Int:
     """The place behind true, false or null at `at`, or _BAD."""
     letters = np.int64(0)
@@ -307,7 +307,7 @@ def _word(buf: Bytes, at: Int, end: Int) -> Int:
     return at + 5 if letters == _FALSE else _BAD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _number(buf: Bytes, at: Int, end: Int) -> Int:
     """The place behind the number at `at`, which may lack its digits before the point, or _BAD."""
     whole = _digits(buf, at, end)
@@ -327,14 +327,14 @@ def _number(buf: Bytes, at: Int, end: Int) -> Int:
     return behind
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _digits(buf: Bytes, at: Int, end: Int) -> Int:
     while at < end and _ZERO <= buf[at] <= _NINE:
         at += 1
     return at
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _meant(buf: Bytes, at: Int) -> tuple[Int, Int]:
     """What a sound string means at `at`, and the place behind that."""
     if buf[at] != _BACKSLASH:
@@ -345,7 +345,7 @@ def _meant(buf: Bytes, at: Int) -> tuple[Int, Int]:
     return (np.int64(control) if control > 0 else np.int64(buf[at + 1])), at + 2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _before(buf: Bytes, members: Longs, one: Int, other: Int) -> bool:
     """Whether MySQL has one member before another: by their names' lengths, then their bytes."""
     size, width = members[one, _SIZE], members[other, _SIZE]
@@ -360,7 +360,7 @@ def _before(buf: Bytes, members: Longs, one: Int, other: Int) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _rearrange(buf: Bytes, out: Bytes, begin: Int, end: Int, members: Longs) -> None:
     """Write an object's members, which lie in out[begin:end], in MySQL's order."""
     old = out[begin:end].copy()
@@ -374,7 +374,7 @@ def _rearrange(buf: Bytes, out: Bytes, begin: Int, end: Int, members: Longs) -> 
         pos += last - first
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _order(buf: Bytes, members: Longs) -> Longs:
     """The members' numbers in MySQL's order: short runs by insertion, which are merged."""
     count = len(members)

@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int, Longs
 from wire.decode.kernels.arrays import Halves, Numbers
 from wire.decode.kernels.bytesorder import big, little
 from wire.decode.kernels.walk import GOOD
+from wire.kernel import kernel
 
 _MINUS, _POINT, _ZERO = 45, 46, 48
 _MASK32: Final = np.uint64(0xFFFFFFFF)
@@ -26,7 +26,7 @@ _TOP: Final = 0x80
 _FIRST_YEAR: Final = 1900
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def integers(buf: Bytes, offs: Longs, lens: Longs, size: Int, signed: Int, out: Numbers) -> Int:
     """Little-endian whole numbers of `size` bytes (1 to 8) into any array that is wide enough."""
     shift = 64 - 8 * size
@@ -42,7 +42,7 @@ def integers(buf: Bytes, offs: Longs, lens: Longs, size: Int, signed: Int, out: 
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def unsigned64(buf: Bytes, offs: Longs, lens: Longs, out: Halves) -> Int:
     """Little-endian unsigned numbers of 8 bytes into 128-bit numbers."""
     for i in range(len(offs)):
@@ -57,7 +57,7 @@ def unsigned64(buf: Bytes, offs: Longs, lens: Longs, out: Halves) -> Int:
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def bits(buf: Bytes, offs: Longs, lens: Longs, size: Int, out: Longs) -> Int:
     """BIT of up to 63 bits: big-endian unsigned numbers of `size` bytes."""
     for i in range(len(offs)):
@@ -71,7 +71,7 @@ def bits(buf: Bytes, offs: Longs, lens: Longs, size: Int, out: Longs) -> Int:
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def bits64(buf: Bytes, offs: Longs, lens: Longs, out: Halves) -> Int:
     """BIT(64) into 128-bit numbers."""
     for i in range(len(offs)):
@@ -86,7 +86,7 @@ def bits64(buf: Bytes, offs: Longs, lens: Longs, out: Halves) -> Int:
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def years(buf: Bytes, offs: Longs, lens: Longs, two_digits: Int, out: Numbers) -> Int:
     """YEAR: 0 is '0000', else years since 1900; with two digits the window 1970 to 2069."""
     for i in range(len(offs)):
@@ -105,7 +105,7 @@ def years(buf: Bytes, offs: Longs, lens: Longs, two_digits: Int, out: Numbers) -
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _group(buf: Bytes, o: Int, size: Int, flip: Int, first: Int) -> np.int64:
     """A group of a DECIMAL's digits: big-endian, inverted if negative, sign bit in the first."""
     value = np.int64(0)
@@ -117,7 +117,7 @@ def _group(buf: Bytes, o: Int, size: Int, flip: Int, first: Int) -> np.int64:
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def times_plus(
     low: np.uint64, high: np.uint64, factor: Int, add: Int
 ) -> tuple[np.uint64, np.uint64]:
@@ -128,7 +128,7 @@ def times_plus(
     return (middle << _32) | (bottom & _MASK32), high * times + (middle >> _32)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def decimals(
     buf: Bytes,
     offs: Longs,
@@ -182,7 +182,7 @@ def decimals(
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def decimal_texts(
     buf: Bytes,
     offs: Longs,
@@ -234,7 +234,7 @@ def decimal_texts(
     return data[:used].copy(), places, GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def write_decimal(
     data: Bytes, used: Int, digits: Bytes, count: Int, scale: Int, negative: Int
 ) -> np.int64:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int, Longs
 from wire.decode.kernels.bytesorder import little
@@ -24,6 +23,7 @@ from wire.decode.kernels.calendar import (
     year_of,
 )
 from wire.decode.kernels.walk import GOOD
+from wire.kernel import kernel
 
 _SHORT: Final = 24  # bytes; longer values are copied by slices
 _ZERO, _DASH, _COLON, _POINT, _SPACE, _COMMA = 48, 45, 58, 46, 32, 44
@@ -31,7 +31,7 @@ _A: Final = 97 - 10
 _UUID_SIZE: Final = 16
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _copy(data: Bytes, at: Int, buf: Bytes, o: Int, size: Int) -> None:
     if size <= _SHORT:
         for k in range(size):
@@ -40,7 +40,7 @@ def _copy(data: Bytes, at: Int, buf: Bytes, o: Int, size: Int) -> None:
         data[at : at + size] = buf[o : o + size]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def gather(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int]:
     """The values as they are."""
     rows = len(offs)
@@ -59,7 +59,7 @@ def gather(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int]:
     return data, places, GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def padded(buf: Bytes, offs: Longs, lens: Longs, width: Int) -> tuple[Bytes, Longs, Int]:
     """BINARY(width): the values with the zero bytes that the log leaves out at their end."""
     rows = len(offs)
@@ -78,7 +78,7 @@ def padded(buf: Bytes, offs: Longs, lens: Longs, width: Int) -> tuple[Bytes, Lon
     return data, places, GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def enum_labels(
     buf: Bytes, offs: Longs, lens: Longs, size: Int, labels: Bytes, label_places: Longs
 ) -> tuple[Bytes, Longs, Int]:
@@ -115,7 +115,7 @@ def enum_labels(
     return data, places, GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def set_labels(
     buf: Bytes, offs: Longs, lens: Longs, size: Int, labels: Bytes, label_places: Longs
 ) -> tuple[Bytes, Longs, Int]:
@@ -154,7 +154,7 @@ def set_labels(
     return data, places, GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _write_set(data: Bytes, at: Int, value: np.uint64, labels: Bytes, label_places: Longs) -> None:
     first = True
     for bit in range(len(label_places) - 1):
@@ -168,14 +168,14 @@ def _write_set(data: Bytes, at: Int, value: np.uint64, labels: Bytes, label_plac
             first = False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _hex(data: Bytes, at: Int, byte: Int) -> None:
     high, low = byte >> 4, byte & 15
     data[at] = high + (_ZERO if high < 10 else _A)
     data[at + 1] = low + (_ZERO if low < 10 else _A)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def uuids(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int]:
     """MariaDB's UUID: 16 bytes in the order they are printed, trailing zero bytes left out."""
     rows = len(offs)
@@ -198,7 +198,7 @@ def uuids(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int]:
     return data[:at].copy(), places, GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _number(data: Bytes, at: Int, value: Int) -> np.int64:
     """Write a number below 256 in decimal; returns the place behind it."""
     if value >= 100:
@@ -211,7 +211,7 @@ def _number(data: Bytes, at: Int, value: Int) -> np.int64:
     return np.int64(at + 1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _dotted(data: Bytes, at: Int, address: Bytes) -> np.int64:
     for k in range(4):
         if k:
@@ -221,7 +221,7 @@ def _dotted(data: Bytes, at: Int, address: Bytes) -> np.int64:
     return np.int64(at)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def inet4s(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int]:
     """MariaDB's INET4: dotted decimal of 4 bytes, trailing zero bytes left out."""
     rows = len(offs)
@@ -242,7 +242,7 @@ def inet4s(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int]:
     return data[:at].copy(), places, GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _zero_run(words: Longs) -> tuple[Int, Int]:
     """The longest run of zero words, the first of equals: (begin, length)."""
     best, longest, begin = 0, 0, 0
@@ -254,7 +254,7 @@ def _zero_run(words: Longs) -> tuple[Int, Int]:
     return best, longest
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _inet6(data: Bytes, at: Int, address: Bytes, words: Longs) -> np.int64:
     """Write an address as the server prints it; returns the place behind it.
 
@@ -292,7 +292,7 @@ def _inet6(data: Bytes, at: Int, address: Bytes, words: Longs) -> np.int64:
     return np.int64(at)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def inet6s(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int]:
     """MariaDB's INET6: 16 bytes, trailing zero bytes left out."""
     rows = len(offs)
@@ -314,7 +314,7 @@ def inet6s(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, Int]:
     return data[:at].copy(), places, GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _digits(data: Bytes, at: Int, value: Int, count: Int) -> np.int64:
     """Write a number with `count` digits; returns the place behind it."""
     for k in range(count):
@@ -323,7 +323,7 @@ def _digits(data: Bytes, at: Int, value: Int, count: Int) -> np.int64:
     return np.int64(at + count)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def civil_texts(
     civil: Longs, offs: Longs, with_time: Int, fraction: Int
 ) -> tuple[Bytes, Longs, Int]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int, Ints, Longs
 from wire.decode.kernels.bytesorder import big, little
@@ -30,6 +29,7 @@ from wire.decode.kernels.calendar import (
     year_of,
 )
 from wire.decode.kernels.walk import GOOD
+from wire.kernel import kernel
 
 # Binary forms. A number that is packed as the server's "YYYYMMDDhhmmss" is called decimal here.
 DATE: Final = 0  # 3 bytes little-endian: year 15 bits, month 4, day 5
@@ -49,7 +49,7 @@ _HOURS_LIMIT: Final = 839
 _TIME_MAX_SECONDS: Final = 838 * 3600 + 59 * 60 + 59
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _power10(exponent: Int) -> np.int64:
     value = np.int64(1)
     for _ in range(exponent):
@@ -57,7 +57,7 @@ def _power10(exponent: Int) -> np.int64:
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _civil(buf: Bytes, o: Int, size: Int, form: Int, scale: Int, tail: Int) -> np.int64:
     """One date or datetime as a civil number; -1 if it is none."""
     if form == DATE:
@@ -100,7 +100,7 @@ def _civil(buf: Bytes, o: Int, size: Int, form: Int, scale: Int, tail: Int) -> n
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def civils(
     buf: Bytes, offs: Longs, lens: Longs, size: Int, form: Int, fraction: Int, out: Longs
 ) -> Int:
@@ -131,7 +131,7 @@ def civils(
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def timestamps(
     buf: Bytes, offs: Longs, lens: Longs, size: Int, form: Int, fraction: Int, out: Longs
 ) -> Int:
@@ -159,7 +159,7 @@ def timestamps(
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _time(buf: Bytes, o: Int, size: Int, form: Int, scale: Int) -> np.int64:
     """One TIME in microseconds; beyond all limits if it is none."""
     broken = np.int64(_HOURS_LIMIT) * 3_600_000_000
@@ -187,7 +187,7 @@ def _time(buf: Bytes, o: Int, size: Int, form: Int, scale: Int) -> np.int64:
     return -total if raw < 0 else total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def times(
     buf: Bytes, offs: Longs, lens: Longs, size: Int, form: Int, fraction: Int, out: Longs
 ) -> Int:
@@ -208,7 +208,7 @@ def times(
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def days(civil: Longs, offs: Longs, out: Ints) -> Int:
     """Civil numbers to days since 1970. What is no day is marked in `offs`; returns how many."""
     misfits = np.int64(0)
@@ -225,7 +225,7 @@ def days(civil: Longs, offs: Longs, out: Ints) -> Int:
     return misfits
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def micros(civil: Longs, offs: Longs, out: Longs) -> Int:
     """Civil numbers to microseconds since 1970, without a time zone; misfits as for `days`."""
     misfits = np.int64(0)
@@ -243,7 +243,7 @@ def micros(civil: Longs, offs: Longs, out: Longs) -> Int:
     return misfits
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def mark_zero(instants: Longs, offs: Longs) -> Int:
     """Mark timestamps that are the zero date (0) as NULL in `offs`; returns how many."""
     misfits = np.int64(0)
@@ -254,7 +254,7 @@ def mark_zero(instants: Longs, offs: Longs) -> Int:
     return misfits
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def civil_of_instants(instants: Longs, out: Longs) -> Int:
     """Timestamps (microseconds since 1970, 0 for the zero date) as civil numbers in UTC."""
     for i in range(len(instants)):

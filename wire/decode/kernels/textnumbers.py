@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int, Longs
 from wire.decode.kernels.arrays import Halves, Numbers
 from wire.decode.kernels.numbers import times_plus, write_decimal
 from wire.decode.kernels.walk import GOOD
+from wire.kernel import kernel
 
 _MINUS, _POINT, _ZERO = 45, 46, 48
 _LIMIT: Final = np.uint64(0xFFFFFFFFFFFFFFFF // 10)
@@ -25,7 +25,7 @@ _TEN: Final = np.uint64(10)
 _ZERO_HALF: Final = np.uint64(0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _magnitude(buf: Bytes, o: Int, stop: Int) -> tuple[np.uint64, bool]:
     """The number whose digits stand from `o` to `stop`, and whether they are one."""
     if o >= stop:
@@ -42,7 +42,7 @@ def _magnitude(buf: Bytes, o: Int, stop: Int) -> tuple[np.uint64, bool]:
     return value, True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def text_integers(buf: Bytes, offs: Longs, lens: Longs, low: Int, high: Int, out: Numbers) -> Int:
     """Whole numbers between `low` and `high`, which fit into `out`."""
     for i in range(len(offs)):
@@ -68,7 +68,7 @@ def text_integers(buf: Bytes, offs: Longs, lens: Longs, low: Int, high: Int, out
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def text_unsigned64(buf: Bytes, offs: Longs, lens: Longs, out: Halves) -> Int:
     """Unsigned numbers of up to 64 bits into 128-bit numbers."""
     for i in range(len(offs)):
@@ -87,7 +87,7 @@ def text_unsigned64(buf: Bytes, offs: Longs, lens: Longs, out: Halves) -> Int:
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _decimal_digits(
     buf: Bytes, o: Int, stop: Int, precision: Int, scale: Int, digits: Bytes
 ) -> Int:
@@ -125,7 +125,7 @@ def _decimal_digits(
     return count if seen else np.int64(-1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def text_decimals(
     buf: Bytes, offs: Longs, lens: Longs, precision: Int, scale: Int, out: Halves
 ) -> Int:
@@ -157,7 +157,7 @@ def text_decimals(
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def text_decimal_texts(
     buf: Bytes, offs: Longs, lens: Longs, precision: Int, scale: Int
 ) -> tuple[Bytes, Longs, Int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int, Longs
 from wire.decode.kernels.calendar import (
@@ -22,13 +21,14 @@ from wire.decode.kernels.calendar import (
     year_of,
 )
 from wire.decode.kernels.walk import GOOD
+from wire.kernel import kernel
 
 _DASH, _POINT, _ZERO, _COLON, _SPACE = 45, 46, 48, 58, 32
 _LIMIT: Final = 839 * 3_600_000_000
 _MAX_FRACTION: Final = 6
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _number(buf: Bytes, o: Int, count: Int) -> np.int64:
     """The number of `count` digits at `o`; negative if they are not all digits."""
     value = np.int64(0)
@@ -41,7 +41,7 @@ def _number(buf: Bytes, o: Int, count: Int) -> np.int64:
     return np.int64(-1) if broken else value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _micros(buf: Bytes, o: Int, stop: Int) -> np.int64:
     """A fraction of a second from its point to `stop` (nothing: 0); negative if it is none."""
     if o == stop:
@@ -55,7 +55,7 @@ def _micros(buf: Bytes, o: Int, stop: Int) -> np.int64:
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _civil(buf: Bytes, o: Int, size: Int) -> np.int64:
     """The civil number of a date or datetime; -1 if it is none."""
     if size < 10 or buf[o + 4] != _DASH or buf[o + 7] != _DASH:
@@ -76,7 +76,7 @@ def _civil(buf: Bytes, o: Int, size: Int) -> np.int64:
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def text_civils(buf: Bytes, offs: Longs, lens: Longs, out: Longs) -> Int:
     """Dates and datetimes as civil numbers (0 for NULL)."""
     for i in range(len(offs)):
@@ -93,7 +93,7 @@ def text_civils(buf: Bytes, offs: Longs, lens: Longs, out: Longs) -> Int:
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def text_timestamps(buf: Bytes, offs: Longs, lens: Longs, out: Longs) -> Int:
     """Timestamps, shown in UTC, as microseconds since 1970; the zero date is 0."""
     for i in range(len(offs)):
@@ -113,7 +113,7 @@ def text_timestamps(buf: Bytes, offs: Longs, lens: Longs, out: Longs) -> Int:
     return GOOD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def text_times(buf: Bytes, offs: Longs, lens: Longs, out: Longs) -> Int:
     """TIME in microseconds."""
     for i in range(len(offs)):

@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int, Ints, Longs
+from wire.kernel import kernel
 
 # Why a walk stopped.
 OK: Final = 0
@@ -45,7 +45,7 @@ _BYTES: Final = 2
 _FIXED32: Final = 5
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _varint(buf: Bytes, pos: Int, end: Int) -> tuple[Int, Int]:
     """A number of seven bits a byte, and the place behind it; place -1 if it is cut short."""
     value = np.uint64(0)
@@ -62,7 +62,7 @@ def _varint(buf: Bytes, pos: Int, end: Int) -> tuple[Int, Int]:
     return np.int64(0), np.int64(-1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _field(buf: Bytes, pos: Int, end: Int) -> tuple[Int, Int, Int, Int, Int]:
     """The field at `pos`: (number, type, value, begin of its bytes, place behind it).
 
@@ -87,7 +87,7 @@ def _field(buf: Bytes, pos: Int, end: Int) -> tuple[Int, Int, Int, Int, Int]:
     return number, kind, 0, at, at + size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def count_events(buf: Bytes, start: Int, end: Int) -> tuple[Int, Int, Int]:
     """How many events stand in some responses: (events, status, place)."""
     if start < 0 or end > len(buf):
@@ -104,7 +104,7 @@ def count_events(buf: Bytes, start: Int, end: Int) -> tuple[Int, Int, Int]:
     return events, OK, 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def index_events(buf: Bytes, start: Int, end: Int, places: Longs) -> tuple[Int, Int]:
     """Note what is needed of every event, in responses that `count_events` found to be sound.
 
@@ -154,7 +154,7 @@ def index_events(buf: Bytes, start: Int, end: Int, places: Longs) -> tuple[Int, 
     return OK, 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _hash(buf: Bytes, begin: Int, end: Int) -> Int:
     """FNV-1a of some bytes, 64 bits."""
     value = np.uint64(0xCBF29CE484222325)
@@ -163,7 +163,7 @@ def _hash(buf: Bytes, begin: Int, end: Int) -> Int:
     return np.int64(value)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def split_gtids(
     buf: Bytes, begins: Longs, ends: Longs, hashes: Longs, numbers: Longs
 ) -> tuple[Int, Int]:
@@ -196,7 +196,7 @@ def split_gtids(
     return OK, 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def find_tables(
     buf: Bytes, starts: Longs, ends: Longs, hashes: Longs, begins: Longs, stops: Longs
 ) -> tuple[Int, Int]:
@@ -232,7 +232,7 @@ def find_tables(
     return OK, 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _is_partial(buf: Bytes, begin: Int, end: Int, columns: Int, wanted: Int) -> bool:
     """Whether a bitmap of columns lacks one (wanted 1), or has one that it should not (0)."""
     pos: Int = np.int64(begin)
@@ -250,7 +250,7 @@ def _is_partial(buf: Bytes, begin: Int, end: Int, columns: Int, wanted: Int) -> 
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _row_parts(buf: Bytes, begin: Int, end: Int) -> tuple[Int, Int, Int, Int]:
     """Where a row's lengths and its values lie: (begin, end, begin, end); -1 if it is not sound."""
     lengths, lengths_end = np.int64(begin), np.int64(begin)
@@ -268,7 +268,7 @@ def _row_parts(buf: Bytes, begin: Int, end: Int) -> tuple[Int, Int, Int, Int]:
     return lengths, lengths_end, values, values_end
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _row(buf: Bytes, begin: Int, end: Int, columns: Int, offs: Longs, lens: Longs, row: Int) -> Int:
     """Note the places of one row's values; a status."""
     at, lengths_end, value, values_end = _row_parts(buf, begin, end)
@@ -297,7 +297,7 @@ def _row(buf: Bytes, begin: Int, end: Int, columns: Int, offs: Longs, lens: Long
     return OK if value == values_end else TRAILING
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def count_changes(buf: Bytes, starts: Longs, ends: Longs) -> tuple[Int, Int, Int]:
     """How many row changes some row events hold: (changes, status, place)."""
     changes = np.int64(0)
@@ -315,7 +315,7 @@ def count_changes(buf: Bytes, starts: Longs, ends: Longs) -> tuple[Int, Int, Int
     return changes, OK, 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def walk_changes(
     buf: Bytes,
     starts: Longs,

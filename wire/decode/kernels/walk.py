@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from wire.decode.arrays import Bytes, Int, Ints, Longs
+from wire.kernel import kernel
 
 GOOD: Final = -1
 
@@ -31,7 +31,7 @@ _PACKET_MAX: Final = 0xFFFFFF
 _HEADER: Final = 4
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _lenenc(buf: Bytes, pos: Int, end: Int) -> tuple[Int, Int]:
     """A length-encoded number at `pos` and the place behind it; place -1 if it is cut short."""
     if pos >= end:
@@ -50,7 +50,7 @@ def _lenenc(buf: Bytes, pos: Int, end: Int) -> tuple[Int, Int]:
     return value, pos + 1 + size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _images_start(buf: Bytes, pos: Int, end: Int, columns: Int, images: Int) -> tuple[Int, Int]:
     """Where an event's first row begins, behind the column count and bitmaps, and a status."""
     count, at = _lenenc(buf, pos, end)
@@ -69,7 +69,7 @@ def _images_start(buf: Bytes, pos: Int, end: Int, columns: Int, images: Int) -> 
     return at + images * width, OK
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _value_end(buf: Bytes, pos: Int, end: Int, prefix: Int, size: Int) -> tuple[Int, Int]:
     """Where a value's bytes begin and end; the end is -1 if they are cut short."""
     if prefix == 0:
@@ -86,7 +86,7 @@ def _value_end(buf: Bytes, pos: Int, end: Int, prefix: Int, size: Int) -> tuple[
     return start, stop if stop <= end else -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def count_rows(
     buf: Bytes, starts: Longs, ends: Longs, prefixes: Longs, sizes: Longs, images: Int
 ) -> tuple[Int, Int, Int]:
@@ -130,7 +130,7 @@ def count_rows(
     return rows, OK, 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def walk_rows(
     buf: Bytes,
     starts: Longs,
@@ -179,7 +179,7 @@ def walk_rows(
             row += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def count_packets(buf: Bytes, start: Int, end: Int) -> tuple[Int, Int, Int]:
     """How many packets stand between two places: (packets, status, place)."""
     if start < 0 or end > len(buf):
@@ -199,7 +199,7 @@ def count_packets(buf: Bytes, start: Int, end: Int) -> tuple[Int, Int, Int]:
     return packets, OK, 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def frame_packets(buf: Bytes, start: Int, starts: Longs, ends: Longs) -> None:
     """Note where the contents of packets begin and end, after `count_packets` found them sound."""
     pos = np.int64(start)
@@ -210,7 +210,7 @@ def frame_packets(buf: Bytes, start: Int, starts: Longs, ends: Longs) -> None:
         pos += _HEADER + size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def walk_text(buf: Bytes, starts: Longs, ends: Longs, offs: Longs, lens: Longs) -> tuple[Int, Int]:
     """Note the place of every value in rows of a result set: length-encoded strings.
 
@@ -245,7 +245,7 @@ def walk_text(buf: Bytes, starts: Longs, ends: Longs, offs: Longs, lens: Longs) 
     return OK, 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def validity(offs: Longs) -> tuple[Bytes, Int]:
     """Arrow's validity bitmap of a column (bit set: not NULL), and how many are NULL."""
     rows = len(offs)
