@@ -75,8 +75,8 @@ def close_streams(*, idle_for: float = 0.0) -> None:
     """Close the streams that this process keeps and that were not used for so many seconds."""
     now = time.monotonic()
     for key, one in list(_streams.items()):
-        if now - one.used_at >= idle_for:
-            _streams.pop(key).feed.close()
+        if now - one.used_at >= idle_for and _streams.pop(key, None) is not None:
+            one.feed.close()
 
 
 def _with_retries(request: CaptureRequest, clock: Callable[[], float]) -> CaptureResult:
@@ -181,8 +181,9 @@ def _keep(request: CaptureRequest, found: _Open, position: Position) -> None:
     found.position, found.used_at = position, time.monotonic()
     _streams[_key(request)] = found
     while len(_streams) > _OPEN_STREAMS:
-        oldest = min(_streams, key=lambda key: _streams[key].used_at)
-        _streams.pop(oldest).feed.close()
+        _, oldest = min((one.used_at, key) for key, one in list(_streams.items()))
+        if (closed := _streams.pop(oldest, None)) is not None:
+            closed.feed.close()
 
 
 def _key(request: CaptureRequest) -> tuple[str, str]:

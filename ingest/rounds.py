@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -27,9 +29,12 @@ from store.files import Lake
 from store.rounds import RoundLog
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 log: Final = logging.getLogger(__name__)
+
+_WORKERS: Final = "RATCHET_WORKERS"
 
 # Given a round's slices and the shards that failed, whether it counts.
 Accepts = Callable[[Sequence[ShardSlice], Collection[str]], bool]
@@ -172,14 +177,22 @@ class RoundTaker:
 
 
 def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
-    """Slices as the tasks of one Spark job, one for each shard.
+    """Slices in the tasks of one Spark job: one for each shard, and no more than Spark has cores.
+
+    A task reads its shards side by side, in threads. A shard's slices are all taken by one Python
+    worker, as long as Spark stays on one machine: the worker keeps the shard's stream open. Spark
+    by itself gives a task to whichever worker has rested longest: with other Python tasks beside
+    capture (a dump's) each round found its stream in another process, opened a new one, and had
+    the server end the old one (docs/decisions/0013-who-keeps-a-stream.md).
 
     Args:
-        spark: the session; needs more slots than there are shards.
+        spark: the session; needs a slot for each task.
         pool: the scheduler pool of the job.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+
+    homes: dict[str, int] = {}
 
     def run(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:
         context: Any = spark.sparkContext
@@ -191,9 +204,13 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
         try:
             # Requests are the tasks', not their data, which PySpark writes to files: they have
             # passwords.
-            tasks = context.parallelize(range(len(requests)), len(requests))
-            read = partial(_numbered, tuple(requests))
-            found: list[CaptureResult] = tasks.map(read).collect()
+            parts = [
+                _with_own_workers(context, f"capture {home}")
+                .parallelize(range(1), 1)
+                .map(partial(_side_by_side, tuple(part)))
+                for home, part in _shared_out(requests, homes, context.defaultParallelism).items()
+            ]
+            found: list[list[CaptureResult]] = context.union(parts).collect()
         except (Py4JError, PySparkException) as error:
             # A worker died, or Spark gave the job up: none of the slices counts.
             raise RetryableError(
@@ -201,13 +218,41 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
                 operation="take a round",
                 hint="see Spark's log for what became of its workers",
             ) from None  # its text is asked of the JVM, which may be gone when ours is printed
-        return found
+        return [result for part in found for result in part]
 
     return run
 
 
-def _numbered(requests: Sequence[CaptureRequest], number: int) -> CaptureResult:
-    return capture_slice(requests[number])
+def _shared_out(
+    requests: Sequence[CaptureRequest], homes: dict[str, int], tasks: int
+) -> dict[int, list[CaptureRequest]]:
+    """Task -> its requests. A shard keeps its task; a new one goes where there are fewest."""
+    for request in requests:
+        shard = str(request.source.shard)
+        if shard not in homes:
+            load = Counter(homes.values())
+            homes[shard] = min(range(tasks), key=lambda number: load[number])
+    parts: dict[int, list[CaptureRequest]] = {}
+    for request in requests:
+        parts.setdefault(homes[str(request.source.shard)], []).append(request)
+    return parts
+
+
+def _with_own_workers(context: SparkContext, name: str) -> SparkContext:
+    """The context as one whose Python tasks share workers with nobody else.
+
+    Workers are kept by the environment that they were started with, so a name in it is enough. It
+    belongs to the context; a copy of that leaves the jobs of other threads alone.
+    """
+    own = object.__new__(type(context))
+    own.__dict__.update(vars(context), environment={**context.environment, _WORKERS: name})
+    return own
+
+
+def _side_by_side(requests: Sequence[CaptureRequest], _: int) -> list[CaptureResult]:
+    """Take slices in threads: they mostly wait for their servers, and kernels run by themselves."""
+    with ThreadPoolExecutor(len(requests)) as threads:
+        return list(threads.map(capture_slice, requests))
 
 
 def local_runner(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:

@@ -59,17 +59,26 @@ def _local() -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # There are more slots than cores; scans are cut for the cores.
-        "spark.default.parallelism": str(max(2, os.cpu_count() or 2)),
+        # There are more slots than cores; scans and captures are cut for the cores.
+        "spark.default.parallelism": str(_cores()),
     }
 
 
-def slots(config: Config) -> int:
-    """Tasks that may run at once: all shards, all chunks and all merges."""
-    merges = _SLOTS_PER_MERGE * config.merge.parallel
+def _cores() -> int:
+    return max(2, os.cpu_count() or 2)
+
+
+def _captures(config: Config) -> int:
+    """Tasks of a capture round (ingest.rounds.spark_runner)."""
     # A reshard may make more shards of these while the run goes on.
     spare = sum(len(one.shards) for one in config.sources.values() if one.kind == "vitess")
-    return len(config.shards) + spare + config.snapshot.readers + merges
+    return min(len(config.shards) + spare, _cores())
+
+
+def slots(config: Config) -> int:
+    """Tasks that may run at once: of captures, of all chunks and of all merges."""
+    merges = _SLOTS_PER_MERGE * config.merge.parallel
+    return _captures(config) + config.snapshot.readers + merges
 
 
 def is_local(config: Config) -> bool:
@@ -117,7 +126,7 @@ def settings(
 def pools(config: Config) -> str:
     """The scheduler's pools, as the XML file that Spark reads."""
     minimum = {
-        CAPTURE: len(config.shards),
+        CAPTURE: _captures(config),
         DUMP: config.snapshot.readers,
         MERGE: _SLOTS_PER_MERGE * config.merge.parallel,
     }

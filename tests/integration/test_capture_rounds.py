@@ -1,7 +1,9 @@
-"""Rounds as Spark jobs: one task per shard, one commit, streams kept by the workers."""
+"""Rounds as Spark jobs: shards side by side, one commit, streams kept by the workers."""
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ from capture_kit import Capturer, server_rows, source_of
 from pyspark.sql import SparkSession
 
 from core.errors import RetryableError
+from core.shard import ShardId
 from ingest.rounds import RoundTaker, spark_runner
 from ingest.slices import SliceLimits
 from lab.servers import Server
+from wire.connect import SourceConfig
 
 
 def run(server: Server, database: str, *statements: str) -> None:
@@ -64,10 +68,49 @@ def test_two_shards_in_one_round(
 
 
 def test_a_job_that_dies_is_retryable(spark: SparkSession) -> None:
-    class NoRequest:
-        """Something that the task cannot work with: it ends with an error in the worker."""
+    class Deadly:
+        """Something that the worker does not survive to unpack."""
 
         round_number = 1
+        source = SourceConfig(shard=ShardId("shop", "-"), host="", port=1, user="", database="d")
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os._exit, (1,)
 
     with pytest.raises(RetryableError, match="capture job failed"):
-        spark_runner(spark)([NoRequest()])  # type: ignore[list-item]
+        spark_runner(spark)([Deadly()])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("shards", [1, 5])
+def test_a_stream_stays_open(
+    spark: SparkSession, server: Server, database: str, tmp_path: Path, shards: int
+) -> None:
+    """Round after round the server sees the same connections, whatever else uses Python workers."""
+    run(server, database, "CREATE TABLE t (id INT PRIMARY KEY)")
+    captures = [Capturer(source_of(server, database, f"s{n}"), tmp_path) for n in range(shards)]
+    taker = RoundTaker(captures[0].log, spark_runner(spark), heartbeat_commit_seconds=0.0)
+    for capture in captures:
+        capture.taker = taker
+    seen = []
+    for turn in range(6):
+        # As a dump does: several workers at once, which rest when it is over.
+        spark.sparkContext.parallelize(range(6), 6).map(lambda _: time.sleep(0.2)).collect()
+        run(server, database, f"INSERT INTO t VALUES ({turn})")
+        outcome = taker.take([capture.request() for capture in captures])
+        assert not outcome.errors
+        assert outcome.committed is not None
+        assert len(outcome.committed.slices) == shards
+        seen.append(dumps(server, database))
+    assert len(seen[0]) == shards
+    assert all(one == seen[0] for one in seen)
+
+
+def dumps(server: Server, database: str) -> set[int]:
+    """The connections that the server sends its log to."""
+    with server.connect(database=database) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%%' "
+            "AND DB = %s",
+            (database,),
+        )
+        return {int(row[0]) for row in cursor.fetchall()}
