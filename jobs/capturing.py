@@ -17,7 +17,7 @@ from typing import Final
 from core.errors import BugError, RatchetError, RetryableError, ShardGoneError
 from core.patterns import TablePatterns
 from core.position import Position
-from core.rounds import Round
+from core.rounds import Round, ShardSlice
 from core.types import MisfitPolicy
 from ingest.rounds import RoundTaker, Runner
 from ingest.slices import CaptureRequest, CaptureResult, SliceLimits
@@ -34,6 +34,9 @@ log: Final = logging.getLogger("jobs.run")
 
 _PAUSE: Final = 0.2  # seconds, where there is nothing to read
 _STILL: Final = 3  # heartbeats without a byte after which a stream is dead
+# Seconds after which a stream that gives nothing, of a server that has more, is told about: a slice
+# does not end inside a transaction, so each one brings something.
+_PATIENCE: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +160,7 @@ class Capturing:
         self.rows = 0  # changes captured so far
         # Shard -> everything committed before this moment has been read; microseconds UTC.
         self.seen_until: dict[str, int] = {}
+        self._empty: dict[str, float] = {}  # shard -> since when its slices bring nothing
         self.skew = Skew(settings.max_skew, slack=settings.clock_bound, clock=clock, wall=wall)
         if target is not None:
             positions = {shard: self._position(shard) for shard in streams}
@@ -186,6 +190,7 @@ class Capturing:
             self.skew.note(outcome.slices, outcome.errors)
         for piece in outcome.slices:
             self._streams[piece.shard] = replace(self._streams[piece.shard], seen=piece.seen)
+            self._watch(piece)
         if outcome.committed is not None:
             self._tell(outcome.committed, self._clock() - began)
             self._end(outcome.committed)
@@ -196,6 +201,24 @@ class Capturing:
             self._target.note(outcome.positions, self._taker.next_number - 1)
         number = None if outcome.committed is None else outcome.committed.number
         return Captured(committed=number, failures=self._without_gone(outcome.errors))
+
+    def _watch(self, piece: ShardSlice) -> None:
+        """Say so when a stream that should give something gives nothing, round after round."""
+        nothing = piece.end.executed == piece.start.executed
+        if not nothing or piece.caught_up or piece.held_ts is not None:
+            self._empty.pop(piece.shard, None)
+            return
+        now = self._clock()
+        if now - self._empty.setdefault(piece.shard, now) >= _PATIENCE:
+            self._empty[piece.shard] = now
+            log.warning(
+                "%s: nothing has come for %.0f s although the server has written more; if it "
+                "lasts, look at the server's load and its connections of our user, and at what "
+                "`ratchet -v run` logs",
+                piece.shard,
+                _PATIENCE,
+                extra={"fields": {"event": "stream_empty", "source": piece.shard}},
+            )
 
     def _without_gone(self, errors: Mapping[str, RatchetError]) -> dict[str, RatchetError]:
         """The failures of shards that are still there; without those that are not, the run turns.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,7 @@ class Source:
         self.worth = True  # whether a slice has something to commit
         self.held: dict[str, int] = {}  # shard -> commit time of what its slice waits before
         self.max_ts: dict[str, int] = {}  # shard -> newest commit time of a slice that goes on
+        self.empty: set[str] = set()  # shards whose slices bring nothing of what there is
 
     def run(self, requests: Sequence[CaptureRequest]) -> list[CaptureResult]:
         if self.broken:
@@ -62,6 +64,8 @@ class Source:
         )  # fmt: skip
         if shard in self.max_ts:
             piece = replace(piece, caught_up=False, max_ts=self.max_ts[shard])
+        if shard in self.empty:
+            piece = replace(piece, end=request.start, transactions=0, rows=0, caught_up=False)
         if shard in self.held:
             piece = replace(piece, caught_up=False, held_ts=self.held[shard])
         event = TableEvent(
@@ -86,7 +90,9 @@ def capturing(
     source: Source,
     target: Target | None = None,
     told: list[Record] | None = None,
+    *,
     turn: Callable[[], None] = lambda: None,
+    clock: Callable[[], float] = time.monotonic,
     **more: Any,
 ) -> Capturing:
     log = RoundLog(lake)
@@ -112,6 +118,7 @@ def capturing(
         observer=records.append,
         target=target,
         turn=turn,
+        clock=clock,
     )
 
 
@@ -179,6 +186,29 @@ def test_without_a_threshold_nobody_is_held(lake: Lake, source: Source) -> None:
         capture.round(())
     assert [r.limits.not_after for r in source.requests] == [None] * 6
     assert not capture.skew.held
+
+
+def test_a_stream_that_gives_nothing_is_told_about(
+    lake: Lake, source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every half a minute, as long as it lasts; not of one that has nothing to give."""
+    now = 0.0
+    capture = capturing(lake, source, clock=lambda: now, max_skew=None)
+    source.empty = {"shop/a"}
+    told = []
+    for _ in range(7):
+        capture.round(())
+        told.append(sum("nothing has come" in one for one in caplog.messages))
+        now += 12
+    assert told == [0, 0, 0, 1, 1, 1, 2]
+    assert all(one.startswith("shop/a:") for one in caplog.messages)
+    source.empty = set()
+    capture.round(())
+    source.empty = {"shop/a"}
+    capture.round(())
+    now += 29
+    capture.round(())
+    assert len(caplog.messages) == 2, "it counts from the last slice that brought something"
 
 
 def test_failures_are_handed_on_by_shard(lake: Lake, source: Source) -> None:
