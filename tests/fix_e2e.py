@@ -143,6 +143,31 @@ def make_ratchet(tmp_path: Path) -> Iterator[Callable[..., Ratchet]]:
 
 # --- the comparison -------------------------------------------------------------------------------
 
+# What the tests of this process have read of mirrors to compare it: rows, and bytes of Arrow data.
+SEEN: Counter[str] = Counter()
+
+
+class _Figures:
+    """Tells at the end how much was compared, summed up over the workers of pytest-xdist."""
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["seen"] = dict(SEEN)
+
+    def pytest_testnodedown(self, node: Any) -> None:
+        SEEN.update(getattr(node, "workeroutput", {}).get("seen", {}))
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if SEEN:
+            terminalreporter.write_line(
+                f"mirrors read for a comparison: {SEEN['rows']:,} rows, {SEEN['bytes']:,} bytes"
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register what counts."""
+    config.pluginmanager.register(_Figures(), "figures")
+
 
 def source_rows(server: Any, database: str, table: str) -> list[dict[str, Any]]:
     """All rows as the server's own SELECT gives them, in the lake's documented form."""
@@ -172,6 +197,8 @@ def mirror_rows(lake: Path, keyspace: str, table: str) -> list[dict[str, Any]]:
     reader = QueryBuilder().register("t", DeltaTable(str(lake / keyspace / folder)))
     found = pa.table(reader.execute("SELECT * FROM t").read_all())
     rows = found.drop_columns(["_token"])
+    SEEN["rows"] += rows.num_rows
+    SEEN["bytes"] += rows.nbytes
     kinds = {field.name: field.type for field in rows.schema}
     return [
         {name: _plain(value, kinds[name]) for name, value in row.items()}
