@@ -24,12 +24,13 @@ from core.rounds import Round
 from core.schema import TableSchema
 from merge import floors, plan, prune
 from merge.ancestry import Ancestry
+from merge.batch import Batch
 from merge.failures import spark_errors
 from merge.plan import Gathered, app_id
 from merge.side import SideStats
 from merge.step import Done, MergeOptions, Step, StepResult, Work, step_to
 from merge.table import (
-    Batch,
+    Held,
     Merged,
     collapse,
     collapse_id,
@@ -87,6 +88,7 @@ class Merger:
         # Of tables whose side table and progress this process knows, by their app id.
         self._sides: dict[str, SideStats] = {}
         self._merged: dict[str, int] = {}
+        self._held: dict[str, Held] = {}
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
 
     def __enter__(self) -> Self:
@@ -102,6 +104,7 @@ class Merger:
     def forget_sides(self) -> None:
         """Look at the side tables anew: to be called when they were cleaned up (merge.purge)."""
         self._sides.clear()
+        self._held.clear()
 
     def step(self, upto: int | None = None) -> StepResult:
         """Merge what there is, up to a round.
@@ -250,6 +253,7 @@ class Merger:
             # What is remembered of the table may be wrong now: it is read again next time.
             self._sides.pop(app_id(state), None)
             self._merged.pop(app_id(state), None)
+            self._held.pop(app_id(state), None)
             return Done(state=state, error=error)
 
     def _one(self, step: Step, work: Work) -> Done:
@@ -292,7 +296,8 @@ class Merger:
         if known is None:
             known = read_side_stats(self._spark, self._lake, batch.side_path)
         if not work.found.is_empty:
-            merged = merge_table(self._spark, self._lake, batch, known)
+            held = self._held.setdefault(batch.app_id, Held()) if self._options.direct else None
+            merged = merge_table(self._spark, self._lake, batch, known, held)
             known = merged.side
             yield merged
         if batch.collapse:

@@ -25,12 +25,14 @@ class MergeOptions:
         parallel: tables merged at the same time.
         max_bytes: change files that one step takes, all tables together; at least one round.
         pool: Spark's scheduler pool for the merges; None is the default one.
+        direct: whether small batches may be merged in this process (merge.direct).
     """
 
     policy: MisfitPolicy
     parallel: int = 2
     max_bytes: int = 1 << 30
     pool: str | None = None
+    direct: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,90 +8,25 @@ rounds, and comes to the same end: the side table may hold a register twice, whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from merge import order, reduce, side, sql
-from merge.ancestry import LAST_SEQ, NO_ANCESTRY, Ancestry
+from merge.ancestry import LAST_SEQ
+from merge.batch import Batch
 from merge.delta import append_delta, commit_session, plain_session, read_delta, view
+from merge.direct import merge_directly
 from merge.reduce import Mark
 from merge.shape import Shape
 from merge.side import SideStats
 from store.crashpoints import reach
+from store.delta_files import TableFiles
 from store.delta_tables import table_version
 from store.files import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# Above this, a batch is joined by a shuffle: a broadcast is held several times in memory.
-_BROADCAST_BYTES: Final = 64 << 20
-_PARTITION_BYTES: Final = 32 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What one step brings to one table. Made by merge.plan.
-
-    Attributes:
-        shape: the table's shape.
-        path: the mirrored table, relative to the lake.
-        side_path: its side table.
-        app_id: whose transaction versions count the rounds (merge.plan.app_id).
-        round: the round that the table stands at afterwards.
-        files: change files, relative to the lake.
-        bytes: their size.
-        may_delete: whether deletes or changes of key may be among the changes.
-        until: shard -> first transaction that is left out, where the table stops.
-        truncated: shard -> (newest TRUNCATE, its commit time in microseconds).
-        lowest: shard -> where its changes begin.
-        highest: shard -> where they end.
-        floors: shard -> for each chunk the `seq` of its floor, where it is not the token's.
-        collapse: whether each shard's dump may have brought a row of the same key.
-        ancestry: what the streams of the changes descend from.
-        prune: a condition on the table's row `t` that every changed key fulfils.
-        metadata: what the commit says of itself.
-        now: the driver's clock, microseconds UTC.
-    """
-
-    shape: Shape
-    path: str
-    side_path: str
-    app_id: str
-    round: int
-    files: Sequence[str]
-    bytes: int
-    may_delete: bool
-    until: Mapping[str, Mark] = field(default_factory=dict)
-    truncated: Mapping[str, tuple[Mark, int]] = field(default_factory=dict)
-    lowest: Mapping[str, Mark] = field(default_factory=dict)
-    highest: Mapping[str, Mark] = field(default_factory=dict)
-    floors: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
-    collapse: bool = False
-    ancestry: Ancestry = NO_ANCESTRY
-    prune: str = "true"
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    now: int = 0
-
-    @property
-    def marks(self) -> dict[str, Mark]:
-        """The truncations without their times."""
-        return {shard: mark for shard, (mark, _) in self.truncated.items()}
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Spark's settings for a batch of this size."""
-        partitions = max(2, min(200, self.bytes // _PARTITION_BYTES))
-        broadcast = 4 * _BROADCAST_BYTES if self.bytes <= _BROADCAST_BYTES else -1
-        return {
-            "spark.sql.shuffle.partitions": str(partitions),
-            # Where all fits into one broadcast there is nothing to adapt to, and each stage that is
-            # planned on its own costs more than it moves.
-            "spark.sql.adaptive.enabled": str(self.bytes > _BROADCAST_BYTES).lower(),
-            "spark.sql.autoBroadcastJoinThreshold": str(broadcast),
-            **reduce.WINDOW_SETTINGS,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +61,22 @@ class _Plan:
     shadows: bool = False
 
 
-def merge_table(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> Merged:
+@dataclass(slots=True)
+class Held:
+    """What a process remembers of a table's files from one merge to the next.
+
+    Attributes:
+        main: the mirrored table.
+        side: its side table.
+    """
+
+    main: TableFiles | None = None
+    side: TableFiles | None = None
+
+
+def merge_table(
+    spark: SparkSession, lake: Lake, batch: Batch, known: SideStats, held: Held | None = None
+) -> Merged:
     """Bring a batch into its table; done before (by transaction version), it changes nothing.
 
     Args:
@@ -134,7 +84,15 @@ def merge_table(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats)
         lake: the lake.
         batch: what to merge.
         known: what is known of the side table.
+        held: remembered of the table. None: it is merged by Spark, however small the batch is.
     """
+    if held is not None and _is_plain(batch, known):
+        done = merge_directly(lake, batch, held.main, side=held.side)
+        if done is not None:
+            held.main, held.side = done.files, done.side
+            if done.tombstones:
+                known = known.with_marks(batch.highest, shadows=False)
+            return Merged(version=done.files.version, changed=done.changed, side=known)
     session = commit_session(
         spark,
         app_id=batch.app_id,
@@ -152,6 +110,13 @@ def merge_table(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats)
     reach("merge.after_merge")
     version = table_version(lake, batch.path)
     return Merged(version=version or 0, changed=changed, side=known)
+
+
+def _is_plain(batch: Batch, known: SideStats) -> bool:
+    """Whether the merge rule is all that the batch asks for."""
+    more = batch.until, batch.truncated, batch.floors, batch.collapse, batch.ancestry
+    contests = batch.shape.contested and known.shadows
+    return not (any(more) or contests or known.may_matter(batch.lowest))
 
 
 def collapse_id(app_id: str) -> str:

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from core.change import TOKEN_COLUMN, TOKEN_TYPE
 from snapshot.prints import SHARD
-from snapshot.stats import file_stats
 from store.files import Lake, lake_errors
+from store.stats import file_stats
 
 _GROUP_BYTES: Final = 16 << 20  # of Arrow data in a row group; 32 MB cost each task 40 MB more
 _TOKEN_LEAVES: Final = [f"{TOKEN_COLUMN}.{field.name}" for field in TOKEN_TYPE]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -519,8 +520,13 @@ def freeze(row: Row) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(row.items()))
 
 
+# Whether small batches may be merged without Spark; a test of both ways sets it.
+DIRECT = ContextVar("DIRECT", default=True)
+
+
 def merger(spark: Any, source: Source, **options: Any) -> Merger:
     """A Merger of the source's lake with a clock of the source's."""
+    chosen = {"direct": DIRECT.get(), **options}
     return Merger(
-        spark, source.lake, MergeOptions(policy=POLICY, **options), clock=lambda: source.clock
+        spark, source.lake, MergeOptions(policy=POLICY, **chosen), clock=lambda: source.clock
     )

@@ -110,6 +110,7 @@ def test_a_step_is_under_way(
 
     with monkeypatch.context() as patch:
         patch.setattr("merge.table.reach", die)
+        patch.setattr("merge.direct.reach", die)
         with pytest.raises(Killed):
             merger(spark, source).step()
     assert_shows(look(spark, source), source)

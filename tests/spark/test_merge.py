@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +15,18 @@ from core.schema import Column, ColumnType
 from merge.plan import app_id
 from store.cuts import Cuts
 from store.delta_tables import app_version, table_version
-from tests.merge_kit import Source, merger
+from tests.merge_kit import DIRECT, Source, merger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True, params=["direct", "spark"])
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Everything twice: small batches merged in this process, and all of them by Spark."""
+    token = DIRECT.set(request.param == "direct")
+    yield
+    DIRECT.reset(token)
 
 
 def put(key: int, value: str) -> tuple[str, dict[str, object]]:
@@ -189,6 +198,7 @@ def test_killed_and_done_again(
 
     with monkeypatch.context() as patch:
         patch.setattr("merge.table.reach", die)
+        patch.setattr("merge.direct.reach", die)
         patch.setattr("merge.rounds.reach", die)
         with pytest.raises(Killed):
             merger(spark, source).step()
@@ -272,6 +282,7 @@ def test_the_only_table_stops_in_a_step_that_is_killed(
 
     with monkeypatch.context() as patch:
         patch.setattr("merge.table.reach", die)
+        patch.setattr("merge.direct.reach", die)
         with pytest.raises(Killed):
             merger(spark, source).step()
     assert source.state.phase == "streaming"

@@ -7,6 +7,7 @@ world's number), so that a few merges try all of them.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from core.schema import Column, ColumnType, TableSchema
-from tests.merge_kit import Source, merger
+from tests.merge_kit import DIRECT, Source, merger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +33,14 @@ SCHEMA = TableSchema(
     ),
     key=("w", "id"),
 )
+
+
+@pytest.fixture(autouse=True, params=["direct", "spark"])
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Everything twice: small batches merged in this process, and all of them by Spark."""
+    token = DIRECT.set(request.param == "direct")
+    yield
+    DIRECT.reset(token)
 
 
 def transaction(source: Source, shard: str, rng: random.Random, number: int) -> None:

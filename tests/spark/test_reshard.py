@@ -257,6 +257,7 @@ def test_killed_in_the_step_of_a_split(
     source.round()
     with monkeypatch.context() as patch:
         patch.setattr("merge.table.reach", die)
+        patch.setattr("merge.direct.reach", die)
         with pytest.raises(Killed):
             merger(spark, source).step()
     source.tx(LEFT, ("del", 3), put(4, "z"))

@@ -161,6 +161,7 @@ def test_killed_between_the_commits_of_a_contest(
     source.round()
     with monkeypatch.context() as patch:
         patch.setattr("merge.table.reach", die)
+        patch.setattr("merge.direct.reach", die)
         with pytest.raises(Killed):
             merger(spark, source).step()
     source.tx(B, ("del", 1))

@@ -1,0 +1,80 @@
+"""What one step brings to one table. A value; made by merge.rounds out of merge.plan's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from merge import reduce
+from merge.ancestry import NO_ANCESTRY, Ancestry
+from merge.reduce import Mark
+from merge.shape import Shape
+
+# Above this, a batch is joined by a shuffle: a broadcast is held several times in memory.
+_BROADCAST_BYTES: Final = 64 << 20
+_PARTITION_BYTES: Final = 32 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What one step brings to one table. Made by merge.plan.
+
+    Attributes:
+        shape: the table's shape.
+        path: the mirrored table, relative to the lake.
+        side_path: its side table.
+        app_id: whose transaction versions count the rounds (merge.plan.app_id).
+        round: the round that the table stands at afterwards.
+        files: change files, relative to the lake.
+        bytes: their size.
+        may_delete: whether deletes or changes of key may be among the changes.
+        until: shard -> first transaction that is left out, where the table stops.
+        truncated: shard -> (newest TRUNCATE, its commit time in microseconds).
+        lowest: shard -> where its changes begin.
+        highest: shard -> where they end.
+        floors: shard -> for each chunk the `seq` of its floor, where it is not the token's.
+        collapse: whether each shard's dump may have brought a row of the same key.
+        ancestry: what the streams of the changes descend from.
+        prune: a condition on the table's row `t` that every changed key fulfils.
+        metadata: what the commit says of itself.
+        now: the driver's clock, microseconds UTC.
+    """
+
+    shape: Shape
+    path: str
+    side_path: str
+    app_id: str
+    round: int
+    files: Sequence[str]
+    bytes: int
+    may_delete: bool
+    until: Mapping[str, Mark] = field(default_factory=dict)
+    truncated: Mapping[str, tuple[Mark, int]] = field(default_factory=dict)
+    lowest: Mapping[str, Mark] = field(default_factory=dict)
+    highest: Mapping[str, Mark] = field(default_factory=dict)
+    floors: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
+    collapse: bool = False
+    ancestry: Ancestry = NO_ANCESTRY
+    prune: str = "true"
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    now: int = 0
+
+    @property
+    def marks(self) -> dict[str, Mark]:
+        """The truncations without their times."""
+        return {shard: mark for shard, (mark, _) in self.truncated.items()}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Spark's settings for a batch of this size."""
+        partitions = max(2, min(200, self.bytes // _PARTITION_BYTES))
+        broadcast = 4 * _BROADCAST_BYTES if self.bytes <= _BROADCAST_BYTES else -1
+        return {
+            "spark.sql.shuffle.partitions": str(partitions),
+            # Where all fits into one broadcast there is nothing to adapt to, and each stage that is
+            # planned on its own costs more than it moves.
+            "spark.sql.adaptive.enabled": str(self.bytes > _BROADCAST_BYTES).lower(),
+            "spark.sql.autoBroadcastJoinThreshold": str(broadcast),
+            **reduce.WINDOW_SETTINGS,
+        }

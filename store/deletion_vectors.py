@@ -1,0 +1,139 @@
+"""Deletion vectors: which rows of a data file are gone, as Delta's PROTOCOL.md writes them down.
+
+Lives here: reading one, and writing several into one file. Does not live here: which rows go
+(`merge.direct`), the log (`delta_files`).
+
+A file of vectors is a version byte, then for each vector its size (4 bytes, big-endian), the
+vector, and its CRC-32. A vector is a magic number (4 bytes, little-endian) and a 64-bit Roaring
+bitmap in the portable format, of positions counted from 0.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import uuid
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from core.errors import LakeError
+from store.files import LOST_FILE_HINT, Lake, lake_errors
+
+Positions = npt.NDArray[np.uint64]
+
+_VERSION: Final = b"\x01"
+_MAGIC: Final = struct.pack("<i", 1681511377)
+_UUID_TEXT: Final = 20  # characters of a UUID in base 85
+_TO_Z85: Final = bytes.maketrans(
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+)
+_FROM_Z85: Final = bytes.maketrans(
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+)
+
+
+def read_vector(lake: Lake, table: str, descriptor: Mapping[str, Any]) -> Positions:
+    """The positions of the rows that are gone, ascending.
+
+    Args:
+        lake: the lake.
+        table: the table's folder.
+        descriptor: `deletionVector` of an add action.
+
+    Raises:
+        LakeError: it cannot be read, or is damaged.
+    """
+    size, text = int(descriptor["sizeInBytes"]), str(descriptor["pathOrInlineDv"])
+    path = table
+    if descriptor["storageType"] == "i":
+        data = _z85_decoded(text)[:size]
+        whole = len(data) == size
+    elif descriptor["storageType"] == "u":
+        path = f"{table}/{_path_of(text)}"
+        with lake_errors("read a deletion vector", path), lake.open_input(path) as stream:
+            stream.seek(int(descriptor.get("offset") or 0))
+            raw = bytes(stream.read(size + 8))
+        data = raw[4:-4]
+        whole = raw[:4] == struct.pack(">i", size) and raw[-4:] == _crc(data)
+    else:
+        raise _damaged(path, f"it lies outside of the table ({descriptor['storageType']})")
+    if not whole or data[:4] != _MAGIC:
+        raise _damaged(path, "its size, its checksum or its head is wrong")
+    bitmap = BitMap64.deserialize(data[4:])
+    return np.frombuffer(bitmap.to_array(), np.uint64) if bitmap else np.empty(0, np.uint64)
+
+
+def write_vectors(
+    lake: Lake, table: str, vectors: Sequence[npt.NDArray[np.integer[Any]]]
+) -> list[dict[str, Any]]:
+    """Write some into one new file; their descriptors for add actions.
+
+    Args:
+        lake: the lake.
+        table: the table's folder.
+        vectors: for each the positions of its rows.
+
+    Raises:
+        LakeError: they cannot be written.
+    """
+    name = uuid.uuid4()
+    content, descriptors = bytearray(_VERSION), []
+    for positions in vectors:
+        bitmap = BitMap64(positions.astype(np.uint64))
+        data = _MAGIC + bitmap.serialize()
+        descriptors.append(
+            {
+                "storageType": "u",
+                "pathOrInlineDv": _z85_encoded(name.bytes),
+                "offset": len(content),
+                "sizeInBytes": len(data),
+                "cardinality": len(bitmap),
+            }
+        )
+        content += struct.pack(">i", len(data)) + data + _crc(data)
+    path = f"{table}/deletion_vector_{name}.bin"
+    with lake_errors("write a deletion vector", path), lake.open_output(path) as sink:
+        sink.write(bytes(content))
+    return descriptors
+
+
+def vector_id(action: Mapping[str, Any]) -> str:
+    """What tells two add or remove actions of one data file apart; empty without a vector."""
+    vector = action.get("deletionVector")
+    if not vector:
+        return ""
+    return f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
+
+
+def _path_of(text: str) -> str:
+    prefix, name = text[:-_UUID_TEXT], uuid.UUID(bytes=_z85_decoded(text[-_UUID_TEXT:]))
+    return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
+
+
+def _crc(data: bytes) -> bytes:
+    return struct.pack(">I", zlib.crc32(data))
+
+
+# Z85 is base 85 with other characters; Python's own is that of RFC 1924.
+def _z85_encoded(data: bytes) -> str:
+    return base64.b85encode(data).translate(_TO_Z85).decode()
+
+
+def _z85_decoded(text: str) -> bytes:
+    return base64.b85decode(text.encode().translate(_FROM_Z85))
+
+
+def _damaged(path: str, what: str) -> LakeError:
+    return LakeError(
+        f"a deletion vector cannot be used: {what}",
+        operation="read a deletion vector",
+        table=path,
+        hint=LOST_FILE_HINT,
+    )

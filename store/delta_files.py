@@ -1,0 +1,300 @@
+"""Which data files a Delta table has, from its own log, and commits that change them.
+
+Lives here: replaying the log, and committing actions. Does not live here: what is in the files, who
+decides about them (`merge.direct`). Spark does the same for all else; here it is done without its
+jobs, since a small merge would spend nearly all of its time on them.
+
+Invariant: a commit is made against exactly the version that was replayed; if another one came in
+between, nothing of it counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from core.errors import LakeError
+from store.deletion_vectors import vector_id
+from store.delta_log import delta_errors
+from store.files import Lake, lake_errors
+
+Action = dict[str, Any]
+
+# What a commit made here keeps to. Of tables that ask for more it keeps its hands off.
+_FEATURES: Final = {"deletionVectors", "timestampNtz", "appendOnly", "invariants"}
+_FORBIDDEN: Final = (
+    "delta.enableChangeDataFeed",
+    "delta.enableRowTracking",
+    "delta.enableInCommitTimestamps",
+    "delta.appendOnly",
+)
+CHECKPOINT_EVERY: Final = 20  # commits, as `delta.checkpointInterval` of our tables says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A data file of a table.
+
+    Attributes:
+        path: under the table's folder.
+        add: its add action.
+    """
+
+    path: str
+    add: Mapping[str, Any]
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows are in it, those that are gone included; None if it does not say."""
+        return self.stats.get("numRecords")
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Its statistics; decimals are rounded."""
+        text = self.add.get("stats")
+        found: dict[str, Any] = json.loads(text) if text else {}
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles:
+    """A table at one version.
+
+    Attributes:
+        version: which.
+        files: its data files by path.
+        apps: app id -> newest transaction version.
+        columns: names of its columns.
+        writable: whether commits made here keep all the table's rules.
+    """
+
+    version: int
+    files: Mapping[str, DataFile]
+    apps: Mapping[str, int]
+    columns: tuple[str, ...]
+    writable: bool
+
+
+@dataclass(slots=True)
+class _Replay:
+    version: int = -1
+    files: dict[str, DataFile] = field(default_factory=dict)
+    apps: dict[str, int] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    protocol: bool = False
+    rules: bool = False
+
+    def take(self, actions: Iterable[Action]) -> None:
+        """Apply a commit's actions; those of one file come in any order."""
+        added = []
+        for action in actions:
+            for kind, value in action.items():
+                if kind == "add":
+                    added.append(value)
+                elif kind == "remove":
+                    found = self.files.get(unquote(value["path"]))
+                    if found is not None and vector_id(found.add) == vector_id(value):
+                        del self.files[found.path]
+                elif kind == "txn":
+                    self.apps[value["appId"]] = int(value["version"])
+                elif kind == "metaData":
+                    self._metadata(value)
+                elif kind == "protocol":
+                    self._protocol(value)
+        for value in added:
+            path = unquote(value["path"])
+            self.files[path] = DataFile(path=path, add=value)
+
+    def _protocol(self, value: Action) -> None:
+        features = set(value.get("writerFeatures") or ())
+        self.protocol = int(value["minWriterVersion"]) in {2, 7} and features <= _FEATURES
+
+    def _metadata(self, value: Action) -> None:
+        settings = dict(value.get("configuration") or {})
+        on = any(settings.get(name, "false").lower() == "true" for name in _FORBIDDEN)
+        mapped = settings.get("delta.columnMapping.mode", "none") != "none"
+        checked = any(name.startswith("delta.constraints.") for name in settings)
+        self.rules = not (on or mapped or checked or value.get("partitionColumns"))
+        schema = json.loads(value["schemaString"])
+        self.columns = tuple(column["name"] for column in schema["fields"])
+
+
+def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles | None:
+    """The table at its newest version; None if there is none.
+
+    Args:
+        lake: the lake.
+        path: the table's folder.
+        known: an older version of it, where one is at hand: only what came behind it is read then.
+
+    Raises:
+        LakeError: the log cannot be read.
+    """
+    state = _Replay()
+    if known is None:
+        version = _checkpointed(lake, path)
+        if version is not None:
+            state.take(_checkpoint(lake, path, version))
+            state.version = version
+    else:
+        state = _Replay(
+            version=known.version,
+            files=dict(known.files),
+            apps=dict(known.apps),
+            columns=known.columns,
+            protocol=known.writable,
+            rules=known.writable,
+        )
+    while (actions := _commit_at(lake, path, state.version + 1)) is not None:
+        state.take(actions)
+        state.version += 1
+    if state.version < 0:
+        return None
+    if known is not None and state.version == known.version:
+        return known
+    return TableFiles(
+        version=state.version,
+        files=state.files,
+        apps=state.apps,
+        columns=state.columns,
+        writable=state.protocol and state.rules,
+    )
+
+
+def commit_files(lake: Lake, path: str, version: int, actions: Sequence[Action]) -> bool:
+    """Commit actions as a version; False if another process or thread has made that version.
+
+    Args:
+        lake: the lake.
+        path: the table's folder.
+        version: the one behind the version that the actions were made for.
+        actions: all of the commit's, commitInfo first.
+
+    Raises:
+        LakeError: it cannot be written.
+    """
+    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+    return lake.create_file(_commit_path(path, version), text.encode())
+
+
+def write_checkpoint(lake: Lake, path: str) -> None:
+    """Put the state of the newest version into one file, and remove what of the log is too old.
+
+    Spark does so behind commits of its own only.
+
+    Raises:
+        LakeError: it cannot be written. The table is none the worse for it.
+    """
+    with delta_errors("write a checkpoint", path):
+        table = DeltaTable(lake.delta_uri(path), storage_options=lake.storage_options)
+        table.create_checkpoint()
+        table.cleanup_metadata()
+
+
+def removed(file: DataFile, *, now: int) -> Action:
+    """The action that takes a file, with its vector, out of the table.
+
+    Args:
+        file: as it is now.
+        now: microseconds UTC.
+    """
+    kept = ("path", "partitionValues", "size", "tags", "deletionVector", "stats")
+    same = {name: file.add[name] for name in kept if file.add.get(name) is not None}
+    return {
+        "remove": {
+            **same,
+            "deletionTimestamp": now // 1000,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+        }
+    }
+
+
+def marked(file: DataFile, vector: Mapping[str, Any]) -> Action:
+    """The action that brings a file back with a vector."""
+    stats = str(file.add.get("stats") or "")
+    if '"tightBounds"' in stats:
+        stats = stats.replace('"tightBounds":true', '"tightBounds":false')
+    elif stats:
+        # Spliced in: parsed and written again, a decimal would lose digits.
+        stats = stats.rstrip()[:-1] + ',"tightBounds":false}'
+    return {"add": {**file.add, "dataChange": True, "stats": stats, "deletionVector": dict(vector)}}
+
+
+def added(name: str, *, size: int, stats: str, now: int) -> Action:
+    """The action that adds a new file.
+
+    Args:
+        name: its path under the table's folder; needs no quoting.
+        size: bytes.
+        stats: store.stats.file_stats.
+        now: microseconds UTC.
+    """
+    return {
+        "add": {
+            "path": name,
+            "partitionValues": {},
+            "size": size,
+            "modificationTime": now // 1000,
+            "dataChange": True,
+            "stats": stats,
+        }
+    }
+
+
+def _commit_path(path: str, version: int) -> str:
+    return f"{path}/_delta_log/{version:020d}.json"
+
+
+def _commit_at(lake: Lake, path: str, version: int) -> Iterator[Action] | None:
+    name = _commit_path(path, version)
+    if not lake.exists(name):
+        return None
+    with lake_errors("read a Delta commit", name), lake.open_input(name) as stream:
+        lines = bytes(stream.read()).splitlines()
+    try:
+        return iter([json.loads(line) for line in lines if line.strip()])
+    except ValueError as error:
+        raise LakeError(
+            "a commit of a Delta table cannot be read",
+            operation="read a Delta commit",
+            table=name,
+            hint="the file is damaged: restore it, or dump the table again "
+            "(`ratchet table CONFIG redump TABLE`)",
+        ) from error
+
+
+def _checkpointed(lake: Lake, path: str) -> int | None:
+    """The version of the newest whole checkpoint; None if there is none of the plain kind."""
+    last = lake.read_json(f"{path}/_delta_log/_last_checkpoint")
+    if not isinstance(last, dict) or "parts" in last:
+        return None
+    version = int(last["version"])
+    return version if lake.exists(_checkpoint_path(path, version)) else None
+
+
+def _checkpoint_path(path: str, version: int) -> str:
+    return f"{path}/_delta_log/{version:020d}.checkpoint.parquet"
+
+
+def _checkpoint(lake: Lake, path: str, version: int) -> Iterator[Action]:
+    name = _checkpoint_path(path, version)
+    with lake_errors("read a checkpoint", name), lake.open_input(name) as stream:
+        file = pq.ParquetFile(stream)
+        wanted = [n for n in ("add", "txn", "metaData", "protocol") if n in file.schema_arrow.names]
+        for batch in file.iter_batches(columns=wanted):
+            for row in batch.to_pylist(maps_as_pydicts="strict"):
+                yield {kind: _plain(value) for kind, value in row.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """Without the fields that are null: JSON leaves them out."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items() if inner is not None}
+    return value

@@ -1,0 +1,234 @@
+"""Small batches merged without Spark: beside Spark's own commits, and where they are left to it."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+import merge.direct
+from core.schema import Column, ColumnType, TableSchema
+from merge.maintain import compact
+from tests.merge_kit import Source, merger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def put(key: Any, value: str) -> tuple[str, dict[str, Any]]:
+    return ("put", {"id": key, "v": value})
+
+
+def streaming(folder: Path, *shards: str, **more: Any) -> Source:
+    """A table that was dumped, with nothing in it yet."""
+    source = Source(folder, shards=shards or ("-",), **more)
+    source.round()
+    source.dump_begin()
+    for name in source.names:
+        source.chunk(name.partition("/")[2])
+    source.dump_end()
+    source.round()
+    return source
+
+
+def shown_by_spark(spark: SparkSession, source: Source) -> list[tuple[Any, ...]]:
+    """As a Spark sees it that has never seen the table: by the newest checkpoint."""
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    rows = spark.read.format("delta").load(source.lake.hadoop_uri(source.state.path))
+    return sorted((row["id"], row["v"]) for row in rows.select("id", "v").collect())
+
+
+def shown_by_deltalake(source: Source) -> list[tuple[Any, ...]]:
+    return sorted((row["id"], row["v"]) for row in source.mirror_rows())
+
+
+@pytest.fixture
+def left(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Why batches were left to Spark, since the last look."""
+    caplog.set_level(logging.DEBUG, logger="merge.direct")
+
+    def told() -> list[str]:
+        found = [m.partition("merged by Spark: ")[2] for m in caplog.messages if "by Spark" in m]
+        caplog.clear()
+        return found
+
+    return told
+
+
+@pytest.mark.parametrize("shards", [("-",), ("-80", "80-")])
+def test_both_ways_in_turn(
+    spark: SparkSession, tmp_path: Path, left: Callable[[], list[str]], shards: tuple[str, ...]
+) -> None:
+    """Each finds what the other has left: vectors, files, tombstones, transactions."""
+    rng = random.Random(len(shards))
+    source = streaming(tmp_path, *shards)
+    with merger(spark, source, direct=True) as ours, merger(spark, source, direct=False) as sparks:
+        for number in range(10):
+            for n, shard in enumerate(shards):
+                rows = source.logs[f"shop/{shard}"].rows
+                # Keys of their own, so that nothing is contested.
+                keys = [len(shards) * k + n for k in range(40)]
+                for _ in range(3):
+                    key = rng.choice(keys)
+                    if key in rows and rng.random() < 0.4:
+                        source.tx(shard, ("del", key))
+                    elif key in rows and rng.random() < 0.3:
+                        free = rng.choice([k for k in keys if k not in rows])
+                        moved = {"id": free, "v": f"moved {number}"}
+                        source.tx(shard, ("move", key, moved))
+                    else:
+                        source.tx(shard, put(key, f"{shard} {number}"))
+            source.round()
+            way = ours if number % 2 == 0 else sparks
+            way.step()
+            way.forget_sides()  # the other has written to them
+            source.assert_mirrored()
+        assert left() == []
+        assert shown_by_spark(spark, source) == shown_by_deltalake(source)
+
+
+def test_checkpoints_and_compaction(
+    spark: SparkSession, tmp_path: Path, left: Callable[[], list[str]]
+) -> None:
+    """A log of our commits alone stays short, and is read by all; files are put together."""
+    source = streaming(tmp_path)
+    with merger(spark, source) as merge:
+        for number in range(45):
+            source.tx("-", put(number % 7, f"number {number}"), put(1000 + number, "new"))
+            source.round()
+            merge.step()
+        source.assert_mirrored()
+        log = Path(source.lake.root.removeprefix("file://"), source.state.path, "_delta_log")
+        assert len(list(log.glob("*.checkpoint.parquet"))) >= 2
+        assert shown_by_spark(spark, source) == shown_by_deltalake(source)
+        assert compact(spark, source.lake, source.state)
+        source.tx("-", put(3, "behind it"), ("del", 1003))
+        source.round()
+        merge.step()
+        source.assert_mirrored()
+        assert shown_by_spark(spark, source) == shown_by_deltalake(source)
+    assert left() == []
+
+
+def test_another_commit_in_between(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of ours counts: the rows are looked for again, where they are now."""
+    source = streaming(tmp_path)
+    with merger(spark, source) as merging:
+        for number in range(3):
+            source.tx("-", put(number, "old"))
+            source.round()
+            merging.step()
+        commit = merge.direct.commit_files
+        times: list[int] = []
+
+        def late(*args: Any) -> bool:
+            times.append(1)
+            if len(times) == 1:
+                DeltaTable(source.lake.delta_uri(source.state.path)).optimize.compact()
+            return commit(*args)
+
+        monkeypatch.setattr("merge.direct.commit_files", late)
+        source.tx("-", put(1, "new"), put(2, "new"))
+        source.round()
+        merging.step()
+        assert len(times) == 2
+        source.assert_mirrored()
+
+
+def test_what_is_left_to_spark(
+    spark: SparkSession,
+    tmp_path: Path,
+    left: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = streaming(tmp_path, "-80", "80-")
+    with merger(spark, source) as merge:
+        source.tx("-80", put(1, "a"), put(2, "a"))
+        source.round()
+        merge.step()
+        assert left() == []
+        source.tx("80-", put(1, "b"))
+        source.round()
+        merge.step()
+        assert left() == ["another shard's row has a key of the batch"]
+        source.assert_mirrored()
+    source = streaming(tmp_path / "two", "-80", "80-")
+    with merger(spark, source) as merge:
+        merge.step()  # a catch-up, which is not asked for here
+        source.tx("-80", put(1, "a"))
+        source.tx("80-", put(1, "b"))
+        source.round()
+        merge.step()
+        assert left() == ["two shards change a key"]
+        source.assert_mirrored()
+    source = streaming(tmp_path / "rows")
+    with merger(spark, source) as merge:
+        source.tx("-", put(1, "a"))
+        source.round()
+        merge.step()
+        monkeypatch.setattr("merge.direct.MOST_ROWS", 0)
+        source.tx("-", put(1, "b"))
+        source.round()
+        merge.step()
+        assert left() == ["too many rows to look through"]
+        source.assert_mirrored()
+
+
+KINDS: dict[str, tuple[ColumnType, Callable[[int], Any]]] = {
+    "varchar": (ColumnType(name="varchar", length=40, charset="utf8mb4"), lambda n: f"ключ {n}"),
+    "varbinary": (ColumnType(name="varbinary", length=40), lambda n: b"\x00\xff%d" % n),
+    "unsigned": (ColumnType(name="bigint", unsigned=True), lambda n: Decimal(2**64 - 1 - n)),
+    "decimal": (ColumnType(name="decimal", precision=10, scale=3), lambda n: Decimal(n) / 1000),
+    "tinyint": (ColumnType(name="tinyint"), lambda n: n - 50),
+}
+
+
+@pytest.mark.parametrize("kinds", [(one,) for one in KINDS] + [("varchar", "unsigned", "tinyint")])
+def test_keys_of_every_kind(
+    spark: SparkSession, tmp_path: Path, left: Callable[[], list[str]], kinds: tuple[str, ...]
+) -> None:
+    """Rows are found in files of a dump, of ours, and of Spark's."""
+    names = [f"key {n}" for n in range(len(kinds))]
+    key = [Column(name=f"key {n}", type=KINDS[k][0], nullable=False) for n, k in enumerate(kinds)]
+    schema = TableSchema(
+        keyspace="shop",
+        table="t",
+        columns=(
+            *key,
+            Column(name="v", type=ColumnType(name="int")),
+        ),
+        key=tuple(names),
+    )
+
+    def row(number: int, value: int) -> dict[str, Any]:
+        keys = {n: KINDS[k][1](number) for n, k in zip(names, kinds, strict=True)}
+        return {**keys, "v": value}
+
+    source = Source(tmp_path, schema=schema)
+    source.tx("-", *(("put", row(n, 0)) for n in range(50)))
+    source.round()
+    source.dump_begin()
+    source.chunk("-")
+    source.dump_end()
+    source.round()
+    with merger(spark, source, direct=False) as merge:
+        merge.step()
+        source.tx("-", *(("put", row(n, 1)) for n in range(0, 50, 3)))
+        source.round()
+        merge.step()
+    with merger(spark, source) as merge:
+        for turn in range(2, 5):
+            source.tx("-", *(("put", row(n, turn)) for n in range(turn, 60, 4)))
+            source.tx("-", ("del", source.key(row(turn, 0))))
+            source.round()
+            merge.step()
+            source.assert_mirrored()
+    assert left() == []

@@ -1,0 +1,184 @@
+"""The log of a Delta table as we replay it, beside what deltalake makes of the same log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from core.errors import LakeError
+from store.deletion_vectors import read_vector, write_vectors
+from store.delta_files import added, commit_files, marked, removed, replay
+from store.delta_tables import create_delta_table
+from store.files import Lake, open_lake
+from store.stats import file_stats
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string())])
+INFO = {"commitInfo": {"timestamp": 1, "operation": "MERGE", "operationParameters": {}}}
+PATH = "shop/t"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = open_lake(tmp_path / "lake", now=1)
+    create_delta_table(made, PATH, SCHEMA, name="t", description="", now=1, stats=["`id`"])
+    return made
+
+
+def new_file(lake: Lake, name: str, first: int, count: int = 10) -> dict[str, Any]:
+    ids = list(range(first, first + count))
+    rows = pa.table([pa.array(ids, pa.int64()), pa.array([str(i) for i in ids])], schema=SCHEMA)
+    footers: list[pq.FileMetaData] = []
+    path = f"{PATH}/{name}"
+    with lake.open_output(path) as sink:
+        pq.write_table(rows, sink, metadata_collector=footers)
+    return added(name, size=lake.size(path), stats=file_stats(footers[0], ["id"]), now=5_000_000)
+
+
+def ids(lake: Lake) -> list[int]:
+    """By deltalake's engine, vectors and all."""
+    from deltalake import QueryBuilder
+
+    table = DeltaTable(lake.delta_uri(PATH))
+    found = QueryBuilder().register("t", table).execute("SELECT id FROM t").read_all()
+    return sorted(pa.table(found)["id"].to_pylist())
+
+
+def test_files_come_get_vectors_and_go(lake: Lake) -> None:
+    begin = replay(lake, PATH)
+    assert begin is not None
+    assert (begin.version, begin.writable, begin.columns) == (0, True, ("id", "v"))
+    actions = [INFO, {"txn": {"appId": "a", "version": 3}}]
+    assert commit_files(
+        lake, PATH, 1, [*actions, new_file(lake, "one.parquet", 0), new_file(lake, "b.parquet", 10)]
+    )
+    both = replay(lake, PATH, begin)
+    assert both is not None
+    assert sorted(both.files) == ["b.parquet", "one.parquet"]
+    assert both.apps == {"a": 3}
+    (vector,) = write_vectors(lake, PATH, [np.array([0, 9, 3])])
+    one = both.files["one.parquet"]
+    assert commit_files(lake, PATH, 2, [INFO, removed(one, now=9_000_000), marked(one, vector)])
+    assert ids(lake) == [1, 2, 4, 5, 6, 7, 8, *range(10, 20)]
+    with_vector = replay(lake, PATH, both)
+    assert with_vector == replay(lake, PATH)
+    assert with_vector is not None
+    one = with_vector.files["one.parquet"]
+    assert one.stats["tightBounds"] is False
+    assert read_vector(lake, PATH, one.add["deletionVector"]).tolist() == [0, 3, 9]
+    # Another vector for it, in one commit with what takes it away: whatever comes first.
+    (more,) = write_vectors(lake, PATH, [np.array([0, 1, 3, 9])])
+    assert commit_files(lake, PATH, 3, [INFO, marked(one, more), removed(one, now=9_000_000)])
+    last = replay(lake, PATH, with_vector)
+    assert last is not None
+    assert read_vector(lake, PATH, last.files["one.parquet"].add["deletionVector"]).size == 4
+    assert ids(lake) == [2, 4, 5, 6, 7, 8, *range(10, 20)]
+    assert commit_files(lake, PATH, 4, [INFO, removed(last.files["one.parquet"], now=9)])
+    assert ids(lake) == list(range(10, 20))
+    assert sorted((replay(lake, PATH, last) or last).files) == ["b.parquet"]
+
+
+def test_a_version_is_made_once(lake: Lake) -> None:
+    assert commit_files(lake, PATH, 1, [INFO])
+    assert not commit_files(lake, PATH, 1, [INFO])
+
+
+def test_from_a_checkpoint(lake: Lake) -> None:
+    """As deltalake writes it; the commits before it may be gone."""
+    commit_files(lake, PATH, 1, [INFO, {"txn": {"appId": "a", "version": 3}}])
+    (vector,) = write_vectors(lake, PATH, [np.array([5])])
+    file = new_file(lake, "one.parquet", 0)
+    commit_files(lake, PATH, 2, [INFO, {"add": {**file["add"], "deletionVector": vector}}])
+    whole = replay(lake, PATH)
+    DeltaTable(lake.delta_uri(PATH)).create_checkpoint()
+    for version in range(2):
+        lake.delete(f"{PATH}/_delta_log/{version:020d}.json")
+    found = replay(lake, PATH)
+    assert whole is not None
+    assert found is not None
+    assert (found.version, found.columns, found.apps, found.writable) == (
+        2,
+        ("id", "v"),
+        {"a": 3},
+        True,
+    )
+    assert found.files["one.parquet"].stats == whole.files["one.parquet"].stats
+    for name in ("path", "size", "partitionValues", "deletionVector"):
+        assert found.files["one.parquet"].add[name] == whole.files["one.parquet"].add[name], name
+    assert ids(lake) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"delta.enableChangeDataFeed": "true"},
+        {"delta.columnMapping.mode": "name"},
+        {"delta.constraints.positive": "id > 0"},
+        {"delta.enableRowTracking": "true"},
+    ],
+)
+def test_tables_with_other_rules_are_left_alone(lake: Lake, setting: dict[str, str]) -> None:
+    lines = lake.root + f"/{PATH}/_delta_log/{0:020d}.json"
+    meta = [
+        json.loads(line) for line in Path(lines.removeprefix("file://")).read_text().splitlines()
+    ]
+    (value,) = (one["metaData"] for one in meta if "metaData" in one)
+    value["configuration"] |= setting
+    commit_files(lake, PATH, 1, [INFO, {"metaData": value}])
+    found = replay(lake, PATH)
+    assert found is not None
+    assert not found.writable
+
+
+def test_features_that_are_not_known(lake: Lake) -> None:
+    protocol = {
+        "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [],
+        "writerFeatures": ["rowTracking"],
+    }  # fmt: skip
+    commit_files(lake, PATH, 1, [INFO, {"protocol": protocol}])
+    found = replay(lake, PATH)
+    assert found is not None
+    assert not found.writable
+
+
+def test_no_table(lake: Lake) -> None:
+    assert replay(lake, "shop/none") is None
+
+
+def test_a_damaged_commit_is_named(lake: Lake) -> None:
+    lake.create_file(f"{PATH}/_delta_log/{1:020d}.json", b'{"add": ')
+    with pytest.raises(LakeError, match="cannot be read"):
+        replay(lake, PATH)
+
+
+@pytest.mark.parametrize("damage", ["cut", "bit", "gone"])
+def test_a_damaged_vector_is_named(lake: Lake, damage: str) -> None:
+    (vector,) = write_vectors(lake, PATH, [np.arange(0, 1 << 20, 3)])
+    (path,) = Path(lake.root.removeprefix("file://"), PATH).glob("deletion_vector_*")
+    content = bytearray(path.read_bytes())
+    if damage == "cut":
+        path.write_bytes(content[:-100])
+    elif damage == "bit":
+        content[len(content) // 2] ^= 4
+        path.write_bytes(content)
+    else:
+        path.unlink()
+    with pytest.raises(LakeError):
+        read_vector(lake, PATH, vector)
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [[], [0], [2**32 - 1, 2**32, 2**40], list(range(70_000)), list(range(0, 200_000, 7))],
+)
+def test_a_vector_is_read_as_it_was_written(lake: Lake, positions: list[int]) -> None:
+    (first, second) = write_vectors(lake, PATH, [np.array([1, 2]), np.array(positions, np.int64)])
+    assert read_vector(lake, PATH, second).tolist() == positions
+    assert (first["cardinality"], second["cardinality"]) == (2, len(positions))
+    assert read_vector(lake, PATH, first).tolist() == [1, 2]
