@@ -166,7 +166,7 @@ def merge_directly(
 def _merge(
     lake: Lake, batch: Batch, reduced: _Newest, files: TableFiles | None, side: TableFiles | None
 ) -> Direct | None:
-    if files is None or not files.writable:
+    if files is None or not (files.writable and files.vectors):
         raise _Unfit("the table's rules")
     if set(files.columns) != {*batch.shape.columns.names, TOKEN_COLUMN}:
         raise _Unfit("the table's columns")
@@ -367,7 +367,8 @@ def _hits(lake: Lake, batch: Batch, reduced: _Newest, file: DataFile, span: _Spa
     path = f"{batch.path}/{file.path}"
     at, number, tokens = [], [], []
     with lake_errors("read a data file", path), lake.open_input(path) as stream:
-        parquet = pq.ParquetFile(stream)
+        # Spark's timestamps have 96 bits, whose years end in 2262 if they are read in nanoseconds.
+        parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
         schema = parquet.metadata.schema
         places = {schema.column(i).path: i for i in range(len(schema))}
         begin = 0
@@ -395,15 +396,16 @@ def _hits(lake: Lake, batch: Batch, reduced: _Newest, file: DataFile, span: _Spa
     if not alive.any():
         return None
     token = token.filter(pa.array(alive))
-    if token.null_count or any(token.field(f).null_count for f in ("generation", "seq", "idx")):
+    parts = [token.field(name) for name in ("shard", "generation", "seq", "idx")]
+    if token.null_count or any(part.null_count for part in parts):
         raise _Unfit("a row has lost its token")
     return _Hits(
         file=file,
         gone=gone,
         at=positions[alive],
         number=np.concatenate(number)[alive],
-        shard=token.field("shard"),
-        rank=_rank([token.field(name) for name in ("generation", "seq", "idx")]),
+        shard=parts[0],
+        rank=_rank(parts[1:]),
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -57,9 +58,13 @@ class DataFile:
     @property
     def stats(self) -> dict[str, Any]:
         """Its statistics; decimals are rounded."""
-        text = self.add.get("stats")
-        found: dict[str, Any] = json.loads(text) if text else {}
-        return found
+        return _parsed(self.add.get("stats") or "{}")
+
+
+@lru_cache(maxsize=1 << 17)  # every merge looks at those of all files
+def _parsed(stats: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(stats)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +77,7 @@ class TableFiles:
         apps: app id -> newest transaction version.
         columns: names of its columns.
         writable: whether commits made here keep all the table's rules.
+        vectors: whether files may get deletion vectors.
     """
 
     version: int
@@ -79,6 +85,7 @@ class TableFiles:
     apps: Mapping[str, int]
     columns: tuple[str, ...]
     writable: bool
+    vectors: bool
 
 
 @dataclass(slots=True)
@@ -89,6 +96,7 @@ class _Replay:
     columns: tuple[str, ...] = ()
     protocol: bool = False
     rules: bool = False
+    vectors: bool = False
 
     def take(self, actions: Iterable[Action]) -> None:
         """Apply a commit's actions; those of one file come in any order."""
@@ -121,6 +129,7 @@ class _Replay:
         mapped = settings.get("delta.columnMapping.mode", "none") != "none"
         checked = any(name.startswith("delta.constraints.") for name in settings)
         self.rules = not (on or mapped or checked or value.get("partitionColumns"))
+        self.vectors = settings.get("delta.enableDeletionVectors", "false").lower() == "true"
         schema = json.loads(value["schemaString"])
         self.columns = tuple(column["name"] for column in schema["fields"])
 
@@ -150,6 +159,7 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
             columns=known.columns,
             protocol=known.writable,
             rules=known.writable,
+            vectors=known.vectors,
         )
     while (actions := _commit_at(lake, path, state.version + 1)) is not None:
         state.take(actions)
@@ -164,6 +174,7 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
         apps=state.apps,
         columns=state.columns,
         writable=state.protocol and state.rules,
+        vectors=state.vectors,
     )
 
 

@@ -356,7 +356,7 @@ class Source:
 
     # --- dump
 
-    def dump_begin(self, dump: str = "d1") -> None:
+    def dump_begin(self, dump: str = "d1", *, vectors: bool = True) -> None:
         """Create the table, note where its dump starts."""
         self.dumped = []
         state = TableState(
@@ -374,7 +374,13 @@ class Source:
         )
         self.tables.save(state)
         create_mirrored_table(
-            self.lake, state.path, self.columns, key=state.key, name=state.name, now=1
+            self.lake,
+            state.path,
+            self.columns,
+            key=state.key,
+            name=state.name,
+            now=1,
+            deletion_vectors=vectors,
         )
 
     def chunk(

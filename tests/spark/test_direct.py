@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,11 @@ def put(key: Any, value: str) -> tuple[str, dict[str, Any]]:
     return ("put", {"id": key, "v": value})
 
 
-def streaming(folder: Path, *shards: str, **more: Any) -> Source:
+def streaming(folder: Path, *shards: str, vectors: bool = True) -> Source:
     """A table that was dumped, with nothing in it yet."""
-    source = Source(folder, shards=shards or ("-",), **more)
+    source = Source(folder, shards=shards or ("-",))
     source.round()
-    source.dump_begin()
+    source.dump_begin(vectors=vectors)
     for name in source.names:
         source.chunk(name.partition("/")[2])
     source.dump_end()
@@ -182,16 +183,43 @@ def test_what_is_left_to_spark(
         source.assert_mirrored()
 
 
+def test_a_table_without_vectors(
+    spark: SparkSession, tmp_path: Path, left: Callable[[], list[str]]
+) -> None:
+    """As `merge.deletion_vectors: false` asks for: no reader is to meet one."""
+    source = streaming(tmp_path, vectors=False)
+    with merger(spark, source) as merge:
+        merge.step()
+        for value in ("a", "b"):
+            source.tx("-", put(1, value))
+            source.round()
+            merge.step()
+        assert left() == ["the table's rules"] * 2
+        source.assert_mirrored()
+    assert not list(Path(source.lake.root.removeprefix("file://")).rglob("deletion_vector*"))
+
+
 KINDS: dict[str, tuple[ColumnType, Callable[[int], Any]]] = {
     "varchar": (ColumnType(name="varchar", length=40, charset="utf8mb4"), lambda n: f"ключ {n}"),
     "varbinary": (ColumnType(name="varbinary", length=40), lambda n: b"\x00\xff%d" % n),
     "unsigned": (ColumnType(name="bigint", unsigned=True), lambda n: Decimal(2**64 - 1 - n)),
     "decimal": (ColumnType(name="decimal", precision=10, scale=3), lambda n: Decimal(n) / 1000),
+    "datetime": (
+        ColumnType(name="datetime", fraction=6),
+        lambda n: datetime(9900 + n, 1, 2, 3, 4, 5, n),  # noqa: DTZ001 - has none
+    ),
+    "timestamp": (
+        ColumnType(name="timestamp", fraction=6),
+        lambda n: datetime(2026, 1, 2, 3, 4, 5, n, tzinfo=UTC),
+    ),
+    "date": (ColumnType(name="date"), lambda n: date(1000 + 100 * n, 2, 28)),
     "tinyint": (ColumnType(name="tinyint"), lambda n: n - 50),
 }
 
 
-@pytest.mark.parametrize("kinds", [(one,) for one in KINDS] + [("varchar", "unsigned", "tinyint")])
+@pytest.mark.parametrize(
+    "kinds", [(one,) for one in KINDS] + [("varchar", "unsigned", "tinyint"), ("datetime", "date")]
+)
 def test_keys_of_every_kind(
     spark: SparkSession, tmp_path: Path, left: Callable[[], list[str]], kinds: tuple[str, ...]
 ) -> None:

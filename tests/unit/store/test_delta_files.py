@@ -136,6 +136,14 @@ def test_tables_with_other_rules_are_left_alone(lake: Lake, setting: dict[str, s
     assert not found.writable
 
 
+def test_whether_vectors_are_allowed(lake: Lake) -> None:
+    create_delta_table(
+        lake, "shop/plain", SCHEMA, name="p", description="", now=1, deletion_vectors=False
+    )
+    found = [replay(lake, path) for path in (PATH, "shop/plain")]
+    assert [one and (one.writable, one.vectors) for one in found] == [(True, True), (True, False)]
+
+
 def test_features_that_are_not_known(lake: Lake) -> None:
     protocol = {
         "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [],
