@@ -35,6 +35,11 @@ _FORBIDDEN: Final = (
     "delta.enableInCommitTimestamps",
     "delta.appendOnly",
 )
+# The fields of an add action that are kept; checkpoints of Spark's have more of their own.
+_ADD: Final = (
+    "path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "tags",
+    "deletionVector",
+)  # fmt: skip
 CHECKPOINT_EVERY: Final = 20  # commits, as `delta.checkpointInterval` of our tables says
 
 
@@ -117,7 +122,8 @@ class _Replay:
                     self._protocol(value)
         for value in added:
             path = unquote(value["path"])
-            self.files[path] = DataFile(path=path, add=value)
+            add = {name: value[name] for name in _ADD if name in value}
+            self.files[path] = DataFile(path=path, add=add)
 
     def _protocol(self, value: Action) -> None:
         features = set(value.get("writerFeatures") or ())
