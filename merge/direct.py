@@ -51,7 +51,7 @@ from store.delta_files import (
     write_checkpoint,
 )
 from store.delta_tables import stats_columns
-from store.files import Lake, lake_errors
+from store.files import LOST_FILE_HINT, Lake, lake_errors, sound
 from store.stats import file_stats
 
 log: Final = logging.getLogger(__name__)
@@ -318,7 +318,15 @@ def _look(lake: Lake, batch: Batch, reduced: _Newest, files: TableFiles) -> list
         raise _Unfit("too many rows to look through")
 
     def look(file: DataFile) -> _Hits | None:
-        return _hits(lake, batch, reduced, file, span)
+        path = f"{batch.path}/{file.path}"
+        try:
+            with sound(path):
+                return _hits(lake, batch, reduced, file, span)
+        except LakeError as error:
+            # The table's log names it: nothing but a new dump brings its rows back.
+            if isinstance(error.__cause__, FileNotFoundError):
+                error.hint = LOST_FILE_HINT
+            raise
 
     with ThreadPoolExecutor(_READERS, "merge-look") as pool:
         return [found for found in pool.map(look, candidates) if found is not None]

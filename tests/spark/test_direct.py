@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 import merge.direct
+from core.errors import LakeError
 from core.schema import Column, ColumnType, TableSchema
 from merge.maintain import compact
 from tests.merge_kit import Source, merger
@@ -260,3 +261,27 @@ def test_keys_of_every_kind(
             merge.step()
             source.assert_mirrored()
     assert left() == []
+
+
+@pytest.mark.parametrize("how", ["gone", "cut"])
+def test_a_data_file_that_is_gone_or_damaged(spark: SparkSession, tmp_path: Path, how: str) -> None:
+    """It is named, with the remedy, and nothing is merged past it."""
+    source = streaming(tmp_path)
+    with merger(spark, source) as merge:
+        merge.step()
+        source.tx("-", put(1, "a"))
+        source.round()
+        merge.step()
+        folder = Path(source.lake.root.removeprefix("file://"), source.state.path)
+        (file,) = folder.glob("merge-*.parquet")
+        if how == "gone":
+            file.unlink()
+        else:
+            file.write_bytes(file.read_bytes()[:-20])
+        source.tx("-", put(1, "b"))
+        source.round()
+        for _ in range(2):
+            with pytest.raises(LakeError) as error:
+                merge.step()
+            assert file.name in str(error.value)
+            assert "dump" in error.value.hint
