@@ -59,7 +59,7 @@ log: Final = logging.getLogger(__name__)
 Ints = npt.NDArray[np.int64]
 
 MOST_BYTES: Final = 32 << 20  # of change files
-MOST_ROWS: Final = 20_000_000  # of the files that may hold the keys: their keys are looked through
+MOST_ROWS: Final = 50_000_000  # of the files that may hold the keys: their keys are looked through
 _TRIES: Final = 3
 _READERS: Final = 2
 _TOKEN: Final = [f"{TOKEN_COLUMN}.{name}" for name in ("shard", "generation", "seq", "idx")]
