@@ -178,8 +178,7 @@ def _merge(
     buried = _bury(lake, batch, reduced, side)
     reach("merge.after_side")
     actions = [
-        _commit_info(batch, files.version),
-        {"txn": {"appId": batch.app_id, "version": batch.round, "lastUpdated": batch.now // 1000}},
+        *_head(batch, files.version),
         *_vectors(lake, batch, hits, wins),
         *_new_rows(lake, batch, reduced, wins),
     ]
@@ -545,14 +544,7 @@ def _bury(lake: Lake, batch: Batch, reduced: _Newest, side: TableFiles | None) -
         if side.apps.get(batch.app_id, 0) >= batch.round:
             return side
         actions = [
-            _commit_info(batch, side.version),
-            {
-                "txn": {
-                    "appId": batch.app_id,
-                    "version": batch.round,
-                    "lastUpdated": batch.now // 1000,
-                }
-            },
+            *_head(batch, side.version),
             _data_file(lake, batch.side_path, rows, described=(), now=batch.now),
         ]
         if commit_files(lake, batch.side_path, side.version + 1, actions):
@@ -577,16 +569,17 @@ def _data_file(
     return added(name, size=lake.size(path), stats=file_stats(footers[0], described), now=now)
 
 
-def _commit_info(batch: Batch, read: int) -> Action:
-    return {
-        "commitInfo": {
-            "timestamp": batch.now // 1000,
-            "operation": "MERGE",
-            "operationParameters": {},
-            "readVersion": read,
-            "isolationLevel": "Serializable",
-            "isBlindAppend": False,
-            "engineInfo": "Ratchet",
-            "userMetadata": json.dumps(batch.metadata, sort_keys=True),
-        }
+def _head(batch: Batch, read: int) -> list[Action]:
+    """What each commit of the batch says of itself: the first two actions of it."""
+    info = {
+        "timestamp": batch.now // 1000,
+        "operation": "MERGE",
+        "operationParameters": {},
+        "readVersion": read,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": False,
+        "engineInfo": "Ratchet",
+        "userMetadata": json.dumps(batch.metadata, sort_keys=True),
     }
+    done = {"appId": batch.app_id, "version": batch.round, "lastUpdated": batch.now // 1000}
+    return [{"commitInfo": info}, {"txn": done}]
