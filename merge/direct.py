@@ -187,18 +187,18 @@ def _merge(
         return None
     reach("merge.after_merge")
     after = replay(lake, batch.path, files) or files
-    _keep_log_short(lake, batch, after)
+    _keep_log_short(lake, batch.path, after)
     return Direct(files=after, side=buried or side, changed=changed, tombstones=buried is not None)
 
 
-def _keep_log_short(lake: Lake, batch: Batch, files: TableFiles) -> None:
+def _keep_log_short(lake: Lake, path: str, files: TableFiles) -> None:
     if files.version % CHECKPOINT_EVERY:
         return
     try:
-        write_checkpoint(lake, batch.path)
+        write_checkpoint(lake, path)
     except LakeError as error:
         # What was merged is committed. The next one is due some commits from now.
-        log.warning("%s: no checkpoint was written: %s", batch.shape.name, error)
+        log.warning("%s: no checkpoint was written: %s", path, error)
 
 
 # --- the changes ----------------------------------------------------------------------------------
@@ -548,7 +548,9 @@ def _bury(lake: Lake, batch: Batch, reduced: _Newest, side: TableFiles | None) -
             _data_file(lake, batch.side_path, rows, described=(), now=batch.now),
         ]
         if commit_files(lake, batch.side_path, side.version + 1, actions):
-            return replay(lake, batch.side_path, side)
+            after = replay(lake, batch.side_path, side) or side
+            _keep_log_short(lake, batch.side_path, after)
+            return after
     raise _Unfit("the side table is being written to")
 
 

@@ -103,11 +103,13 @@ def test_checkpoints_and_compaction(
     with merger(spark, source) as merge:
         for number in range(45):
             source.tx("-", put(number % 7, f"number {number}"), put(1000 + number, "new"))
+            source.tx("-", put(-1, "comes"), ("del", -1))
             source.round()
             merge.step()
         source.assert_mirrored()
-        log = Path(source.lake.root.removeprefix("file://"), source.state.path, "_delta_log")
-        assert len(list(log.glob("*.checkpoint.parquet"))) >= 2
+        for path in (source.state.path, source.state.side_path):
+            log = Path(source.lake.root.removeprefix("file://"), path, "_delta_log")
+            assert len(list(log.glob("*.checkpoint.parquet"))) >= 2, path
         assert shown_by_spark(spark, source) == shown_by_deltalake(source)
         assert compact(spark, source.lake, source.state)
         source.tx("-", put(3, "behind it"), ("del", 1003))
