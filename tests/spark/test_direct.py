@@ -178,7 +178,7 @@ def test_what_is_left_to_spark(
         source.tx("-", put(1, "a"))
         source.round()
         merge.step()
-        monkeypatch.setattr("merge.direct.MOST_ROWS", 0)
+        monkeypatch.setattr("merge.lookup.MOST_ROWS", 0)
         source.tx("-", put(1, "b"))
         source.round()
         merge.step()

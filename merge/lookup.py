@@ -1,0 +1,321 @@
+"""The rows of a table that have the keys of a small batch, looked for in its data files.
+
+Lives here: which files and row groups may hold the keys, the positions of their rows, whether the
+batch's changes are newer. Does not live here: the keys (`newest`), what is done with them
+(`direct`).
+
+Statistics are believed, as every reader of the table believes them: of the log for whole files, of
+a file's footer for its row groups. Where a footer says that all rows of a group are older than the
+changes that they meet, their tokens are not read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from core.change import TOKEN_COLUMN
+from core.errors import LakeError
+from merge.batch import Batch
+from merge.newest import RANK, SHARD_LEAF, Flags, Ints, Newest, Unfit, rank_of
+from store.deletion_vectors import read_vector
+from store.delta_files import DataFile, TableFiles
+from store.files import LOST_FILE_HINT, Lake, lake_errors, sound
+
+MOST_ROWS: Final = 50_000_000  # of the files that may hold the keys: their keys are looked through
+_READERS: Final = 2
+_RUN_ROWS: Final = 1 << 20  # whose keys are held at a time, by each reader
+_TOKEN: Final = [SHARD_LEAF, *(f"{TOKEN_COLUMN}.{name}" for name in RANK)]
+_NUMBER: Final = "number"
+
+_Bounds = Callable[[str], tuple[Any, Any] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """Rows of a data file whose keys are in the batch.
+
+    Attributes:
+        file: the file.
+        gone: positions that its vector has.
+        at: positions of the rows, none of which is gone.
+        number: for each the number of its key in the batch.
+        newer: for each whether the key's change is newer than the row.
+    """
+
+    file: DataFile
+    gone: Ints
+    at: Ints
+    number: Ints
+    newer: Flags
+
+
+def look(lake: Lake, batch: Batch, newest: Newest, files: TableFiles) -> list[Hits]:
+    """Those rows of the table whose keys are in the batch.
+
+    Raises:
+        LakeError: a file is gone, damaged or cannot be read.
+        Unfit: it would take too long, or the rows need more than the merge rule.
+    """
+    if not len(newest):
+        return []
+    span = _Span.of(newest)
+    candidates = [
+        (file, span.narrowed(_bounds_in_log(file), span.all_of)) for file in files.files.values()
+    ]
+    candidates = [(file, keys) for file, keys in candidates if keys]
+    rows = [file.rows for file, _ in candidates]
+    if None in rows or sum(n for n in rows if n is not None) > MOST_ROWS:
+        raise Unfit("too many rows to look through")
+
+    def look_into(candidate: tuple[DataFile, range]) -> Hits | None:
+        file, keys = candidate
+        try:
+            with sound(f"{batch.path}/{file.path}"):
+                return _hits(_Look(lake, batch.path, newest, span, file), keys)
+        except LakeError as error:
+            # The table's log names it: nothing but a new dump brings its rows back.
+            if isinstance(error.__cause__, FileNotFoundError):
+                error.hint = LOST_FILE_HINT
+            raise
+
+    with ThreadPoolExecutor(_READERS, "merge-look") as pool:
+        return [found for found in pool.map(look_into, candidates) if found is not None]
+
+
+# --- what may be where ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The keys, and what statistics say of them.
+
+    Attributes:
+        first: the first column of the keys, ascending.
+        ranges: lowest and highest value of the columns whose statistics tell what to leave out.
+        leading: the name of the first column.
+    """
+
+    first: pa.Array
+    ranges: Mapping[str, tuple[Any, Any]]
+    leading: str
+
+    @classmethod
+    def of(cls, newest: Newest) -> _Span:
+        ranges = {}
+        for leaf, column in zip(newest.leaves, newest.keys.columns, strict=True):
+            told = pa.types.is_integer, pa.types.is_date, pa.types.is_string, pa.types.is_decimal
+            if any(check(column.type) for check in told):
+                found = pc.min_max(column).as_py()
+                ranges[leaf] = (found["min"], found["max"])
+        return cls(newest.keys.column(0).combine_chunks(), ranges, newest.leaves[0])
+
+    @property
+    def all_of(self) -> range:
+        """The places of all keys."""
+        return range(len(self.first))
+
+    def narrowed(self, bounds: _Bounds, keys: range) -> range:
+        """The places of the keys that may be there.
+
+        Args:
+            bounds: gives lowest and highest value of a column there, None if it is not known.
+            keys: the places that are left.
+        """
+        for name, (first, last) in self.ranges.items():
+            found = bounds(name)
+            if found is None or not isinstance(found[0], type(first)):
+                continue
+            low, high = found
+            if high < first or last < low:
+                return range(0)
+            if name == self.leading:
+                start = bisect_left(self.first, low, keys.start, keys.stop, key=_value)
+                keys = range(start, bisect_right(self.first, high, start, keys.stop, key=_value))
+        return keys
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    return scalar.as_py()
+
+
+def _bounds_in_log(file: DataFile) -> _Bounds:
+    """Of integers, which the log's JSON has as they are."""
+    low, high = file.stats.get("minValues") or {}, file.stats.get("maxValues") or {}
+
+    def bounds(name: str) -> tuple[Any, Any] | None:
+        if name not in low or name not in high:
+            return None
+        return (low[name], high[name]) if isinstance(low[name], int) else None
+
+    return bounds
+
+
+def _bounds_in_footer(group: pq.RowGroupMetaData, places: Mapping[str, int]) -> _Bounds:
+    """As values of the columns' types."""
+
+    def bounds(name: str) -> tuple[Any, Any] | None:
+        chunk = group.column(places[name])
+        stats = chunk.statistics if chunk.is_stats_set else None
+        return (stats.min, stats.max) if stats is not None and stats.has_min_max else None
+
+    return bounds
+
+
+# --- one data file --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    lake: Lake
+    table: str
+    newest: Newest
+    span: _Span
+    file: DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Row groups behind each other that may hold keys.
+
+    Attributes:
+        groups: their numbers.
+        begin: the position of their first row.
+        keys: the places of the keys that they may hold.
+    """
+
+    groups: range
+    begin: int
+    keys: range
+
+
+def _hits(look: _Look, keys: range) -> Hits | None:
+    path = f"{look.table}/{look.file.path}"
+    found: list[tuple[Ints, Ints, Flags]] = []
+    gone: Ints | None = None
+    with lake_errors("read a data file", path), look.lake.open_input(path) as stream:
+        # Spark's timestamps have 96 bits, whose years end in 2262 if they are read in nanoseconds.
+        parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+        places = {parquet.metadata.schema.column(i).path: i for i in range(len(parquet.schema))}
+        for run in _runs(look, parquet.metadata, places, keys):
+            where, number = _matches(_key_columns(parquet, run, look.newest), look.newest, run.keys)
+            if not where.size:
+                continue
+            if gone is None:
+                gone = _gone(look)
+            if gone.size:
+                alive = ~np.isin(where + run.begin, gone)
+                where, number = where[alive], number[alive]
+            if where.size:
+                newer = _newer(parquet, run, places, look.newest, where, number)
+                found.append((where + run.begin, number, newer))
+    if gone is None or not found:
+        return None
+    at, numbers, newer = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return Hits(file=look.file, gone=gone, at=at, number=numbers, newer=newer)
+
+
+def _runs(
+    look: _Look, footer: pq.FileMetaData, places: Mapping[str, int], keys: range
+) -> Iterator[_Run]:
+    """As long as there are more keys than rows, whose table of keys is made for each run anew."""
+    begin, run, rows = 0, None, 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        here = look.span.narrowed(_bounds_in_footer(group, places), keys)
+        if run and (not here or rows >= min(len(run.keys), _RUN_ROWS)):
+            yield run
+            run = None
+        if here:
+            if run is None:
+                run, rows = _Run(range(number, number), begin, here), 0
+            both = range(min(run.keys.start, here.start), max(run.keys.stop, here.stop))
+            run = _Run(range(run.groups.start, number + 1), run.begin, both)
+            rows += group.num_rows
+        begin += group.num_rows
+    if run:
+        yield run
+
+
+def _key_columns(parquet: pq.ParquetFile, run: _Run, newest: Newest) -> list[pa.Array]:
+    found = parquet.read_row_groups(run.groups, columns=list(newest.leaves), use_threads=False)
+    columns = []
+    for leaf, kind in zip(newest.leaves, newest.keys.schema.types, strict=True):
+        if leaf == SHARD_LEAF:
+            column = pc.struct_field(found[TOKEN_COLUMN].combine_chunks(), ["shard"])
+            if column.null_count:
+                raise Unfit("a row has lost its token")
+        else:
+            column = found[leaf].combine_chunks()
+        columns.append(column.cast(kind))
+    return columns
+
+
+def _matches(rows: list[pa.Array], newest: Newest, keys: range) -> tuple[Ints, Ints]:
+    """The places of rows that have one of the keys, and of their keys."""
+    wanted = newest.keys.slice(keys.start, len(keys))
+    if len(rows) == 1:
+        found = pc.index_in(rows[0], value_set=wanted.column(0).combine_chunks())
+        where = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        number = found.take(pa.array(where)).to_numpy().astype(np.int64)
+        return where, number + keys.start
+    names = wanted.column_names
+    left = pa.table([*rows, pa.array(np.arange(len(rows[0])))], [*names, "at"])
+    right = wanted.append_column(_NUMBER, pa.array(np.arange(keys.start, keys.stop)))
+    both = left.join(right, names, join_type="inner", use_threads=False)
+    where = both["at"].combine_chunks().to_numpy()
+    return where, both[_NUMBER].combine_chunks().to_numpy()
+
+
+def _gone(look: _Look) -> Ints:
+    vector = look.file.add.get("deletionVector")
+    if not vector:
+        return np.empty(0, np.int64)
+    return read_vector(look.lake, look.table, vector).astype(np.int64)
+
+
+def _newer(  # noqa: PLR0917 - one call
+    parquet: pq.ParquetFile,
+    run: _Run,
+    places: Mapping[str, int],
+    newest: Newest,
+    where: Ints,
+    number: Ints,
+) -> Flags:
+    """Whether the changes are newer than the rows that they meet."""
+    highest = _highest(parquet.metadata, run, places)
+    if highest is not None and newest.all_newer(number, *highest):
+        return np.ones(len(where), np.bool_)
+    found = parquet.read_row_groups(run.groups, columns=_TOKEN, use_threads=False)
+    token = found[TOKEN_COLUMN].combine_chunks().take(pa.array(where))
+    # Not `field`: of a token that is NULL its parts are, too.
+    shard, *rank = (pc.struct_field(token, [name]) for name in ("shard", *RANK))
+    if any(part.null_count for part in rank):
+        raise Unfit("a row has lost its token")
+    return newest.is_newer(number, shard, rank_of(rank))
+
+
+def _highest(
+    footer: pq.FileMetaData, run: _Run, places: Mapping[str, int]
+) -> tuple[str | None, int, int] | None:
+    """The one shard of all rows' tokens (None: several), their highest generation and seq.
+
+    None: the footer does not tell, or there are rows without a token.
+    """
+    shards, generation, seq = set(), 0, 0
+    for number in run.groups:
+        group = footer.row_group(number)
+        found = [group.column(places[leaf]).statistics for leaf in _TOKEN[:3]]
+        if any(s is None or not s.has_min_max or s.null_count != 0 for s in found):
+            return None
+        shards |= {found[0].min, found[0].max}
+        generation, seq = max(generation, found[1].max), max(seq, found[2].max)
+    return (shards.pop() if len(shards) == 1 else None), generation, seq

@@ -1,0 +1,291 @@
+"""The newest change of each key of a small batch: what `merge.reduce` does in Spark, done here.
+
+Lives here: change files' keys and tokens, reduced; the merge rule between a change and a row's
+token; the images of the changes that are needed. Does not live here: the table's rows (`lookup`),
+what is written (`direct`).
+
+Change files are read twice: keys and tokens first, then the images of the changes that win. So the
+images of changes that are not the newest of their key, and all that was before an update, take no
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from core.change import DELETE, INSERT, TOKEN_COLUMN, UPDATE, change_schema
+from merge.shape import Shape
+from store.files import Lake, lake_errors, sound
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+RANK: Final = ("generation", "seq", "idx")
+MOST_IMAGES: Final = 512 << 20  # bytes of rows that are held, decoded
+_OF_TOKEN: Final = ("shard", *RANK)
+SHARD_LEAF: Final = f"{TOKEN_COLUMN}.shard"
+
+
+class Unfit(Exception):  # noqa: N818 - no error: the other way is taken
+    """This batch is for Spark; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFiles:
+    """Change files of a batch, as they are (compressed), in memory.
+
+    Attributes:
+        paths: relative to the lake, for messages.
+        contents: of each.
+    """
+
+    paths: Sequence[str]
+    contents: Sequence[pa.Buffer]
+
+    @classmethod
+    def load(cls, lake: Lake, paths: Sequence[str]) -> ChangeFiles:
+        """Read them.
+
+        Raises:
+            LakeError: one cannot be read.
+        """
+        contents = []
+        for path in paths:
+            with lake_errors("read a change file", path), lake.open_input(path) as stream:
+                contents.append(stream.read_buffer())
+        return cls(paths, contents)
+
+    def changes(self, columns: pa.Schema) -> pa.Table:
+        """Op, rank and shard of all changes, and of their images these columns.
+
+        Raises:
+            LakeError: a file is damaged.
+        """
+        wanted = _narrow(change_schema(columns), _OF_TOKEN)
+        leaves = ["op", *(f"token.{name}" for name in _OF_TOKEN)]
+        leaves += [f"{image}.{name}" for image in ("before", "after") for name in columns.names]
+        tables = []
+        for path, content in zip(self.paths, self.contents, strict=True):
+            with sound(path), lake_errors("read a change file", path):
+                found = pq.ParquetFile(pa.BufferReader(content)).read(columns=leaves)
+            tables.append(_fitted_table(found, wanted))
+        return pa.concat_tables(tables).combine_chunks()
+
+    def images(self, columns: pa.Schema, needed: Flags) -> pa.Table:
+        """Token and `after` of the changes that are needed, in the files' order.
+
+        Args:
+            columns: the table's, without the token.
+            needed: for each change.
+
+        Raises:
+            LakeError: a file is damaged.
+            Unfit: they take too much memory.
+        """
+        whole = change_schema(columns)
+        wanted = pa.schema([whole.field("token"), whole.field("after")])
+        parts, begin, held = [wanted.empty_table()], 0, 0
+        for path, content in zip(self.paths, self.contents, strict=True):
+            with sound(path), lake_errors("read a change file", path):
+                parquet = pq.ParquetFile(pa.BufferReader(content))
+                for group in range(parquet.num_row_groups):
+                    end = begin + parquet.metadata.row_group(group).num_rows
+                    mask, begin = needed[begin:end], end
+                    if not mask.any():
+                        continue
+                    found = parquet.read_row_group(group, columns=["token", "after"])
+                    part = _fitted_table(found.filter(pa.array(mask)), wanted)
+                    held += part.nbytes
+                    if held > MOST_IMAGES:
+                        raise Unfit("its rows take too much memory")
+                    parts.append(part)
+        return pa.concat_tables(parts).combine_chunks()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The newest change of each key, in the order of the keys.
+
+    Attributes:
+        keys: k0, k1 ...: the key in the table's types; behind it the shard, if it is part of it.
+        leaves: where a data file has these columns.
+        shard: the shard of each.
+        rank: generation, seq, idx of each: three columns.
+        dead: whether it deletes.
+        source: for each the number of its change, in the order of the files.
+        changes: how many changes there are.
+        contested: whether rows of several shards meet in the table, a key once.
+    """
+
+    keys: pa.Table
+    leaves: tuple[str, ...]
+    shard: pa.Array
+    rank: Ints
+    dead: Flags
+    source: Ints
+    changes: int
+    contested: bool
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def is_newer(self, number: Ints, shard: pa.Array, rank: Ints) -> Flags:
+        """Whether changes are newer than rows of their keys, by merge.sql.newer's rule.
+
+        Args:
+            number: which changes: places in `keys`.
+            shard: of each row's token.
+            rank: of each row's token.
+
+        Raises:
+            Unfit: a row has a token of another shard than its change, or none.
+        """
+        if shard.null_count:
+            raise Unfit("a row has lost its token")
+        if self.contested:
+            self._meet_own(number, shard)
+        return _is_above(self.rank[number], rank)
+
+    def all_newer(self, number: Ints, shard: str | None, generation: int, seq: int) -> bool:
+        """Whether changes are newer than any row up to that generation and seq; a quick answer.
+
+        Args:
+            number: which changes.
+            shard: the one that all the rows are of. None: there may be several.
+            generation: the rows' highest.
+            seq: the rows' highest.
+
+        Raises:
+            Unfit: the rows have a token of another shard than their changes.
+        """
+        if self.contested and shard is None:
+            return False
+        here = self.rank[number]
+        if (here[:, 0] < generation).any() or (here[here[:, 0] == generation, 1] <= seq).any():
+            return False
+        if self.contested:
+            self._meet_own(number, pa.repeat(pa.scalar(shard, pa.string()), len(number)))
+        return True
+
+    def _meet_own(self, number: Ints, shard: pa.Array) -> None:
+        if not pc.all(pc.equal(self.shard.take(pa.array(number)), shard), min_count=0).as_py():
+            raise Unfit("another shard's row has a key of the batch")
+
+
+def newest(files: ChangeFiles, shape: Shape) -> Newest:
+    """The newest change per key, as merge.reduce.newest says it.
+
+    Raises:
+        LakeError: a change file cannot be read.
+        Unfit: a key has NULL in it, or two shards change one key of a table that shows it once.
+    """
+    changes = files.changes(pa.schema([shape.columns.field(name) for name in shape.key]))
+    op = changes["op"].combine_chunks().to_numpy()
+    before, after = (changes[name].combine_chunks().flatten() for name in ("before", "after"))
+    moved = np.zeros(len(op), np.bool_)
+    for old, new in zip(before, after, strict=True):
+        moved |= pc.fill_null(pc.not_equal(old, new), True).to_numpy(zero_copy_only=False)
+    written = np.flatnonzero((op == INSERT) | (op == UPDATE))
+    left = np.flatnonzero((op == DELETE) | ((op == UPDATE) & moved))
+    source = np.concatenate([written, left])
+    keys = [
+        pa.concat_arrays([new.take(pa.array(written)), old.take(pa.array(left))])
+        for old, new in zip(before, after, strict=True)
+    ]
+    if any(column.null_count for column in keys):
+        raise Unfit("NULL in a key")
+    shard, *rank = changes["token"].combine_chunks().take(pa.array(source)).flatten()
+    leaves = shape.key
+    if shape.many_shards and shape.shard_in_key:
+        keys.append(shard)
+        leaves = (*leaves, SHARD_LEAF)
+    names = [f"k{n}" for n in range(len(keys))]
+    order = pc.sort_indices(
+        pa.table([*keys, *rank], [*names, *RANK]),
+        [*((name, "ascending") for name in names), *((name, "descending") for name in RANK)],
+    )
+    ordered = pa.table(keys, names).take(order)
+    first = np.ones(len(source), np.bool_)
+    first[1:] = _unequal_neighbours(ordered)
+    if shape.contested:
+        _check_one_shard_each(shard.take(order), first)
+    chosen = np.flatnonzero(first)
+    number = order.to_numpy()[chosen]
+    return Newest(
+        keys=(ordered if first.all() else ordered.take(pa.array(chosen))).combine_chunks(),
+        leaves=leaves,
+        shard=shard.take(pa.array(number)),
+        rank=rank_of(rank)[number],
+        dead=number >= len(written),
+        source=source[number],
+        changes=len(op),
+        contested=shape.contested,
+    )
+
+
+def rank_of(columns: Sequence[Any]) -> Ints:
+    """Generation, seq and idx side by side."""
+    return np.stack([np.asarray(column.to_numpy(), np.int64) for column in columns], axis=1)
+
+
+def _check_one_shard_each(shard: pa.Array, first: Flags) -> None:
+    """That the changes of a key are of one shard: ranks of two shards cannot be compared."""
+    of_key = np.cumsum(first)
+    number = shard.dictionary_encode().indices.to_numpy()
+    pairs = np.unique(np.stack([of_key, number]), axis=1)
+    if pairs.shape[1] != np.count_nonzero(first):
+        raise Unfit("two shards change a key")
+
+
+def _is_above(change: Ints, row: Ints) -> Flags:
+    """By generation, then seq, then idx."""
+    found = np.zeros(len(change), np.bool_)
+    same = np.ones(len(change), np.bool_)
+    for part in range(change.shape[1]):
+        found |= same & (row[:, part] < change[:, part])
+        same &= row[:, part] == change[:, part]
+    return found
+
+
+def _unequal_neighbours(table: pa.Table) -> Flags:
+    found = np.zeros(max(0, table.num_rows - 1), np.bool_)
+    for column in table.columns:
+        whole = column.combine_chunks()
+        found |= pc.not_equal(whole[1:], whole[:-1]).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _narrow(schema: pa.Schema, of_token: Sequence[str]) -> pa.Schema:
+    token = schema.field("token")
+    fields = pa.struct([token.type.field(name) for name in of_token])
+    return schema.set(schema.get_field_index("token"), token.with_type(fields))
+
+
+def _fitted_table(found: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """The rows in those columns."""
+    columns = [_fitted(found[name], wanted.field(name).type) for name in wanted.names]
+    return pa.table(columns, wanted)
+
+
+def _fitted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """The column with the fields of that type: those that it lacks are null, others are dropped."""
+    whole = column.combine_chunks()
+    if whole.type == kind or not pa.types.is_struct(kind):
+        return whole.cast(kind)
+    have = {field.name for field in whole.type}
+    fields = [
+        pc.struct_field(whole, [field.name]).cast(field.type)
+        if field.name in have
+        else pa.nulls(len(whole), field.type)
+        for field in kind
+    ]
+    missing = whole.is_null() if whole.null_count else None
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=missing)
