@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from core.errors import RetryableError
@@ -23,6 +24,7 @@ from merge.maintain import compact, prune_change_log, prune_cuts, vacuum
 from merge.purge import purge_side
 from merge.step import StepResult
 from store.cuts import Cuts
+from store.delta_tables import table_version
 from store.files import Lake
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
@@ -42,8 +44,8 @@ class Upkeep(Protocol):
     def compact(self) -> None:
         """Put small files together."""
 
-    def clean(self) -> None:
-        """Remove what is older than its retention."""
+    def clean(self) -> Iterator[None]:
+        """Remove what is older than its retention: some of it at each `next`."""
 
 
 class Merging:
@@ -88,6 +90,7 @@ class Merging:
         self.round = 0 if last is None else last.round
         self._steps = 0
         self._clean_at = clock() + CLEAN_EVERY
+        self._cleaning: Iterator[None] = iter(())
 
     def step(self) -> bool:
         """Merge what there is; whether there was anything.
@@ -115,12 +118,10 @@ class Merging:
             self._steps += 1
             if self._steps % COMPACT_EVERY == 0:
                 self._try(self._upkeep.compact)
-        elif self._clock() >= self._clean_at:
-            # Only when there is nothing to merge, so that it delays nobody; a run that never
-            # rests cleans after twice the time.
-            self._clean()
-        if self._clock() >= self._clean_at + CLEAN_EVERY:
-            self._clean()
+        if self._clock() >= self._clean_at:
+            self._cleaning = self._upkeep.clean()
+            self._clean_at = self._clock() + CLEAN_EVERY
+        self._try(partial(next, self._cleaning, None))
         return result.worked
 
     def has_reached(self, number: int) -> bool:
@@ -132,17 +133,28 @@ class Merging:
         streaming = any(state.phase == "streaming" for state in states)
         return not streaming or (cut is not None and cut.round >= number)
 
-    def _clean(self) -> None:
-        self._try(self._upkeep.clean)
-        self._clean_at = self._clock() + CLEAN_EVERY
-
-    def _try(self, work: Callable[[], None]) -> None:
+    def _try(self, work: Callable[[], object]) -> None:
         self._check()
         try:
             work()
         except RetryableError as error:
             # A conflict with a reader's or another writer's commit; the next time comes by itself.
             log.warning("upkeep put off: %s", error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cleaned:
+    """When a table was cleaned.
+
+    Attributes:
+        place: what was merged by then.
+        since: when it was first cleaned with that, seconds since the epoch.
+        last: when it was last cleaned.
+    """
+
+    place: object
+    since: float
+    last: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,35 +165,43 @@ class LakeUpkeep:
         spark: the session.
         lake: the lake.
         policy: decides about the lake's types.
-        forget_sides: tells the merger that side tables have been purged.
+        forget: tells the merger that a table's side table has been purged.
         change_log: seconds that the change log is kept.
         tombstones: seconds that tombstones are kept.
         history: seconds that old versions of the tables are kept.
         wall: seconds since the epoch.
-        looked: table -> its dump and round when it was last looked at for small files.
+        looked: table -> its place when it was last looked at for small files.
+        cleaned: table -> when it was cleaned, and at which place.
     """
 
     spark: SparkSession
     lake: Lake
     policy: MisfitPolicy
-    forget_sides: Callable[[], None]
+    forget: Callable[[TableState], None]
     change_log: float
     tombstones: float
     history: float
     wall: Callable[[], float] = time.time
     looked: dict[str, object] = field(default_factory=dict)
+    cleaned: dict[str, _Cleaned] = field(default_factory=dict)
 
     def compact(self) -> None:
         """Put small files of streaming tables together, of those that have changed."""
         for state in Tables(self.lake).list():
-            now = (state.dump and state.dump.id, state.merged_round)
-            if state.phase == "streaming" and self.looked.get(state.name) != now:
-                if compact(self.spark, self.lake, state):
-                    log.debug("%s: small files put together", state.name)
-                self.looked[state.name] = now
+            if state.phase == "streaming" and self.looked.get(state.name) != _place(state):
+                done = compact(self.spark, self.lake, state, now=int(self.wall() * 1e6))
+                if done.files:
+                    told = f"{done.files} small files ({size(done.bytes)})"
+                    log.debug("%s: %s put together", state.name, told)
+                if not done.left:
+                    self.looked[state.name] = _place(state)
 
-    def clean(self) -> None:
-        """Remove old rounds with their change files, old cuts, and files of old versions."""
+    def clean(self) -> Iterator[None]:
+        """Remove old rounds with their change files and old cuts; then, table by table, the rest.
+
+        A table takes a second or two, so that a thousand of them must not be cleaned in one go. One
+        that rests is left alone once everything that can go is gone.
+        """
         now = int(self.wall() * 1e6)
         states = Tables(self.lake).list()
         pruned = prune_change_log(
@@ -190,17 +210,39 @@ class LakeUpkeep:
         if pruned.files:
             log.info("change log: %s in %d files removed", size(pruned.bytes), pruned.files)
         prune_cuts(Cuts(self.lake), now=now, history=self.history)
+        for old in states:
+            yield
+            state = Tables(self.lake).load(old.keyspace, old.table)  # as it is by now
+            if state is not None and state.phase == "streaming":
+                self._clean_table(state)
+
+    def _clean_table(self, state: TableState) -> None:
+        now = self.wall()
+        at = _place(state)
+        before = self.cleaned.get(state.name)
+        since = before.since if before and before.place == at else now
+        if before and before.last >= since + max(self.tombstones, self.history):
+            return
         try:
-            for state in states:
-                if state.phase == "streaming":
-                    purge_side(
-                        self.spark,
-                        self.lake,
-                        state,
-                        policy=self.policy,
-                        now=now,
-                        keep=self.tombstones,
-                    )
-                    vacuum(self.spark, self.lake, state.path, name=state.name, keep=self.history)
+            purge_side(
+                self.spark,
+                self.lake,
+                state,
+                policy=self.policy,
+                now=int(now * 1e6),
+                keep=self.tombstones,
+            )
+            for path in (state.path, state.side_path):
+                if table_version(self.lake, path) is not None:
+                    vacuum(self.spark, self.lake, path, name=state.name, keep=self.history)
+        except RetryableError as error:
+            log.warning("upkeep of %s put off: %s", state.name, error)
+            return
         finally:
-            self.forget_sides()
+            self.forget(state)
+        self.cleaned[state.name] = _Cleaned(at, since, now)
+
+
+def _place(state: TableState) -> object:
+    """What a table's dump and the rounds merged into it have brought it to."""
+    return state.dump and state.dump.id, state.merged_round

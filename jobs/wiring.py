@@ -239,7 +239,7 @@ class _Wiring:
             spark=self._spark,
             lake=lake,
             policy=self._policy,
-            forget_sides=merger.forget_sides,
+            forget=merger.forget,
             change_log=config.change_log_retention,
             tombstones=config.tombstone_retention,
             history=config.table_history,

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from core.change import TOKEN_COLUMN
 from core.errors import LakeError
@@ -36,12 +34,12 @@ from merge.lookup import Hits, look
 from merge.newest import ChangeFiles, Flags, Ints, Newest, Unfit, newest
 from merge.side import TOMBSTONE, ensure_side
 from store.crashpoints import reach
+from store.data_files import write_data_file
 from store.deletion_vectors import write_vectors
 from store.delta_files import (
     CHECKPOINT_EVERY,
     Action,
     TableFiles,
-    added,
     commit_files,
     marked,
     removed,
@@ -49,8 +47,7 @@ from store.delta_files import (
     write_checkpoint,
 )
 from store.delta_tables import stats_columns
-from store.files import Lake, lake_errors
-from store.stats import file_stats
+from store.files import Lake
 
 log: Final = logging.getLogger(__name__)
 
@@ -58,7 +55,6 @@ MOST_BYTES: Final = 96 << 20  # of change files
 _TRIES: Final = 3
 _WRITERS: Final = 2
 _FILE_ROWS: Final = 1 << 18  # a new file has so many at least, if there are that many
-_GROUP_ROWS: Final = 1 << 16  # of a row group: few, since what a later merge skips is row groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +122,7 @@ def _merge(
 ) -> Direct | None:
     if files is None or not (files.writable and files.vectors):
         raise Unfit("the table's rules")
-    if set(files.columns) != {*batch.shape.columns.names, TOKEN_COLUMN}:
+    if set(files.schema.names) != {*batch.shape.columns.names, TOKEN_COLUMN}:
         raise Unfit("the table's columns")
     if files.apps.get(batch.app_id, 0) >= batch.round:
         return Direct(files=files, side=side, changed=0, tombstones=False)
@@ -258,7 +254,7 @@ def _bury(
     rows = _tombstones(batch, found, images, dead)
     for _ in range(_TRIES):
         side = replay(lake, batch.side_path, side)
-        if side is None or not side.writable or set(side.columns) != set(rows.column_names):
+        if side is None or not side.writable or set(side.schema.names) != set(rows.column_names):
             raise Unfit("the side table's rules")
         if side.apps.get(batch.app_id, 0) >= batch.round:
             return side
@@ -297,19 +293,8 @@ def _tombstones(batch: Batch, found: Newest, images: _Images, dead: Ints) -> pa.
 def _data_file(
     lake: Lake, folder: str, rows: pa.Table, *, described: Sequence[str], now: int
 ) -> Action:
-    name = f"merge-{uuid.uuid4().hex}.parquet"
-    path = f"{folder}/{name}"
-    footers: list[pq.FileMetaData] = []
-    # In memory first: a writer whose sink fails (a full disk) hides why, once it is closed.
-    content = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        content, rows.schema, compression="zstd", store_schema=False, metadata_collector=footers
-    ) as writer:
-        writer.write_table(rows, row_group_size=_GROUP_ROWS)
-    with lake_errors("write a data file", path), lake.open_output(path) as sink:
-        sink.write(content.getvalue())
-    return added(
-        name, size=content.getvalue().size, stats=file_stats(footers[0], described), now=now
+    return write_data_file(
+        lake, folder, [rows], rows.schema, kind="merge", described=described, now=now
     )
 
 

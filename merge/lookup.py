@@ -23,12 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from core.change import TOKEN_COLUMN
-from core.errors import LakeError
 from merge.batch import Batch
 from merge.newest import RANK, SHARD_LEAF, Flags, Ints, Newest, Unfit, rank_of
 from store.deletion_vectors import read_vector
 from store.delta_files import DataFile, TableFiles
-from store.files import LOST_FILE_HINT, Lake, lake_errors, sound
+from store.files import Lake, data_file_errors
 
 MOST_ROWS: Final = 50_000_000  # of the files that may hold the keys: their keys are looked through
 _READERS: Final = 2
@@ -78,14 +77,8 @@ def look(lake: Lake, batch: Batch, newest: Newest, files: TableFiles) -> list[Hi
 
     def look_into(candidate: tuple[DataFile, range]) -> Hits | None:
         file, keys = candidate
-        try:
-            with sound(f"{batch.path}/{file.path}"):
-                return _hits(_Look(lake, batch.path, newest, span, file), keys)
-        except LakeError as error:
-            # The table's log names it: nothing but a new dump brings its rows back.
-            if isinstance(error.__cause__, FileNotFoundError):
-                error.hint = LOST_FILE_HINT
-            raise
+        with data_file_errors(f"{batch.path}/{file.path}"):
+            return _hits(_Look(lake, batch.path, newest, span, file), keys)
 
     with ThreadPoolExecutor(_READERS, "merge-look") as pool:
         return [found for found in pool.map(look_into, candidates) if found is not None]
@@ -201,7 +194,7 @@ def _hits(look: _Look, keys: range) -> Hits | None:
     path = f"{look.table}/{look.file.path}"
     found: list[tuple[Ints, Ints, Flags]] = []
     gone: Ints | None = None
-    with lake_errors("read a data file", path), look.lake.open_input(path) as stream:
+    with look.lake.open_input(path) as stream:
         # Spark's timestamps have 96 bits, whose years end in 2262 if they are read in nanoseconds.
         parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
         places = {parquet.metadata.schema.column(i).path: i for i in range(len(parquet.schema))}

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from deltalake import DeltaTable
-
+from merge.compaction import SMALL_FILE, Compacted, compact_files
 from merge.delta import plain_session
 from merge.failures import spark_errors
 from merge.sql import quoted
 from store import layout
 from store.cuts import Cut, Cuts
-from store.delta_log import delta_errors
+from store.delta_files import replay
 from store.files import Lake
 from store.rounds import RoundLog
 from store.tables import TableState
@@ -30,23 +29,9 @@ from store.tables import TableState
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMALL_FILE: Final = 32 << 20  # bytes; a file below it is worth putting together with others
-MANY_SMALL_FILES: Final = 40
+MANY_SMALL_FILES: Final = 40  # before Spark puts them together
 _CHANGE_FILE: Final = re.compile(r"(\d{12})-.*\.parquet")
 _HOUR: Final = 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """How long things are kept, in seconds.
-
-    Attributes:
-        change_log: change files and rounds, counted from the round's commit.
-        history: old versions of the tables, and the cuts that name them.
-    """
-
-    change_log: float
-    history: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,33 +49,49 @@ class Pruned:
     before_round: int
 
 
-def small_files(lake: Lake, path: str) -> int:
-    """How many small data files a Delta table's newest version has."""
-    with delta_errors("look at a table's files", path):
-        table = DeltaTable(lake.delta_uri(path), storage_options=lake.storage_options)
-        sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
-    return sum(1 for size in sizes if size < SMALL_FILE)
+def compact(spark: SparkSession, lake: Lake, state: TableState, *, now: int) -> Compacted:
+    """Put small files of a table and of its side table together; vectors of their rows go, too.
 
+    A part of it at a time, so that merges need not wait for long. Never while the table is merged.
 
-def compact(spark: SparkSession, lake: Lake, state: TableState) -> bool:
-    """Put small files together if there are many; also applies deletion vectors in them.
+    Args:
+        spark: any session.
+        lake: the lake.
+        state: the table.
+        now: microseconds UTC.
 
-    Returns:
-        Whether there was something to do.
+    Raises:
+        LakeError: a file is gone, damaged or cannot be read or written.
+        RetryableError: a failure of Spark, which does it for tables with rules of their own.
     """
-    if small_files(lake, state.path) < MANY_SMALL_FILES:
-        return False
+    done = compact_files(lake, state.path, key=state.key, now=now)
+    if done is None:
+        _optimize(spark, lake, state)
+    both = (done, compact_files(lake, state.side_path, key=(), now=now))
+    found = [one for one in both if one is not None]
+    return Compacted(
+        files=sum(one.files for one in found),
+        bytes=sum(one.bytes for one in found),
+        left=any(one.left for one in found),
+    )
+
+
+def _optimize(spark: SparkSession, lake: Lake, state: TableState) -> None:
+    """By Spark: of a table whose rules we do not know all of."""
+    files = replay(lake, state.path)
+    small = [f for f in files.files.values() if f.size < SMALL_FILE] if files else []
+    if len(small) < MANY_SMALL_FILES:
+        return
     session = plain_session(
         spark,
         {
             # Files near their final size are left alone: the cost follows the change.
             "spark.databricks.delta.optimize.minFileSize": str(SMALL_FILE),
-            "spark.databricks.delta.optimize.maxFileSize": str(8 * SMALL_FILE),
+            "spark.databricks.delta.optimize.maxFileSize": str(4 * SMALL_FILE),
         },
     )
     with spark_errors("put small files together", table=state.name):
         session.sql(f"OPTIMIZE delta.{quoted(lake.hadoop_uri(state.path))}").collect()
-    return True
 
 
 def vacuum(spark: SparkSession, lake: Lake, path: str, *, name: str, keep: float) -> None:

@@ -76,7 +76,7 @@ class ChangeFiles:
         for path, content in zip(self.paths, self.contents, strict=True):
             with sound(path), lake_errors("read a change file", path):
                 found = pq.ParquetFile(pa.BufferReader(content)).read(columns=leaves)
-            tables.append(_fitted_table(found, wanted))
+            tables.append(fitted_table(found, wanted))
         return pa.concat_tables(tables).combine_chunks()
 
     def images(self, columns: pa.Schema, needed: Flags) -> pa.Table:
@@ -102,7 +102,7 @@ class ChangeFiles:
                     if not mask.any():
                         continue
                     found = parquet.read_row_group(group, columns=["token", "after"])
-                    part = _fitted_table(found.filter(pa.array(mask)), wanted)
+                    part = fitted_table(found.filter(pa.array(mask)), wanted)
                     held += part.nbytes
                     if held > MOST_IMAGES:
                         raise Unfit("its rows take too much memory")
@@ -269,9 +269,14 @@ def _narrow(schema: pa.Schema, of_token: Sequence[str]) -> pa.Schema:
     return schema.set(schema.get_field_index("token"), token.with_type(fields))
 
 
-def _fitted_table(found: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """The rows in those columns."""
-    columns = [_fitted(found[name], wanted.field(name).type) for name in wanted.names]
+def fitted_table(found: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """The rows in those columns: those that they lack are null, others are dropped."""
+    columns = [
+        _fitted(found[name], wanted.field(name).type)
+        if name in found.column_names
+        else pa.nulls(found.num_rows, wanted.field(name).type)
+        for name in wanted.names
+    ]
     return pa.table(columns, wanted)
 
 

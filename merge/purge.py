@@ -40,7 +40,7 @@ def purge_side(
 
     Nothing happens to a table in another phase: while it is dumped, chunks may bring rows that are
     older than a tombstone. Never while the table is merged; a Merger that lives on should
-    `forget_sides` afterwards.
+    `forget` it afterwards.
 
     Args:
         spark: any session.

@@ -101,10 +101,10 @@ class Merger:
         """Give the threads back."""
         self._threads.shutdown(wait=True)
 
-    def forget_sides(self) -> None:
-        """Look at the side tables anew: to be called when they were cleaned up (merge.purge)."""
-        self._sides.clear()
-        self._held.clear()
+    def forget(self, state: TableState) -> None:
+        """Look at a table's side table anew: to be called when it was cleaned up (merge.purge)."""
+        self._sides.pop(app_id(state), None)
+        self._held.pop(app_id(state), None)
 
     def step(self, upto: int | None = None) -> StepResult:
         """Merge what there is, up to a round.

@@ -17,8 +17,9 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 
 from core.errors import LakeError
 from store.deletion_vectors import vector_id
@@ -40,6 +41,7 @@ _ADD: Final = (
     "path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "tags",
     "deletionVector",
 )  # fmt: skip
+_NO_COLUMNS: Final = pa.schema([])
 CHECKPOINT_EVERY: Final = 20  # commits, as `delta.checkpointInterval` of our tables says
 
 
@@ -61,6 +63,16 @@ class DataFile:
         return self.stats.get("numRecords")
 
     @property
+    def gone(self) -> int:
+        """How many of them its vector has."""
+        return int((self.add.get("deletionVector") or {}).get("cardinality", 0))
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(self.add["size"])
+
+    @property
     def stats(self) -> dict[str, Any]:
         """Its statistics; decimals are rounded."""
         return _parsed(self.add.get("stats") or "{}")
@@ -80,7 +92,7 @@ class TableFiles:
         version: which.
         files: its data files by path.
         apps: app id -> newest transaction version.
-        columns: names of its columns.
+        schema: its columns.
         writable: whether commits made here keep all the table's rules.
         vectors: whether files may get deletion vectors.
     """
@@ -88,7 +100,7 @@ class TableFiles:
     version: int
     files: Mapping[str, DataFile]
     apps: Mapping[str, int]
-    columns: tuple[str, ...]
+    schema: pa.Schema
     writable: bool
     vectors: bool
 
@@ -98,7 +110,7 @@ class _Replay:
     version: int = -1
     files: dict[str, DataFile] = field(default_factory=dict)
     apps: dict[str, int] = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
+    schema: pa.Schema = _NO_COLUMNS
     protocol: bool = False
     rules: bool = False
     vectors: bool = False
@@ -136,8 +148,7 @@ class _Replay:
         checked = any(name.startswith("delta.constraints.") for name in settings)
         self.rules = not (on or mapped or checked or value.get("partitionColumns"))
         self.vectors = settings.get("delta.enableDeletionVectors", "false").lower() == "true"
-        schema = json.loads(value["schemaString"])
-        self.columns = tuple(column["name"] for column in schema["fields"])
+        self.schema = pa.schema(Schema.from_json(value["schemaString"]).to_arrow())
 
 
 def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles | None:
@@ -162,7 +173,7 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
             version=known.version,
             files=dict(known.files),
             apps=dict(known.apps),
-            columns=known.columns,
+            schema=known.schema,
             protocol=known.writable,
             rules=known.writable,
             vectors=known.vectors,
@@ -178,7 +189,7 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
         version=state.version,
         files=state.files,
         apps=state.apps,
-        columns=state.columns,
+        schema=state.schema,
         writable=state.protocol and state.rules,
         vectors=state.vectors,
     )
@@ -263,6 +274,11 @@ def added(name: str, *, size: int, stats: str, now: int) -> Action:
             "stats": stats,
         }
     }
+
+
+def unchanged(action: Action) -> Action:
+    """The same action in a commit that changes no row of the table."""
+    return {kind: {**value, "dataChange": False} for kind, value in action.items()}
 
 
 def _commit_path(path: str, version: int) -> str:

@@ -357,6 +357,18 @@ def sound(what: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def data_file_errors(path: str) -> Iterator[None]:
+    """For reading a file that a table's log names: without it the table must be dumped again."""
+    try:
+        with sound(path), lake_errors("read a data file", path):
+            yield
+    except LakeError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            error.hint = LOST_FILE_HINT
+        raise
+
+
 def storage_error(error: Exception, operation: str, path: str) -> LakeError:
     """What a failure of the storage means, with a remedy."""
     number = errno_of(error)

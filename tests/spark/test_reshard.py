@@ -154,7 +154,7 @@ def test_a_hidden_row_of_an_ended_shard_does_not_come_back(
         advance(source, merge)
         now = source.clock + 1
         purge_side(spark, source.lake, source.state, policy=POLICY, now=now, keep=0)
-        merge.forget_sides()
+        merge.forget(source.state)
         source.tx(RIGHT, ("del", 1), ("del", 2), ("del", 3))
         settle(source, merge)
         assert source.mirror().keys() == {(2, f"shop/{a}"), (3, f"shop/{LEFT}")}
@@ -218,7 +218,7 @@ def test_truncated_on_all_siblings(spark: SparkSession, tmp_path: Path, steps: i
             assert source.mirror().keys() == {
                 (2, "shop/-80"), (3, "shop/0"), (101, "shop/0"), (102, "shop/0")
             }  # fmt: skip
-            merge.forget_sides()
+            merge.forget(source.state)
         source.event(RIGHT, "TRUNCATE TABLE t", truncate=True)
         source.tx(RIGHT, put(102, "new"))
         settle(source, merge)

@@ -70,7 +70,7 @@ def test_purge(spark: SparkSession, tmp_path: Path) -> None:
 
         def purge(keep: float) -> None:
             purge_side(spark, source.lake, source.state, policy=POLICY, now=source.clock, keep=keep)
-            merge.forget_sides()
+            merge.forget(source.state)
 
         a, b = "shop/-80", "shop/80-"
         before = [(a, 1, 2), (a, 2, 2), (a, 3, 1), (a, 3, 1), (b, 1, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,6 +14,7 @@ from core.schema import TableSchema
 from core.types import MisfitPolicy
 from jobs.merging import CLEAN_EVERY, COMPACT_EVERY, LakeUpkeep, Merging
 from jobs.observe import Merged, Record, Stops, TableStopped
+from merge.compaction import Compacted
 from merge.step import StepResult
 from store.cuts import Cut, Cuts
 from store.files import Lake, open_lake
@@ -44,8 +46,11 @@ class Stage:
             raise self.failure
         self.done.append("compact")
 
-    def clean(self) -> None:
+    def clean(self) -> Iterator[None]:
         self.done.append("clean")
+        for table in "ab":
+            yield
+            self.done.append(f"clean {table}")
 
     def check(self) -> None:
         if self.lost:
@@ -96,7 +101,7 @@ def test_tables_that_stop_are_told(stage: Stage) -> None:
 
 
 def test_upkeep_comes_between_steps(stage: Stage) -> None:
-    """Small files after so many steps; what is old when there is nothing to merge, or at last."""
+    """Small files after so many steps; what is old in its time, a table at each step."""
     merging = stage.merging()
     stage.results = [worked(n) for n in range(COMPACT_EVERY)]
     for _ in range(COMPACT_EVERY):
@@ -107,13 +112,75 @@ def test_upkeep_comes_between_steps(stage: Stage) -> None:
     stage.now = CLEAN_EVERY
     stage.results = [worked()]
     merging.step()
-    assert stage.done == ["compact"]
-    merging.step()
     assert stage.done == ["compact", "clean"]
-    stage.now = 3 * CLEAN_EVERY
-    stage.results = [worked()]
     merging.step()
-    assert stage.done == ["compact", "clean", "clean"]
+    assert stage.done[2:] == ["clean a"]
+    merging.step()
+    merging.step()
+    assert stage.done[2:] == ["clean a", "clean b"]
+    stage.now = 2 * CLEAN_EVERY
+    merging.step()
+    assert stage.done[4:] == ["clean"]
+
+
+def upkeep_of(stage: Stage, now: list[float]) -> LakeUpkeep:
+    """With an hour for tombstones, two for old versions."""
+    return LakeUpkeep(
+        spark=cast("SparkSession", None),
+        lake=stage.lake,
+        policy=MisfitPolicy(),
+        forget=lambda state: stage.done.append(f"forget {state.table}"),
+        change_log=1.0,
+        tombstones=3600.0,
+        history=7200.0,
+        wall=lambda: now[0],
+    )
+
+
+def test_tables_are_cleaned_one_by_one_until_nothing_can_go(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand that rest cost nothing each hour; one that fails does not keep others from it."""
+    failing: set[str] = set()
+
+    def purge(_spark: object, _lake: object, state: TableState, **_: object) -> bool:
+        if state.table in failing:
+            raise RetryableError("conflict")
+        stage.done.append(f"purge {state.table}")
+        return True
+
+    monkeypatch.setattr("jobs.merging.purge_side", purge)
+    monkeypatch.setattr("jobs.merging.vacuum", lambda *_, **__: None)
+    now = [1_000_000.0]
+    upkeep = upkeep_of(stage, now)
+    for table in ("a", "b"):
+        stage.table(table, "streaming")
+    stage.table("c", "dumping")
+
+    def cleaned() -> list[str]:
+        stage.done.clear()
+        for _ in upkeep.clean():
+            pass
+        now[0] += 3600
+        return stage.done
+
+    both = ["purge a", "forget a", "purge b", "forget b"]
+    assert cleaned() == both
+    assert cleaned() == both
+    failing.add("a")
+    assert cleaned() == ["forget a", *both[2:]]
+    failing.clear()
+    assert cleaned() == both[:2]
+    assert cleaned() == []
+    tables = Tables(stage.lake)
+    (b,) = (one for one in tables.list() if one.table == "b")
+    tables.save(replace(b, merged_round=7))
+    assert cleaned() == both[2:]
+    cleaning = upkeep.clean()
+    next(cleaning)
+    tables.save(replace(b, phase="stopped"))
+    assert list(cleaning) == [None] * 2
+    assert stage.done == both[2:]
 
 
 def test_tables_at_rest_are_not_looked_at_for_small_files(
@@ -121,16 +188,14 @@ def test_tables_at_rest_are_not_looked_at_for_small_files(
 ) -> None:
     """Opening a table costs some 10 ms: a thousand of them are not opened every 20 steps."""
     seen: list[str] = []
-    monkeypatch.setattr("jobs.merging.compact", lambda *args: seen.append(args[2].table))
-    upkeep = LakeUpkeep(
-        spark=cast("SparkSession", None),
-        lake=stage.lake,
-        policy=MisfitPolicy(),
-        forget_sides=lambda: None,
-        change_log=1.0,
-        tombstones=1.0,
-        history=1.0,
-    )
+    left = False
+
+    def look(_spark: object, _lake: object, state: TableState, *, now: int) -> Compacted:
+        seen.append(state.table)
+        return Compacted(files=0, bytes=0, left=left and now > 0)
+
+    monkeypatch.setattr("jobs.merging.compact", look)
+    upkeep = upkeep_of(stage, [1.0])
     for table in ("a", "b"):
         stage.table(table, "streaming")
     stage.table("c", "dumping")
@@ -141,8 +206,12 @@ def test_tables_at_rest_are_not_looked_at_for_small_files(
     tables = Tables(stage.lake)
     (b,) = (one for one in tables.list() if one.table == "b")
     tables.save(replace(b, merged_round=7))
+    left = True  # files above the budget of one look
     upkeep.compact()
-    assert seen == ["a", "b", "b"]
+    left = False
+    upkeep.compact()
+    upkeep.compact()
+    assert seen == ["a", "b", "b", "b"]
 
 
 def test_a_conflict_puts_upkeep_off(stage: Stage) -> None:

@@ -101,6 +101,9 @@ def changed(source: Source, *ops: Op, **other: Any) -> Direct:
 
 
 def side_rows(source: Source) -> list[dict[str, Any]]:
+    """What the side table has; nothing, if there is none."""
+    if replay(source.lake, source.state.side_path) is None:
+        return []
     table = DeltaTable(source.lake.delta_uri(source.state.side_path))
     found = QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
     rows: list[dict[str, Any]] = pa.table(found).to_pylist()

@@ -53,7 +53,7 @@ def ids(lake: Lake) -> list[int]:
 def test_files_come_get_vectors_and_go(lake: Lake) -> None:
     begin = replay(lake, PATH)
     assert begin is not None
-    assert (begin.version, begin.writable, begin.columns) == (0, True, ("id", "v"))
+    assert (begin.version, begin.writable, begin.schema) == (0, True, SCHEMA)
     actions = [INFO, {"txn": {"appId": "a", "version": 3}}]
     assert commit_files(
         lake, PATH, 1, [*actions, new_file(lake, "one.parquet", 0), new_file(lake, "b.parquet", 10)]
@@ -102,9 +102,9 @@ def test_from_a_checkpoint(lake: Lake) -> None:
     found = replay(lake, PATH)
     assert whole is not None
     assert found is not None
-    assert (found.version, found.columns, found.apps, found.writable) == (
+    assert (found.version, found.schema, found.apps, found.writable) == (
         2,
-        ("id", "v"),
+        SCHEMA,
         {"a": 3},
         True,
     )

@@ -1,0 +1,210 @@
+"""Small files put together, and rows that are gone dropped, without Spark and a bit at a time.
+
+Lives here: which files are worth it, and the commit that replaces them. Does not live here: when
+(`jobs.merging`), tables with rules of others (`maintain.compact` leaves them to Spark).
+
+Files grow in steps: `FAN` of about one size become one, so that a row is written again once a
+step, not once a merge. A file is written again, too, when a quarter of its rows is gone. Rows of
+files that are put together are sorted by key where memory allows it: each file then has a part of
+the keys, and a merge looks into few of them.
+
+Invariant: the table shows the same before and after; the commit says so (`dataChange: false`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merge.newest import fitted_table
+from store.crashpoints import reach
+from store.data_files import write_data_file
+from store.deletion_vectors import read_vector
+from store.delta_files import Action, DataFile, TableFiles, commit_files, removed, replay, unchanged
+from store.delta_tables import stats_columns
+from store.files import Lake, data_file_errors
+
+FAN: Final = 8
+SMALL_FILE: Final = 64 << 20  # bytes; a larger one is not put together with others
+MOST_AT_ONCE: Final = 128 << 20  # bytes that are put together in one commit
+MOST_SORTED: Final = 256 << 20  # bytes of rows, as Parquet has them before compression
+BUDGET: Final = 256 << 20  # bytes of a table's files that one call reads
+_SMALLEST: Final = 64 << 10  # bytes; below, all files are of one size
+_STEP: Final = 4  # from one size to the next
+_GONE: Final = 0.25  # the part of a file's rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What was done.
+
+    Attributes:
+        files: how many files are no more.
+        bytes: their size.
+        left: whether there is more to do.
+    """
+
+    files: int
+    bytes: int
+    left: bool
+
+
+def groups(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """The files that are worth writing again, those together that become one file.
+
+    The smallest come first: they cost the least, and there are most of them.
+    """
+    tiers: dict[int, list[DataFile]] = {}
+    alone = []
+    for file in files:
+        if file.size < SMALL_FILE:
+            tiers.setdefault(_tier(file.size), []).append(file)
+        elif file.rows and file.gone >= _GONE * file.rows:
+            alone.append([file])
+    found = []
+    for _, tier in sorted(tiers.items()):
+        if len(tier) >= FAN:
+            found += _packs(tier)
+        else:
+            found += [[file] for file in tier if file.rows and file.gone >= _GONE * file.rows]
+    return found + alone
+
+
+def compact_files(lake: Lake, path: str, *, key: Sequence[str], now: int) -> Compacted | None:
+    """Write some of a table's files again, if it is worth it; None if the table's rules forbid it.
+
+    Never while the table is merged.
+
+    Args:
+        lake: the lake.
+        path: the table's folder.
+        key: columns to sort by, which statistics tell of; none: rows stay in their order.
+        now: microseconds UTC.
+
+    Raises:
+        LakeError: a file is gone, damaged or cannot be read or written.
+    """
+    table = replay(lake, path)
+    if table is None or not table.writable:
+        return None
+    todo = groups(table.files.values())
+    files = done = 0
+    for number, group in enumerate(todo):
+        if done >= BUDGET:
+            return Compacted(files=files, bytes=done, left=number < len(todo))
+        rewrite = _Rewrite(lake, path, table, key, now)
+        if not rewrite.commit(group):
+            break  # somebody else writes to it: the next time comes by itself
+        table = replay(lake, path, table) or table
+        files += len(group)
+        done += sum(file.size for file in group)
+    return Compacted(files=files, bytes=done, left=False)
+
+
+def _tier(size: int) -> int:
+    return max(0, math.ceil(math.log(max(size, 1) / _SMALLEST, _STEP)))
+
+
+def _packs(tier: Sequence[DataFile]) -> list[list[DataFile]]:
+    """Files of one size, at least two together, as many as may be."""
+    packs: list[list[DataFile]] = []
+    held = MOST_AT_ONCE
+    for file in sorted(tier, key=lambda f: (f.add.get("modificationTime", 0), f.path)):
+        if held + file.size > MOST_AT_ONCE:
+            packs.append([])
+            held = 0
+        packs[-1].append(file)
+        held += file.size
+    return [pack for pack in packs if len(pack) > 1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewrite:
+    """Files of one version of a table written again."""
+
+    lake: Lake
+    path: str
+    table: TableFiles
+    key: Sequence[str]
+    now: int
+
+    def commit(self, group: Sequence[DataFile]) -> bool:
+        """Replace files by one; whether it was the next version."""
+        info: Action = {
+            "commitInfo": {
+                "timestamp": self.now // 1000,
+                "operation": "OPTIMIZE",
+                "operationParameters": {},
+                "readVersion": self.table.version,
+                "isolationLevel": "SnapshotIsolation",
+                "isBlindAppend": False,
+                "engineInfo": "Ratchet",
+            }
+        }
+        new = []
+        if any(file.rows is None or file.gone < file.rows for file in group):
+            schema = self.table.schema
+            added = write_data_file(
+                self.lake,
+                self.path,
+                self._rows(group),
+                schema,
+                kind="compact",
+                described=[name for name in self.key if stats_columns(schema, [name])],
+                now=self.now,
+            )
+            new.append(unchanged(added))
+        reach("upkeep.before_compact")
+        gone = [unchanged(removed(file, now=self.now)) for file in group]
+        done = commit_files(self.lake, self.path, self.table.version + 1, [info, *gone, *new])
+        reach("upkeep.after_compact")
+        return done
+
+    def _rows(self, group: Sequence[DataFile]) -> Iterator[pa.Table]:
+        readers = [_Reader(self.lake, self.path, file, self.table.schema) for file in group]
+        if not self.key or len(group) == 1 or sum(r.bytes for r in readers) > MOST_SORTED:
+            for reader in readers:
+                yield from reader.groups()
+            return
+        whole = pa.concat_tables([part for reader in readers for part in reader.groups()])
+        yield whole.sort_by([(name, "ascending") for name in self.key])
+
+
+class _Reader:
+    """The rows of a data file that are there."""
+
+    def __init__(self, lake: Lake, table: str, file: DataFile, schema: pa.Schema) -> None:
+        self._lake = lake
+        self._table = table
+        self._file = file
+        self._schema = schema
+        self._path = f"{table}/{file.path}"
+        with data_file_errors(self._path), lake.open_input(self._path) as stream:
+            footer = pq.ParquetFile(stream).metadata
+            self.bytes = sum(
+                footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)
+            )
+
+    def groups(self) -> Iterator[pa.Table]:
+        """By row groups, in the table's columns of now."""
+        vector = self._file.add.get("deletionVector")
+        gone = read_vector(self._lake, self._table, vector) if vector else np.empty(0, np.uint64)
+        with data_file_errors(self._path), self._lake.open_input(self._path) as stream:
+            # Spark's timestamps have 96 bits, whose years end in 2262 if read in nanoseconds.
+            parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+            begin = 0
+            for number in range(parquet.num_row_groups):
+                count = parquet.metadata.row_group(number).num_rows
+                first, last = np.searchsorted(gone, [begin, begin + count])
+                alive = np.ones(count, np.bool_)
+                alive[gone[first:last].astype(np.int64) - begin] = False
+                begin += count
+                if alive.any():
+                    rows = parquet.read_row_group(number)
+                    yield fitted_table(rows.filter(pa.array(alive)), self._schema)
