@@ -14,7 +14,6 @@ each the best of R rounds. Memory is the highest of the JVM (its heap is 4 GiB) 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import shutil
@@ -25,52 +24,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.transaction import AddAction, RemoveAction
 
-from core.change import FLOOR_IDX, TOKEN_TYPE, UPDATE, change_schema
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ChangeFile, Round, Run, ShardSlice
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy, arrow_schema
+from bench.lib.orders import FILES, Orders, create
+from core.types import MisfitPolicy
 from merge.rounds import Merger
 from merge.step import MergeOptions
-from store.delta_tables import create_mirrored_table, mirrored_schema
-from store.files import Lake, open_lake
-from store.layout import change_file_path
-from store.rounds import RoundLog
-from store.schemas import put_schema
-from store.tables import DumpState, Tables, TableState
+from store.files import open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-UUID: Final = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-SHARD: Final = "bench/-"
-FILES: Final = 16
-SCHEMA: Final = TableSchema(
-    keyspace="bench",
-    table="orders",
-    columns=(
-        Column(name="id", type=ColumnType(name="bigint"), nullable=False),
-        Column(name="name", type=ColumnType(name="varchar", length=160, charset="utf8mb4")),
-        Column(name="code", type=ColumnType(name="char", length=32, charset="utf8mb4")),
-        Column(name="amount", type=ColumnType(name="int")),
-        Column(name="placed", type=ColumnType(name="timestamp", fraction=6)),
-        Column(name="price", type=ColumnType(name="decimal", precision=18, scale=2)),
-    ),
-    key=("id",),
-)
-COLUMNS: Final = arrow_schema(SCHEMA, MisfitPolicy())
-MOMENT: Final = 1_700_000_000_000_000
 
 
 @dataclass(frozen=True)
@@ -120,26 +87,13 @@ class Bench:
         self._spark = spark
         self._rows = rows
         self._random = np.random.default_rng(1)
-        self._seq = 100
         gateway: Any = spark.sparkContext._jvm  # noqa: SLF001 - no other way to its pid
         self.jvm = int(gateway.java.lang.ProcessHandle.current().pid())
         self.ours = open_lake(home / "ours", now=1)
         self._plain = open_lake(home / "plain", now=1)
-        self._log = RoundLog(self.ours)
-        for lake in (self.ours, self._plain):
-            _create(lake, rows)
-        position = _position(self._seq)
-        self._state = Tables(self.ours).save(
-            TableState(
-                keyspace=SCHEMA.keyspace,
-                table=SCHEMA.table,
-                schema=SCHEMA,
-                key=SCHEMA.key,
-                phase="streaming",
-                dump=DumpState(id="d", start_round=1, start={SHARD: position}, done=True),
-            )
-        )
-        put_schema(self.ours, SCHEMA)
+        self._orders = Orders(self.ours, rows)
+        create(self._plain, rows)
+        self._state = self._orders.state
         options = MergeOptions(policy=MisfitPolicy(), max_bytes=1 << 40)
         self._merger = Merger(spark, self.ours, options)
 
@@ -194,122 +148,7 @@ class Bench:
         ids = self._random.permutation(self._rows)[:updates].astype("int64")
         if close:
             ids = np.arange(updates, dtype="int64") + self._rows // 2
-        first, number = self._seq + 1, self._log.last_number() + 1
-        self._seq += (updates + 999) // 1000
-        path = change_file_path(
-            SCHEMA.keyspace,
-            SCHEMA.table,
-            round_number=number,
-            shard="-",
-            schema=SCHEMA.fingerprint,
-            part=0,
-        )
-        rows = pa.Table.from_arrays(
-            [
-                pa.array(np.full(updates, UPDATE, dtype="int8")),
-                _tokens(updates, first, f"{UUID}:{first}", 0),
-                _image(ids, number - 1),
-                _image(ids, number),
-            ],
-            schema=change_schema(COLUMNS),
-        )
-        with self.ours.open_output(path) as out:
-            pq.write_table(rows, out, compression="lz4", row_group_size=65_536)
-        size = self.ours.size(path)
-        self._log.append(_round(number, first, self._seq, path, updates, size))
-        return self.ours.hadoop_uri(path)
-
-
-def _create(lake: Lake, rows: int) -> None:
-    path = f"{SCHEMA.keyspace}/{SCHEMA.table}"
-    create_mirrored_table(lake, path, COLUMNS, key=SCHEMA.key, name=SCHEMA.name, now=1)
-    schema = mirrored_schema(COLUMNS, table=SCHEMA.name)
-    actions: list[AddAction | RemoveAction] = []
-    for part in range(FILES):
-        ids = np.arange(part * rows // FILES, (part + 1) * rows // FILES, dtype="int64")
-        image = _image(ids, 0)
-        table = pa.Table.from_arrays(
-            [*image.flatten(), _tokens(len(ids), 1, None, FLOOR_IDX + part)], schema=schema
-        )
-        name = f"part-{part}.parquet"
-        with lake.open_output(f"{path}/{name}") as out:
-            pq.write_table(table, out, compression="zstd", row_group_size=131_072)
-        stats = {
-            "numRecords": len(ids),
-            "minValues": {"id": int(ids[0])},
-            "maxValues": {"id": int(ids[-1])},
-            "nullCount": {"id": 0},
-        }
-        size = lake.size(f"{path}/{name}")
-        actions.append(AddAction(name, size, {}, 1, True, json.dumps(stats)))
-    DeltaTable(lake.delta_uri(path)).create_write_transaction(actions, "append", schema)
-
-
-def _image(ids: Any, version: int) -> pa.StructArray:
-    count = len(ids)
-    times = np.full(count, MOMENT + version, dtype="int64")
-    arrays = [
-        pa.array(ids),
-        pa.array([f"customer {i} of version {version}" for i in ids]),
-        pa.array(["code1234"] * count),
-        pa.array((ids % 1000 + version).astype("int32")),
-        pa.array(times).cast(pa.timestamp("us", tz="UTC")),
-        pa.array(ids % 100_000).cast(pa.decimal128(21, 2)).cast(pa.decimal128(18, 2)),
-    ]
-    return pa.StructArray.from_arrays(arrays, fields=list(COLUMNS))
-
-
-def _tokens(count: int, first: int, gtid: str | None, idx: int) -> pa.StructArray:
-    place = np.arange(count)
-    per = 1000 if gtid else max(count, 1)
-    arrays = [
-        pa.array(np.full(count, MOMENT)).cast(pa.timestamp("us", tz="UTC")),
-        pa.array([SHARD] * count),
-        pa.array([gtid] * count, pa.string()),
-        pa.array(np.zeros(count, dtype="int64")),
-        pa.array((place // per + first).astype("int64")),
-        pa.array((place % per if gtid else np.full(count, idx)).astype("int64")),
-    ]
-    return pa.StructArray.from_arrays(arrays, fields=list(TOKEN_TYPE))
-
-
-def _position(last: int) -> Position:
-    return Position(executed=GtidSet("mysql", {UUID: ((1, last),)}))
-
-
-def _round(  # noqa: PLR0917 - one call
-    number: int, first: int, last: int, path: str, rows: int, size: int
-) -> Round:
-    file = ChangeFile(
-        keyspace=SCHEMA.keyspace,
-        table=SCHEMA.table,
-        shard=SHARD,
-        schema=SCHEMA.fingerprint,
-        path=path,
-        rows=rows,
-        bytes=size,
-        min_seq=first,
-        max_seq=last,
-        inserts=0,
-        updates=rows,
-        deletes=0,
-        misfits={},
-    )
-    piece = ShardSlice(
-        shard=SHARD,
-        generation=0,
-        start=_position(first - 1),
-        end=_position(last),
-        runs=(Run(UUID, first, last, first),),
-        transactions=last - first + 1,
-        rows=rows,
-        bytes=size,
-        min_ts=MOMENT,
-        max_ts=MOMENT,
-        observed_at=MOMENT,
-        caught_up=True,
-    )
-    return Round(number=number, committed_at=MOMENT, slices=(piece,), files=(file,), events=())
+        return self._orders.commit(updates=ids)
 
 
 def _best(costs: list[Cost]) -> Cost:

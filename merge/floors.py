@@ -14,7 +14,7 @@ from core.errors import LakeError
 from core.floor import join_runs, resolve_floor
 from core.position import Position
 from core.rounds import Round, Run
-from store.delta_log import delta_errors
+from store.delta_errors import delta_errors
 from store.delta_tables import open_delta
 from store.files import Lake
 from store.tables import DumpState

@@ -34,7 +34,7 @@ from merge.failures import spark_errors
 from merge.plan import shape_of
 from store import layout
 from store.crashpoints import reach
-from store.delta_log import delta_errors
+from store.delta_errors import delta_errors
 from store.delta_tables import app_version, open_delta, table_version
 from store.files import sound
 

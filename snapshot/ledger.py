@@ -26,7 +26,7 @@ from core.dumps import FORMAT_VERSION, DumpCommit, DumpedChunk, app_id
 from core.errors import BugError, LakeError
 from snapshot.keys import KeyRange
 from snapshot.reader import ChunkResult
-from store.delta_log import delta_errors
+from store.delta_errors import delta_errors
 from store.delta_tables import open_delta, stats_columns
 from store.files import Lake
 

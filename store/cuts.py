@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from core.errors import DecodeError, LakeError
 from core.gtid import parse_gtid
 from core.position import Position
 from store import layout
-from store.delta_log import DeltaLogTable, microseconds
+from store.delta_log import DeltaLogTable, Where, microseconds
 from store.files import Lake, sound
 
 APP_ID: Final = "ratchet.cuts"
@@ -245,7 +244,7 @@ class Cuts:
 
     def _get(self, number: int) -> Cut:
         if number not in self._read:
-            (row,) = self._table.read(columns=["record"], where=pc.field("cut") == number)
+            (row,) = self._table.read(columns=["record"], where=Where("cut", number, number))
             if len(self._read) >= _KEPT:
                 self._read.clear()
             self._read[number] = _cut(row["record"])

@@ -23,7 +23,7 @@ from deltalake import DeltaTable, Schema
 
 from core.errors import LakeError
 from store.deletion_vectors import vector_id
-from store.delta_log import delta_errors
+from store.delta_errors import delta_errors
 from store.files import Lake, lake_errors
 
 Action = dict[str, Any]

@@ -7,48 +7,52 @@ transaction version, and fails rather than retries when another process committe
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs
+import pyarrow.dataset
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake import write_deltalake as write_delta
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 
-from core.errors import LakeError
-from store.files import Lake, errno_of, lake_errors, storage_error
+from store.delta_errors import conflict, delta_errors
+from store.delta_files import DataFile, TableFiles, replay
+from store.files import Lake, lake_errors
 
 _PROPERTIES = {"delta.logRetentionDuration": "interval 1 days", "delta.checkpointInterval": "20"}
+_FILE_BYTES = 1 << 20  # a file of that size is left alone: what compacting costs does not grow
 _VACUUM_HOURS = 1  # a reader of the log holds a snapshot for seconds
 
 
-class CommitConflictError(LakeError):
-    """Another process committed between our reading and our commit."""
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Rows whose number lies in a range.
 
+    Attributes:
+        column: the number's.
+        first: the lowest.
+        last: the highest; None: there is no limit.
+    """
 
-@contextmanager
-def delta_errors(operation: str, path: str) -> Iterator[None]:
-    """Turn what deltalake and the storage raise into a LakeError with a remedy."""
-    try:
-        with lake_errors(operation, path):
-            yield
-    except DeltaError as error:
-        if errno_of(error):
-            raise storage_error(error, operation, path) from error
-        if not isinstance(error, CommitFailedError):
-            raise LakeError(
-                f"cannot read or write the Delta table {path}",
-                operation=operation,
-                hint="see the cause: missing rights, or a damaged _delta_log",
-            ) from error
-        raise CommitConflictError(
-            f"another process has changed {path} at the same moment",
-            operation=operation,
-            hint="start again; let only one `ratchet` work on a lake",
-        ) from error
+    column: str
+    first: int
+    last: int | None = None
+
+    @property
+    def expression(self) -> pc.Expression:
+        """For Arrow."""
+        found = pc.field(self.column) >= self.first
+        return found if self.last is None else found & (pc.field(self.column) <= self.last)
+
+    def in_file(self, file: DataFile) -> bool:
+        """Whether a file may have such rows, by its statistics."""
+        low = (file.stats.get("minValues") or {}).get(self.column)
+        high = (file.stats.get("maxValues") or {}).get(self.column)
+        if low is None or high is None:
+            return True
+        return bool(self.first <= high and (self.last is None or low <= self.last))
 
 
 class DeltaLogTable:
@@ -59,33 +63,36 @@ class DeltaLogTable:
         self._path = path
         self._schema = schema
         self._table: DeltaTable | None = None
+        self._files: TableFiles | None = None
 
     def version_of(self, app_id: str) -> int:
         """The newest transaction version of `app_id`, 0 if there is none; looks for new commits."""
-        table = self._open()
-        return (table.transaction_version(app_id) or 0) if table else 0
+        self._files = replay(self._lake, self._path, self._files)
+        return self._files.apps.get(app_id, 0) if self._files else 0
 
-    def read(
-        self, *, columns: list[str], where: pc.Expression | None = None
-    ) -> list[dict[str, Any]]:
-        """Rows of the table as last opened by `version_of`, in no order.
+    def read(self, *, columns: list[str], where: Where | None = None) -> list[dict[str, Any]]:
+        """Rows of the table as last looked at by `version_of`, in no order.
 
         Args:
             columns: which columns.
             where: only these rows; files that have none are not opened.
         """
-        table = self._table or self._open()
-        if table is None:
+        table = self._files or replay(self._lake, self._path)
+        files = table.files.values() if table else []
+        paths = [file.path for file in files if where is None or where.in_file(file)]
+        if not paths:
             return []
-        with delta_errors("read", self._path):
-            # Arrow's own file system: with deltalake's, which is written in Python, threads of
-            # Arrow's may still hold Python objects when the interpreter ends, and then abort it.
-            home = pa.fs.SubTreeFileSystem(self._lake.absolute(self._path), self._lake.filesystem)
-            dataset = table.to_pyarrow_dataset(filesystem=home)
-            found: list[dict[str, Any]] = dataset.to_table(
-                columns=columns, filter=where
+        with lake_errors("read", self._path):
+            chosen = pa.dataset.dataset(
+                [f"{self._lake.absolute(self._path)}/{path}" for path in paths],
+                schema=self._schema,
+                filesystem=self._lake.filesystem,
+                format="parquet",
+            )
+            rows: list[dict[str, Any]] = chosen.to_table(
+                columns=columns, filter=where.expression if where else None
             ).to_pylist()
-        return found
+        return rows
 
     def append(self, rows: pa.Table, *, app_id: str, version: int, operation: str) -> None:
         """Commit rows with a transaction version.
@@ -94,6 +101,8 @@ class DeltaLogTable:
             LakeError: another process committed since the table was last looked at.
         """
         table = self._open() or self._create()
+        if (table.transaction_version(app_id) or 0) >= version:
+            raise conflict(self._path, operation)  # since `version_of` was asked
         properties = CommitProperties(
             app_transactions=[Transaction(app_id, version)], max_commit_retries=0
         )
@@ -106,7 +115,7 @@ class DeltaLogTable:
         if table is None:
             return
         with delta_errors("compact", self._path):
-            table.optimize.compact()
+            table.optimize.compact(target_size=_FILE_BYTES)
             table.vacuum(_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False)
 
     def delete_below(self, column: str, number: int) -> None:

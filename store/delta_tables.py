@@ -21,7 +21,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from core.change import TOKEN_COLUMN, TOKEN_TYPE
 from core.errors import LakeError, TableStoppedError
-from store.delta_log import delta_errors
+from store.delta_errors import delta_errors
 from store.files import LOST_FILE_HINT, Lake, errno_of, storage_error
 
 RETENTION: Final = "interval 7 days"

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from core.errors import LakeError
 from core.position import Position
 from core.rounds import Journal, Round, ShardSlice, positions_from_json, positions_to_json
 from store import layout
-from store.delta_log import DeltaLogTable, microseconds
+from store.delta_log import DeltaLogTable, Where, microseconds
 from store.files import Lake, sound
 
 APP_ID: Final = "ratchet.rounds"
@@ -130,7 +129,7 @@ class RoundLog:
         last = self._read_last()
         if last is not None and last.round.number == number:
             return dict(last.streams)
-        rows = self._table.read(columns=["positions"], where=pc.field("round") == number)
+        rows = self._table.read(columns=["positions"], where=Where("round", number, number))
         if not rows:
             raise LakeError(
                 f"round {number} is not in the log",
@@ -168,7 +167,7 @@ class RoundLog:
         """The earliest commit time in rounds above `number`; microseconds UTC, None if none."""
         if number >= self.last_number():
             return None
-        rows = self._table.read(columns=["min_ts"], where=pc.field("round") > number)
+        rows = self._table.read(columns=["min_ts"], where=Where("round", number + 1))
         times = [row["min_ts"] for row in rows if row["min_ts"] is not None]
         return min((microseconds(time) for time in times), default=None)
 
@@ -218,7 +217,7 @@ class RoundLog:
 
     def _rows(self, above: int) -> list[dict[str, Any]]:
         found = self._table.read(
-            columns=["round", "positions", "record"], where=pc.field("round") > above
+            columns=["round", "positions", "record"], where=Where("round", above + 1)
         )
         return sorted(found, key=lambda row: int(row["round"]))
 

@@ -127,14 +127,20 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LakeError):
         other.append(make_round(2, "k/-", 2, 4))
     # The race proper: the other one's look at the table is older than our commit.
-    stale = RoundLog(Lake.at(tmp_path))
-    stale.last()
-    log.append(make_round(3, "k/-", 3, 4))
-    table = stale._table
-    table._open = lambda: table._table  # type: ignore[method-assign]
-    with pytest.raises(LakeError, match="another process"):
-        stale.append(make_round(3, "k/-", 3, 5))
-    assert RoundLog(Lake.at(tmp_path)).since(2) == [make_round(3, "k/-", 3, 4)]
+    for late in (False, True):
+        number = 4 if late else 3
+        stale = RoundLog(Lake.at(tmp_path))
+        stale.last()
+        table = stale._table
+        opened = table._open()
+        log.append(make_round(number, "k/-", number, number + 1))
+        table.version_of = lambda _, last=number - 1: last  # type: ignore[method-assign]
+        if late:  # later still: between the last look and the commit
+            table._open = lambda it=opened: it  # type: ignore[method-assign]
+        with pytest.raises(LakeError, match="another process"):
+            stale.append(make_round(number, "k/-", number, 9))
+    wanted = [make_round(number, "k/-", number, number + 1) for number in (3, 4)]
+    assert RoundLog(Lake.at(tmp_path)).since(2) == wanted
 
 
 def test_pruning_keeps_the_newest_and_positions(tmp_path: Path) -> None:

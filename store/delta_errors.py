@@ -1,0 +1,42 @@
+"""What deltalake raises, as errors with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from core.errors import LakeError
+from store.files import errno_of, lake_errors, storage_error
+
+
+class CommitConflictError(LakeError):
+    """Another process committed between our reading and our commit."""
+
+
+@contextmanager
+def delta_errors(operation: str, path: str) -> Iterator[None]:
+    """Turn what deltalake and the storage raise into a LakeError with a remedy."""
+    try:
+        with lake_errors(operation, path):
+            yield
+    except DeltaError as error:
+        if errno_of(error):
+            raise storage_error(error, operation, path) from error
+        if not isinstance(error, CommitFailedError):
+            raise LakeError(
+                f"cannot read or write the Delta table {path}",
+                operation=operation,
+                hint="see the cause: missing rights, or a damaged _delta_log",
+            ) from error
+        raise conflict(path, operation) from error
+
+
+def conflict(path: str, operation: str) -> CommitConflictError:
+    """What is raised where another process was quicker."""
+    return CommitConflictError(
+        f"another process has changed {path} at the same moment",
+        operation=operation,
+        hint="start again; let only one `ratchet` work on a lake",
+    )
