@@ -31,7 +31,7 @@ from store.delta_tables import stats_columns
 from store.files import Lake, data_file_errors
 
 FAN: Final = 8
-SMALL_FILE: Final = 64 << 20  # bytes; a larger one is not put together with others
+SMALL_FILE: Final = 16 << 20  # bytes; a larger one is not put together with others: a dump's are
 MOST_AT_ONCE: Final = 128 << 20  # bytes that are put together in one commit
 MOST_SORTED: Final = 256 << 20  # bytes of rows, as Parquet has them before compression
 BUDGET: Final = 256 << 20  # bytes of a table's files that one call reads

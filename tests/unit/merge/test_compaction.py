@@ -52,9 +52,9 @@ def test_files_of_about_one_size_go_together() -> None:
 
 def test_each_size_has_its_limits() -> None:
     """From the limit of one to four times it."""
-    for power in range(1, 6):
+    for power in range(1, 5):
         low, high = 64 * KB * 4 ** (power - 1) + 1, 64 * KB * 4**power
-        low, high = min(low, SMALL_FILE - 9), min(high, SMALL_FILE - 1)
+        high = min(high, SMALL_FILE - 1)
         assert len(groups([file(low)] * (FAN // 2) + [file(high)] * (FAN // 2))) >= 1
         assert groups([file(low - 1)] * (FAN // 2) + [file(high)] * (FAN // 2)) == []
 
@@ -65,14 +65,14 @@ def test_large_files_are_left_alone() -> None:
 
 
 def test_so_many_as_fit_into_one_the_oldest_first() -> None:
-    size = 40 * MB
-    found = groups([file(size, at=9 - n, name=str(n)) for n in range(9)])
-    assert [[one.path for one in group] for group in found] == [
-        ["8", "7", "6"], ["5", "4", "3"], ["2", "1", "0"]
-    ]  # fmt: skip
-    assert 3 * size <= MOST_AT_ONCE < 4 * size
-    # One that is left over is none together with others.
-    assert [len(group) for group in groups([file(size, at=n) for n in range(10)])] == [3, 3, 3]
+    size = 15 * MB
+    assert FAN * size <= MOST_AT_ONCE < (FAN + 1) * size
+    found = groups([file(size, at=99 - n, name=str(n)) for n in range(3 * FAN)])
+    names = [str(n) for n in reversed(range(3 * FAN))]
+    assert [one.path for group in found for one in group] == names
+    assert [len(group) for group in found] == [FAN] * 3
+    # One that is left over is not put together with others.
+    assert [len(g) for g in groups([file(size, at=n) for n in range(FAN + 1)])] == [FAN]
 
 
 @pytest.mark.parametrize("size", [KB, 100 * MB, SMALL_FILE])
