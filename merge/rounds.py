@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,7 +28,6 @@ from merge.ancestry import Ancestry
 from merge.batch import Batch
 from merge.failures import spark_errors
 from merge.plan import Gathered, app_id
-from merge.side import SideStats
 from merge.step import Done, MergeOptions, Step, StepResult, Work, step_to
 from merge.table import (
     Held,
@@ -85,10 +85,7 @@ class Merger:
         self._rounds: list[Round] = []
         # By app id: a table that was dropped and came back has another one, and begins at 0.
         self._versions: dict[str, int] = {}
-        # Of tables whose side table and progress this process knows, by their app id.
-        self._sides: dict[str, SideStats] = {}
-        self._merged: dict[str, int] = {}
-        self._held: dict[str, Held] = {}
+        self._held: defaultdict[str, Held] = defaultdict(Held)
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
 
     def __enter__(self) -> Self:
@@ -103,8 +100,8 @@ class Merger:
 
     def forget(self, state: TableState) -> None:
         """Look at a table's side table anew: to be called when it was cleaned up (merge.purge)."""
-        self._sides.pop(app_id(state), None)
-        self._held.pop(app_id(state), None)
+        held = self._held[app_id(state)]
+        held.main = held.side = held.sides = None
 
     def step(self, upto: int | None = None) -> StepResult:
         """Merge what there is, up to a round.
@@ -233,7 +230,7 @@ class Merger:
             known = read_side_stats(self._spark, self._lake, batch.side_path)
             if batch.collapse:
                 known = collapse(self._spark, self._lake, batch, known).side
-        self._sides[batch.app_id] = known
+        self._held[batch.app_id].sides = known
         after = replace(found.learned(state), phase="streaming", merged_round=number)
         return self._tables.save(after)
 
@@ -251,8 +248,6 @@ class Merger:
             return Done(state=stopped, error=error)
         except RatchetError as error:
             # What is remembered of the table may be wrong now: it is read again next time.
-            self._sides.pop(app_id(state), None)
-            self._merged.pop(app_id(state), None)
             self._held.pop(app_id(state), None)
             return Done(state=state, error=error)
 
@@ -268,10 +263,10 @@ class Merger:
                 self._add_columns(work, batch)
             with spark_errors(f"merge round {batch.round}", table=state.name):
                 for merged in self._apply(batch, work):
-                    self._sides[batch.app_id] = merged.side
+                    self._held[batch.app_id].sides = merged.side
                     self._versions[batch.app_id] = merged.version
                     changed += merged.changed
-            self._merged[batch.app_id] = batch.round
+            self._held[batch.app_id].merged = batch.round
         after = replace(found.learned(state), phase="streaming", merged_round=found.round)
         if stopped:
             after = self._tables.stop(
@@ -292,12 +287,13 @@ class Merger:
         reach("merge.columns_added")
 
     def _apply(self, batch: Batch, work: Work) -> Iterable[Merged]:
-        known = self._sides.get(batch.app_id)
+        held = self._held[batch.app_id]
+        known = held.sides
         if known is None:
             known = read_side_stats(self._spark, self._lake, batch.side_path)
         if not work.found.is_empty:
-            held = self._held.setdefault(batch.app_id, Held()) if self._options.direct else None
-            merged = merge_table(self._spark, self._lake, batch, known, held)
+            files = held if self._options.direct else None
+            merged = merge_table(self._spark, self._lake, batch, known, files)
             known = merged.side
             yield merged
         if batch.collapse:
@@ -386,11 +382,12 @@ class Merger:
     def _committed(self, state: TableState) -> int:
         """The round of the last merge that changed the table; 0 if none did since its dump."""
         key = app_id(state)
-        if key not in self._merged:
+        held = self._held[key]
+        if held.merged is None:
             # A catch-up that had no changes has committed nothing but its collapse.
             versions = (app_version(self._lake, state.path, one) for one in (key, collapse_id(key)))
-            self._merged[key] = max(version or 0 for version in versions)
-        return self._merged[key]
+            held.merged = max(version or 0 for version in versions)
+        return held.merged
 
     def _since(self, number: int, last: int) -> list[Round]:
         """The rounds above `number` up to `last`; the newest ones are remembered."""

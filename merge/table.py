@@ -63,15 +63,19 @@ class _Plan:
 
 @dataclass(slots=True)
 class Held:
-    """What a process remembers of a table's files from one merge to the next.
+    """What a process remembers of a table from one merge to the next; what is None was not read.
 
     Attributes:
-        main: the mirrored table.
-        side: its side table.
+        main: the mirrored table's files.
+        side: its side table's.
+        sides: what is known of the side table.
+        merged: the round of the last merge that changed it.
     """
 
     main: TableFiles | None = None
     side: TableFiles | None = None
+    sides: SideStats | None = None
+    merged: int | None = None
 
 
 def merge_table(
