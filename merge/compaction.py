@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from merge.newest import fitted_table
 from store.crashpoints import reach
 from store.data_files import write_data_file
-from store.deletion_vectors import read_vector
+from store.deletion_vectors import Vector, positions_of, read_vector
 from store.delta_files import Action, DataFile, TableFiles, commit_files, removed, replay, unchanged
 from store.delta_tables import stats_columns
 from store.files import Lake, data_file_errors
@@ -194,7 +194,7 @@ class _Reader:
     def groups(self) -> Iterator[pa.Table]:
         """By row groups, in the table's columns of now."""
         vector = self._file.add.get("deletionVector")
-        gone = read_vector(self._lake, self._table, vector) if vector else np.empty(0, np.uint64)
+        gone = positions_of(read_vector(self._lake, self._table, vector) if vector else Vector())
         with data_file_errors(self._path), self._lake.open_input(self._path) as stream:
             # Spark's timestamps have 96 bits, whose years end in 2262 if read in nanoseconds.
             parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
@@ -203,7 +203,7 @@ class _Reader:
                 count = parquet.metadata.row_group(number).num_rows
                 first, last = np.searchsorted(gone, [begin, begin + count])
                 alive = np.ones(count, np.bool_)
-                alive[gone[first:last].astype(np.int64) - begin] = False
+                alive[gone[first:last] - begin] = False
                 begin += count
                 if alive.any():
                     rows = parquet.read_row_group(number)

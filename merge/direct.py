@@ -35,7 +35,7 @@ from merge.newest import ChangeFiles, Flags, Ints, Newest, Unfit, newest
 from merge.side import TOMBSTONE, ensure_side
 from store.crashpoints import reach
 from store.data_files import write_data_file
-from store.deletion_vectors import write_vectors
+from store.deletion_vectors import vector_of, write_vectors
 from store.delta_files import (
     CHECKPOINT_EVERY,
     Action,
@@ -211,10 +211,10 @@ def _vectors(lake: Lake, batch: Batch, hits: Sequence[Hits], wins: Flags) -> Ite
         goes = one.at[wins[one.number]]
         if goes.size:
             touched.append(one.file)
-            vectors.append(np.union1d(one.gone, goes))
+            vectors.append(one.gone | vector_of(goes))
     if not touched:
         return
-    whole = [vector.size == file.rows for vector, file in zip(vectors, touched, strict=True)]
+    whole = [len(vector) == file.rows for vector, file in zip(vectors, touched, strict=True)]
     kept = [vector for vector, all_gone in zip(vectors, whole, strict=True) if not all_gone]
     descriptors = iter(write_vectors(lake, batch.path, kept) if kept else [])
     for file, all_gone in zip(touched, whole, strict=True):

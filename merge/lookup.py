@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from core.change import TOKEN_COLUMN
 from merge.batch import Batch
 from merge.newest import RANK, SHARD_LEAF, Flags, Ints, Newest, Unfit, rank_of
-from store.deletion_vectors import read_vector
+from store.deletion_vectors import Vector, positions_of, read_vector
 from store.delta_files import DataFile, TableFiles
 from store.files import Lake, data_file_errors
 
@@ -44,14 +44,14 @@ class Hits:
 
     Attributes:
         file: the file.
-        gone: positions that its vector has.
+        gone: its vector.
         at: positions of the rows, none of which is gone.
         number: for each the number of its key in the batch.
         newer: for each whether the key's change is newer than the row.
     """
 
     file: DataFile
-    gone: Ints
+    gone: Vector
     at: Ints
     number: Ints
     newer: Flags
@@ -193,7 +193,7 @@ class _Run:
 def _hits(look: _Look, keys: range) -> Hits | None:
     path = f"{look.table}/{look.file.path}"
     found: list[tuple[Ints, Ints, Flags]] = []
-    gone: Ints | None = None
+    gone: Vector | None = None
     with look.lake.open_input(path) as stream:
         # Spark's timestamps have 96 bits, whose years end in 2262 if they are read in nanoseconds.
         parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
@@ -204,9 +204,8 @@ def _hits(look: _Look, keys: range) -> Hits | None:
                 continue
             if gone is None:
                 gone = _gone(look)
-            if gone.size:
-                alive = ~np.isin(where + run.begin, gone)
-                where, number = where[alive], number[alive]
+            alive = _not_among(where + run.begin, positions_of(gone))
+            where, number = where[alive], number[alive]
             if where.size:
                 newer = _newer(parquet, run, places, look.newest, where, number)
                 found.append((where + run.begin, number, newer))
@@ -268,11 +267,18 @@ def _matches(rows: list[pa.Array], newest: Newest, keys: range) -> tuple[Ints, I
     return where, both[_NUMBER].combine_chunks().to_numpy()
 
 
-def _gone(look: _Look) -> Ints:
+def _gone(look: _Look) -> Vector:
     vector = look.file.add.get("deletionVector")
-    if not vector:
-        return np.empty(0, np.int64)
-    return read_vector(look.lake, look.table, vector).astype(np.int64)
+    return read_vector(look.lake, look.table, vector) if vector else Vector()
+
+
+def _not_among(at: Ints, gone: Ints) -> Flags:
+    """Which positions are not among those that are gone (ascending)."""
+    if not gone.size:
+        return np.ones(at.size, np.bool_)
+    # np.isin looks through all of `gone` each time, and they may be many.
+    near: Flags = gone[np.searchsorted(gone[:-1], at)] != at
+    return near
 
 
 def _newer(  # noqa: PLR0917 - one call

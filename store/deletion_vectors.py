@@ -10,6 +10,7 @@ bitmap in the portable format, of positions counted from 0.
 
 from __future__ import annotations
 
+import array
 import base64
 import struct
 import uuid
@@ -24,7 +25,8 @@ from pyroaring import BitMap64
 from core.errors import LakeError
 from store.files import LOST_FILE_HINT, Lake, lake_errors
 
-Positions = npt.NDArray[np.uint64]
+Vector = BitMap64
+Positions = npt.NDArray[np.int64]
 
 _VERSION: Final = b"\x01"
 _MAGIC: Final = struct.pack("<i", 1681511377)
@@ -39,8 +41,19 @@ _FROM_Z85: Final = bytes.maketrans(
 )
 
 
-def read_vector(lake: Lake, table: str, descriptor: Mapping[str, Any]) -> Positions:
-    """The positions of the rows that are gone, ascending.
+def vector_of(positions: Positions) -> Vector:
+    """The vector of some positions."""
+    return BitMap64(array.array("Q", positions.astype(np.uint64).tobytes()))
+
+
+def positions_of(vector: Vector) -> Positions:
+    """The positions of the rows that are gone, ascending."""
+    found = np.frombuffer(vector.to_array(), np.uint64) if vector else np.empty(0, np.uint64)
+    return found.astype(np.int64)
+
+
+def read_vector(lake: Lake, table: str, descriptor: Mapping[str, Any]) -> Vector:
+    """A file's vector.
 
     Args:
         lake: the lake.
@@ -66,35 +79,31 @@ def read_vector(lake: Lake, table: str, descriptor: Mapping[str, Any]) -> Positi
         raise _damaged(path, f"it lies outside of the table ({descriptor['storageType']})")
     if not whole or data[:4] != _MAGIC:
         raise _damaged(path, "its size, its checksum or its head is wrong")
-    bitmap = BitMap64.deserialize(data[4:])
-    return np.frombuffer(bitmap.to_array(), np.uint64) if bitmap else np.empty(0, np.uint64)
+    return BitMap64.deserialize(data[4:])
 
 
-def write_vectors(
-    lake: Lake, table: str, vectors: Sequence[npt.NDArray[np.integer[Any]]]
-) -> list[dict[str, Any]]:
+def write_vectors(lake: Lake, table: str, vectors: Sequence[Vector]) -> list[dict[str, Any]]:
     """Write some into one new file; their descriptors for add actions.
 
     Args:
         lake: the lake.
         table: the table's folder.
-        vectors: for each the positions of its rows.
+        vectors: of a file each.
 
     Raises:
         LakeError: they cannot be written.
     """
     name = uuid.uuid4()
     content, descriptors = bytearray(_VERSION), []
-    for positions in vectors:
-        bitmap = BitMap64(positions.astype(np.uint64))
-        data = _MAGIC + bitmap.serialize()
+    for vector in vectors:
+        data = _MAGIC + vector.serialize()
         descriptors.append(
             {
                 "storageType": "u",
                 "pathOrInlineDv": _z85_encoded(name.bytes),
                 "offset": len(content),
                 "sizeInBytes": len(data),
-                "cardinality": len(bitmap),
+                "cardinality": len(vector),
             }
         )
         content += struct.pack(">i", len(data)) + data + _crc(data)

@@ -194,10 +194,10 @@ def test_files_whose_rows_are_all_gone(tmp_path: Path) -> None:
     known = changed(source, put(2, "a")).files
     vectored = []
     for one in of_ours(known).values():
-        from store.deletion_vectors import write_vectors
+        from store.deletion_vectors import vector_of, write_vectors
         from store.delta_files import marked, removed
 
-        (vector,) = write_vectors(source.lake, source.state.path, [np.array([0])])
+        (vector,) = write_vectors(source.lake, source.state.path, [vector_of(np.array([0]))])
         vectored += [removed(one, now=1), marked(one, vector)]
     commit_files(source.lake, source.state.path, known.version + 1, [{"commitInfo": {}}, *vectored])
     assert compacted(source).files == 2

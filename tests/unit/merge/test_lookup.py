@@ -24,7 +24,7 @@ from merge.batch import Batch
 from merge.lookup import Hits, look
 from merge.newest import ChangeFiles, Newest, Unfit, newest
 from merge.shape import Shape
-from store.deletion_vectors import write_vectors
+from store.deletion_vectors import vector_of, write_vectors
 from store.delta_files import added, commit_files, replay
 from store.delta_tables import create_mirrored_table, mirrored_schema
 from store.files import Lake, open_lake
@@ -90,7 +90,7 @@ class Table:
         text = file_stats(footers[0], described)
         action = added(name, size=self.lake.size(f"{PATH}/{name}"), stats=text, now=1)
         if gone:
-            (vector,) = write_vectors(self.lake, PATH, [np.array(gone)])
+            (vector,) = write_vectors(self.lake, PATH, [vector_of(np.array(gone))])
             action["add"]["deletionVector"] = vector
         assert commit_files(self.lake, PATH, number + 1, [{"commitInfo": {}}, action])
         self.rows.append(list(rows))
@@ -128,7 +128,7 @@ class Table:
 
     def _told(self, hits: Hits, changed: Newest) -> list[tuple[int, int, Key, bool]]:
         file = int(hits.file.path.partition(".")[0])
-        assert set(hits.gone.tolist()) == self.gone[file]
+        assert set(hits.gone) == self.gone[file]
         keys = [tuple(row.values()) for row in changed.keys.to_pylist()]
         found = zip(hits.at.tolist(), hits.number.tolist(), hits.newer.tolist(), strict=True)
         return [(file, at, keys[number], newer) for at, number, newer in found]
