@@ -31,7 +31,8 @@ from store.files import Lake, data_file_errors
 
 MOST_ROWS: Final = 50_000_000  # of the files that may hold the keys: their keys are looked through
 _READERS: Final = 2
-_RUN_ROWS: Final = 1 << 20  # whose keys are held at a time, by each reader
+_LEAST_ROWS: Final = 1 << 18  # whose keys are read at a time, by each reader: a call costs, too
+_MOST_ROWS: Final = 1 << 20
 _TOKEN: Final = [SHARD_LEAF, *(f"{TOKEN_COLUMN}.{name}" for name in RANK)]
 _NUMBER: Final = "number"
 
@@ -218,12 +219,12 @@ def _hits(look: _Look, keys: range) -> Hits | None:
 def _runs(
     look: _Look, footer: pq.FileMetaData, places: Mapping[str, int], keys: range
 ) -> Iterator[_Run]:
-    """As long as there are more keys than rows, whose table of keys is made for each run anew."""
+    """As long as there are more keys than rows: for each run the keys' hash table is made anew."""
     begin, run, rows = 0, None, 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         here = look.span.narrowed(_bounds_in_footer(group, places), keys)
-        if run and (not here or rows >= min(len(run.keys), _RUN_ROWS)):
+        if run and (not here or rows >= min(max(len(run.keys), _LEAST_ROWS), _MOST_ROWS)):
             yield run
             run = None
         if here:

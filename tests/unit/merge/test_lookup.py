@@ -174,7 +174,7 @@ def test_beside_every_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: tuple[str, ...], run_rows: int
 ) -> None:
     """Files in the order of the keys and not, with statistics and without, with vectors."""
-    monkeypatch.setattr(merge.lookup, "_RUN_ROWS", run_rows)
+    monkeypatch.setattr(merge.lookup, "_MOST_ROWS", run_rows)
     rng = random.Random(str(key))
     table = made(tmp_path, key)
     numbers = list(range(60))
@@ -207,12 +207,16 @@ def test_what_statistics_exclude_is_not_read(
         return genuine(self, groups, columns=columns, **options)
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", noted)
+    monkeypatch.setattr(merge.lookup, "_LEAST_ROWS", 6)
     for numbers, groups in (
         ([], []),
         ([-1, 60], []),
         ([19, 20], [[3], [0]]),
-        ([5, 14], [[1], [2]]),
-        (list(range(26, 42)), [[0], [1], [2], [3]]),
+        ([5, 14], [[1, 2]]),  # behind each other, and few rows
+        ([5, 10, 15], [[1, 2], [3]]),  # no longer few
+        ([0, 10, 11], [[0], [2]]),
+        # 14 keys in the second file, two in the third.
+        (list(range(26, 42)), [[1, 2], [3], [0]]),
         # More keys than rows, since each group may hold any: their table is made once.
         (list(range(100, 120)), [[0, 1, 2, 3]]),
     ):
