@@ -70,7 +70,7 @@ $(STAMPS)/jars: scripts/fetch_jars.py $(STAMPS)/runtime
 
 # What halves the start of every command.
 $(STAMPS)/classes: jobs/classcache.py $(STAMPS)/project $(STAMPS)/jars
-	@echo "Rehearsing with Spark once, so that it starts fast from now on ..."
+	@echo "Rehearsing with Spark once, so that it starts fast from now on (a minute; several on a busy machine) ..."
 	$(PYTHON_BIN) -m jobs.classcache
 	touch $@
 

@@ -143,6 +143,10 @@ class LakeError(OperatorError):
     exit_code = 7
 
 
+class NoCutError(OperatorError):
+    """What was asked for is in no cut: not yet, or no longer. An answer: the exit code is 1."""
+
+
 class DecodeError(RatchetError):
     """The server sent bytes that we do not understand. Never skipped."""
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from core.errors import ConfigError, DecodeError, LakeError
+from core.errors import ConfigError, DecodeError, NoCutError
 from jobs import logs
 from jobs.config import Config
 from jobs.text import moment as shown_moment
@@ -77,19 +77,19 @@ def find_cut(lake: Lake, moment: Moment) -> Cut:
     """The cut that shows this moment.
 
     Raises:
-        LakeError: there is none.
-        ConfigError: the round is not merged yet, or no server writes GTIDs like this one.
+        NoCutError: there is none, or not yet.
+        ConfigError: no server writes GTIDs like this one.
     """
     cuts = Cuts(lake)
     last = cuts.last()
     if last is None:
-        raise LakeError(
+        raise NoCutError(
             "nothing has been merged yet, so there is no cut",
             operation="find a cut",
             hint="let `ratchet run` go on until the tables are streaming",
         )
     if moment.kind == "round" and moment.value > last.round:
-        raise ConfigError(
+        raise NoCutError(
             f"round {moment.value} is not merged yet: the newest cut is round {last.round}",
             operation="find a cut",
             hint="`ratchet status` shows what is captured and what is merged",
@@ -117,7 +117,7 @@ def find_cut(lake: Lake, moment: Moment) -> Cut:
             "round": "every cut that is kept holds a later round",
             "gtid": "that transaction is not merged yet",
         }[moment.kind]
-        raise LakeError(
+        raise NoCutError(
             f"there is no cut for {moment.kind} {moment.text}: {why}",
             operation="find a cut",
             hint=f"{newest}; old ones go by merge.table_history in the config",

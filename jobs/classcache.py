@@ -17,7 +17,9 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +28,7 @@ from lab.cache import cache_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_UNUSED: Final = 14 * 86_400  # seconds
 _CONFIG: Final = """\
 lake: ./lake
 sources:
@@ -51,8 +54,12 @@ def archive_options(jars: Sequence[str]) -> list[str]:
         archive = _archive(jars)
     except OSError:
         return []  # no home that can be written, as services have it: then there is no archive
+    if not archive.exists():
+        return []
+    with suppress(OSError):
+        archive.touch()  # it is in use: see remove_old
     # Where it does not fit (any more), nobody needs a line about it.
-    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.exists() else []
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
 
 
 def _archive(jars: Sequence[str]) -> Path:
@@ -93,7 +100,16 @@ def main() -> None:
             fresh.replace(archive)
         finally:
             fresh.unlink(missing_ok=True)
+    remove_old(archive.parent)
     print(f"Java's class archive is made ({archive.stat().st_size >> 20} MB)")
+
+
+def remove_old(folder: Path) -> None:
+    """Remove archives that nobody has used for long: each checkout has one, of 200 MB."""
+    for archive in folder.glob("classes-*.jsa"):
+        with suppress(FileNotFoundError):
+            if archive.stat().st_mtime < time.time() - _UNUSED:
+                archive.unlink()
 
 
 def _rehearse(spark: SparkSession, table: Path) -> None:

@@ -149,7 +149,7 @@ def make_fresh_views(
         return {}
     log.info("the tables as of round %d; merged is round %d", found.round, found.cut.round)
     if found.reason:
-        log.info("behind it comes %s, which the next merge step brings", found.reason)
+        log.info("left out: %s, which the next merge step brings", found.reason)
     views: dict[Name, Name] = {}
     for state in states:
         if state.name in found.frames:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from core.errors import ConfigError, LakeError
+from core.errors import ConfigError, NoCutError
 from core.gtid import GtidSet
 from core.position import Position
 from core.schema import TableSchema
@@ -99,7 +99,7 @@ def test_cuts(lake: Lake, text: str, number: int) -> None:
 
 @pytest.mark.parametrize("text", ["round:1", "2020-01-01", "gtid:0-1-21"])
 def test_no_cut_says_what_there_is(lake: Lake, text: str) -> None:
-    with pytest.raises(LakeError, match="there is no cut") as caught:
+    with pytest.raises(NoCutError, match="there is no cut") as caught:
         find_cut(lake, parse_moment(text))
     assert "the newest cut is round 4" in caught.value.hint
 
@@ -107,7 +107,7 @@ def test_no_cut_says_what_there_is(lake: Lake, text: str) -> None:
 def test_what_is_not_merged_yet_is_not_answered_with_less(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(ConfigError, match=r"round 99 is not merged yet: the newest cut is round 4"):
+    with pytest.raises(NoCutError, match=r"round 99 is not merged yet: the newest cut is round 4"):
         find_cut(lake, parse_moment("round:99"))
     assert find_cut(lake, parse_moment("2100-01-01")).number == 2
     assert "the mirror knows its sources up to" in caplog.text
@@ -121,7 +121,7 @@ def test_a_round_without_a_cut_is_answered_with_a_word(
 
 
 def test_an_empty_lake_has_no_cuts(tmp_path: Path) -> None:
-    with pytest.raises(LakeError, match="nothing has been merged"):
+    with pytest.raises(NoCutError, match="nothing has been merged"):
         find_cut(open_lake(tmp_path / "lake", now=1), parse_moment("round:1"))
 
 

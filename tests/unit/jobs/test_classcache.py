@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from jobs.classcache import archive_options
+from jobs.classcache import archive_options, remove_old
 
 
 def test_an_archive_is_used_once_it_is_there(
@@ -22,3 +24,30 @@ def test_an_archive_is_used_once_it_is_there(
     first, second = archive_options(["a.jar"]), archive_options(["b.jar"])
     assert first[0].startswith(f"-XX:SharedArchiveFile={tmp_path}")
     assert first[0] != second[0]
+
+
+def test_archives_that_nobody_uses_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each checkout has its own, of 200 MB."""
+    monkeypatch.setenv("RATCHET_CACHE", str(tmp_path))
+    folder = tmp_path / "jvm"
+    folder.mkdir()
+    old = time.time() - 15 * 86_400
+    for name in ("classes-old.jsa", "classes-new.jsa", "other"):
+        (folder / name).touch()
+        os.utime(folder / name, (old, old))
+    os.utime(folder / "classes-new.jsa")
+    remove_old(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["classes-new.jsa", "other"]
+
+
+def test_an_archive_in_use_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATCHET_CACHE", str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", lambda _: True)
+        archive = Path(archive_options(["a.jar"])[0].partition("=")[2])
+    archive.parent.mkdir(exist_ok=True)
+    archive.touch()
+    os.utime(archive, (1, 1))
+    assert archive_options(["a.jar"])
+    remove_old(archive.parent)
+    assert archive.exists()
