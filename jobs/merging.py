@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from core.errors import RetryableError
@@ -36,6 +35,7 @@ log: Final = logging.getLogger("jobs.run")
 
 COMPACT_EVERY: Final = 20  # steps between two looks for small files
 CLEAN_EVERY: Final = 3600.0  # seconds between two removals of what is too old
+_DONE: Final = object()
 
 
 class Upkeep(Protocol):
@@ -90,7 +90,7 @@ class Merging:
         self.round = 0 if last is None else last.round
         self._steps = 0
         self._clean_at = clock() + CLEAN_EVERY
-        self._cleaning: Iterator[None] = iter(())
+        self._cleaning: Iterator[None] | None = None
 
     def step(self) -> bool:
         """Merge what there is; whether there was anything.
@@ -118,10 +118,7 @@ class Merging:
             self._steps += 1
             if self._steps % COMPACT_EVERY == 0:
                 self._try(self._upkeep.compact)
-        if self._clock() >= self._clean_at:
-            self._cleaning = self._upkeep.clean()
-            self._clean_at = self._clock() + CLEAN_EVERY
-        self._try(partial(next, self._cleaning, None))
+        self._try(self._clean)
         return result.worked
 
     def has_reached(self, number: int) -> bool:
@@ -133,7 +130,17 @@ class Merging:
         streaming = any(state.phase == "streaming" for state in states)
         return not streaming or (cut is not None and cut.round >= number)
 
-    def _try(self, work: Callable[[], object]) -> None:
+    def _clean(self) -> None:
+        """A bit of it. With many tables, all of it may take longer than until it is due again."""
+        if self._cleaning is None:
+            if self._clock() < self._clean_at:
+                return
+            self._cleaning = self._upkeep.clean()
+            self._clean_at = self._clock() + CLEAN_EVERY
+        if next(self._cleaning, _DONE) is _DONE:
+            self._cleaning = None
+
+    def _try(self, work: Callable[[], None]) -> None:
         self._check()
         try:
             work()
@@ -191,6 +198,7 @@ class LakeUpkeep:
             if state.phase == "streaming" and self.looked.get(state.name) != _place(state):
                 done = compact(self.spark, self.lake, state, now=int(self.wall() * 1e6))
                 if done.files:
+                    self.cleaned.pop(state.name, None)  # there is more that can go, once it is old
                     told = f"{done.files} small files ({size(done.bytes)})"
                     log.debug("%s: %s put together", state.name, told)
                 if not done.left:

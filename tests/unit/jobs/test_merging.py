@@ -121,6 +121,12 @@ def test_upkeep_comes_between_steps(stage: Stage) -> None:
     stage.now = 2 * CLEAN_EVERY
     merging.step()
     assert stage.done[4:] == ["clean"]
+    stage.now = 3 * CLEAN_EVERY  # due again before it is done
+    merging.step()
+    merging.step()
+    assert stage.done[5:] == ["clean a", "clean b"]
+    merging.step()
+    assert stage.done[7:] == ["clean"]
 
 
 def upkeep_of(stage: Stage, now: list[float]) -> LakeUpkeep:
@@ -176,11 +182,19 @@ def test_tables_are_cleaned_one_by_one_until_nothing_can_go(
     (b,) = (one for one in tables.list() if one.table == "b")
     tables.save(replace(b, merged_round=7))
     assert cleaned() == both[2:]
+    for _ in range(3):
+        cleaned()
+    assert cleaned() == []
+    done = Compacted(files=8, bytes=1, left=False)
+    monkeypatch.setattr("jobs.merging.compact", lambda *_, **__: done)
+    upkeep.compact()
+    assert cleaned() == both
     cleaning = upkeep.clean()
     next(cleaning)
     tables.save(replace(b, phase="stopped"))
+    stage.done.clear()
     assert list(cleaning) == [None] * 2
-    assert stage.done == both[2:]
+    assert stage.done == both[:2]
 
 
 def test_tables_at_rest_are_not_looked_at_for_small_files(
