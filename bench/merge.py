@@ -2,11 +2,12 @@
 
     python bench/merge.py [--rows N] [--updates U] [--rounds R]
 
-Two equal Delta tables of N rows and six columns (BIGINT key, VARCHAR(40), CHAR(8), INT,
-TIMESTAMP(6), DECIMAL(18,2)), deletion vectors on. In turn, in one warmed session, the same random
-updates go into the one by `merge.rounds.Merger` (tuned settings, newest change per key, merge rule,
-user metadata, a cut) and into the other by a MERGE as anybody would write it, with Spark's and
-Delta's default settings, from the same change files. Both tables must hold the same in the end.
+Of each number of changes: updates of any rows, updates of rows whose keys follow each other, and
+inserts past the last key. Two equal Delta tables of N rows and six columns (BIGINT key,
+VARCHAR(40), CHAR(8), INT, TIMESTAMP(6), DECIMAL(18,2)), deletion vectors on. In turn, in one warmed
+session, the same changes go into the one by `merge.rounds.Merger` (newest change per key, merge
+rule, user metadata, a cut) and into the other by a MERGE as anybody would write it, with Spark's
+and Delta's default settings, from the same change files. Both tables must hold the same in the end.
 Wall time depends on what else the machine does; processor time of the JVM less so: both are shown,
 each the best of R rounds. Memory is the highest of the JVM (its heap is 4 GiB) and of this process.
 """
@@ -24,13 +25,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
 import numpy as np
 
-from bench.lib.orders import FILES, Orders, create
+from bench.lib.orders import FILES, NONE, Orders, create
 from core.types import MisfitPolicy
 from merge.rounds import Merger
 from merge.step import MergeOptions
@@ -38,6 +39,9 @@ from store.files import open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+KINDS: Final = ("any", "near", "past")
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,10 @@ def main() -> int:
         print(f"{given.rows:,} rows in {FILES} files; best of {given.rounds}")
         print("updates, keys  | ratchet: rows/s, wall s, cpu s | plain: the same        | ratio")
         asked = given.updates or [1_000_000, 10_000]
-        for updates, close in [(u, c) for u in asked for c in (False, True)]:
-            ours, plain = bench.run(min(updates, given.rows), rounds=given.rounds, close=close)
+        for updates, keys in [(u, k) for u in asked for k in KINDS]:
+            ours, plain = bench.run(min(updates, given.rows), rounds=given.rounds, keys=keys)
             print(
-                f"{updates:9,} {'near' if close else 'any '} "
+                f"{updates:9,} {keys:4} "
                 f"| {updates / ours.wall:10,.0f} {ours.wall:7.2f} {ours.cpu:7.2f} "
                 f"| {updates / plain.wall:8,.0f} {plain.wall:7.2f} {plain.cpu:7.2f} "
                 f"| {plain.wall / ours.wall:6.2f} (cpu {plain.cpu / ours.cpu:.2f})"
@@ -85,7 +89,7 @@ class Bench:
 
     def __init__(self, spark: SparkSession, home: Path, rows: int) -> None:
         self._spark = spark
-        self._rows = rows
+        self._rows = self._next = rows
         self._random = np.random.default_rng(1)
         gateway: Any = spark.sparkContext._jvm  # noqa: SLF001 - no other way to its pid
         self.jvm = int(gateway.java.lang.ProcessHandle.current().pid())
@@ -97,11 +101,11 @@ class Bench:
         options = MergeOptions(policy=MisfitPolicy(), max_bytes=1 << 40)
         self._merger = Merger(spark, self.ours, options)
 
-    def run(self, updates: int, *, rounds: int, close: bool = False) -> tuple[Cost, Cost]:
+    def run(self, updates: int, *, rounds: int, keys: str = "any") -> tuple[Cost, Cost]:
         """The best cost of merging that many updates: ours, and the plain way's."""
         ours, plain = [], []
         for _ in range(rounds):
-            path = self.commit_round(updates, close=close)
+            path = self.commit_round(updates, keys)
             ours.append(self._cost(self.step))
             plain.append(self._cost(partial(self._plain_merge, path)))
         return _best(ours), _best(plain)
@@ -138,16 +142,21 @@ class Bench:
         used = _cpu(self.jvm) + time.process_time() - cpu
         return Cost(time.perf_counter() - wall, used)
 
-    def commit_round(self, updates: int, *, close: bool = False) -> str:
-        """Commit a round of random updates; the path of its change file for Spark.
+    def commit_round(self, count: int, keys: str) -> str:
+        """Commit a round; the path of its change file for Spark.
 
         Args:
-            updates: how many.
-            close: of keys that follow each other, not of any.
+            count: how many changes.
+            keys: of KINDS.
         """
-        ids = self._random.permutation(self._rows)[:updates].astype("int64")
-        if close:
-            ids = np.arange(updates, dtype="int64") + self._rows // 2
+        if keys == "past":
+            self._next += count
+            return self._orders.commit(
+                updates=NONE, inserts=np.arange(self._next - count, self._next)
+            )
+        ids = self._random.permutation(self._rows)[:count].astype("int64")
+        if keys == "near":
+            ids = np.arange(count, dtype="int64") + self._rows // 2
         return self._orders.commit(updates=ids)
 
 
