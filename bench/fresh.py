@@ -47,7 +47,7 @@ def main() -> int:
         for rows in given.rows or [1_000_000, 10_000_000]:
             bench = Bench(spark, home / str(rows), rows)
             for _ in range(2):  # JIT, class loading
-                bench.commit_round(given.changes)
+                bench.commit_round(given.changes, "any")
                 bench.step()
             for close in (False, True):
                 _compare(spark, bench, rows, given.changes, close=close, rounds=given.rounds)
@@ -63,7 +63,7 @@ def _compare(
 ) -> None:
     where = "close together" if close else "all over it"
     print(f"{rows:,} rows, {changes:,} updates {where} captured and not merged")
-    bench.commit_round(changes, close=close)
+    bench.commit_round(changes, "near" if close else "any")
     queries: dict[str, Query] = {
         "one row": lambda frame: frame.where(f"id = {rows // 2}").collect(),
         "sum over all rows": lambda frame: frame.selectExpr("sum(amount)").collect(),
