@@ -95,9 +95,9 @@ def compact_files(lake: Lake, path: str, *, key: Sequence[str], now: int) -> Com
         return None
     todo = groups(table.files.values())
     files = done = 0
-    for number, group in enumerate(todo):
+    for group in todo:
         if done >= BUDGET:
-            return Compacted(files=files, bytes=done, left=number < len(todo))
+            return Compacted(files=files, bytes=done, left=True)
         rewrite = _Rewrite(lake, path, table, key, now)
         if not rewrite.commit(group):
             break  # somebody else writes to it: the next time comes by itself

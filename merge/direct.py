@@ -3,9 +3,9 @@
 A MERGE of 10,000 changes takes seconds, nearly all of them for itself; here it takes tenths of one
 (docs/decisions/0025-small-merges.md).
 
-Lives here: when that can be done, finding the rows of the changed keys, and the commit. Does not
-live here: the log (`store.delta_files`), vectors (`store.deletion_vectors`), the merge of all else
-(`table`).
+Lives here: when that can be done, what is written, and the commit. Does not live here: the newest
+change of each key (`newest`), the rows of their keys (`lookup`), the log (`store.delta_files`),
+vectors (`store.deletion_vectors`), the merge of all else (`table`).
 
 The rule is the same as in `table.merge_statement`, and so is the order of the commits: tombstones
 first. What needs more than the rule (two shards that meet in a key, changes older than a tombstone,

@@ -195,6 +195,7 @@ def _hits(look: _Look, keys: range) -> Hits | None:
     path = f"{look.table}/{look.file.path}"
     found: list[tuple[Ints, Ints, Flags]] = []
     gone: Vector | None = None
+    gone_at: Ints = np.empty(0, np.int64)
     with look.lake.open_input(path) as stream:
         # Spark's timestamps have 96 bits, whose years end in 2262 if they are read in nanoseconds.
         parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
@@ -205,7 +206,8 @@ def _hits(look: _Look, keys: range) -> Hits | None:
                 continue
             if gone is None:
                 gone = _gone(look)
-            alive = _not_among(where + run.begin, positions_of(gone))
+                gone_at = positions_of(gone)
+            alive = _not_among(where + run.begin, gone_at)
             where, number = where[alive], number[alive]
             if where.size:
                 newer = _newer(parquet, run, places, look.newest, where, number)
