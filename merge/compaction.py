@@ -26,7 +26,15 @@ from merge.newest import fitted_table
 from store.crashpoints import reach
 from store.data_files import write_data_file
 from store.deletion_vectors import Vector, positions_of, read_vector
-from store.delta_files import Action, DataFile, TableFiles, commit_files, removed, replay, unchanged
+from store.delta_files import (
+    DataFile,
+    TableFiles,
+    commit_files,
+    commit_info,
+    removed,
+    replay,
+    unchanged,
+)
 from store.delta_tables import stats_columns
 from store.files import Lake, data_file_errors
 
@@ -136,17 +144,9 @@ class _Rewrite:
 
     def commit(self, group: Sequence[DataFile]) -> bool:
         """Replace files by one; whether it was the next version."""
-        info: Action = {
-            "commitInfo": {
-                "timestamp": self.now // 1000,
-                "operation": "OPTIMIZE",
-                "operationParameters": {},
-                "readVersion": self.table.version,
-                "isolationLevel": "SnapshotIsolation",
-                "isBlindAppend": False,
-                "engineInfo": "Ratchet",
-            }
-        }
+        info = commit_info(
+            "OPTIMIZE", read=self.table.version, isolation="SnapshotIsolation", now=self.now
+        )
         new = []
         if any(file.rows is None or file.gone < file.rows for file in group):
             schema = self.table.schema

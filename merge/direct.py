@@ -41,6 +41,7 @@ from store.delta_files import (
     Action,
     TableFiles,
     commit_files,
+    commit_info,
     marked,
     removed,
     replay,
@@ -300,15 +301,12 @@ def _data_file(
 
 def _head(batch: Batch, read: int) -> list[Action]:
     """What each commit of the batch says of itself: the first two actions of it."""
-    info = {
-        "timestamp": batch.now // 1000,
-        "operation": "MERGE",
-        "operationParameters": {},
-        "readVersion": read,
-        "isolationLevel": "Serializable",
-        "isBlindAppend": False,
-        "engineInfo": "Ratchet",
-        "userMetadata": json.dumps(batch.metadata, sort_keys=True),
-    }
+    info = commit_info(
+        "MERGE",
+        read=read,
+        isolation="Serializable",
+        now=batch.now,
+        userMetadata=json.dumps(batch.metadata, sort_keys=True),
+    )
     done = {"appId": batch.app_id, "version": batch.round, "lastUpdated": batch.now // 1000}
-    return [{"commitInfo": info}, {"txn": done}]
+    return [info, {"txn": done}]

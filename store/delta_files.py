@@ -276,6 +276,28 @@ def added(name: str, *, size: int, stats: str, now: int) -> Action:
     }
 
 
+def commit_info(operation: str, *, read: int, isolation: str, now: int, **more: Any) -> Action:
+    """What a commit made here says of itself: its first action.
+
+    Args:
+        operation: as Delta's history names it.
+        read: the version that it was made for.
+        isolation: Delta's name of the level.
+        now: microseconds UTC.
+        more: further fields.
+    """
+    info = {
+        "timestamp": now // 1000,
+        "operation": operation,
+        "operationParameters": {},
+        "readVersion": read,
+        "isolationLevel": isolation,
+        "isBlindAppend": False,
+        "engineInfo": "Ratchet",
+    }
+    return {"commitInfo": {**info, **more}}
+
+
 def unchanged(action: Action) -> Action:
     """The same action in a commit that changes no row of the table."""
     return {kind: {**value, "dataChange": False} for kind, value in action.items()}
