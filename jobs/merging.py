@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("jobs.run")
 
-COMPACT_EVERY: Final = 20  # steps between two looks for small files
+COMPACT_EVERY: Final = 20  # steps between two looks for small files, from the first on
+COMPACT_SECONDS: Final = 2.0  # after which a look begins with no further table
 CLEAN_EVERY: Final = 3600.0  # seconds between two removals of what is too old
 _DONE: Final = object()
 
@@ -115,9 +116,9 @@ class Merging:
                 )
             )
         if result.worked:
-            self._steps += 1
-            if self._steps % COMPACT_EVERY == 0:
+            if self._steps % COMPACT_EVERY == 0:  # the first: a run may be ended before its 20th
                 self._try(self._upkeep.compact)
+            self._steps += 1
         self._try(self._clean)
         return result.worked
 
@@ -177,7 +178,9 @@ class LakeUpkeep:
         tombstones: seconds that tombstones are kept.
         history: seconds that old versions of the tables are kept.
         wall: seconds since the epoch.
-        looked: table -> its place when it was last looked at for small files.
+        clock: seconds, rising.
+        looked: table -> its place when it was last looked at for small files; None: there was more
+            to do. The one that was looked at last stands last.
         cleaned: table -> when it was cleaned, and at which place.
     """
 
@@ -189,20 +192,29 @@ class LakeUpkeep:
     tombstones: float
     history: float
     wall: Callable[[], float] = time.time
-    looked: dict[str, object] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    looked: dict[str, object | None] = field(default_factory=dict)
     cleaned: dict[str, _Cleaned] = field(default_factory=dict)
 
     def compact(self) -> None:
-        """Put small files of streaming tables together, of those that have changed."""
-        for state in Tables(self.lake).list():
+        """Put small files of streaming tables together, of those that have changed.
+
+        Those that were not looked at for longest come first, so that each has its turn although
+        there may be thousands and the time is short.
+        """
+        until = self.clock() + COMPACT_SECONDS
+        turn = {name: number for number, name in enumerate(self.looked)}
+        for state in sorted(Tables(self.lake).list(), key=lambda state: turn.get(state.name, -1)):
+            if self.clock() >= until:
+                break
             if state.phase == "streaming" and self.looked.get(state.name) != _place(state):
                 done = compact(self.spark, self.lake, state, now=int(self.wall() * 1e6))
                 if done.files:
                     self.cleaned.pop(state.name, None)  # there is more that can go, once it is old
                     told = f"{done.files} small files ({size(done.bytes)})"
                     log.debug("%s: %s put together", state.name, told)
-                if not done.left:
-                    self.looked[state.name] = _place(state)
+                self.looked.pop(state.name, None)
+                self.looked[state.name] = None if done.left else _place(state)
 
     def clean(self) -> Iterator[None]:
         """Remove old rounds with their change files and old cuts; then, table by table, the rest.

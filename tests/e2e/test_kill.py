@@ -29,6 +29,8 @@ POINTS = (
     "merge.after_merge:2",
     "merge.before_cut",
     "merge.after_cut",
+    "upkeep.before_compact",
+    "upkeep.after_compact",
     "capture.slice_read",
     "capture.files_written",
     "capture.before_commit",
@@ -38,7 +40,7 @@ POINTS = (
 
 KILLS = 15  # at random moments
 # One of each kind, for every run of the tests; all of them in the long ones.
-SOME = ("dump.after_commit", "merge.after_side")
+SOME = ("dump.after_commit", "merge.after_side", "upkeep.before_compact")
 
 
 @pytest.mark.quick_on("mysql")

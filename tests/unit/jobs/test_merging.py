@@ -12,7 +12,7 @@ import pytest
 from core.errors import LakeError, RetryableError, TableStoppedError
 from core.schema import TableSchema
 from core.types import MisfitPolicy
-from jobs.merging import CLEAN_EVERY, COMPACT_EVERY, LakeUpkeep, Merging
+from jobs.merging import CLEAN_EVERY, COMPACT_EVERY, COMPACT_SECONDS, LakeUpkeep, Merging
 from jobs.observe import Merged, Record, Stops, TableStopped
 from merge.compaction import Compacted
 from merge.step import StepResult
@@ -101,32 +101,35 @@ def test_tables_that_stop_are_told(stage: Stage) -> None:
 
 
 def test_upkeep_comes_between_steps(stage: Stage) -> None:
-    """Small files after so many steps; what is old in its time, a table at each step."""
+    """Small files at the first step and after so many; what is old in its time, step by step."""
     merging = stage.merging()
+    merging.step()
+    assert stage.done == [], "there was nothing to merge"
     stage.results = [worked(n) for n in range(COMPACT_EVERY)]
     for _ in range(COMPACT_EVERY):
         merging.step()
-    assert stage.done == ["compact"]
+        assert stage.done == ["compact"]
     merging.step()
-    assert stage.done == ["compact"]
+    assert stage.done == ["compact"], "at rest"
     stage.now = CLEAN_EVERY
     stage.results = [worked()]
     merging.step()
-    assert stage.done == ["compact", "clean"]
+    assert stage.done == ["compact", "compact", "clean"]
+    stage.done.clear()
     merging.step()
-    assert stage.done[2:] == ["clean a"]
+    assert stage.done == ["clean a"]
     merging.step()
     merging.step()
-    assert stage.done[2:] == ["clean a", "clean b"]
+    assert stage.done == ["clean a", "clean b"]
     stage.now = 2 * CLEAN_EVERY
     merging.step()
-    assert stage.done[4:] == ["clean"]
+    assert stage.done[2:] == ["clean"]
     stage.now = 3 * CLEAN_EVERY  # due again before it is done
     merging.step()
     merging.step()
-    assert stage.done[5:] == ["clean a", "clean b"]
+    assert stage.done[3:] == ["clean a", "clean b"]
     merging.step()
-    assert stage.done[7:] == ["clean"]
+    assert stage.done[5:] == ["clean"]
 
 
 def upkeep_of(stage: Stage, now: list[float]) -> LakeUpkeep:
@@ -226,6 +229,30 @@ def test_tables_at_rest_are_not_looked_at_for_small_files(
     upkeep.compact()
     upkeep.compact()
     assert seen == ["a", "b", "b", "b"]
+
+
+def test_looks_for_small_files_are_short_and_each_table_has_its_turn(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream waits for a look: thousands of tables are looked at in many, the last ones too."""
+    seen: list[str] = []
+    round_number = 0
+
+    def look(_spark: object, _lake: object, state: TableState, **_: object) -> Compacted:
+        seen.append(state.table)
+        stage.now += COMPACT_SECONDS / 2
+        return Compacted(files=0, bytes=0, left=False)
+
+    monkeypatch.setattr("jobs.merging.compact", look)
+    upkeep = replace(upkeep_of(stage, [1.0]), clock=lambda: stage.now)
+    for table in "abc":
+        stage.table(table, "streaming")
+    for _ in range(3):
+        round_number += 1  # all of them change between two looks
+        for state in Tables(stage.lake).list():
+            Tables(stage.lake).save(replace(state, merged_round=round_number))
+        upkeep.compact()
+    assert seen == ["a", "b", "c", "a", "b", "c"]
 
 
 def test_a_conflict_puts_upkeep_off(stage: Stage) -> None:
