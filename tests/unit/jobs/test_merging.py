@@ -236,7 +236,6 @@ def test_looks_for_small_files_are_short_and_each_table_has_its_turn(
 ) -> None:
     """The stream waits for a look: thousands of tables are looked at in many, the last ones too."""
     seen: list[str] = []
-    round_number = 0
 
     def look(_spark: object, _lake: object, state: TableState, **_: object) -> Compacted:
         seen.append(state.table)
@@ -247,10 +246,9 @@ def test_looks_for_small_files_are_short_and_each_table_has_its_turn(
     upkeep = replace(upkeep_of(stage, [1.0]), clock=lambda: stage.now)
     for table in "abc":
         stage.table(table, "streaming")
-    for _ in range(3):
-        round_number += 1  # all of them change between two looks
-        for state in Tables(stage.lake).list():
-            Tables(stage.lake).save(replace(state, merged_round=round_number))
+    for number in range(3):
+        for state in Tables(stage.lake).list():  # all of them change between two looks
+            Tables(stage.lake).save(replace(state, merged_round=number))
         upkeep.compact()
     assert seen == ["a", "b", "c", "a", "b", "c"]
 
