@@ -48,7 +48,7 @@ def archive_options(jars: Sequence[str]) -> list[str]:
     """The JVM's options for using the archive; none if it has not been made.
 
     Args:
-        jars: what stands on the class path besides PySpark's own jars.
+        jars: what stands on the class path before PySpark's own jars.
     """
     try:
         archive = _archive(jars)
@@ -78,7 +78,8 @@ def _archive(jars: Sequence[str]) -> Path:
 def main() -> None:
     """Make the archive, unless it is there."""
     from jobs.config import load_config
-    from jobs.spark import delta_jars, spark_session
+    from jobs.jars import delta_jars
+    from jobs.spark import spark_session
 
     jars = delta_jars()
     if not jars:

@@ -1,7 +1,7 @@
 """The Spark session: starting the JVM quietly, finding Delta's jars, stopping.
 
 Lives here: the JVM process, its files and its errors. Does not live here: which settings
-(`sparksettings`).
+(`sparksettings`), which jars (`jars`).
 
 Invariant: nothing of Spark's is on the terminal, nothing but the loopback address is listened on,
 and a start needs no network once the jars are in Ivy's cache.
@@ -9,7 +9,6 @@ and a start needs no network once the jars are in Ivy's cache.
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import os
 import shutil
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from core.errors import EngineGoneError, OperatorError
 from jobs.classcache import archive_options
 from jobs.config import Config
+from jobs.jars import jars_of
 from jobs.sparksettings import is_local, launch_settings, pools, settings
 from store import crashpoints, layout
 from store.files import Lake
@@ -37,7 +37,6 @@ log: Final = logging.getLogger(__name__)
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LOG4J: Final = ROOT / "conf" / "log4j2.properties"
-_SCALA: Final = "2.13"
 _MAX_OUT: Final = 10 << 20
 
 
@@ -122,17 +121,16 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
 
     _hush()
     (home / "pools.xml").write_text(pools(config), encoding="utf-8")
-    jars = delta_jars(config)
+    jars = jars_of(config)
     given = settings(
         config,
         home=home,
         log_file=folder / f"{command}.log",
         log4j=LOG4J,
-        java=archive_options(jars) if is_local(config) else [],
+        java=archive_options(jars.first) if is_local(config) else [],
     )
-    for name, value in _jars(config, jars).items():
-        given[name] = ",".join(filter(None, (value, config.spark.conf.get(name))))
-    _set_environment(local=is_local(config))
+    given.update(jars.settings)
+    _set_environment(local=is_local(config), class_path=jars.last)
     out = folder / f"{command}.out"
     if out.exists() and out.stat().st_size > _MAX_OUT:
         out.replace(f"{out}.1")
@@ -191,8 +189,9 @@ def _stop(session: SparkSession) -> None:
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - as above
 
 
-def _set_environment(*, local: bool) -> None:
+def _set_environment(*, local: bool, class_path: Sequence[str]) -> None:
     """For the JVM and the Python workers that it starts."""
+    _extend("SPARK_DIST_CLASSPATH", class_path)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if local:
@@ -200,49 +199,15 @@ def _set_environment(*, local: bool) -> None:
     if os.environ.get(crashpoints.VARIABLE):
         os.environ[crashpoints.PROCESS] = str(os.getpid())
     # The workers import our packages wherever this process found them.
-    path = os.environ.get("PYTHONPATH", "")
-    if str(ROOT) not in path.split(os.pathsep):
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), path)))
+    _extend("PYTHONPATH", [str(ROOT)])
 
 
-def delta_jars(config: Config | None = None) -> list[str]:
-    """Delta's jars in Ivy's cache; empty if they are not all there.
-
-    Args:
-        config: may name Ivy's folder; None for the usual one.
-    """
-    from pyspark import __version__ as spark_version
-
-    version = importlib.metadata.version("delta-spark")
-    conf = config.spark.conf if config is not None else {}
-    ivy = Path(conf.get("spark.jars.ivy", "~/.ivy2.5.2")).expanduser() / "jars"
-    found = sorted(
-        path
-        for path in ivy.glob("io.*.jar")
-        if path.name.startswith(("io.delta_delta-", "io.unitycatalog_"))
-        # Other versions may lie there as well.
-        and (not path.name.startswith("io.delta_") or path.name.endswith(f"-{version}.jar"))
-    )
-    artifact = _artifact(spark_version)
-    wanted = {f"io.delta_{artifact}-{version}.jar", f"io.delta_delta-storage-{version}.jar"}
-    return [str(path) for path in found] if wanted <= {path.name for path in found} else []
-
-
-def _jars(config: Config, found: Sequence[str]) -> dict[str, str]:
-    """The setting that brings Delta in: files if Ivy has them already, else the package's name."""
-    from pyspark import __version__ as spark_version
-
-    if not found:
-        version = importlib.metadata.version("delta-spark")
-        return {"spark.jars.packages": f"io.delta:{_artifact(spark_version)}:{version}"}
-    if is_local(config):
-        # On the class path at once: as spark.jars they would be copied for every session.
-        return {"spark.driver.extraClassPath": ":".join(found)}
-    return {"spark.jars": ",".join(found)}
-
-
-def _artifact(spark_version: str) -> str:
-    return f"delta-spark_{'.'.join(spark_version.split('.')[:2])}_{_SCALA}"
+def _extend(variable: str, paths: Sequence[str]) -> None:
+    """Put paths at the head of a search path, those that it has not got yet."""
+    have = list(filter(None, os.environ.get(variable, "").split(os.pathsep)))
+    new = [path for path in paths if path not in have]
+    if new:
+        os.environ[variable] = os.pathsep.join([*new, *have])
 
 
 def _new_home() -> Path:

@@ -64,6 +64,28 @@ def _local() -> dict[str, str]:
     }
 
 
+def _s3(lake: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What Hadoop's client does not take from the environment by itself, as the others do.
+
+    Args:
+        lake: the lake's root.
+        environment: AWS_ENDPOINT_URL, AWS_REGION or AWS_DEFAULT_REGION; keys it takes by itself.
+    """
+    if not lake.startswith(("s3://", "s3a://")):
+        return {}
+    found = {}
+    endpoint = environment.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        found["spark.hadoop.fs.s3a.endpoint"] = endpoint
+        found["spark.hadoop.fs.s3a.path.style.access"] = "true"
+        secure = not endpoint.startswith("http://")
+        found["spark.hadoop.fs.s3a.connection.ssl.enabled"] = str(secure).lower()
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    if region:
+        found["spark.hadoop.fs.s3a.endpoint.region"] = region
+    return found
+
+
 def _cores() -> int:
     return max(2, os.cpu_count() or 2)
 
@@ -109,6 +131,7 @@ def settings(
     found = {
         **_TUNED,
         **(_local() if is_local(config) else {}),
+        **_s3(config.lake, os.environ),
         "spark.master": config.spark.master or f"local[{slots(config)}]",
         "spark.driver.memory": config.spark.driver_memory,
         "spark.driver.extraJavaOptions": " ".join(options),

@@ -270,27 +270,14 @@ def _narrow(schema: pa.Schema, of_token: Sequence[str]) -> pa.Schema:
 
 
 def fitted_table(found: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """The rows in those columns: those that they lack are null, others are dropped."""
+    """The rows in those columns, and in those fields of structs, by name.
+
+    Those that they lack are null, others are dropped.
+    """
     columns = [
-        _fitted(found[name], wanted.field(name).type)
+        found[name].combine_chunks().cast(wanted.field(name).type)
         if name in found.column_names
         else pa.nulls(found.num_rows, wanted.field(name).type)
         for name in wanted.names
     ]
     return pa.table(columns, wanted)
-
-
-def _fitted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """The column with the fields of that type: those that it lacks are null, others are dropped."""
-    whole = column.combine_chunks()
-    if whole.type == kind or not pa.types.is_struct(kind):
-        return whole.cast(kind)
-    have = {field.name for field in whole.type}
-    fields = [
-        pc.struct_field(whole, [field.name]).cast(field.type)
-        if field.name in have
-        else pa.nulls(len(whole), field.type)
-        for field in kind
-    ]
-    missing = whole.is_null() if whole.null_count else None
-    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=missing)

@@ -8,11 +8,12 @@ to do. JSON files are replaced whole or not at all.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +25,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from core.errors import DAMAGE, LakeError
-from store import layout
+from store import layout, objects
 
 FORMAT_VERSION = 1
 
@@ -221,6 +222,54 @@ class Lake:
             else:  # a put into an object store is atomic
                 self._put(path, _dump(value))
 
+    def change_json(self, path: str, change: Callable[[Any], Any]) -> None:
+        """Replace a JSON file by what a function makes of it, with nobody else's change in between.
+
+        Args:
+            path: the file. In a folder a file `.lock` lies beside it.
+            change: value (None: there is no file) -> the new value (None: there is to be no file).
+                What it raises leaves the file as it is. It is called again with the newest value
+                if somebody else's change came first, or if it is not sure that ours did not.
+        """
+        if self.is_local:
+            with self._locked(f"{path.rpartition('.')[0]}.lock"):
+                self._set_json(path, change(self.read_json(path)))
+            return
+        while not self._swap_json(path, change):
+            pass
+
+    def _swap_json(self, path: str, change: Callable[[Any], Any]) -> bool:
+        with lake_errors("read", path):
+            found = objects.read(self.root, path)
+        if found is None:
+            new = change(None)
+            with lake_errors("write", path):
+                return new is None or objects.create(self.root, path, _dump(new))
+        with sound(path):
+            value = json.loads(found[0])
+        new = change(value)
+        if new is None:
+            # No store removes an object only if it is a certain one.
+            self.delete(path)
+            return True
+        with lake_errors("write", path):
+            return objects.replace(self.root, path, _dump(new), found[1])
+
+    def _set_json(self, path: str, value: Any) -> None:
+        if value is None:
+            self.delete(path)
+        else:
+            self.write_json(path, value)
+
+    @contextmanager
+    def _locked(self, path: str) -> Iterator[None]:
+        with lake_errors("lock a file", path):
+            self._make_parent(path)
+            file = Path(self.absolute(path)).open("ab")  # noqa: SIM115 - closed below
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
     def create_json(self, path: str, value: Any) -> bool:
         """Write a JSON file unless there is one; False if there is. See `create_file`."""
         return self.create_file(path, _dump(value))
@@ -228,17 +277,18 @@ class Lake:
     def create_file(self, path: str, content: bytes) -> bool:
         """Write a whole file unless there is one; False if there is.
 
-        Exclusive on local file systems. On object stores two writers at the same moment may both
-        get True (Arrow has no conditional put), so use it where one process writes, or where all
-        write the same.
+        Of several writers at the same moment one gets True. (On an object store all do that write
+        the very same.)
         """
-        if self.exists(path):
-            return False
         with lake_errors("write", path):
-            self._make_parent(path)
             if not self.is_local:
-                self._put(path, content)
-                return True
+                if objects.create(self.root, path, content):
+                    return True
+                found = objects.read(self.root, path)
+                return found is not None and found[0] == content
+            if self._info(path).type != pa.fs.FileType.NotFound:
+                return False
+            self._make_parent(path)
             temporary = self._temporary(path, content)
             try:
                 os.link(temporary, self.absolute(path))
@@ -418,12 +468,12 @@ def _filesystem(root: str) -> tuple[pa.fs.FileSystem, str]:
             region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
         )
         return filesystem, root.partition("://")[2]
-    try:
-        filesystem, base = pa.fs.FileSystem.from_uri(root)
-    except (pa.ArrowInvalid, OSError) as error:
+    if _scheme(root) not in objects.SCHEMES:
         raise LakeError(
             f"cannot open {root}",
             operation="open the lake",
-            hint="use a folder or a URL with s3://, gs://, abfs:// or hdfs://",
-        ) from error
+            hint="use a folder or a URL with s3://, gs:// or abfs://",
+        )
+    with lake_errors("open the lake"):
+        filesystem, base = pa.fs.FileSystem.from_uri(root)
     return filesystem, base.rstrip("/")

@@ -2,11 +2,10 @@
 
 Lives here: `_ratchet/lease.json`. Does not live here: what a run does when it lost its lease.
 
-Invariant: on a file system with locks (any local one) at most one live process holds the lease. On
-an object store, which has no conditional put in Arrow, two runs that start within the same second
-are told apart by reading back after `SETTLE_SECONDS`. Whatever slips through is caught by the round
-log (a round's number is committed once) and by Delta's transaction versions: the lease keeps runs
-from disturbing each other; correctness does not rest on it.
+Invariant: at most one live process holds the lease. One that sleeps for longer than the expiry in
+the middle of a commit is caught by the round log (a round's number is committed once) and by
+Delta's transaction versions: the lease keeps runs from disturbing each other; correctness does not
+rest on it.
 
 A run that was killed on this machine is recognised by its pid and start time, and its lease taken
 over at once. On another machine it is dead when it has not renewed for `EXPIRY_SECONDS`.
@@ -15,14 +14,12 @@ over at once. On another machine it is dead when it has not renewed for `EXPIRY_
 from __future__ import annotations
 
 import datetime
-import fcntl
 import logging
 import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
@@ -30,14 +27,12 @@ from typing import Any, Final, NoReturn, Self
 
 from core.errors import DAMAGE, LakeError
 from store import layout
-from store.files import Lake, lake_errors
+from store.files import Lake
 
 log: Final = logging.getLogger(__name__)
 
 RENEW_SECONDS: Final = 5.0
 EXPIRY_SECONDS: Final = 30.0
-SETTLE_SECONDS: Final = 1.0
-_LOCK_FILE: Final = f"{layout.PRIVATE}/lease.lock"
 
 Clock = Callable[[], float]
 
@@ -85,7 +80,10 @@ def read_holder(lake: Lake) -> Holder | None:
     Raises:
         LakeError: the file is damaged.
     """
-    data = lake.read_json(layout.LEASE_FILE)
+    return _holder(lake.read_json(layout.LEASE_FILE))
+
+
+def _holder(data: Any) -> Holder | None:
     if data is None:
         return None
     try:
@@ -129,7 +127,6 @@ class Lease:
         command: str,
         *,
         clock: Clock = time.time,
-        settle: float = SETTLE_SECONDS,
     ) -> Lease:
         """Get the lease or say who has it.
 
@@ -137,7 +134,6 @@ class Lease:
             lake: a lake that is ours.
             command: for messages about this run.
             clock: seconds since the epoch.
-            settle: see SETTLE_SECONDS; object stores only.
 
         Raises:
             LakeError: another run is alive.
@@ -153,16 +149,14 @@ class Lease:
             started=now,
             renewed=now,
         )
-        with _locked(lake):
-            found = read_holder(lake)
-            if found is not None and is_alive(found, clock()):
+
+        def take(data: Any) -> Any:
+            found = _holder(data)
+            if found is not None and found.owner != holder.owner and is_alive(found, clock()):
                 _refuse(found)
-            lake.write_json(layout.LEASE_FILE, asdict(holder))
-        if not lake.is_local:
-            threading.Event().wait(settle)
-            found = read_holder(lake)
-            if found is None or found.owner != holder.owner:
-                _refuse(found or holder)
+            return asdict(holder)
+
+        lake.change_json(layout.LEASE_FILE, take)
         return cls(lake, holder, clock)
 
     @property
@@ -197,14 +191,17 @@ class Lease:
         Raises:
             LakeError: the lease was taken away, or the lake cannot be reached.
         """
-        with _locked(self._lake):
-            found = read_holder(self._lake)
+
+        def extend(data: Any) -> Any:
+            found = _holder(data)
             if found is None or found.owner != self._holder.owner:
                 who = found.describe() if found else "nobody: the lease file was removed"
                 self._lost = f"it is now held by {who}"
                 raise self._lost_error()
             self._holder = replace(self._holder, renewed=int(self._clock() * 1e6))
-            self._lake.write_json(layout.LEASE_FILE, asdict(self._holder))
+            return asdict(self._holder)
+
+        self._lake.change_json(layout.LEASE_FILE, extend)
         self._renewed_at = time.monotonic()
 
     def release(self) -> None:
@@ -212,10 +209,16 @@ class Lease:
         self._end.set()
         if self._thread is not None:
             self._thread.join()
-        with _locked(self._lake):
-            found = read_holder(self._lake)
-            if found is not None and found.owner == self._holder.owner:
-                self._lake.delete(layout.LEASE_FILE)
+
+        def give_back(data: Any) -> Any:
+            found = _holder(data)
+            ours = found is not None and found.owner == self._holder.owner
+            # In an object store it might become another's just before it is removed, unless nobody
+            # may take it over yet.
+            safe = self._lake.is_local or not self._is_lost()
+            return None if ours and safe else data
+
+        self._lake.change_json(layout.LEASE_FILE, give_back)
 
     def __enter__(self) -> Self:
         return self
@@ -265,21 +268,6 @@ def _refuse(found: Holder) -> NoReturn:
         hint="wait for it to end, or stop it (it stops cleanly on SIGTERM); a run that was killed "
         f"on another machine is given up {EXPIRY_SECONDS:.0f} s after its last sign of life",
     )
-
-
-@contextmanager
-def _locked(lake: Lake) -> Iterator[None]:
-    """Nobody else of this machine reads and writes the lease meanwhile (local lakes only)."""
-    if not lake.is_local:
-        yield
-        return
-    path = Path(lake.absolute(_LOCK_FILE))
-    with lake_errors("lock the lease", _LOCK_FILE):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def machine_id() -> str:

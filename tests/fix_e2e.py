@@ -191,10 +191,12 @@ def source_rows(server: Any, database: str, table: str) -> list[dict[str, Any]]:
         ]
 
 
-def mirror_rows(lake: Path, keyspace: str, table: str) -> list[dict[str, Any]]:
-    """All rows of the mirror, without the token."""
+def mirror_rows(lake: Path | str, keyspace: str, table: str) -> list[dict[str, Any]]:
+    """All rows of the mirror, without the token; of a lake in a folder or at a URL."""
     folder = encode_part(table)  # where it lies, not what is in it
-    reader = QueryBuilder().register("t", DeltaTable(str(lake / keyspace / folder)))
+    options = None if isinstance(lake, Path) else {"AWS_ALLOW_HTTP": "true"}
+    delta = DeltaTable(f"{lake}/{keyspace}/{folder}", storage_options=options)
+    reader = QueryBuilder().register("t", delta)
     found = pa.table(reader.execute("SELECT * FROM t").read_all())
     rows = found.drop_columns(["_token"])
     SEEN["rows"] += rows.num_rows
@@ -207,7 +209,11 @@ def mirror_rows(lake: Path, keyspace: str, table: str) -> list[dict[str, Any]]:
 
 
 def assert_identical(
-    lake: Path, servers: Sequence[Any], database: str, tables: Sequence[str], keyspace: str = "shop"
+    lake: Path | str,
+    servers: Sequence[Any],
+    database: str,
+    tables: Sequence[str],
+    keyspace: str = "shop",
 ) -> int:
     """Every table of the mirror holds exactly the rows of all its shards. Returns rows compared."""
     total = 0

@@ -60,6 +60,26 @@ def test_keys_of_object_stores_are_not_on_the_command_line(config: Config) -> No
     assert {"spark.driver.memory", "spark.master"} <= set(launch_settings(found))
 
 
+def test_the_way_to_s3_is_the_environments(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hadoop's client takes the keys from there by itself, but neither endpoint nor region."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert not any("s3a" in name for name in told(config)), "the lake is a folder"
+    remote = replace(config, lake="s3://bucket/lake")
+    head = "spark.hadoop.fs.s3a"
+    assert {name: value for name, value in told(remote).items() if name.startswith(head)} == {
+        f"{head}.endpoint": "http://127.0.0.1:9",
+        f"{head}.path.style.access": "true",
+        f"{head}.connection.ssl.enabled": "false",
+        f"{head}.endpoint.region": "eu-west-1",
+    }
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    assert told(remote)[f"{head}.endpoint.region"] == "eu-west-1"
+    assert f"{head}.endpoint" not in told(remote)
+    own = replace(remote.spark, conf={f"{head}.endpoint.region": "us-east-1"})
+    assert told(replace(remote, spark=own))[f"{head}.endpoint.region"] == "us-east-1"
+
+
 def test_pools(config: Config) -> None:
     root = ET.fromstring(pools(config))
     assert {p.get("name"): p.findtext("minShare") for p in root} == {

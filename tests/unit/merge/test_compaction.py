@@ -73,6 +73,7 @@ def test_so_many_as_fit_into_one_the_oldest_first() -> None:
     assert [len(group) for group in found] == [FAN] * 3
     # One that is left over is not put together with others.
     assert [len(g) for g in groups([file(size, at=n) for n in range(FAN + 1)])] == [FAN]
+    assert [len(g) for g in groups([file(size, at=n) for n in range(FAN + 2)])] == [FAN, 2]
 
 
 @pytest.mark.parametrize("size", [KB, 100 * MB, SMALL_FILE])
@@ -158,6 +159,22 @@ def test_what_a_commit_says(tmp_path: Path) -> None:
     assert path.name.startswith("compact-")
     assert path.stat().st_size == add["size"]
     assert pq.read_table(path)["id"].to_pylist() == [*range(12, 21), 100]
+    source.assert_mirrored()
+
+
+def test_rows_that_memory_cannot_hold_stay_file_by_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge.compaction, "MOST_SORTED", 0)
+    source = streaming(tmp_path)
+    for number in range(FAN):
+        changed(source, put(90 - number, "a"), put(10 + number, "a"))
+    compacted(source)
+    table = replay(source.lake, source.state.path)
+    assert table is not None
+    (name,) = table.files
+    ids = pq.read_table(Path(source.lake.root, source.state.path, name))["id"].to_pylist()
+    assert [ids[ids.index(10 + number) + 1] for number in range(FAN)] == list(range(90, 82, -1))
     source.assert_mirrored()
 
 

@@ -209,11 +209,14 @@ def test_null_in_a_key(op: int) -> None:
     }
     with pytest.raises(Unfit, match="NULL"):
         newest(files(rows[op]), shape())
+    with pytest.raises(Unfit, match="NULL"):  # in one column of two
+        newest(files(rows[op]), shape(("a", "shard")))
 
 
 # --- the rule -------------------------------------------------------------------------------------
 
 RANKS = list(itertools.product((0, 1, 2), repeat=3))
+RANKS_NONE = np.zeros((0, 3), np.int64)
 
 
 def of_ranks(ranks: Sequence[Sequence[int]], *, shards: int = 1, in_key: bool = False) -> Newest:
@@ -263,6 +266,12 @@ def test_a_row_of_another_shard(quick: bool) -> None:  # noqa: FBT001 - a test's
         newer(["s1", "s1"])
     if not quick:
         assert newer(["s1", "s2"]) == [True, True]
+
+
+def test_no_rows_are_of_no_other_shard() -> None:
+    none = np.zeros(0, np.int64)
+    found = of_ranks([(0, 1, 0)], shards=2).is_newer(none, pa.array([], pa.string()), RANKS_NONE)
+    assert found.tolist() == []
 
 
 def test_shards_that_a_footer_does_not_tell() -> None:

@@ -120,7 +120,7 @@ def test_what_ended_a_run_is_not_hidden_by_a_lease_that_cannot_be_given_back(
             if error is not None:
                 raise error
 
-    with pytest.raises(LakeError, match="lock the lease"):
+    with pytest.raises(LakeError, match="lock a file"):
         hold(None)
     lock.rmdir()
     lake.delete(layout.LEASE_FILE)  # this process has not ended, as the run would have

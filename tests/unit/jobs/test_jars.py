@@ -1,0 +1,121 @@
+"""Which jars a session gets, and how: from Ivy's cache, or by Ivy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs.config import Config, load_config
+from jobs.jars import delta_jars, jars_of, s3_jars
+
+CONFIG = """\
+lake: ./lake
+sources:
+  shop: {kind: binlog, shards: {a: {host: a, user: u}}}
+spark: {conf: {spark.jars.ivy: %s}}
+"""
+S3 = "s3://bucket/lake"
+DELTA = [
+    "io.delta_delta-kernel-api-4.4.0.jar",
+    "io.delta_delta-spark_4.2_2.13-4.4.0.jar",
+    "io.delta_delta-storage-4.4.0.jar",
+]
+CLIENT = [
+    "org.apache.hadoop_hadoop-aws-3.5.0.jar",
+    "software.amazon.awssdk_bundle-2.35.4.jar",
+    "software.amazon.s3.analyticsaccelerator_analyticsaccelerator-s3-1.3.1.jar",
+    "org.wildfly.openssl_wildfly-openssl-2.2.5.Final.jar",
+]
+PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+S3_PACKAGE = "org.apache.hadoop:hadoop-aws:3.5.0"
+
+
+@pytest.fixture
+def ivy(tmp_path: Path) -> Path:
+    folder = tmp_path / "ivy" / "jars"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def config(tmp_path: Path, ivy: Path) -> Config:
+    path = tmp_path / "ratchet.yaml"
+    path.write_text(CONFIG % ivy.parent)
+    return load_config(path, {})
+
+
+@pytest.fixture
+def cached(ivy: Path) -> Callable[[list[str]], list[str]]:
+    """Put files into Ivy's cache; their paths."""
+
+    def put(names: list[str]) -> list[str]:
+        for name in names:
+            (ivy / name).write_bytes(b"")
+        return [str(ivy / name) for name in names]
+
+    return put
+
+
+def conf(config: Config, **more: str) -> Config:
+    values = {name.replace("_", "."): value for name, value in more.items()}
+    return replace(config, spark=replace(config.spark, conf={**config.spark.conf, **values}))
+
+
+def test_what_is_not_cached_is_fetched_by_ivy(
+    config: Config, cached: Callable[[list[str]], list[str]]
+) -> None:
+    assert jars_of(config).settings == {"spark.jars.packages": PACKAGE}
+    cached(DELTA[:2])
+    assert jars_of(config).settings == {"spark.jars.packages": PACKAGE}
+    mine = conf(config, spark_jars_packages="a:b:1")
+    assert jars_of(mine).settings == {"spark.jars.packages": f"{PACKAGE},a:b:1"}
+
+
+def test_what_is_cached_is_on_the_class_path(
+    config: Config, cached: Callable[[list[str]], list[str]]
+) -> None:
+    files = cached(DELTA)
+    cached(["io.delta_delta-spark_4.2_2.13-4.3.0.jar"])
+    assert delta_jars(config) == files
+    found = jars_of(config)
+    assert found.settings == {"spark.driver.extraClassPath": ":".join(files)}
+    assert (list(found.first), list(found.last)) == (files, [])
+    mine = conf(config, spark_driver_extraClassPath="/opt/x.jar")
+    both = {"spark.driver.extraClassPath": ":".join([*files, "/opt/x.jar"])}
+    assert jars_of(mine).settings == both
+    cluster = replace(config, spark=replace(config.spark, master="spark://h:7077"))
+    assert jars_of(cluster).settings == {"spark.jars": ",".join(files)}
+
+
+def test_a_lake_in_s3_needs_hadoops_client(
+    config: Config, cached: Callable[[list[str]], list[str]]
+) -> None:
+    """At the end of the class path: at its head the class archive would be of no use."""
+    remote = replace(config, lake=S3)
+    files = cached(DELTA)
+    both = {"spark.jars.packages": f"{PACKAGE},{S3_PACKAGE}"}
+    assert jars_of(remote).settings == both
+    client = cached(CLIENT[:-1])
+    assert s3_jars(remote) is None
+    assert jars_of(remote).settings == both
+    client += cached(CLIENT[-1:])
+    found = jars_of(remote)
+    assert found.settings == {"spark.driver.extraClassPath": ":".join(files)}
+    assert list(found.last) == client
+    cluster = replace(remote, spark=replace(config.spark, master="spark://h:7077"))
+    assert jars_of(cluster).settings == {"spark.jars": ",".join([*files, *client])}
+    cached(["org.apache.hadoop_hadoop-aws-3.4.2.jar"])
+    assert s3_jars(remote) == client, "of Spark's Hadoop"
+
+
+def test_a_client_that_the_config_brings_is_left_to_it(
+    config: Config, cached: Callable[[list[str]], list[str]]
+) -> None:
+    files = cached(DELTA)
+    remote = conf(replace(config, lake=S3), spark_jars="/opt/hadoop-aws-3.5.0.jar")
+    found = jars_of(remote)
+    assert found.settings == {"spark.driver.extraClassPath": ":".join(files)}
+    assert list(found.last) == []

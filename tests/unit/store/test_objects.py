@@ -1,0 +1,174 @@
+"""A lake keeps the same promises in a folder and in an object store (S3)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import LakeError
+from store import layout, objects
+from store.files import Lake, is_unused, lake_id, open_lake
+from store.lease import EXPIRY_SECONDS, Lease, read_holder
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture(params=["folder", "s3"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    if request.param == "folder":
+        return Lake.at(tmp_path / "lake")
+    return Lake.at(request.getfixturevalue("s3_root"))
+
+
+def at_once(work: Callable[[int], Any], threads: int = 8) -> list[Any]:
+    """What it gave in each thread; LakeErrors are given, too."""
+    start = threading.Barrier(threads)
+    gave: list[Any] = []
+
+    def run(number: int) -> None:
+        start.wait()
+        try:
+            gave.append(work(number))
+        except LakeError as error:
+            gave.append(error)
+
+    runs = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
+    for one in runs:
+        one.start()
+    for one in runs:
+        one.join()
+    return gave
+
+
+def test_an_empty_place_becomes_a_lake(lake: Lake) -> None:
+    assert is_unused(lake)
+    first = lake_id(open_lake(lake.root, now=5))
+    assert lake_id(open_lake(lake.root, now=9)) == first
+    assert not is_unused(lake)
+
+
+def test_files(lake: Lake) -> None:
+    assert lake.list() == []
+    with lake.open_output("a/b c@5F.bin") as stream:
+        stream.write(b"12345")
+    assert [(file.path, file.size) for file in lake.list("a")] == [("a/b c@5F.bin", 5)]
+    with lake.open_input("a/b c@5F.bin") as stream:
+        stream.seek(2)
+        assert stream.read() == b"345"
+    assert lake.exists("a/b c@5F.bin")
+    assert lake.size("a/b c@5F.bin") == 5
+    lake.delete("a/b c@5F.bin")
+    assert not lake.exists("a/b c@5F.bin")
+    with pytest.raises(LakeError, match="size"):
+        lake.size("a/b c@5F.bin")
+    lake.write_json("x/1.json", 1)
+    lake.write_json("x/2.json", 2)
+    lake.delete_folder("x")
+    assert lake.read_json("x/1.json") is None
+
+
+def test_one_of_many_creates_a_file(lake: Lake) -> None:
+    """Two runs that commit the same version: the other's changes must not vanish."""
+    for version in range(5):
+        path = f"t/_delta_log/{version}.json"
+        made = at_once(lambda n, path=path: (lake.create_file(path, b"%d" % n), n))
+        (winner,) = (n for created, n in made if created)
+        with lake.open_input(path) as stream:
+            assert stream.read() == b"%d" % winner
+    assert not lake.create_file("t/_delta_log/0.json", b"again")
+
+
+def test_a_file_is_changed_by_one_after_the_other(lake: Lake) -> None:
+    def one_more(_number: int) -> None:
+        for _ in range(5):
+            lake.change_json("n.json", lambda value: (value or 0) + 1)
+
+    assert at_once(one_more) == [None] * 8
+    assert lake.read_json("n.json") == 40
+    lake.change_json("n.json", lambda _: None)
+    assert lake.read_json("n.json") is None
+    lake.change_json("n.json", lambda value: value)
+    assert lake.read_json("n.json") is None
+
+
+def test_a_change_that_fails_changes_nothing(lake: Lake) -> None:
+    lake.write_json("n.json", 1)
+
+    def fail(value: Any) -> Any:
+        raise LakeError(f"not {value}", operation="test")
+
+    with pytest.raises(LakeError, match="not 1"):
+        lake.change_json("n.json", fail)
+    assert lake.read_json("n.json") == 1
+
+
+def test_the_lease_has_one_holder(lake: Lake) -> None:
+    def ask(_number: int) -> Lease:
+        return Lease.acquire(lake, "ratchet run", clock=lambda: NOW)
+
+    got = at_once(ask)
+    (held,) = (one for one in got if isinstance(one, Lease))
+    assert sum("another run" in str(one) for one in got) == 7
+    held.renew()
+    held.release()
+    assert read_holder(lake) is None
+    ask(0).release()
+
+
+def test_a_lease_that_was_taken_over_stays_with_the_other(lake: Lake) -> None:
+    held = Lease.acquire(lake, "ratchet run", clock=lambda: NOW)
+    elsewhere = replace(held.holder, machine="elsewhere")
+    lake.write_json(layout.LEASE_FILE, asdict(elsewhere))
+    later = Lease.acquire(lake, "ratchet run", clock=lambda: NOW + EXPIRY_SECONDS + 1)
+    with pytest.raises(LakeError, match="now held by"):
+        held.renew()
+    held.release()
+    found = read_holder(lake)
+    assert found is not None
+    assert found.owner == later.holder.owner
+
+
+def test_an_answer_that_was_lost_is_no_second_writer(s3_root: str) -> None:
+    """The client tries again by itself, and then meets what it has written."""
+    lake = Lake.at(s3_root)
+    assert lake.create_file("v.json", b"mine")
+    assert lake.create_file("v.json", b"mine")
+    assert not lake.create_file("v.json", b"another's")
+
+
+def test_conditions(s3_root: str) -> None:
+    assert objects.read(s3_root, "v.json") is None
+    assert objects.create(s3_root, "v.json", b"1")
+    assert not objects.create(s3_root, "v.json", b"1")
+    first = objects.read(s3_root, "v.json")
+    assert first is not None
+    assert objects.replace(s3_root, "v.json", b"2", first[1])
+    assert not objects.replace(s3_root, "v.json", b"3", first[1])
+    second = objects.read(s3_root, "v.json")
+    assert second is not None
+    assert second[0] == b"2"
+    Lake.at(s3_root).delete("v.json")
+    assert not objects.replace(s3_root, "v.json", b"3", second[1])
+
+
+def test_a_store_out_of_reach_is_an_error_with_a_remedy(
+    s3_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setattr(objects, "RETRIES", {"max_retries": 0})
+    lake = Lake.at(f"{s3_root}/elsewhere")
+    with pytest.raises(LakeError) as caught:
+        lake.create_file("v.json", b"")
+    assert "reachable" in str(caught.value.hint)
+    assert "no-secret" not in str(caught.value.__cause__)
+
+
+def test_a_url_that_nobody_can_write_is_refused() -> None:
+    with pytest.raises(LakeError, match="cannot open") as caught:
+        Lake.at("ftp://host/lake").exists("x")
+    assert "s3://" in str(caught.value.hint)
