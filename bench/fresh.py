@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
-from bench.merge import Bench, bench_session
+from bench.lib.session import bench_session
+from bench.merge import Bench
 from merge.fresh import read_fresh
 
 if TYPE_CHECKING:

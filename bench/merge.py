@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not i
 import numpy as np
 
 from bench.lib.orders import FILES, NONE, Orders, create
+from bench.lib.session import bench_session
 from core.types import MisfitPolicy
 from merge.rounds import Merger
 from merge.step import MergeOptions
@@ -174,30 +175,6 @@ def _high_water(pid: int) -> float:
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024
     return 0.0
-
-
-def bench_session() -> SparkSession:
-    """Spark with the settings that anybody would have."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    from delta import configure_spark_with_delta_pip
-    from pyspark.sql import SparkSession
-
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "4g",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("bench")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = configure_spark_with_delta_pip(builder).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 if __name__ == "__main__":

@@ -121,8 +121,8 @@ def _tier(size: int) -> int:
 
 def _packs(tier: Sequence[DataFile]) -> list[list[DataFile]]:
     """Files of one size, at least two together, as many as may be."""
-    packs: list[list[DataFile]] = []
-    held = MOST_AT_ONCE
+    packs: list[list[DataFile]] = [[]]
+    held = 0
     for file in sorted(tier, key=lambda f: (f.add.get("modificationTime", 0), f.path)):
         if held + file.size > MOST_AT_ONCE:
             packs.append([])

@@ -44,6 +44,7 @@ def test_files_of_about_one_size_go_together() -> None:
     assert groups(few) == []
     assert sizes(groups([*few, file(64 * KB)])) == [[*(1000 * n for n in range(1, FAN)), 64 * KB]]
     assert groups([*few, file(64 * KB + 1)]) == []
+    assert sizes(groups([*few, file(0)])) == [[0, *(1000 * n for n in range(1, FAN))]]
     larger = [file(200 * KB + n) for n in range(FAN)]
     both = groups([*larger, *few, file(1)])
     assert [len(group) for group in both] == [FAN, FAN]

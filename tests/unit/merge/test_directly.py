@@ -34,11 +34,13 @@ def put(key: int, value: str) -> Op:
     return ("put", {"id": key, "v": value})
 
 
-def streaming(folder: Path, *shards: str, in_key: bool = False, **options: Any) -> Source:
+def streaming(
+    folder: Path, *shards: str, in_key: bool = False, vectors: bool = True, **options: Any
+) -> Source:
     """A table that was dumped with nothing in it, merged up to its dump."""
     source = Source(folder, shards=shards or ("-",), shard_in_key=in_key, **options)
     source.round()
-    source.dump_begin()
+    source.dump_begin(vectors=vectors)
     for name in source.names:
         source.chunk(name.partition("/")[2])
     source.dump_end()
@@ -378,6 +380,13 @@ def test_tables_with_rules_of_their_own(tmp_path: Path) -> None:
     DeltaTable(source.lake.delta_uri(source.state.path)).alter.set_table_properties(feed)
     assert merge_directly(source.lake, batch(source), known) is None
     assert merge_directly(source.lake, batch(source, path="shop/none"), None) is None
+
+
+def test_a_table_whose_rows_cannot_be_marked_as_gone(tmp_path: Path) -> None:
+    source = streaming(tmp_path, vectors=False)
+    source.tx("-", put(1, "a"))
+    source.round()
+    assert merge_directly(source.lake, batch(source), None) is None
 
 
 def test_a_table_of_other_columns(tmp_path: Path) -> None:

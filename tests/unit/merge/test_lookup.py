@@ -25,7 +25,7 @@ from merge.lookup import Hits, look
 from merge.newest import ChangeFiles, Newest, Unfit, newest
 from merge.shape import Shape
 from store.deletion_vectors import vector_of, write_vectors
-from store.delta_files import added, commit_files, replay
+from store.delta_files import Action, added, commit_files, replay
 from store.delta_tables import create_mirrored_table, mirrored_schema
 from store.files import Lake, open_lake
 from store.stats import file_stats
@@ -240,6 +240,14 @@ def test_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         table.look(changed(table, [10]))
     with pytest.raises(Unfit, match="too many rows"):
         table.look(changed(table, [0, 10]))
+    assert commit_files(table.lake, PATH, 3, [{"commitInfo": {}}, uncounted(1)])
+    with pytest.raises(Unfit, match="too many rows"):
+        table.look(changed(table, [30]))
+
+
+def uncounted(number: int) -> Action:
+    """A file again, with a log that tells nothing of it."""
+    return added(f"{number:03d}.parquet", size=1, stats="{}", now=1)
 
 
 def test_nothing_changed(tmp_path: Path) -> None:
