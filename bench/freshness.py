@@ -126,12 +126,13 @@ def _measure(tables: int, rate: float, seconds: float, rows: int) -> None:
                 writer = Writer(server, tables, rows, rate)
                 writer.start()
                 time.sleep(WARM_UP)
-                all_of_it, begin, cpu, own = Processes(run.pid), time.time(), 0.0, 0.0
+                all_of_it, begin = Processes(run.pid), time.time()
                 cpu, own = all_of_it.cpu(), _own_and(server)
                 memory, until = 0.0, time.monotonic() + seconds
                 while time.monotonic() < until:
                     time.sleep(5)
                     memory = max(memory, all_of_it.memory())
+                    all_of_it.cpu()
                 took = time.time() - begin
                 cpu, own = (all_of_it.cpu() - cpu) / took, (_own_and(server) - own) / took
                 writer.finish()

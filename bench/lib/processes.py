@@ -15,14 +15,19 @@ class Processes:
 
     def __init__(self, *pids: int) -> None:
         self._pids = pids
+        self._ticks: dict[int, int] = {}
 
     def cpu(self) -> float:
-        """Seconds used so far, those of children that have ended included."""
-        ticks = 0
+        """Seconds used so far.
+
+        Of a process that has ended, what it had used when it was last looked at: Spark's Python
+        workers end, and nobody is told what they have used.
+        """
         for pid in self._all():
             fields = _stat(pid)
-            ticks += sum(int(fields[n]) for n in (11, 12, 13, 14)) if fields else 0
-        return ticks / os.sysconf("SC_CLK_TCK")
+            if fields:
+                self._ticks[pid] = int(fields[11]) + int(fields[12])
+        return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> float:
         """MiB that the processes besides Java's hold; pages that several share count once."""

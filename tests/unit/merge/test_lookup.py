@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -227,6 +228,49 @@ def test_what_statistics_exclude_is_not_read(
     read.clear()
     table.look(changed(table, [3], (0, 1, 7)))  # only idx tells
     assert len(read) == 2
+
+
+def test_any_column_of_the_key_excludes_files_by_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a decimal it tells nothing that is believed; of the second column it does."""
+    table = made(tmp_path, ("d", "a"))
+    table.add([(n, "s1", (0, 1, 0)) for n in range(10, 20)])
+    opened: list[str] = []
+    genuine = merge.lookup._hits
+
+    def noted(look: Any, keys: range) -> Any:
+        opened.append(look.file.path)
+        return genuine(look, keys)
+
+    monkeypatch.setattr(merge.lookup, "_hits", noted)
+    for number in (9, 20):
+        assert table.look(changed(table, [number])) == set()
+    assert opened == []
+    assert len(table.look(changed(table, [10, 19]))) == 2
+    assert len(opened) == 1
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        {"minValues": {"a": 5}},
+        {"maxValues": {"a": 3}},
+        {"minValues": None, "maxValues": None},
+        {"minValues": {"a": 5, "b.c": 5}, "maxValues": {"b.c": 9}},
+    ],
+)
+@pytest.mark.parametrize("key", ["a", "b.c"])
+def test_statistics_that_are_not_whole_are_not_believed(
+    tmp_path: Path, key: str, stats: dict[str, Any]
+) -> None:
+    """One bound alone, none, or numbers for a text."""
+    table = made(tmp_path, (key,))
+    table.add([(4, "s1", (0, 1, 0))])
+    text = json.dumps({"numRecords": 1, **stats})
+    action = added("000.parquet", size=table.lake.size(f"{PATH}/000.parquet"), stats=text, now=1)
+    assert commit_files(table.lake, PATH, 2, [{"commitInfo": {}}, action])
+    assert len(table.look(changed(table, [4]))) == 1
 
 
 def test_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
