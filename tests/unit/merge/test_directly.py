@@ -361,6 +361,7 @@ def test_others_that_commit_at_the_same_time(
     begin = tries[0]
     assert tries == [begin, begin + 1, begin + 2]
     assert done.changed == 2
+    assert done.tombstones, "also where they were written at the first try"
     tries, allowed = [], 3
     source.tx("-", put(1, "d"), put(4, "d"), ("del", 4))
     source.round()
@@ -380,6 +381,22 @@ def test_tables_with_rules_of_their_own(tmp_path: Path) -> None:
     DeltaTable(source.lake.delta_uri(source.state.path)).alter.set_table_properties(feed)
     assert merge_directly(source.lake, batch(source), known) is None
     assert merge_directly(source.lake, batch(source, path="shop/none"), None) is None
+
+
+def test_side_tables_with_rules_of_their_own(tmp_path: Path) -> None:
+    """Nothing is merged without its tombstones."""
+    source = streaming(tmp_path)
+    changed(source, put(1, "a"), put(2, "a"), put(3, "a"))
+    changed(source, ("del", 1))
+    source.tx("-", ("del", 2))
+    source.round()
+    before = replay(source.lake, source.state.path)
+    other = batch(source, side_path=source.state.path)  # its columns are not a side table's
+    assert merge_directly(source.lake, other, None) is None
+    feed = {"delta.enableChangeDataFeed": "true"}
+    DeltaTable(source.lake.delta_uri(source.state.side_path)).alter.set_table_properties(feed)
+    assert merge_directly(source.lake, batch(source), None) is None
+    assert replay(source.lake, source.state.path) == before
 
 
 def test_a_table_whose_rows_cannot_be_marked_as_gone(tmp_path: Path) -> None:
@@ -478,6 +495,17 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 merge_directly(source.lake, last, known)
         assert "free space" in error.value.hint
     assert merged(source, known).changed == 2
+
+
+def test_both_tables_logs_get_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or they would be read whole, longer and longer."""
+    monkeypatch.setattr(merge.direct, "CHECKPOINT_EVERY", 2)
+    source = streaming(tmp_path)
+    for number in range(3):
+        changed(source, put(number, "a"))
+        changed(source, ("del", number))
+    for path in (source.state.path, source.state.side_path):
+        assert source.lake.exists(f"{path}/_delta_log/_last_checkpoint")
 
 
 def test_a_checkpoint_that_cannot_be_written(

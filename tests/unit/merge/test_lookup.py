@@ -342,6 +342,17 @@ def test_a_row_without_a_token(tmp_path: Path, *, in_key: bool) -> None:
             table.look(changed(table, [2, number]))
 
 
+@pytest.mark.parametrize("group", [1, 3])
+def test_a_row_without_all_of_its_token(tmp_path: Path, group: int) -> None:
+    """The footer of its row group tells nothing of it."""
+    table = made(tmp_path)
+    table.add([(1, "s1", (0, 1, 0)), (2, None, None), (3, "s1", (0, None, 0))], group=group)
+    assert table.look(changed(table, [1])) == table.expected({(1,): (0, 9, 0)})
+    for number in (2, 3):
+        with pytest.raises(Unfit, match="lost its token"):
+            table.look(changed(table, [number]))
+
+
 def test_a_key_that_stands_there_twice(tmp_path: Path) -> None:
     """Both rows are told; who asks finds it out."""
     table = made(tmp_path)
