@@ -60,7 +60,7 @@ def read(root: str, path: str) -> tuple[bytes, UpdateVersion] | None:
         except FileNotFoundError:
             return None
         version: UpdateVersion = {}
-        if found.meta["e_tag"] is not None:  # S3's and Azure's name of a version; Google's is:
+        if found.meta["e_tag"] is not None:
             version["e_tag"] = found.meta["e_tag"]
         if found.meta["version"] is not None:
             version["version"] = found.meta["version"]
@@ -78,7 +78,7 @@ def replace(root: str, path: str, content: bytes, version: UpdateVersion) -> boo
     with _errors():
         try:
             obstore.put(_store(root), path, content, mode=version)
-        except PreconditionError:
+        except (PreconditionError, FileNotFoundError):  # stores differ where it is gone
             return False
         return True
 
