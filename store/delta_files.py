@@ -309,12 +309,11 @@ def _commit_path(path: str, version: int) -> str:
 
 def _commit_at(lake: Lake, path: str, version: int) -> Iterator[Action] | None:
     name = _commit_path(path, version)
-    if not lake.exists(name):
+    text = lake.read_file(name)
+    if text is None:
         return None
-    with lake_errors("read a Delta commit", name), lake.open_input(name) as stream:
-        lines = bytes(stream.read()).splitlines()
     try:
-        return iter([json.loads(line) for line in lines if line.strip()])
+        return iter([json.loads(line) for line in text.splitlines() if line.strip()])
     except ValueError as error:
         raise LakeError(
             "a commit of a Delta table cannot be read",

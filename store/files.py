@@ -196,17 +196,26 @@ class Lake:
             if self._info(path).type == pa.fs.FileType.Directory:
                 self.filesystem.delete_dir(self.absolute(path))
 
+    def read_file(self, path: str) -> bytes | None:
+        """A small file, whole; None if it is missing. Of an object store that is one request."""
+        with lake_errors("read", path):
+            if not self.is_local:
+                found = objects.read(self.root, path)
+                return None if found is None else found[0]
+            if self._info(path).type == pa.fs.FileType.NotFound:
+                return None
+            with self.filesystem.open_input_stream(self.absolute(path)) as stream:
+                return bytes(stream.read())
+
     def read_json(self, path: str) -> Any:
         """A JSON file's value; None if the file is missing.
 
         Raises:
             LakeError: it cannot be read, or is not JSON.
         """
-        with lake_errors("read", path):
-            if self._info(path).type == pa.fs.FileType.NotFound:
-                return None
-            with self.filesystem.open_input_stream(self.absolute(path)) as stream:
-                text = stream.read()
+        text = self.read_file(path)
+        if text is None:
+            return None
         with sound(path):
             found = json.loads(text)
             if found is None:
@@ -282,10 +291,7 @@ class Lake:
         """
         with lake_errors("write", path):
             if not self.is_local:
-                if objects.create(self.root, path, content):
-                    return True
-                found = objects.read(self.root, path)
-                return found is not None and found[0] == content
+                return objects.create(self.root, path, content) or self.read_file(path) == content
             if self._info(path).type != pa.fs.FileType.NotFound:
                 return False
             self._make_parent(path)

@@ -61,6 +61,8 @@ def test_files(lake: Lake) -> None:
         stream.seek(2)
         assert stream.read() == b"345"
     assert lake.exists("a/b c@5F.bin")
+    assert lake.read_file("a/b c@5F.bin") == b"12345"
+    assert lake.read_file("a/none") is None
     assert lake.size("a/b c@5F.bin") == 5
     lake.delete("a/b c@5F.bin")
     assert not lake.exists("a/b c@5F.bin")
