@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from jobs.config import Config
-from jobs.sparksettings import is_local
+from jobs.sparksettings import is_in_s3, is_local
 
 log: Final = logging.getLogger(__name__)
 
@@ -46,11 +46,12 @@ class Jars:
 
 def jars_of(config: Config) -> Jars:
     """The jars that a config's session needs: of files in Ivy's cache, or fetched by Ivy."""
+    wants_s3 = _wants_s3(config)
     delta = delta_jars(config)
-    store = s3_jars(config) if _wants_s3(config) else []
+    store = s3_jars(config) if wants_s3 else []
     if not delta or store is None:
         packages = [_delta_package()]
-        if _wants_s3(config):
+        if wants_s3:
             packages.append(_s3_package())
             log.info("fetching Hadoop's client for S3 (690 MB, once)")
         return Jars(_joined(config, "spark.jars.packages", packages, ","))
@@ -82,7 +83,7 @@ def delta_jars(config: Config | None = None) -> list[str]:
     return [str(path) for path in found] if wanted <= {path.name for path in found} else []
 
 
-def s3_jars(config: Config | None = None) -> list[str] | None:
+def s3_jars(config: Config) -> list[str] | None:
     """The jars of Hadoop's client for S3 in Ivy's cache; None if they are not all there.
 
     Of several versions of a part the newest file: it came with the newest client.
@@ -98,7 +99,7 @@ def s3_jars(config: Config | None = None) -> list[str] | None:
 
 def _wants_s3(config: Config) -> bool:
     """Whether the client for S3 is ours to bring: neither Spark's own jars nor the config do."""
-    if not config.lake.startswith(("s3://", "s3a://")):
+    if not is_in_s3(config):
         return False
     if any("hadoop-aws" in value for value in config.spark.conf.values()):
         return False

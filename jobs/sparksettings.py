@@ -64,15 +64,17 @@ def _local() -> dict[str, str]:
     }
 
 
-def _s3(lake: str, environment: Mapping[str, str]) -> dict[str, str]:
+def is_in_s3(config: Config) -> bool:
+    """Whether the lake is in S3, or in a store that speaks as S3 does."""
+    return config.lake.startswith(("s3://", "s3a://"))
+
+
+def _s3(environment: Mapping[str, str]) -> dict[str, str]:
     """What Hadoop's client does not take from the environment by itself, as the others do.
 
     Args:
-        lake: the lake's root.
         environment: AWS_ENDPOINT_URL, AWS_REGION or AWS_DEFAULT_REGION; keys it takes by itself.
     """
-    if not lake.startswith(("s3://", "s3a://")):
-        return {}
     found = {}
     endpoint = environment.get("AWS_ENDPOINT_URL")
     if endpoint:
@@ -131,7 +133,7 @@ def settings(
     found = {
         **_TUNED,
         **(_local() if is_local(config) else {}),
-        **_s3(config.lake, os.environ),
+        **(_s3(os.environ) if is_in_s3(config) else {}),
         "spark.master": config.spark.master or f"local[{slots(config)}]",
         "spark.driver.memory": config.spark.driver_memory,
         "spark.driver.extraJavaOptions": " ".join(options),

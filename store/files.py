@@ -214,13 +214,7 @@ class Lake:
             LakeError: it cannot be read, or is not JSON.
         """
         text = self.read_file(path)
-        if text is None:
-            return None
-        with sound(path):
-            found = json.loads(text)
-            if found is None:
-                raise ValueError(path)
-            return found
+        return None if text is None else _parsed(path, text)
 
     def write_json(self, path: str, value: Any) -> None:
         """Put a JSON file in the place of the old one: readers see the one or the other."""
@@ -254,9 +248,7 @@ class Lake:
             new = change(None)
             with lake_errors("write", path):
                 return new is None or objects.create(self.root, path, _dump(new))
-        with sound(path):
-            value = json.loads(found[0])
-        new = change(value)
+        new = change(_parsed(path, found[0]))
         if new is None:
             # No store removes an object only if it is a certain one.
             self.delete(path)
@@ -450,6 +442,14 @@ def errno_of(error: Exception) -> int:
         return error.errno
     named = _OS_ERROR.search(str(error))
     return int(named[1]) if named else 0
+
+
+def _parsed(path: str, text: bytes) -> Any:
+    with sound(path):
+        found = json.loads(text)
+        if found is None:
+            raise ValueError(path)
+        return found
 
 
 def _dump(value: Any) -> bytes:
