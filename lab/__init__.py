@@ -2,8 +2,8 @@
 
 Lives here: finding or unpacking the servers' programs (`provision`, `debs`, `cache`), starting,
 killing and removing them (`servers`, `server`, `daemon`, `ports`, `template`), throw-away
-certificates (`tls`), and the accounts and replication links that a set-up needs (`accounts`,
-`replication`). The front door is `lab.servers`.
+certificates (`tls`), the accounts and replication links that a set-up needs (`accounts`,
+`replication`), and a Spark cluster (`cluster`). The front door is `lab.servers`.
 Does not live here: anything of Ratchet itself. The lab imports no other package of the project
 but `core.errors`, and nothing outside jobs, tests and benchmarks imports the lab.
 

@@ -6,8 +6,6 @@ Lives here: starting and ending them. Does not live here: what runs on it.
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -18,9 +16,12 @@ from typing import Final, Self
 import pyspark
 
 from core.errors import OperatorError
+from lab.daemon import Daemon
+from lab.ports import Port
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _STARTS_WITHIN: Final = 90.0  # seconds
+_STOPS_WITHIN: Final = 30.0
 
 
 class SparkCluster:
@@ -39,15 +40,13 @@ class SparkCluster:
         self._home = home
         self._workers = workers
         self._sizes = ("-c", str(cores), "-m", memory)
-        self._started: list[subprocess.Popen[bytes]] = []
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._started: list[Daemon] = []
+        self._port = Port()
 
     @property
     def url(self) -> str:
         """The master's."""
-        return f"spark://127.0.0.1:{self._port}"
+        return f"spark://127.0.0.1:{self._port.number}"
 
     @property
     def pids(self) -> Sequence[int]:
@@ -57,7 +56,11 @@ class SparkCluster:
     def __enter__(self) -> Self:
         self._home.mkdir(parents=True, exist_ok=True)
         try:
-            self._start("master", "master.Master", "--port", str(self._port))
+            # An empty file, by which the guard knows the process as ours.
+            ours = self._home / "master.conf"
+            ours.touch()
+            where = ("--port", str(self._port.number), "--properties-file", str(ours))
+            self._start("master", "master.Master", *where)
             for number in range(self._workers):
                 name = f"worker{number}"
                 folder = str(self._home / name)
@@ -79,9 +82,8 @@ class SparkCluster:
     def stop(self) -> None:
         """End its processes; executors end with their workers."""
         while self._started:
-            process = self._started.pop()
-            process.terminate()
-            process.wait()
+            self._started.pop().terminate(timeout=_STOPS_WITHIN)
+        self._port.release()
 
     def _start(self, name: str, what: str, *options: str) -> None:
         command = [str(Path(str(pyspark.__file__)).parent / "bin" / "spark-class")]
@@ -92,15 +94,19 @@ class SparkCluster:
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(_ROOT),  # as if Ratchet were installed on each worker
         }
-        with self._log(name).open("wb") as out:
-            self._started.append(
-                subprocess.Popen([*command, *options], env=environment, stdout=out, stderr=out)
+        self._started.append(
+            Daemon(
+                [*command, *options],
+                log=self._log(name),
+                datadir=self._home,
+                environment=environment,
             )
+        )
 
     def _wait(self) -> None:
         until = time.monotonic() + _STARTS_WITHIN
         while self._said("Registering worker") < self._workers:
-            ended = [process.pid for process in self._started if process.poll() is not None]
+            ended = not all(process.running for process in self._started)
             if ended or time.monotonic() > until:
                 raise OperatorError(
                     "the Spark cluster did not start",

@@ -13,15 +13,16 @@ from pathlib import Path
 import pyarrow.fs
 import pytest
 
+from lab.ports import Port
+
 STARTS_WITHIN = 60.0  # seconds
 
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    reserved = Port()
+    port = reserved.number
     log = tmp_path_factory.mktemp("s3") / "server.log"
     command = [str(Path(sys.executable).parent / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
     with log.open("wb") as out:
@@ -36,6 +37,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait()
+        reserved.release()
 
 
 @pytest.fixture
