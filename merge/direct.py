@@ -31,7 +31,16 @@ from core.change import TOKEN_COLUMN
 from core.errors import LakeError
 from merge.batch import Batch
 from merge.lookup import Hits, look
-from merge.newest import ChangeFiles, Flags, Ints, Newest, Unfit, newest
+from merge.newest import (
+    ChangeFiles,
+    Flags,
+    Images,
+    Ints,
+    Newest,
+    Unfit,
+    has_inexact_key,
+    newest,
+)
 from merge.side import TOMBSTONE, ensure_side
 from store.crashpoints import reach
 from store.data_files import write_data_file
@@ -93,8 +102,7 @@ def merge_directly(
         LakeError: the lake cannot be read or written.
     """
     shape = batch.shape
-    floating = any(pa.types.is_floating(shape.columns.field(name).type) for name in shape.key)
-    if batch.bytes > MOST_BYTES or floating:
+    if batch.bytes > MOST_BYTES or has_inexact_key(shape):
         return None
     try:
         changes = ChangeFiles.load(lake, batch.files)
@@ -127,9 +135,10 @@ def _merge(
         raise Unfit("the table's columns")
     if files.apps.get(batch.app_id, 0) >= batch.round:
         return Direct(files=files, side=side, changed=0, tombstones=False)
-    hits = look(lake, batch, change.newest, files)
+    hits = look(lake, batch.path, change.newest, files)
     wins, changed = decide(hits, change.newest)
-    images = _Images.of(change, wins, batch.shape.columns)
+    needed = wins | change.newest.dead  # the rows that come, and tombstones
+    images = Images.of(change.files, change.newest, needed, batch.shape.columns)
     reach("merge.before_side")
     buried = _bury(lake, batch, change.newest, images, side)
     reach("merge.after_side")
@@ -180,31 +189,6 @@ def decide(hits: Sequence[Hits], found: Newest) -> tuple[Flags, int]:
 # --- what is written ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Images:
-    """What is written of the changes.
-
-    Attributes:
-        table: token and `after` of the changes that come or are buried.
-        place: of each key's newest change in it; meaningless for those that are neither.
-    """
-
-    table: pa.Table
-    place: Ints
-
-    @classmethod
-    def of(cls, change: _Change, wins: Flags, columns: pa.Schema) -> _Images:
-        """Of the rows that come and of the tombstones."""
-        needed = np.zeros(change.newest.changes, np.bool_)
-        needed[change.newest.source[wins | change.newest.dead]] = True
-        place = np.cumsum(needed) - 1
-        return cls(change.files.images(columns, needed), place[change.newest.source])
-
-    def take(self, chosen: Ints) -> pa.Table:
-        """Those of some keys, in that order."""
-        return self.table.take(pa.array(self.place[chosen])).combine_chunks()
-
-
 def _vectors(lake: Lake, batch: Batch, hits: Sequence[Hits], wins: Flags) -> Iterator[Action]:
     """The files whose rows make way."""
     touched, vectors = [], []
@@ -224,7 +208,7 @@ def _vectors(lake: Lake, batch: Batch, hits: Sequence[Hits], wins: Flags) -> Ite
             yield marked(file, next(descriptors))
 
 
-def _new_rows(lake: Lake, batch: Batch, images: _Images, come: Ints) -> list[Action]:
+def _new_rows(lake: Lake, batch: Batch, images: Images, come: Ints) -> list[Action]:
     """The files of the rows that come, each with a range of keys of its own."""
     if not come.size:
         return []
@@ -232,9 +216,7 @@ def _new_rows(lake: Lake, batch: Batch, images: _Images, come: Ints) -> list[Act
     described = [name for name in batch.shape.key if stats_columns(columns, [name])]
 
     def write(part: Ints) -> Action:
-        chosen = images.take(part)
-        after = chosen["after"].combine_chunks().flatten()
-        rows = pa.table([*after, chosen["token"]], [*columns.names, TOKEN_COLUMN])
+        rows = images.rows(part)
         return _data_file(lake, batch.path, rows, described=described, now=batch.now)
 
     parts = np.array_split(come, max(1, come.size // _FILE_ROWS))
@@ -243,7 +225,7 @@ def _new_rows(lake: Lake, batch: Batch, images: _Images, come: Ints) -> list[Act
 
 
 def _bury(
-    lake: Lake, batch: Batch, found: Newest, images: _Images, side: TableFiles | None
+    lake: Lake, batch: Batch, found: Newest, images: Images, side: TableFiles | None
 ) -> TableFiles | None:
     """Record what the batch deletes; the side table afterwards, None if there was nothing."""
     dead = np.flatnonzero(found.dead)
@@ -270,7 +252,7 @@ def _bury(
     raise Unfit("the side table is being written to")
 
 
-def _tombstones(batch: Batch, found: Newest, images: _Images, dead: Ints) -> pa.Table:
+def _tombstones(batch: Batch, found: Newest, images: Images, dead: Ints) -> pa.Table:
     """Rows of the side table, as merge.side.tombstones makes them."""
     schema, count, chosen = batch.shape.side_schema, len(dead), pa.array(dead)
     key = found.keys.take(chosen).columns[: len(batch.shape.key)]
@@ -282,7 +264,7 @@ def _tombstones(batch: Batch, found: Newest, images: _Images, dead: Ints) -> pa.
             ),
             found.shard.take(chosen),
             pa.repeat(pa.scalar(TOMBSTONE, pa.int8()), count),
-            images.take(dead)["token"].combine_chunks(),
+            images.rows(dead)[TOKEN_COLUMN].combine_chunks(),
             pa.nulls(count, schema.field("row").type),
             pa.repeat(pa.scalar(batch.round, pa.int64()), count),
             pa.repeat(pa.scalar(batch.now, schema.field("written_at").type), count),

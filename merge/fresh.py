@@ -20,8 +20,10 @@ from core.types import MisfitPolicy
 from merge import plan, prune, side
 from merge.ancestry import Ancestry
 from merge.overlay import overlay
-from merge.plan import SchemaOf
+from merge.patch import Patch, patch, patched
+from merge.plan import Gathered, SchemaOf
 from merge.reduce import Mark, read_changes
+from merge.shape import Shape
 from store.cuts import Cut, Cuts
 from store.delta_tables import open_delta, table_version
 from store.files import Lake
@@ -172,6 +174,9 @@ class _Reader:
             return table
         shape = plan.shape_of(state, self._policy, ancestry)
         files = [file.path for file in found.files]
+        quick = None if ancestry else self._patch(cut, state, found, shape)
+        if quick is not None:
+            return patched(self._session, table, quick, shape)
         version = table_version(self._lake, state.side_path)
         registers = None
         marks: Mapping[str, Mark] = {}
@@ -191,6 +196,18 @@ class _Reader:
             marks=marks,
             ancestry=ancestry,
             prune=prune.condition(prune.key_ranges(self._lake, files, shape), shape),
+        )
+
+    def _patch(self, cut: Cut, state: TableState, found: Gathered, shape: Shape) -> Patch | None:
+        merged = {s: (one.generation, one.position.seq) for s, one in cut.shards.items()}
+        return patch(
+            self._lake,
+            shape,
+            [file.path for file in found.files],
+            lowest=found.lowest,
+            merged=merged,
+            table=(state.path, cut.tables[state.name]),
+            side_path=state.side_path,
         )
 
     def _is_shown(self, state: TableState, cut: Cut) -> bool:

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from core.change import TOKEN_COLUMN
-from merge.batch import Batch
 from merge.newest import RANK, SHARD_LEAF, Flags, Ints, Newest, Unfit, rank_of
 from store.deletion_vectors import Vector, positions_of, read_vector
 from store.delta_files import DataFile, TableFiles
@@ -58,8 +57,14 @@ class Hits:
     newer: Flags
 
 
-def look(lake: Lake, batch: Batch, newest: Newest, files: TableFiles) -> list[Hits]:
+def look(lake: Lake, path: str, newest: Newest, files: TableFiles) -> list[Hits]:
     """Those rows of the table whose keys are in the batch.
+
+    Args:
+        lake: the lake.
+        path: the table's folder.
+        newest: the newest change of each key of the batch.
+        files: the table's files.
 
     Raises:
         LakeError: a file is gone, damaged or cannot be read.
@@ -78,8 +83,8 @@ def look(lake: Lake, batch: Batch, newest: Newest, files: TableFiles) -> list[Hi
 
     def look_into(candidate: tuple[DataFile, range]) -> Hits | None:
         file, keys = candidate
-        with data_file_errors(f"{batch.path}/{file.path}"):
-            return _hits(_Look(lake, batch.path, newest, span, file), keys)
+        with data_file_errors(f"{path}/{file.path}"):
+            return _hits(_Look(lake, path, newest, span, file), keys)
 
     with ThreadPoolExecutor(_READERS, "merge-look") as pool:
         return [found for found in pool.map(look_into, candidates) if found is not None]

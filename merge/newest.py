@@ -180,6 +180,54 @@ class Newest:
             raise Unfit("another shard's row has a key of the batch")
 
 
+@dataclass(frozen=True, slots=True)
+class Images:
+    """What some of the newest changes leave behind.
+
+    Attributes:
+        table: token and `after` of the changes that are needed.
+        place: of each key's newest change in it; meaningless for those that are not needed.
+    """
+
+    table: pa.Table
+    place: Ints
+
+    @classmethod
+    def of(cls, files: ChangeFiles, found: Newest, needed: Flags, columns: pa.Schema) -> Images:
+        """Of the keys that are needed.
+
+        Args:
+            files: the change files.
+            found: the newest changes in them.
+            needed: for each key.
+            columns: the table's, without the token.
+
+        Raises:
+            LakeError: a file is damaged.
+            Unfit: they take too much memory.
+        """
+        chosen = np.zeros(found.changes, np.bool_)
+        chosen[found.source[needed]] = True
+        place = np.cumsum(chosen) - 1
+        return cls(files.images(columns, chosen), place[found.source])
+
+    def rows(self, chosen: Ints) -> pa.Table:
+        """Rows of the table, as the changes of some keys leave them, in that order.
+
+        Of a change that deletes there is the token alone.
+        """
+        found = self.table.take(pa.array(self.place[chosen])).combine_chunks()
+        after = found["after"].combine_chunks()
+        return pa.table(
+            [*after.flatten(), found["token"]], [*(f.name for f in after.type), TOKEN_COLUMN]
+        )
+
+
+def has_inexact_key(shape: Shape) -> bool:
+    """Whether a column of the key is a float: Spark and Arrow compare them differently."""
+    return any(pa.types.is_floating(shape.columns.field(name).type) for name in shape.key)
+
+
 def newest(files: ChangeFiles, shape: Shape) -> Newest:
     """The newest change per key, as merge.reduce.newest says it.
 

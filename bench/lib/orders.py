@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_TYPE, UPDATE, change_schema
+from core.dumps import app_id
 from core.gtid import GtidSet
 from core.position import Position
 from core.rounds import ChangeFile, Round, Run, ShardSlice
@@ -27,6 +28,7 @@ from store.tables import DumpState, Tables, TableState
 
 UUID: Final = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 SHARD: Final = "bench/-"
+DUMP: Final = "d"
 FILES: Final = 16
 SCHEMA: Final = TableSchema(
     keyspace="bench",
@@ -70,7 +72,7 @@ class Orders:
                 key=SCHEMA.key,
                 phase="streaming",
                 dump=DumpState(
-                    id="d", start_round=1, start={SHARD: _position(self._seq)}, done=True
+                    id=DUMP, start_round=1, start={SHARD: _position(self._seq)}, done=True
                 ),
             )
         )
@@ -111,7 +113,9 @@ class Orders:
             schema=change_schema(COLUMNS),
         )
         with self.lake.open_output(path) as out:
-            pq.write_table(rows, out, compression="lz4", row_group_size=65_536)
+            pq.write_table(
+                rows, out, compression="zstd", compression_level=1, row_group_size=65_536
+            )
         file = ChangeFile(
             keyspace=SCHEMA.keyspace,
             table=SCHEMA.table,
@@ -154,7 +158,12 @@ def create(lake: Lake, rows: int) -> None:
         }
         size = lake.size(f"{path}/{name}")
         actions.append(AddAction(name, size, {}, 1, True, json.dumps(stats)))
-    DeltaTable(lake.delta_uri(path)).create_write_transaction(actions, "append", schema)
+    DeltaTable(lake.delta_uri(path)).create_write_transaction(
+        actions,
+        "append",
+        schema,
+        commit_properties=CommitProperties(app_transactions=[Transaction(app_id(DUMP), 1)]),
+    )
 
 
 def image(ids: Ints, version: int) -> pa.StructArray:

@@ -34,6 +34,16 @@ def look(spark: SparkSession, source: Source) -> Fresh:
     return found
 
 
+def assert_shows_both_ways(
+    spark: SparkSession, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it comes, and ranked by Spark, whatever the changes are."""
+    assert_shows(look(spark, source), source)
+    with monkeypatch.context() as patch:
+        patch.setattr("merge.fresh.patch", lambda *_, **__: None)
+        assert_shows(look(spark, source), source)
+
+
 def assert_shows(found: Fresh, source: Source) -> None:
     """The frame is what the mirror must be once all rounds are merged."""
     assert (found.round, found.reason) == (source.rounds.last_number(), "")
@@ -57,7 +67,13 @@ def assert_shows(found: Fresh, source: Source) -> None:
 )
 @pytest.mark.long
 def test_random_histories(
-    spark: SparkSession, tmp_path: Path, seed: int, shards: tuple[str, ...], *, shard_in_key: bool
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    shards: tuple[str, ...],
+    *,
+    shard_in_key: bool,
 ) -> None:
     """Several rounds ahead of the merge, rounds of some shards, old changes that come again."""
     rng = random.Random(seed)
@@ -83,7 +99,7 @@ def test_random_histories(
                 if number == 2:
                     source.deliver_again(shards[-1], rng.randrange(50), 400)
                 source.round(*rng.sample(shards, rng.randint(1, len(shards))))
-            assert_shows(look(spark, source), source)
+            assert_shows_both_ways(spark, source, monkeypatch)
             merge.step()
             source.assert_mirrored()
             assert_shows(look(spark, source), source)

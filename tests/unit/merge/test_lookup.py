@@ -21,7 +21,6 @@ from core.change import DELETE, INSERT, TOKEN_COLUMN, change_schema
 from core.errors import LakeError
 from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy, arrow_schema
-from merge.batch import Batch
 from merge.lookup import Hits, look
 from merge.newest import ChangeFiles, Newest, Unfit, newest
 from merge.shape import Shape
@@ -105,26 +104,12 @@ class Table:
             token = {"ts": 1, "shard": shard, "gtid": None, **parts}
         return {**values(number), TOKEN_COLUMN: token}
 
-    def batch(self) -> Batch:
-        return Batch(
-            shape=self.shape,
-            path=PATH,
-            side_path="side",
-            app_id="a",
-            round=1,
-            files=(),
-            bytes=0,
-            may_delete=False,
-        )
-
     def look(self, changed: Newest) -> set[tuple[int, int, Key, bool]]:
         """File, position, key, whether the change is newer: of each row that has its key."""
         files = replay(self.lake, PATH)
         assert files is not None
         return {
-            hit
-            for one in look(self.lake, self.batch(), changed, files)
-            for hit in self._told(one, changed)
+            hit for one in look(self.lake, PATH, changed, files) for hit in self._told(one, changed)
         }
 
     def _told(self, hits: Hits, changed: Newest) -> list[tuple[int, int, Key, bool]]:
