@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
 from bench.dump import (
+    KINDS,
     SHARD,
     bench_session,
     cpu_seconds,
@@ -61,7 +62,7 @@ def main() -> int:
     spark = bench_session()
     try:
         with kind(buffer_pool="1G") as server:
-            fill_server(server, given.rows, folder / "rows.tsv")
+            fill_server(server, given.rows, folder / "rows.tsv", KINDS["orders"], "orders")
             lake = open_lake(folder / "lake", now=0)
             _compare(spark, server, lake, rows=given.rows, rounds=given.rounds)
     finally:
@@ -72,7 +73,7 @@ def main() -> int:
 
 def _compare(spark: SparkSession, server: Server, lake: Lake, *, rows: int, rounds: int) -> None:
     def dump() -> None:
-        dump_once(server, lake, PARALLEL, spark)
+        dump_once(server, lake, PARALLEL, spark, ["orders"])
 
     def verify() -> None:
         _expect(_verify(spark, server, lake), 0)
