@@ -21,14 +21,10 @@ import json
 import os
 import random
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,19 +34,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import yaml
 
+from bench.lib.following import DATABASE, fill, following
 from bench.lib.processes import Processes
-from lab.servers import RATCHET_PASSWORD, RATCHET_USER, MysqlServer, create_ratchet_user
+from lab.servers import MysqlServer
 
-DATABASE: Final = "bench"
-ROOT: Final = Path(__file__).parents[1]
 WARM_UP: Final = 60.0  # seconds
-_COLUMNS: Final = (
-    "(id BIGINT PRIMARY KEY, name VARCHAR(40), code CHAR(8), amount INT, "
-    "placed TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6), price DECIMAL(18,2))"
-)
-_DIGITS: Final = " UNION ALL ".join(f"SELECT {n} AS d" for n in range(10))
 _UPDATED, _INSERTED, _DELETED = 6, 3, 1
 _PER_TRANSACTION: Final = _UPDATED + _INSERTED + _DELETED
 
@@ -121,8 +110,8 @@ def _measure(tables: int, rate: float, seconds: float, rows: int) -> None:
     home = Path(tempfile.mkdtemp(prefix="ratchet-bench-"))
     try:
         with MysqlServer(buffer_pool="512M") as server:
-            _fill(server, tables, rows)
-            with _following(server, home) as run:
+            fill(server, tables, rows)
+            with following(server, home) as run:
                 writer = Writer(server, tables, rows, rate)
                 writer.start()
                 time.sleep(WARM_UP)
@@ -147,50 +136,6 @@ def _measure(tables: int, rate: float, seconds: float, rows: int) -> None:
         )
     finally:
         shutil.rmtree(home)
-
-
-def _fill(server: MysqlServer, tables: int, rows: int) -> None:
-    server.execute(f"CREATE DATABASE {DATABASE}")
-    create_ratchet_user(server, databases=[DATABASE])
-    number = " + ".join(f"t{n}.d * {10**n}" for n in range(7))
-    source = ", ".join(f"({_DIGITS}) t{n}" for n in range(7))
-    for table in range(tables):
-        server.execute(f"CREATE TABLE t{table} {_COLUMNS}", database=DATABASE)
-        server.execute(
-            f"INSERT INTO t{table} (id, name, code, amount, price) SELECT n, CONCAT('name ', n), "
-            f"CONCAT('c', n % 1000), n, n / 100 FROM (SELECT {number} AS n FROM {source}) numbers "
-            f"WHERE n < {rows}",
-            database=DATABASE,
-        )
-
-
-@contextmanager
-def _following(server: MysqlServer, home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A run that has dumped the tables and follows."""
-    shard = {"host": server.host, "port": server.port, "user": RATCHET_USER}
-    shard |= {"password": RATCHET_PASSWORD, "database": DATABASE}
-    config = {"lake": "./lake", "sources": {"shop": {"kind": "binlog", "shards": {"-": shard}}}}
-    path = home / "ratchet.yaml"
-    path.write_text(yaml.safe_dump(config))
-    ratchet = [sys.executable, "-m", "jobs.cli"]
-    with (home / "run.log").open("wb") as out:
-        command = [*ratchet, "run", str(path)]
-        run = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True)
-        try:
-            while not _streaming([*ratchet, "status", str(path), "--json"]):
-                if run.poll() is not None:
-                    raise SystemExit((home / "run.log").read_text())
-                time.sleep(1)
-            yield run
-        finally:
-            run.send_signal(signal.SIGTERM)
-            run.wait()
-
-
-def _streaming(command: list[str]) -> bool:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    found: list[Any] = json.loads(done.stdout)["tables"] if done.returncode == 0 else []
-    return bool(found) and all(table["phase"] == "streaming" for table in found)
 
 
 def _ages(keyspace: Path, begin: float, end: float) -> tuple[Any, int]:

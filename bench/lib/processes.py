@@ -29,12 +29,12 @@ class Processes:
                 self._ticks[pid] = int(fields[11]) + int(fields[12])
         return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
 
-    def memory(self) -> float:
-        """MiB that the processes besides Java's hold; pages that several share count once."""
+    def memory(self, *, java: bool = False) -> float:
+        """MiB that Java's processes hold, or all others; pages that several share count once."""
         total = 0
         for pid in self._all():
             try:
-                if "java" in Path(f"/proc/{pid}/comm").read_text():
+                if ("java" in Path(f"/proc/{pid}/comm").read_text()) != java:
                     continue
                 text = Path(f"/proc/{pid}/smaps_rollup").read_text()
             except OSError:
