@@ -7,6 +7,7 @@
 #   make fuzz       every parser of bytes from outside, FUZZ_SECONDS (300) each
 #   make mutants    each rule of order broken on purpose: a test must notice (MUTANTS: modules)
 #   make bench      every benchmark
+#   make bench-peers  what people would pick instead, in one run (PEERS_ARGS: --rows N ...)
 #   make lint       ruff and mypy
 #   make lock       write requirements*.txt anew from pyproject.toml
 #   make clean      remove what the others made here (not the download cache)
@@ -15,7 +16,7 @@
 # in ~/.cache/ratchet (or $RATCHET_CACHE) and Ivy's and pip's own caches.
 
 .DELETE_ON_ERROR:
-.PHONY: setup dev servers demo test test-long fuzz mutants bench lint lock clean help
+.PHONY: setup dev servers demo test test-long fuzz mutants bench bench-peers lint lock clean help
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
@@ -30,6 +31,8 @@ BENCHES := $(wildcard bench/*.py)
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 300
 FUZZ_TARGETS ?= all
+PEERS_ARGS ?=
+PEERS_VENV := $(or $(RATCHET_CACHE),$(HOME)/.cache/ratchet)/peers/venv
 MUTANTS ?=
 # Two workers, each with its own servers and its own Spark. A file's tests stay together, and the
 # files in their order: those that take longest (e2e, integration) come first. The long tests load
@@ -102,6 +105,20 @@ mutants: dev
 bench: dev servers
 	@test -n "$(BENCHES)" || { echo "no benchmark in bench/"; exit 1; }
 	@set -e; for program in $(BENCHES); do echo "== $$program"; $(PYTHON_BIN) $$program; done
+
+# An environment of their own: what they need is none of Ratchet's business.
+$(PEERS_VENV)/.stamp: bench/peers/requirements.txt scripts/python.sh
+	python=$$(sh scripts/python.sh) && "$$python" -m venv $(PEERS_VENV)
+	@echo "Installing the peers' pinned packages ..."
+	$(PEERS_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
+	touch $@
+
+bench-peers: setup $(PEERS_VENV)/.stamp
+	$(PYTHON_BIN) -m lab.provision mariadb
+	@echo "Fetching the peers' jars (300 MB, once) ..."
+	$(PYTHON_BIN) -m bench.peers.sparkpeer
+	-$(PYTHON_BIN) -m bench.peers.java_peers.prepare
+	$(PYTHON_BIN) -m bench.peers $(PEERS_ARGS)
 
 lock: $(STAMPS)/venv requirements-dev.txt
 	$(INSTALL) -r requirements-dev.txt

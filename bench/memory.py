@@ -119,8 +119,9 @@ class _Memory:
 
     def _watch(self) -> None:
         while not self._halt.wait(0.5):
-            self.others = max(self.others, self._processes.memory())
-            self.java = max(self.java, self._processes.memory(java=True))
+            others, whole = self._processes.memories()
+            self.others = max(self.others, others)
+            self.java = max(self.java, whole - others)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ from store.tables import DumpState, Tables, TableState
 UUID: Final = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 SHARD: Final = "bench/-"
 DUMP: Final = "d"
-FILES: Final = 16
+FILES: Final = 16  # at least
+_FILE_ROWS: Final = 625_000  # at most
 SCHEMA: Final = TableSchema(
     keyspace="bench",
     table="orders",
@@ -141,8 +142,9 @@ def create(lake: Lake, rows: int) -> None:
     create_mirrored_table(lake, path, COLUMNS, key=SCHEMA.key, name=SCHEMA.name, now=1)
     schema = mirrored_schema(COLUMNS, table=SCHEMA.name)
     actions: list[AddAction | RemoveAction] = []
-    for part in range(FILES):
-        ids = np.arange(part * rows // FILES, (part + 1) * rows // FILES, dtype="int64")
+    files = max(FILES, rows // _FILE_ROWS)
+    for part in range(files):
+        ids = np.arange(part * rows // files, (part + 1) * rows // files, dtype="int64")
         rows_of = image(ids, 0)
         table = pa.Table.from_arrays(
             [*rows_of.flatten(), _tokens(len(ids), 1, None, FLOOR_IDX + part)], schema=schema
