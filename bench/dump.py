@@ -140,7 +140,7 @@ def _bench(flavor: str, given: argparse.Namespace, spark: SparkSession) -> bool:
     rows = given.rows or kind.rows
     folder = Path(tempfile.mkdtemp(prefix="ratchet-bench-"))
     try:
-        with server_of(buffer_pool="2G") as server, _Memory() as memory:
+        with server_of(buffer_pool="2G") as server:
             tables = [f"t{n}" for n in range(given.tables)]
             for n, table in enumerate(tables):
                 fill_server(server, rows // given.tables, folder / "rows.tsv", kind, table)
@@ -150,7 +150,7 @@ def _bench(flavor: str, given: argparse.Namespace, spark: SparkSession) -> bool:
             lake = open_lake(folder / "lake", now=0)
             dumps, drains, costs = [], [], []
             peers: list[float] = []
-            with _Burden(server) as burden:
+            with _Burden(server) as burden, _Memory() as memory:
                 for _ in range(given.rounds):
                     before = cpu_seconds(os.getpid())
                     dumps.append(rows / dump_once(server, lake, given.parallel, spark, tables))

@@ -28,6 +28,7 @@ class Batch:
         round: the round that the table stands at afterwards.
         files: change files, relative to the lake.
         bytes: their size.
+        rows: how many changes there are in them.
         may_delete: whether deletes or changes of key may be among the changes.
         until: shard -> first transaction that is left out, where the table stops.
         truncated: shard -> (newest TRUNCATE, its commit time in microseconds).
@@ -48,6 +49,7 @@ class Batch:
     round: int
     files: Sequence[str]
     bytes: int
+    rows: int
     may_delete: bool
     until: Mapping[str, Mark] = field(default_factory=dict)
     truncated: Mapping[str, tuple[Mark, int]] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -62,6 +63,11 @@ from store.files import Lake
 log: Final = logging.getLogger(__name__)
 
 MOST_BYTES: Final = 96 << 20  # of change files
+# Changes. Each takes half a kilobyte for a while, however small its file is.
+MOST_ROWS: Final = 1 << 20
+_MANY_ROWS: Final = 1 << 17
+# Tables are merged side by side, but not two batches that take much memory each.
+_one_of_many: Final = threading.Lock()
 _TRIES: Final = 3
 _WRITERS: Final = 2
 _FILE_ROWS: Final = 1 << 18  # a new file has so many at least, if there are that many
@@ -102,11 +108,22 @@ def merge_directly(
         LakeError: the lake cannot be read or written.
     """
     shape = batch.shape
-    if batch.bytes > MOST_BYTES or has_inexact_key(shape):
+    if batch.bytes > MOST_BYTES or batch.rows > MOST_ROWS or has_inexact_key(shape):
         return None
+    if batch.rows < _MANY_ROWS:
+        return _tried(lake, batch, known, side)
+    with _one_of_many:
+        done = _tried(lake, batch, known, side)
+        pa.default_memory_pool().release_unused()
+        return done
+
+
+def _tried(
+    lake: Lake, batch: Batch, known: TableFiles | None, side: TableFiles | None
+) -> Direct | None:
     try:
         changes = ChangeFiles.load(lake, batch.files)
-        found = newest(changes, shape)
+        found = newest(changes, batch.shape)
         for _ in range(_TRIES):
             files = replay(lake, batch.path, known)
             done = _merge(lake, batch, _Change(changes, found), files, side)

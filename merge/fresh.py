@@ -203,7 +203,7 @@ class _Reader:
         return patch(
             self._lake,
             shape,
-            [file.path for file in found.files],
+            found.files,
             lowest=found.lowest,
             merged=merged,
             table=(state.path, cut.tables[state.name]),

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.change import TOKEN_COLUMN
+from core.rounds import ChangeFile
 from merge import sql
 from merge.delta import view
 from merge.lookup import look
@@ -33,7 +34,7 @@ from store.files import Lake, data_file_errors
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MOST_BYTES: Final = 32 << 20  # of change files: their rows are part of the query's plan
+MOST_ROWS: Final = 1 << 19  # changes: their rows are part of the query's plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Patch:
 def patch(
     lake: Lake,
     shape: Shape,
-    files: Sequence[str],
+    files: Sequence[ChangeFile],
     *,
     lowest: Mapping[str, Mark],
     merged: Mapping[str, Mark],
@@ -64,7 +65,7 @@ def patch(
     Args:
         lake: the lake.
         shape: the table's shape; its streams descend from no others.
-        files: change files, relative to the lake.
+        files: the changes.
         lowest: shard -> where the changes begin.
         merged: shard -> where its stream stood when the table's version was committed: nothing in
             the table or in its side table has a higher rank (of a repair: merge.repair).
@@ -75,10 +76,10 @@ def patch(
         LakeError: a file cannot be read.
     """
     behind = all(shard in merged and mark > merged[shard] for shard, mark in lowest.items())
-    if not behind or has_inexact_key(shape) or sum(map(lake.size, files)) > MOST_BYTES:
+    if not behind or has_inexact_key(shape) or sum(file.rows for file in files) > MOST_ROWS:
         return None
     try:
-        changes = ChangeFiles.load(lake, files)
+        changes = ChangeFiles.load(lake, [file.path for file in files])
         found = newest(changes, shape)
         if shape.contested:
             _meet_own_rows(lake, found, table, side_path)

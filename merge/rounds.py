@@ -321,6 +321,7 @@ class Merger:
             round=found.round,
             files=paths,
             bytes=sum(file.bytes for file in found.files),
+            rows=sum(file.rows for file in found.files),
             may_delete=found.may_delete,
             until=found.until,
             truncated=found.truncated,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def batch(source: Source, number: int | None = None, **other: Any) -> Batch:
         "round": number,
         "files": [file.path for file in files],
         "bytes": sum(file.bytes for file in files),
+        "rows": sum(file.rows for file in files),
         "may_delete": any(file.deletes for file in files),
         "now": source.clock,
     }
@@ -447,7 +449,29 @@ def test_a_batch_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(merge.direct, "MOST_BYTES", size - 1)
     assert merge_directly(source.lake, batch(source), None) is None
     monkeypatch.setattr(merge.direct, "MOST_BYTES", size)
+    monkeypatch.setattr(merge.direct, "MOST_ROWS", 0)
+    assert merge_directly(source.lake, batch(source), None) is None
+    monkeypatch.setattr(merge.direct, "MOST_ROWS", 1)
     assert merged(source).changed == 1
+
+
+def test_batches_that_take_much_memory_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two tables' large batches one waits for the other; small ones wait for none."""
+    monkeypatch.setattr(merge.direct, "_MANY_ROWS", 2)
+    small, large = (streaming(tmp_path / name) for name in ("small", "large"))
+    small.tx("-", put(1, "a"))
+    small.round()
+    large.tx("-", put(1, "a"), put(2, "b"))
+    large.round()
+    with ThreadPoolExecutor(1) as pool:
+        with merge.direct._one_of_many:
+            waiting = pool.submit(merged, large)
+            assert merged(small).changed == 1
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.5)
+        assert waiting.result(timeout=60).changed == 2
 
 
 def test_a_key_that_stands_there_twice(tmp_path: Path) -> None:

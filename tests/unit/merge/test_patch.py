@@ -42,7 +42,7 @@ def found(source: Source, **other: Any) -> Patch | None:
     return patch(
         source.lake,
         plan.shape_of(state, POLICY, NO_ANCESTRY),
-        [file.path for file in gathered.files],
+        gathered.files,
         **{**values, **other},
     )
 
@@ -199,12 +199,13 @@ def test_keys_that_arrow_compares_otherwise(tmp_path: Path) -> None:
 
 def test_a_batch_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = streaming(tmp_path)
-    source.tx("-", put(1, "x"))
-    number = source.round()
-    size = source.rounds.since(number - 1)[0].files[0].bytes
-    monkeypatch.setattr(merge.patch, "MOST_BYTES", size)
+    source.tx("-", put(1, "x"), put(2, "y"))
+    source.round()
+    source.tx("-", put(3, "z"))
+    source.round()
+    monkeypatch.setattr(merge.patch, "MOST_ROWS", 3)
     assert found(source) is not None
-    monkeypatch.setattr(merge.patch, "MOST_BYTES", size - 1)
+    monkeypatch.setattr(merge.patch, "MOST_ROWS", 2)
     assert found(source) is None
 
 
