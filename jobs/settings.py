@@ -209,7 +209,7 @@ class CaptureSection:
     """
 
     round_seconds: float = setting(2.0, _seconds(0.1, 3600))
-    round_bytes: int = setting(256 << 20, _bytes(64 << 10, 64 << 30))
+    round_bytes: int = setting(64 << 20, _bytes(64 << 10, 64 << 30))
     max_skew_seconds: float | None = field(
         default=2.0, metadata={"read": _optional(_seconds(0.1, DAY))}
     )

@@ -6,6 +6,7 @@ the way. Does not live here: carrying it out (`table`, `rounds`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -40,7 +41,13 @@ def app_id(state: TableState) -> str:
 
 
 def choose_round(
-    rounds: Sequence[Round], *, begin: int, at_least: int, upto: int, max_bytes: int
+    rounds: Sequence[Round],
+    *,
+    begin: int,
+    at_least: int,
+    upto: int,
+    max_bytes: int,
+    max_rows: int,
 ) -> int:
     """The round that a step brings all tables to.
 
@@ -53,11 +60,17 @@ def choose_round(
         at_least: some table is there already (a step was killed half-way).
         upto: not further than this.
         max_bytes: change files that one step takes; at least one round is taken.
+        max_rows: changes of one table that one step takes, likewise: several merges in the driver's
+            process are faster than one that is too large for it (merge.direct).
     """
     chosen, taken = begin, 0
+    rows: Counter[str] = Counter()
     for value in rounds:
         taken += sum(file.bytes for file in value.files)
-        full = taken > max_bytes or begins_heirs(value)
+        for file in value.files:
+            rows[f"{file.keyspace}.{file.table}"] += file.rows
+        too_many = max(rows.values(), default=0) > max_rows
+        full = taken > max_bytes or too_many or begins_heirs(value)
         if value.number > upto or (chosen > begin and full):
             break
         chosen = value.number

@@ -167,6 +167,7 @@ class Merger:
             at_least=max(self._committed(s) for s in (*streaming, *ready)),
             upto=last,
             max_bytes=self._options.max_bytes,
+            max_rows=self._options.max_rows,
         )
         if number > last:
             raise BugError(f"a table holds round {number}, the log ends at {last}")

@@ -10,6 +10,7 @@ from core.errors import RatchetError, TableStoppedError
 from core.position import Position
 from core.rounds import Round, ShardSlice
 from core.types import MisfitPolicy
+from merge.direct import MOST_ROWS
 from merge.plan import Gathered
 from store.cuts import Cut, CutShard
 from store.rounds import StreamState
@@ -24,6 +25,7 @@ class MergeOptions:
         policy: decides about the lake's types; the one that capture uses.
         parallel: tables merged at the same time.
         max_bytes: change files that one step takes, all tables together; at least one round.
+        max_rows: changes of one table that one step takes; at least one round.
         pool: Spark's scheduler pool for the merges; None is the default one.
         direct: whether small batches may be merged in this process (merge.direct).
     """
@@ -31,6 +33,7 @@ class MergeOptions:
     policy: MisfitPolicy
     parallel: int = 2
     max_bytes: int = 1 << 30
+    max_rows: int = MOST_ROWS
     pool: str | None = None
     direct: bool = True
 

@@ -122,12 +122,34 @@ def test_a_step_takes_rounds_up_to_its_bytes_but_at_least_one() -> None:
     rounds = [make_round(n, file(A, n, n, size=100)) for n in range(6, 10)]
 
     def chosen(max_bytes: int, *, at_least: int = 0, upto: int = 99) -> int:
-        return choose_round(rounds, begin=5, at_least=at_least, upto=upto, max_bytes=max_bytes)
+        return choose_round(
+            rounds, begin=5, at_least=at_least, upto=upto, max_bytes=max_bytes, max_rows=10**9
+        )
 
     assert [chosen(b) for b in (1, 100, 199, 200, 10_000)] == [6, 6, 6, 7, 9]
     assert chosen(1, at_least=8) == 8
     assert chosen(10_000, upto=7) == 7
-    assert choose_round([], begin=5, at_least=0, upto=99, max_bytes=1) == 5
+    assert choose_round([], begin=5, at_least=0, upto=99, max_bytes=1, max_rows=1) == 5
+
+
+def test_a_step_takes_rounds_up_to_one_tables_rows_but_at_least_one() -> None:
+    """What other tables have counts for themselves; two shards' changes go into one table."""
+    rounds = [
+        make_round(
+            n,
+            replace(file(A, n, n), rows=10),
+            replace(file(B, n, n), rows=5),
+            replace(file(A, n, n), table="other", rows=14),
+        )
+        for n in range(6, 10)
+    ]
+
+    def chosen(max_rows: int) -> int:
+        return choose_round(
+            rounds, begin=5, at_least=0, upto=99, max_bytes=10**9, max_rows=max_rows
+        )
+
+    assert [chosen(n) for n in (1, 15, 29, 30, 44, 45, 10_000)] == [6, 6, 6, 7, 7, 8, 9]
 
 
 def test_a_dump_is_covered_when_every_shard_is_past_its_end() -> None:
@@ -410,7 +432,9 @@ def test_a_round_that_begins_heirs_comes_first_in_its_step() -> None:
 
     def chosen(begin: int, at_least: int = 0) -> int:
         above = [value for value in rounds if value.number > begin]
-        return choose_round(above, begin=begin, at_least=at_least, upto=99, max_bytes=10**9)
+        return choose_round(
+            above, begin=begin, at_least=at_least, upto=99, max_bytes=10**9, max_rows=10**9
+        )
 
     assert [chosen(5), chosen(6), chosen(7)] == [6, 8, 8]
 
