@@ -25,7 +25,7 @@ from core.errors import EngineGoneError, OperatorError
 from jobs.classcache import archive_options
 from jobs.config import Config
 from jobs.jars import jars_of
-from jobs.sparksettings import is_local, launch_settings, pools, settings
+from jobs.sparksettings import is_local, launch_settings, pools, settings, stays_here
 from store import crashpoints, layout
 from store.files import Lake
 from store.lease import process_start
@@ -130,7 +130,7 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
         java=archive_options(jars.first) if is_local(config) else [],
     )
     given.update(jars.settings)
-    _set_environment(local=is_local(config), class_path=jars.last)
+    _set_environment(local=stays_here(config), class_path=jars.last)
     out = folder / f"{command}.out"
     if out.exists() and out.stat().st_size > _MAX_OUT:
         out.replace(f"{out}.1")

@@ -107,6 +107,11 @@ def slots(config: Config) -> int:
 
 def is_local(config: Config) -> bool:
     """Whether Spark runs inside this process's own JVM."""
+    return stays_here(config) and not (config.spark.master or "").startswith("local-cluster")
+
+
+def stays_here(config: Config) -> bool:
+    """Whether all of Spark is on this machine, `local-cluster`'s executors among it."""
     return config.spark.master is None or config.spark.master.startswith("local")
 
 
@@ -132,7 +137,7 @@ def settings(
     )
     found = {
         **_TUNED,
-        **(_local() if is_local(config) else {}),
+        **(_local() if stays_here(config) else {}),
         **(_s3(os.environ) if is_in_s3(config) else {}),
         "spark.master": config.spark.master or f"local[{slots(config)}]",
         "spark.driver.memory": config.spark.driver_memory,

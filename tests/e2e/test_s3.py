@@ -60,9 +60,9 @@ def test_shards_on_a_cluster(
     make_server: Callable[..., Any],
     make_ratchet: Callable[..., Ratchet],
     s3_root: str,
-    spark_cluster: str,
+    spark_master: str,
 ) -> None:
-    """A standalone master, two workers with an executor each, two shards."""
+    """Two workers with an executor each, two shards."""
     servers = {"a": make_server("mysql"), "b": make_server("mariadb")}
     writers = []
     for number, server in enumerate(servers.values()):
@@ -77,9 +77,7 @@ def test_shards_on_a_cluster(
         "spark.driver.extraJavaOptions": SHORT_LIVED,
         "spark.executor.extraJavaOptions": SHORT_LIVED,
     }
-    ratchet = make_ratchet(
-        servers, "d", lake=s3_root, spark={"master": spark_cluster, "conf": conf}
-    )
+    ratchet = make_ratchet(servers, "d", lake=s3_root, spark={"master": spark_master, "conf": conf})
     done = ratchet.run("run", "--until-caught-up", crash_at="merge.after_merge:3", expect=None)
     assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
     for writer in writers:

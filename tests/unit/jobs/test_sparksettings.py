@@ -10,7 +10,7 @@ import pytest
 
 from jobs.config import Config, load_config
 from jobs.spark import log_folder
-from jobs.sparksettings import launch_settings, pools, settings, slots
+from jobs.sparksettings import is_local, launch_settings, pools, settings, slots, stays_here
 
 CONFIG = """\
 lake: ./lake
@@ -50,6 +50,25 @@ def test_the_config_wins(config: Config) -> None:
     assert "log4j2.configurationFile=file:///c/log4j2" in found["spark.driver.extraJavaOptions"]
     assert found["spark.driver.extraJavaOptions"].endswith(" -Xss4m")
     assert "-XX:ReservedCodeCacheSize=512m" in found["spark.driver.extraJavaOptions"]
+
+
+@pytest.mark.parametrize(
+    ("master", "in_this_jvm", "on_this_machine"),
+    [
+        (None, True, True),
+        ("local", True, True),
+        ("local[4]", True, True),
+        ("local-cluster[2,4,2048]", False, True),
+        ("spark://host:7077", False, False),
+    ],
+)
+def test_where_spark_is(
+    config: Config, master: str | None, *, in_this_jvm: bool, on_this_machine: bool
+) -> None:
+    """Executors of `local-cluster` are processes of their own: jars have to be given to them."""
+    config = replace(config, spark=replace(config.spark, master=master))
+    assert (is_local(config), stays_here(config)) == (in_this_jvm, on_this_machine)
+    assert ("spark.driver.host" in told(config)) == on_this_machine
 
 
 def test_keys_of_object_stores_are_not_on_the_command_line(config: Config) -> None:
