@@ -28,15 +28,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
+from bench.lib.watch import Watch
 from core.shard import ShardId
 from jobs.settings import SnapshotSection
 from lab.servers import MariadbServer, MysqlServer, Server
@@ -272,7 +272,7 @@ def _check(
             raise SystemExit(f"the lake has {found}, the server {expected}")
 
 
-class _Burden:
+class _Burden(Watch):
     """The most that the server ever bore at a look: connections, InnoDB's history list."""
 
     _QUERY: Final = (
@@ -281,46 +281,28 @@ class _Burden:
     )
 
     def __init__(self, server: Server) -> None:
+        super().__init__()
         self.connections = self.history = 0
         self._server = server
-        self._halt = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._halt.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._halt.wait(0.5):
-            ((connections, history),) = self._server.execute(self._QUERY)
-            self.connections = max(self.connections, int(str(connections)))
-            self.history = max(self.history, int(str(history)))
+    def look(self) -> None:
+        """Once more."""
+        ((connections, history),) = self._server.execute(self._QUERY)
+        self.connections = max(self.connections, int(str(connections)))
+        self.history = max(self.history, int(str(history)))
 
 
-class _Memory:
+class _Memory(Watch):
     """The most memory that this process and its children but the JVM ever held together."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.peak = self.plain_peak = 0
-        self._halt = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._halt.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._halt.wait(0.5):  # a look costs the kernel some 10 ms a process
-            shared, plain = _python_memory(os.getpid())
-            self.peak, self.plain_peak = max(self.peak, shared), max(self.plain_peak, plain)
+    def look(self) -> None:
+        """Once more."""
+        shared, plain = _python_memory(os.getpid())
+        self.peak, self.plain_peak = max(self.peak, shared), max(self.plain_peak, plain)
 
 
 def _python_memory(root: int) -> tuple[int, int]:

@@ -17,11 +17,10 @@ import argparse
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
@@ -30,6 +29,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from bench.lib.following import DATABASE, add_rows, fill, following
 from bench.lib.processes import Processes
+from bench.lib.watch import Watch
 from lab.servers import MariadbServer, MysqlServer, Server
 
 AT_FIRST: Final = 100_000
@@ -100,28 +100,19 @@ def _of_mirror(home: Path) -> tuple[int, ...]:
     return tuple(int(column[0].as_py()) for column in found.columns)
 
 
-class _Memory:
+class _Memory(Watch):
     """The most that some processes ever held, MiB: Java's, and the others together."""
 
     def __init__(self, pid: int) -> None:
+        super().__init__()
         self.others = self.java = 0.0
         self._processes = Processes(pid)
-        self._halt = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._halt.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._halt.wait(0.5):
-            others, whole = self._processes.memories()
-            self.others = max(self.others, others)
-            self.java = max(self.java, whole - others)
+    def look(self) -> None:
+        """Once more."""
+        others, whole = self._processes.memories()
+        self.others = max(self.others, others)
+        self.java = max(self.java, whole - others)
 
 
 if __name__ == "__main__":
