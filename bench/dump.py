@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
+from bench.lib.rows import order
 from bench.lib.watch import Watch
 from core.shard import ShardId
 from jobs.settings import SnapshotSection
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 LIMIT: Final = 300_000
 AIM: Final = 600_000
 MEMORY_LIMIT: Final = 2 << 30
-ROUNDS: Final = 4
 DATABASE: Final = "bench"
 SHARD: Final = "shop/-"
 _CONNECTORX: Final = """
@@ -83,14 +83,6 @@ class Kind:
     rows: int
 
 
-def _order(n: int) -> str:
-    return (
-        f"{n}\tcustomer number {n:09d}\tST{n % 7:06d}\t{n * 7919 % 1000003}"
-        f"\t2024-01-01 00:{n // 60 % 60:02d}:{n % 60:02d}.{n % 1000000:06d}"
-        f"\t{n * 31 % 1000000}.{n % 100:02d}\n"
-    )
-
-
 def _signature(n: int) -> str:
     text = hashlib.sha1(b"%d" % n, usedforsecurity=False).hexdigest()
     return f"{n + n // 5}\t{text}\t{text[:8]}\n"
@@ -100,7 +92,7 @@ KINDS: Final = {
     "orders": Kind(
         columns="id BIGINT PRIMARY KEY, name VARCHAR(40), code CHAR(8), amount INT, "
         "placed TIMESTAMP(6) NULL, price DECIMAL(18,2)",
-        row=_order,
+        row=order,
         sums="COUNT(*), SUM(id), SUM(amount), SUM(price), SUM(LENGTH(name)), "
         "COUNT(DISTINCT placed)",
         rows=2_000_000,

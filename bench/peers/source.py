@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.csv
 
+from bench.lib.rows import order
 from lab.servers import MariadbServer
 
 DATABASE: Final = "bench"
@@ -41,12 +42,7 @@ def fill(server: MariadbServer, rows: int) -> None:
     """Make the account, the table and that many rows, and read them once, so that all are warm."""
     file = server.home / "rows.tsv"
     with file.open("w") as out:
-        out.writelines(
-            f"{n}\tcustomer number {n:09d}\tST{n % 7:06d}\t{n * 7919 % 1000003}"
-            f"\t2024-01-01 00:{n // 60 % 60:02d}:{n % 60:02d}.{n % 1000000:06d}"
-            f"\t{n * 31 % 1000000}.{n % 100:02d}\n"
-            for n in range(rows)
-        )
+        out.writelines(map(order, range(rows)))
     server.execute(f"CREATE DATABASE {DATABASE}")
     server.execute(f"CREATE USER {USER}@'%%' IDENTIFIED BY %s", (PASSWORD,))
     server.execute(f"GRANT {_GRANTS} ON *.* TO {USER}@'%'")

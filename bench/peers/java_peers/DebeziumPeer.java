@@ -5,15 +5,9 @@ import io.debezium.engine.DebeziumEngine.ConnectorCallback;
 import io.debezium.engine.DebeziumEngine.RecordCommitter;
 import io.debezium.engine.RecordChangeEvent;
 import io.debezium.engine.format.ChangeEventFormat;
-
 import io.debezium.engine.format.Json;
-import java.io.BufferedReader;
-import java.io.IOException;
-import java.io.InputStreamReader;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -52,7 +46,7 @@ public final class DebeziumPeer {
 
     public static void main(String[] arguments) throws Exception {
         Logger.getLogger("").setLevel(Level.WARNING); // the binlog client's; all else uses SLF4J
-        Map<String, String> job = lines();
+        Map<String, String> job = JobLines.read();
         Properties settings = new Properties();
         job.forEach((name, value) -> {
             if (name.startsWith("engine.")) {
@@ -76,28 +70,6 @@ public final class DebeziumPeer {
         Files.writeString(
                 Path.of(job.get("outcome")), "seconds=" + seconds + "\nrows=" + peer.count + "\n");
         System.exit(0); // threads of the drivers may still be there
-    }
-
-    /** The job, up to an empty line; the end of the input behind it is the end of the caller. */
-    private static Map<String, String> lines() throws IOException {
-        Map<String, String> found = new HashMap<>();
-        BufferedReader reader =
-                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = reader.readLine(); !line.isEmpty(); line = reader.readLine()) {
-            int at = line.indexOf('=');
-            found.put(line.substring(0, at), line.substring(at + 1));
-        }
-        Thread watch = new Thread(() -> {
-            try {
-                reader.read();
-            } catch (IOException cause) {
-                // The same end by another way.
-            }
-            Runtime.getRuntime().halt(2);
-        });
-        watch.setDaemon(true);
-        watch.start();
-        return found;
     }
 
     /** The engine that hands over Kafka Connect's records as the connector made them. */

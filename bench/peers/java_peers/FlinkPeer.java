@@ -1,7 +1,3 @@
-import java.io.BufferedReader;
-import java.io.IOException;
-import java.io.InputStreamReader;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.sql.Connection;
@@ -9,7 +5,6 @@ import java.sql.DriverManager;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.Statement;
-import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
@@ -57,32 +52,10 @@ public final class FlinkPeer {
 
     public static void main(String[] arguments) throws Exception {
         Logger.getLogger("").setLevel(Level.WARNING); // the binlog client's; all else uses SLF4J
-        FlinkPeer peer = new FlinkPeer(lines());
+        FlinkPeer peer = new FlinkPeer(JobLines.read());
         String outcome = peer.run();
         Files.writeString(Path.of(peer.job.get("outcome")), outcome);
         System.exit(0); // the cluster's threads may still be there
-    }
-
-    /** The job, up to an empty line; the end of the input behind it is the end of the caller. */
-    private static Map<String, String> lines() throws IOException {
-        Map<String, String> found = new HashMap<>();
-        BufferedReader reader =
-                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = reader.readLine(); !line.isEmpty(); line = reader.readLine()) {
-            int at = line.indexOf('=');
-            found.put(line.substring(0, at), line.substring(at + 1));
-        }
-        Thread watch = new Thread(() -> {
-            try {
-                reader.read();
-            } catch (IOException cause) {
-                // The same end by another way.
-            }
-            Runtime.getRuntime().halt(2);
-        });
-        watch.setDaemon(true);
-        watch.start();
-        return found;
     }
 
     private String run() throws Exception {

@@ -101,7 +101,7 @@ class Program:
         print(f"{self.name}: fetched {len(list(folder.glob('*.jar')))} jars", file=sys.stderr)
 
     def _classes(self, jars: Path) -> Path:
-        source = Path(__file__).with_name(f"{self.name}.java")
+        sources = [Path(__file__).with_name(f"{name}.java") for name in (self.name, "JobLines")]
 
         def build(folder: Path) -> None:
             command = [
@@ -112,13 +112,13 @@ class Program:
                 f"{jars}/*",
                 "-d",
                 str(folder),
-                str(source),
+                *map(str, sources),
             ]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                sys.exit(f"{source.name} does not compile:\n{done.stderr[-3000:]}")
+                sys.exit(f"{self.name} does not compile:\n{done.stderr[-3000:]}")
 
-        digest = _digest(source.read_text(), jars.name)
+        digest = _digest(*(source.read_text() for source in sources), jars.name)
         return prepared(_folder() / f"{self.name}-classes-{digest}", build)
 
 
