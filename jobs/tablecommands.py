@@ -20,11 +20,12 @@ from jobs.selection import Selection
 from jobs.serving import ConfigFile, Serving
 from jobs.sources import source_configs
 from jobs.text import nearest
+from store.cuts import Cuts
 from store.files import Lake, open_lake
 from store.lease import Lease, is_alive, read_holder
 from store.requests import Kind, Refusal, Request, Requests
 from store.rounds import RoundLog
-from store.tables import Tables
+from store.tables import Tables, TableState
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ def run_table(config: Config, kind: Kind, name: str, *, delete: bool = False, wa
     lake = open_lake(config.lake, now=_now(), create=False)
     keyspace, table = _resolve(config, lake, kind, name)
     request = Request(kind=kind, keyspace=keyspace, table=table, delete=delete, asked_at=_now())
+    before = Tables(lake).load(keyspace, table)
     ran = _running(lake)
     if ran:
         _ask(lake, request)
@@ -60,10 +62,13 @@ def run_table(config: Config, kind: Kind, name: str, *, delete: bool = False, wa
             lease.start(lambda _: None)
             Serving(lake, file, Selection(config.sources)).do(request)
     state = Tables(lake).load(keyspace, table)
-    if kind == "add" and state is not None and state.phase != "new":
-        print(f"{request.name} is in the mirror already, in phase {state.phase}: nothing to do")
-    elif kind == "drop":
+    there = kind == "add" and _was_there(before, state)
+    if kind == "drop":
         print(f"{request.name}: dropped" + (", with its files" if delete else ""))
+    elif there and state is not None:
+        print(f"{request.name} is in the mirror already, in phase {state.phase}: nothing to do")
+        if ran and wait:
+            _wait_until_it_streams(lake, request)
     elif not ran:
         print(f"{request.name}: the next `ratchet run` dumps it")
     elif wait:
@@ -144,6 +149,17 @@ def _refused(request: Request, refusal: Refusal) -> RatchetError:
     return kind(refusal.message, operation=f"table {request.kind}", hint=refusal.hint)
 
 
+def _was_there(before: TableState | None, after: TableState | None) -> bool:
+    """Whether a table was in the mirror before it was added.
+
+    Its phase does not tell: the run may have begun its dump, and ended it, by the time we look. And
+    a table that the config left out for a while has a state from before, but is dumped anew.
+    """
+    if before is None or after is None or "new" in {before.phase, after.phase}:
+        return False
+    return before.dump is None or (after.dump is not None and after.dump.id == before.dump.id)
+
+
 def _wait_until_it_streams(lake: Lake, request: Request) -> None:
     def phase() -> str | None:
         if not _running(lake):
@@ -153,7 +169,12 @@ def _wait_until_it_streams(lake: Lake, request: Request) -> None:
                 hint="the next run goes on with it",
             )
         state = Tables(lake).load(request.keyspace, request.table)
-        return state.phase if state and state.phase in {"streaming", "stopped"} else None
+        if state is None or state.phase not in {"streaming", "stopped"}:
+            return None
+        # Its step writes the cut last: only then do other commands find the table.
+        if state.phase == "streaming" and not _is_shown(lake, state):
+            return None
+        return state.phase
 
     if _poll(phase, float("inf")) == "stopped":
         state = Tables(lake).load(request.keyspace, request.table)
@@ -165,6 +186,11 @@ def _wait_until_it_streams(lake: Lake, request: Request) -> None:
             hint=why.hint if why else "",
         )
     print(f"{request.name}: streams")
+
+
+def _is_shown(lake: Lake, state: TableState) -> bool:
+    cut = Cuts(lake).last()
+    return cut is not None and cut.shows(state.name) and cut.round >= state.merged_round
 
 
 def _poll(ask: Callable[[], T | None], seconds: float) -> T | None:

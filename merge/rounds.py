@@ -190,7 +190,9 @@ class Merger:
                 works.append(work)
             else:
                 idle.append(state)
-        if not works and not (streaming and number > base):
+        # One that streams and that no cut shows: a run was killed between its catch-up and the cut.
+        hidden = any(not (before and before.shows(state.name)) for state in streaming)
+        if not works and not hidden and not (streaming and number > base):
             return None
         return step, works, [*idle, *stopped, *(s for s in states if s.phase == "stopped")]
 

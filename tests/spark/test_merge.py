@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from core.schema import Column, ColumnType
 from merge.plan import app_id
-from store.cuts import Cuts
+from store.cuts import Cut, Cuts
 from store.delta_tables import app_version, table_version
 from tests.merge_kit import DIRECT, Source, merger
 
@@ -213,6 +213,32 @@ def test_killed_and_done_again(
     assert last is not None
     assert last.round == source.rounds.last_number()
     assert last.tables == {"shop.t": table_version(source.lake, source.state.path)}
+
+
+def test_a_catch_up_killed_before_its_cut_is_shown_without_new_changes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = streaming(tmp_path, 1)
+    last = source.rounds.last_number()
+    others = Cut(number=1, round=last, merged_at=1, shards={}, tables={}, stopped=())
+    Cuts(source.lake).append(others)  # as if other tables had been merged up to there
+
+    def die(name: str) -> None:
+        if name == "merge.before_cut":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("merge.rounds.reach", die)
+        with pytest.raises(Killed):
+            merger(spark, source).step()
+    assert source.state.phase == "streaming"
+    assert Cuts(source.lake).last() == others
+    with merger(spark, source) as merge:
+        cut = merge.step().cut
+        assert cut is not None
+        assert cut.shows("shop.t")
+        assert not merge.step().worked
+    source.assert_mirrored()
 
 
 def test_changed_columns_stop_the_table_where_they_change(

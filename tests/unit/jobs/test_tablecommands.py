@@ -1,0 +1,153 @@
+"""What `ratchet table` says of a table that a run has in hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.schema import TableSchema
+from jobs import tablecommands
+from jobs.config import Config, load_config
+from jobs.discover import Found
+from jobs.tablecommands import run_table
+from store.cuts import Cut, Cuts
+from store.files import Lake, open_lake
+from store.lease import Lease
+from store.requests import Request, Requests
+from store.tables import DumpState, Phase, Tables, TableState
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A config whose server, if it were asked, would have the table `shop.items`."""
+    path = tmp_path / "ratchet.yaml"
+    path.write_text(
+        "lake: ./lake\nsources:\n  shop:\n    kind: binlog\n    tables: ['*']\n"
+        "    shards: {'-': {host: h, user: u}}\n"
+    )
+    found = Found(keyspace="shop", table="items", shards=("shop/-",), rows=1)
+    monkeypatch.setattr(tablecommands, "_look", lambda *_: [found])
+    monkeypatch.setattr(tablecommands, "_POLL", 0.02)
+    return load_config(path)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(tmp_path / "lake", now=1)
+
+
+def items(phase: Phase, dump: str) -> TableState:
+    schema = TableSchema(keyspace="shop", table="items", columns=(), key=("id",))
+    return TableState(
+        keyspace="shop",
+        table="items",
+        schema=schema,
+        key=("id",),
+        phase=phase,
+        dump=DumpState(id=dump, start_round=1, start={}),
+    )
+
+
+def stream(lake: Lake, state: TableState, shown_after: float = 0.0) -> None:
+    """Let a table stream, and a cut show it that many seconds later, as a merge step does."""
+    Tables(lake).save(replace(state, phase="streaming"))
+    time.sleep(shown_after)
+    before = Cuts(lake).last()
+    number = before.number + 1 if before else 1
+    tables = {state.name: 1}
+    Cuts(lake).append(
+        Cut(number=number, round=1, merged_at=1, shards={}, tables=tables, stopped=())
+    )
+
+
+@contextmanager
+def a_run(lake: Lake, take: Callable[[Request], None]) -> Iterator[None]:
+    """Hold the lease as a run does, and do to each request what the test says."""
+    requests = Requests(lake)
+    halt = threading.Event()
+
+    def serve() -> None:
+        while not halt.wait(0.01):
+            for request in requests.pending():
+                take(request)
+                requests.done(request)
+
+    with Lease.acquire(lake, "ratchet run ratchet.yaml") as lease:
+        lease.start(lambda _: None)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            halt.set()
+            thread.join()
+
+
+def test_an_added_table_is_waited_for_however_fast_its_dump_is(
+    config: Config, lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = Tables(lake)
+
+    def take(_: Request) -> None:
+        state = tables.save(items("catching_up", "new"))  # dumped before the request is answered
+        threading.Timer(0.5, stream, (lake, state)).start()
+
+    with a_run(lake, take):
+        assert run_table(config, "add", "items", wait=True) == 0
+    out = capsys.readouterr().out
+    assert "already" not in out
+    assert out.endswith("shop.items: streams\n")
+
+
+def test_a_table_that_the_config_had_left_out_is_no_old_one(
+    config: Config, lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream(lake, items("catching_up", "old"))
+
+    def take(_: Request) -> None:
+        stream(lake, items("catching_up", "new"))
+
+    with a_run(lake, take):
+        assert run_table(config, "add", "items", wait=True) == 0
+    out = capsys.readouterr().out
+    assert "already" not in out
+    assert out.endswith("shop.items: streams\n")
+
+
+def test_it_streams_once_a_cut_shows_it(config: Config, lake: Lake) -> None:
+    state = Tables(lake).save(items("catching_up", "new"))
+
+    def take(_: Request) -> None:
+        threading.Timer(0.1, stream, (lake, state, 0.5)).start()
+
+    with a_run(lake, take):
+        assert run_table(config, "add", "items", wait=True) == 0
+        cut = Cuts(lake).last()
+    assert cut is not None
+    assert cut.shows("shop.items")
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_table_that_is_there_has_its_end_waited_for_too(
+    config: Config, lake: Lake, capsys: pytest.CaptureFixture[str], *, wait: bool
+) -> None:
+    tables = Tables(lake)
+    state = tables.save(items("dumping", "old"))
+
+    def take(_: Request) -> None:
+        threading.Timer(0.5, stream, (lake, state)).start()
+
+    with a_run(lake, take):
+        began = time.monotonic()
+        assert run_table(config, "add", "items", wait=wait) == 0
+        took = time.monotonic() - began
+    out = capsys.readouterr().out
+    assert "in the mirror already, in phase dumping: nothing to do" in out
+    assert out.endswith("shop.items: streams\n") == wait
+    assert not wait or took > 0.4
