@@ -37,7 +37,8 @@ class Batch:
         floors: shard -> for each chunk the `seq` of its floor, where it is not the token's.
         collapse: whether each shard's dump may have brought a row of the same key.
         ancestry: what the streams of the changes descend from.
-        prune: a condition on the table's row `t` that every changed key fulfils.
+        wide: whether rows of other keys than the changes' may be touched.
+        prune: a condition on the table's row `t` that every row fulfils which may be touched.
         metadata: what the commit says of itself.
         now: the driver's clock, microseconds UTC.
     """
@@ -58,6 +59,7 @@ class Batch:
     floors: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
     collapse: bool = False
     ancestry: Ancestry = NO_ANCESTRY
+    wide: bool = False
     prune: str = "true"
     metadata: Mapping[str, Any] = field(default_factory=dict)
     now: int = 0

@@ -37,6 +37,7 @@ from store.delta_files import (
 )
 from store.delta_tables import stats_columns
 from store.files import Lake, data_file_errors
+from store.parquet import parquet_file
 
 FAN: Final = 8
 SMALL_FILE: Final = 16 << 20  # bytes; a larger one is not put together with others: a dump's are
@@ -185,19 +186,21 @@ class _Reader:
         self._file = file
         self._schema = schema
         self._path = f"{table}/{file.path}"
-        with data_file_errors(self._path), lake.open_input(self._path) as stream:
-            footer = pq.ParquetFile(stream).metadata
+        with data_file_errors(self._path), self._open() as stream:
+            footer = pq.read_metadata(stream)
             self.bytes = sum(
                 footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)
             )
+
+    def _open(self) -> pa.NativeFile:
+        return self._lake.open_input(self._path, size=self._file.size)
 
     def groups(self) -> Iterator[pa.Table]:
         """By row groups, in the table's columns of now."""
         vector = self._file.add.get("deletionVector")
         gone = positions_of(read_vector(self._lake, self._table, vector) if vector else Vector())
-        with data_file_errors(self._path), self._lake.open_input(self._path) as stream:
-            # Spark's timestamps have 96 bits, whose years end in 2262 if read in nanoseconds.
-            parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+        with data_file_errors(self._path), self._open() as stream:
+            parquet = parquet_file(self._lake, stream)
             begin = 0
             for number in range(parquet.num_row_groups):
                 count = parquet.metadata.row_group(number).num_rows

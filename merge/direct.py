@@ -29,7 +29,6 @@ import numpy as np
 import pyarrow as pa
 
 from core.change import TOKEN_COLUMN
-from core.errors import LakeError
 from merge.batch import Batch
 from merge.lookup import Hits, look
 from merge.newest import (
@@ -47,15 +46,15 @@ from store.crashpoints import reach
 from store.data_files import write_data_file
 from store.deletion_vectors import vector_of, write_vectors
 from store.delta_files import (
-    CHECKPOINT_EVERY,
     Action,
     TableFiles,
+    advanced,
     commit_files,
     commit_info,
+    keep_log_short,
     marked,
     removed,
     replay,
-    write_checkpoint,
 )
 from store.delta_tables import stats_columns
 from store.files import Lake
@@ -168,19 +167,9 @@ def _merge(
     if not commit_files(lake, batch.path, files.version + 1, actions):
         return None
     reach("merge.after_merge")
-    after = replay(lake, batch.path, files) or files
-    _keep_log_short(lake, batch.path, after)
+    after = advanced(files, actions)
+    keep_log_short(lake, batch.path, after.version)
     return Direct(files=after, side=buried or side, changed=changed, tombstones=buried is not None)
-
-
-def _keep_log_short(lake: Lake, path: str, files: TableFiles) -> None:
-    if files.version % CHECKPOINT_EVERY:
-        return
-    try:
-        write_checkpoint(lake, path)
-    except LakeError as error:
-        # What was merged is committed. The next one is due some commits from now.
-        log.warning("%s: no checkpoint was written: %s", path, error)
 
 
 # --- the rule -------------------------------------------------------------------------------------
@@ -263,8 +252,8 @@ def _bury(
             _data_file(lake, batch.side_path, rows, described=(), now=batch.now),
         ]
         if commit_files(lake, batch.side_path, side.version + 1, actions):
-            after = replay(lake, batch.side_path, side) or side
-            _keep_log_short(lake, batch.side_path, after)
+            after = advanced(side, actions)
+            keep_log_short(lake, batch.side_path, after.version)
             return after
     raise Unfit("the side table is being written to")
 

@@ -28,11 +28,13 @@ from merge.newest import RANK, SHARD_LEAF, Flags, Ints, Newest, Unfit, rank_of
 from store.deletion_vectors import Vector, positions_of, read_vector
 from store.delta_files import DataFile, TableFiles
 from store.files import Lake, data_file_errors
+from store.parquet import parquet_file
 
 # Of the files that may hold the keys: their keys are looked through, 30 million a second with two
 # cores. Spark's MERGE looks through them three times, with a tenth of that speed a core.
 MOST_ROWS: Final = 400_000_000
 _READERS: Final = min(8, max(2, os.cpu_count() or 2))
+_FAR_READERS: Final = 16  # of an object store: they wait most of their time
 _LEAST_ROWS: Final = 1 << 18  # whose keys are read at a time, by each reader: a call costs, too
 _MOST_ROWS: Final = 1 << 20
 _TOKEN: Final = [SHARD_LEAF, *(f"{TOKEN_COLUMN}.{name}" for name in RANK)]
@@ -89,7 +91,8 @@ def look(lake: Lake, path: str, newest: Newest, files: TableFiles) -> list[Hits]
         with data_file_errors(f"{path}/{file.path}"):
             return _hits(_Look(lake, path, newest, span, file), keys)
 
-    with ThreadPoolExecutor(_READERS, "merge-look") as pool:
+    readers = _READERS if lake.is_local else _FAR_READERS
+    with ThreadPoolExecutor(readers, "merge-look") as pool:
         return [found for found in pool.map(look_into, candidates) if found is not None]
 
 
@@ -204,9 +207,8 @@ def _hits(look: _Look, keys: range) -> Hits | None:
     found: list[tuple[Ints, Ints, Flags]] = []
     gone: Vector | None = None
     gone_at: Ints = np.empty(0, np.int64)
-    with look.lake.open_input(path) as stream:
-        # Spark's timestamps have 96 bits, whose years end in 2262 if they are read in nanoseconds.
-        parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+    with look.lake.open_input(path, size=look.file.size) as stream:
+        parquet = parquet_file(look.lake, stream)
         places = {parquet.metadata.schema.column(i).path: i for i in range(len(parquet.schema))}
         for run in _runs(look, parquet.metadata, places, keys):
             where, number = _matches(_key_columns(parquet, run, look.newest), look.newest, run.keys)

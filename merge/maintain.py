@@ -19,6 +19,7 @@ from merge.compaction import SMALL_FILE, Compacted, compact_files
 from merge.delta import plain_session
 from merge.failures import spark_errors
 from merge.sql import quoted
+from merge.step import LOOK_AGAIN
 from store import layout
 from store.cuts import Cut, Cuts
 from store.delta_files import replay
@@ -98,12 +99,13 @@ def vacuum(spark: SparkSession, lake: Lake, path: str, *, name: str, keep: float
     """Remove data files that no version younger than `keep` seconds names.
 
     Files of a dump under way are named by no version yet; they are younger than any sensible
-    `keep`, and an hour is the least that is taken.
+    `keep`, and an hour is the least that is taken. Cuts may name a version that is older than
+    themselves (LOOK_AGAIN), so that its files are kept for that much longer.
     """
     session = plain_session(
         spark, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
     )
-    hours = max(1.0, keep / _HOUR)
+    hours = max(1.0, (keep + LOOK_AGAIN) / _HOUR)
     with spark_errors("remove old versions", table=name):
         session.sql(f"VACUUM delta.{quoted(lake.hadoop_uri(path))} RETAIN {hours:.3f} HOURS")
 

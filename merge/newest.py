@@ -57,11 +57,7 @@ class ChangeFiles:
         Raises:
             LakeError: one cannot be read.
         """
-        contents = []
-        for path in paths:
-            with lake_errors("read a change file", path), lake.open_input(path) as stream:
-                contents.append(stream.read_buffer())
-        return cls(paths, contents)
+        return cls(paths, [lake.read_buffer(path) for path in paths])
 
     def changes(self, columns: pa.Schema) -> pa.Table:
         """Op, rank and shard of all changes, and of their images these columns.

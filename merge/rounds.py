@@ -23,12 +23,12 @@ from core.errors import BugError, RatchetError, TableStoppedError
 from core.position import Position
 from core.rounds import Round
 from core.schema import TableSchema
-from merge import floors, plan, prune
+from merge import floors, plan
 from merge.ancestry import Ancestry
 from merge.batch import Batch
 from merge.failures import spark_errors
 from merge.plan import Gathered, app_id
-from merge.step import Done, MergeOptions, Step, StepResult, Work, step_to
+from merge.step import LOOK_AGAIN, Done, MergeOptions, Step, StepResult, Work, step_to
 from merge.table import (
     Held,
     Merged,
@@ -48,6 +48,7 @@ from store.tables import Tables, TableState
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LOOKS: Final = 16  # at a time, in an object store
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -85,6 +86,7 @@ class Merger:
         self._rounds: list[Round] = []
         # By app id: a table that was dropped and came back has another one, and begins at 0.
         self._versions: dict[str, int] = {}
+        self._looked: dict[str, int] = {}  # when a version was looked at, microseconds UTC
         self._held: defaultdict[str, Held] = defaultdict(Held)
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
 
@@ -100,6 +102,7 @@ class Merger:
 
     def forget(self, state: TableState) -> None:
         """Look at a table's side table anew: to be called when it was cleaned up (merge.purge)."""
+        self._looked.pop(app_id(state), None)
         held = self._held[app_id(state)]
         held.main = held.side = held.sides = None
 
@@ -268,6 +271,7 @@ class Merger:
                 for merged in self._apply(batch, work):
                     self._held[batch.app_id].sides = merged.side
                     self._versions[batch.app_id] = merged.version
+                    self._looked[batch.app_id] = step.now
                     changed += merged.changed
             self._held[batch.app_id].merged = batch.round
         after = replace(found.learned(state), phase="streaming", merged_round=found.round)
@@ -311,11 +315,9 @@ class Merger:
         shape = plan.shape_of(found.learned(state), self._options.policy, ancestry)
         paths = [file.path for file in found.files]
         overrides: floors.Overrides = {}
-        wide = work.catches_up or found.truncated
         if work.catches_up and found.files:
             chunks = floors.dumped_chunks(self._lake, state.path, dump)
             overrides = floors.floor_overrides(chunks, work.rounds, dump.start)
-        ranges = [] if wide else prune.key_ranges(self._lake, paths, shape)
         return Batch(
             shape=shape,
             path=state.path,
@@ -333,7 +335,7 @@ class Merger:
             floors=floors.as_arrays(overrides),
             collapse=work.catches_up and shape.contested,
             ancestry=ancestry,
-            prune=prune.condition(ranges, shape),
+            wide=work.catches_up or bool(found.truncated),
             metadata=step.metadata(),
             now=step.now,
         )
@@ -341,18 +343,15 @@ class Merger:
     def _cut(self, step: Step, states: Iterable[TableState]) -> Cut:
         before = step.before
         old = before.tables if before else {}
-        tables, stopped = {}, []
+        tables, stopped, streaming = {}, [], []
         for state in states:
             if state.phase == "stopped" and state.name in old:
                 # It belongs to another moment from now on: keep what it showed when it did.
                 tables[state.name] = self._versions.get(app_id(state), old[state.name])
                 stopped.append(state.name)
             elif state.phase == "streaming":
-                known = self._versions.get(app_id(state))
-                if known is None and self._is_of(state, before):
-                    known = old.get(state.name)
-                version = newest_version(self._lake, state.path, known)
-                self._versions[app_id(state)] = tables[state.name] = version
+                streaming.append(state)
+        tables |= self._newest(streaming, before, step.now)
         cut = Cut(
             number=before.number + 1 if before else 1,
             round=step.round,
@@ -366,6 +365,27 @@ class Merger:
         reach("merge.after_cut")
         self._rounds = [r for r in self._rounds if r.number > step.round]
         return cut
+
+    def _newest(self, states: Sequence[TableState], before: Cut | None, now: int) -> dict[str, int]:
+        version = partial(self._version, before, now)
+        if self._lake.is_local:
+            return {state.name: version(state) for state in states}
+        with ThreadPoolExecutor(_LOOKS, "merge-versions") as pool:
+            found = pool.map(version, states)
+            return {state.name: one for state, one in zip(states, found, strict=True)}
+
+    def _version(self, before: Cut | None, now: int, state: TableState) -> int:
+        """The table's newest version; in an object store, the newest that was seen lately."""
+        key = app_id(state)
+        known = self._versions.get(key)
+        fresh = now < self._looked.get(key, 0) + LOOK_AGAIN * 10**6
+        if known is not None and fresh and not self._lake.is_local:
+            return known  # upkeep alone may have made one since, of the same rows
+        if known is None and before is not None and self._is_of(state, before):
+            known = before.tables.get(state.name)
+        self._looked[key] = now
+        self._versions[key] = version = newest_version(self._lake, state.path, known)
+        return version
 
     def _is_of(self, state: TableState, cut: Cut | None) -> bool:
         """Whether what a cut says of a table is about its dump of now."""

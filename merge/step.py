@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from core.errors import RatchetError, TableStoppedError
 from core.position import Position
@@ -15,6 +15,10 @@ from merge.plan import Gathered
 from store.cuts import Cut, CutShard
 from store.rounds import StreamState
 from store.tables import TableState
+
+# Seconds after which a cut asks an object store again for the newest version of a table that rests:
+# a request for each of thousands of tables in each step would be most of its work.
+LOOK_AGAIN: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

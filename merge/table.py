@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from merge import order, reduce, side, sql
+from merge import order, prune, reduce, side, sql
 from merge.ancestry import LAST_SEQ
 from merge.batch import Batch
 from merge.delta import append_delta, commit_session, plain_session, read_delta, view
@@ -104,7 +104,7 @@ def merge_table(
         metadata=batch.metadata,
         extra=batch.settings,
     )
-    batch = _with_ended_marks(session, lake, batch)
+    batch = _pruned(lake, _with_ended_marks(session, lake, batch))
     plan = _plan(session, lake, batch, known)
     reach("merge.before_side")
     known = _write_side(session, lake, batch, plan, known)
@@ -180,6 +180,14 @@ def _with_ended_marks(session: SparkSession, lake: Lake, batch: Batch) -> Batch:
     last = max(ts for _, ts in batch.truncated.values())
     ended = {shard: (mark, last) for shard, mark in batch.ancestry.truncated(marks).items()}
     return replace(batch, truncated={**ended, **batch.truncated})
+
+
+def _pruned(lake: Lake, batch: Batch) -> Batch:
+    """With the ranges of its keys, which tell Spark the files that it need not read."""
+    if batch.wide:
+        return batch
+    ranges = prune.key_ranges(lake, batch.files, batch.shape)
+    return replace(batch, prune=prune.condition(ranges, batch.shape))
 
 
 def _plan(session: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> _Plan:

@@ -70,9 +70,7 @@ def read_vector(lake: Lake, table: str, descriptor: Mapping[str, Any]) -> Vector
         whole = len(data) == size
     elif descriptor["storageType"] == "u":
         path = f"{table}/{_path_of(text)}"
-        with lake_errors("read a deletion vector", path), lake.open_input(path) as stream:
-            stream.seek(int(descriptor.get("offset") or 0))
-            raw = bytes(stream.read(size + 8))
+        raw = lake.read_range(path, int(descriptor.get("offset") or 0), size + 8)
         data = raw[4:-4]
         whole = raw[:4] == struct.pack(">i", size) and raw[-4:] == _crc(data)
     else:

@@ -11,6 +11,7 @@ between, nothing of it counts.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,6 +26,8 @@ from core.errors import LakeError
 from store.deletion_vectors import vector_id
 from store.delta_errors import delta_errors
 from store.files import Lake, lake_errors
+
+log: Final = logging.getLogger(__name__)
 
 Action = dict[str, Any]
 
@@ -115,6 +118,28 @@ class _Replay:
     rules: bool = False
     vectors: bool = False
 
+    @classmethod
+    def of(cls, known: TableFiles) -> _Replay:
+        return cls(
+            version=known.version,
+            files=dict(known.files),
+            apps=dict(known.apps),
+            schema=known.schema,
+            protocol=known.writable,
+            rules=known.writable,
+            vectors=known.vectors,
+        )
+
+    def frozen(self) -> TableFiles:
+        return TableFiles(
+            version=self.version,
+            files=self.files,
+            apps=self.apps,
+            schema=self.schema,
+            writable=self.protocol and self.rules,
+            vectors=self.vectors,
+        )
+
     def take(self, actions: Iterable[Action]) -> None:
         """Apply a commit's actions; those of one file come in any order."""
         added = []
@@ -169,15 +194,7 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
             state.take(_checkpoint(lake, path, version))
             state.version = version
     else:
-        state = _Replay(
-            version=known.version,
-            files=dict(known.files),
-            apps=dict(known.apps),
-            schema=known.schema,
-            protocol=known.writable,
-            rules=known.writable,
-            vectors=known.vectors,
-        )
+        state = _Replay.of(known)
     while (actions := _commit_at(lake, path, state.version + 1)) is not None:
         state.take(actions)
         state.version += 1
@@ -185,14 +202,7 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
         return None
     if known is not None and state.version == known.version:
         return known
-    return TableFiles(
-        version=state.version,
-        files=state.files,
-        apps=state.apps,
-        schema=state.schema,
-        writable=state.protocol and state.rules,
-        vectors=state.vectors,
-    )
+    return state.frozen()
 
 
 def commit_files(lake: Lake, path: str, version: int, actions: Sequence[Action]) -> bool:
@@ -209,6 +219,30 @@ def commit_files(lake: Lake, path: str, version: int, actions: Sequence[Action])
     """
     text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
     return lake.create_file(_commit_path(path, version), text.encode())
+
+
+def advanced(files: TableFiles, actions: Iterable[Action]) -> TableFiles:
+    """The table behind a commit that has just been made, without reading it.
+
+    Args:
+        files: the version that the commit was made for.
+        actions: the commit's.
+    """
+    state = _Replay.of(files)
+    state.take(actions)
+    state.version += 1
+    return state.frozen()
+
+
+def keep_log_short(lake: Lake, path: str, version: int) -> None:
+    """Write a checkpoint if one is due at this version, which has just been committed."""
+    if version % CHECKPOINT_EVERY:
+        return
+    try:
+        write_checkpoint(lake, path)
+    except LakeError as error:
+        # What was to be done is committed. The next one is due some commits from now.
+        log.warning("%s: no checkpoint was written: %s", path, error)
 
 
 def write_checkpoint(lake: Lake, path: str) -> None:
@@ -330,7 +364,7 @@ def _checkpointed(lake: Lake, path: str) -> int | None:
     if not isinstance(last, dict) or "parts" in last:
         return None
     version = int(last["version"])
-    return version if lake.exists(_checkpoint_path(path, version)) else None
+    return version if lake.is_file(_checkpoint_path(path, version)) else None
 
 
 def _checkpoint_path(path: str, version: int) -> str:

@@ -264,7 +264,7 @@ def newest_version(lake: Lake, path: str, known: int | None) -> int:
             operation="look for a table's newest version",
             hint="dump it again (`ratchet table CONFIG redump TABLE`)",
         )
-    while lake.exists(f"{path}/_delta_log/{version + 1:020d}.json"):
+    while lake.is_file(f"{path}/_delta_log/{version + 1:020d}.json"):
         version += 1
     return version
 

@@ -22,12 +22,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.fs
 
 from core.errors import DAMAGE, LakeError
 from store import layout, objects
 
 FORMAT_VERSION = 1
+_SMALL = 256 << 10  # bytes: less than what a request costs, beside reading them all
+_PARQUET = pa.dataset.ParquetFileFormat()
 
 _HINTS = {
     errno.ENOSPC: "free space where the lake lies (remove nothing of the lake's own), then start "
@@ -140,6 +143,13 @@ class Lake:
         with lake_errors("look for a file", path):
             return bool(self._info(path).type != pa.fs.FileType.NotFound)
 
+    def is_file(self, path: str) -> bool:
+        """Whether a file is there. Of an object store that is one request."""
+        with lake_errors("look for a file", path):
+            if not self.is_local:
+                return objects.exists(self.root, path)
+            return bool(self._info(path).type == pa.fs.FileType.File)
+
     def list(self, path: str = "", *, recursive: bool = True) -> list[LakeFile]:
         """The files under a folder, by path; empty if the folder is missing."""
         base = self.absolute()
@@ -177,10 +187,23 @@ class Lake:
             self._make_parent(path)
             return self.filesystem.open_output_stream(self.absolute(path))
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        """A file for reading at any offset."""
+    def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:
+        """A file for reading at any offset.
+
+        Args:
+            path: the file.
+            size: bytes, if they are known and the file never changes. It spares an object store the
+                question, and a small file is read by one request then.
+        """
         with lake_errors("open a file", path):
-            return self.filesystem.open_input_file(self.absolute(path))
+            if self.is_local or size is None:
+                return self.filesystem.open_input_file(self.absolute(path))
+            if size <= _SMALL:
+                return pa.BufferReader(self.read_buffer(path))
+            # The file systems of pyarrow take no size, but a fragment's source does.
+            return _PARQUET.make_fragment(
+                self.absolute(path), self.filesystem, file_size=size
+            ).open()
 
     def delete(self, path: str) -> None:
         """Remove a file; nothing happens if it is not there."""
@@ -206,6 +229,34 @@ class Lake:
                 return None
             with self.filesystem.open_input_stream(self.absolute(path)) as stream:
                 return bytes(stream.read())
+
+    def read_buffer(self, path: str) -> pa.Buffer:
+        """A file, whole. Of an object store that is one request.
+
+        Raises:
+            LakeError: it is missing, or cannot be read.
+        """
+        with lake_errors("read", path):
+            if self.is_local:
+                with self.filesystem.open_input_file(self.absolute(path)) as stream:
+                    return stream.read_buffer()
+            found = objects.read(self.root, path)
+            if found is None:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            return pa.py_buffer(found[0])
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """So many bytes of a file, or all that there are of them; length is at least one.
+
+        Raises:
+            LakeError: it is missing, or cannot be read.
+        """
+        with lake_errors("read", path):
+            if not self.is_local:
+                return objects.read_range(self.root, path, offset, length)
+            with self.filesystem.open_input_file(self.absolute(path)) as stream:
+                stream.seek(offset)
+                return bytes(stream.read(length))
 
     def read_json(self, path: str) -> Any:
         """A JSON file's value; None if the file is missing.
@@ -472,6 +523,7 @@ def _filesystem(root: str) -> tuple[pa.fs.FileSystem, str]:
             endpoint_override=address or None,
             scheme=scheme or "https",
             region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+            allow_delayed_open=True,  # a small file is put by one request, not by three
         )
         return filesystem, root.partition("://")[2]
     if _scheme(root) not in objects.SCHEMES:

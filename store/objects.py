@@ -67,6 +67,37 @@ def read(root: str, path: str) -> tuple[bytes, UpdateVersion] | None:
         return bytes(found.bytes()), version
 
 
+def read_range(root: str, path: str, offset: int, length: int) -> bytes:
+    """So many bytes of an object, or all that there are of them.
+
+    Args:
+        root: see create.
+        path: relative to it.
+        offset: of the first.
+        length: how many; at least one.
+
+    Raises:
+        FileNotFoundError: it is missing.
+        OSError: see create.
+    """
+    with _errors():
+        return bytes(obstore.get_range(_store(root), path, start=offset, length=length))
+
+
+def exists(root: str, path: str) -> bool:
+    """Whether there is an object.
+
+    Raises:
+        OSError: see create.
+    """
+    with _errors():
+        try:
+            obstore.head(_store(root), path)
+        except FileNotFoundError:
+            return False
+        return True
+
+
 def replace(root: str, path: str, content: bytes, version: UpdateVersion) -> bool:
     """Put an object in the place of the version that was read; False if that is not there any more.
 

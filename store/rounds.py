@@ -126,7 +126,10 @@ class RoundLog:
         Raises:
             LakeError: the round has been pruned.
         """
-        last = self._read_last()
+        # What is committed never changes: without a look, if it is at hand.
+        last = self._last
+        if last is None or last.round.number != number:
+            last = self._read_last()
         if last is not None and last.round.number == number:
             return dict(last.streams)
         rows = self._table.read(columns=["positions"], where=Where("round", number, number))
@@ -153,7 +156,8 @@ class RoundLog:
             return []
         if self._last is not None and number == last - 1 and self._last.round.number == last:
             return [self._last.round]
-        rounds = [_round(row["record"]) for row in self._rows(number)]
+        rows = self._rows(number)
+        rounds = [_round(row["record"]) for row in rows]
         if [r.number for r in rounds] != list(range(number + 1, last + 1)):
             raise LakeError(
                 f"rounds {number + 1} to {last} are needed, but the log has {len(rounds)} of them",
@@ -161,6 +165,7 @@ class RoundLog:
                 hint="they were pruned before every table had merged them: dump those tables again "
                 "(`ratchet dump CONFIG --again TABLE`)",
             )
+        self._last = _Last(rounds[-1], _streams(rows[-1]["positions"]))
         return rounds
 
     def earliest_above(self, number: int) -> int | None:

@@ -160,7 +160,7 @@ def create(lake: Lake, rows: int) -> None:
         }
         size = lake.size(f"{path}/{name}")
         actions.append(AddAction(name, size, {}, 1, True, json.dumps(stats)))
-    DeltaTable(lake.delta_uri(path)).create_write_transaction(
+    DeltaTable(lake.delta_uri(path), storage_options=lake.storage_options).create_write_transaction(
         actions,
         "append",
         schema,
