@@ -1,6 +1,6 @@
 """What more shards cost: capture's throughput, and the driver's work for a round.
 
-    python bench/shards.py [--shards N ...] [--rows R] [--cluster]
+    python bench/shards.py [--shards N ...] [--rows R] [--cluster] [--s3]
 
 N private MariaDB servers, a shard each, of which each has logged R rows (transactions of 1,000).
 Rounds are taken as `ratchet run` takes them, by Spark's tasks into a lake, until all is captured;
@@ -12,8 +12,10 @@ then 20 rounds, before each of which each shard has got ten rows. Told are
                workers' start, for each of the small rounds; "here" is this process alone
     round      how long a small round took, and what it adds to the log of rounds
 
-With --cluster Spark is a standalone master with two workers, each a process. On a machine with few
-cores the total is the machine's: what counts is that it does not fall.
+With --cluster Spark is a standalone master with two workers, each a process. With --s3 the lake is
+in an object store, moto's server, which is a program for tests on the same cores: told is its
+processor time, too. On a machine with few cores the total is the machine's: what counts is that it
+does not fall.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from core.shard import ShardId
 from ingest.rounds import RoundTaker, spark_runner
 from ingest.slices import CaptureRequest, SliceLimits
 from lab.cluster import SparkCluster
+from lab.objectstore import S3Server
 from lab.servers import RATCHET_PASSWORD, RATCHET_USER, MariadbServer, create_ratchet_user
 from store import layout
 from store.files import open_lake
@@ -112,9 +115,9 @@ class Capture:
     """Rounds of some shards, of those that a position is given for, into a new lake."""
 
     def __init__(
-        self, spark: SparkSession, shards: Shards, start: Sequence[Position], lake: Path
+        self, spark: SparkSession, shards: Shards, start: Sequence[Position], lake: str
     ) -> None:
-        self._lake = str(lake)
+        self._lake = lake
         self._sources = shards.sources[: len(start)]
         self._start = {str(s.shard): at for s, at in zip(self._sources, start, strict=True)}
         self._taker = RoundTaker(RoundLog(open_lake(lake, now=1)), spark_runner(spark))
@@ -146,32 +149,42 @@ def main() -> int:
     parser.add_argument("--shards", type=int, action="append", help="1, 8 and 32 by default")
     parser.add_argument("--rows", type=int, default=200_000, help="of each shard")
     parser.add_argument("--cluster", action="store_true")
+    parser.add_argument("--s3", action="store_true")
     given = parser.parse_args()
     counts: Sequence[int] = given.shards or [1, 8, 32]
     home = Path(tempfile.mkdtemp(prefix="ratchet-bench-"))
     try:
         with ExitStack() as stack:
             shards = Shards(max(counts), given.rows, stack)
+            root, store = str(home), None
+            if given.s3:
+                server = stack.enter_context(S3Server(home / "s3"))
+                os.environ.update(server.environment)  # before there are workers
+                root, store = server.new_root(), Processes(server.pid)
             spark, processes = stack.enter_context(_spark(home, cluster=given.cluster))
-            print(f"{given.rows:,} rows a shard, {'cluster' if given.cluster else 'one process'}")
+            where = "cluster" if given.cluster else "one process"
+            print(f"{given.rows:,} rows a shard, {where}, lake in {'S3' if store else 'a folder'}")
             alone = 0.0
             for count in counts:
-                total = _throughput(spark, shards, count, home, given.rows)
+                used = store.cpu() if store else 0.0
+                total = _throughput(spark, shards, count, root, given.rows)
+                used = store.cpu() - used if store else 0.0
                 alone = alone or total
                 print(
                     f"{count:3} shards: total {total:>9,.0f} rows/s ({total / alone:.2f} of the "
                     f"first), a shard {total / count:>9,.0f}"
+                    + (f"; store {used / 2:.1f} s of CPU" if store else "")
                 )
-                print(f"     {_small(spark, shards, count, home, processes)}", flush=True)
+                print(f"     {_small(spark, shards, count, root, processes)}", flush=True)
     finally:
         shutil.rmtree(home)
     return 0
 
 
-def _throughput(spark: SparkSession, shards: Shards, count: int, home: Path, rows: int) -> float:
+def _throughput(spark: SparkSession, shards: Shards, count: int, root: str, rows: int) -> float:
     best = 0.0
     for number in range(2):
-        capture = Capture(spark, shards, shards.start[:count], home / f"all-{count}-{number}")
+        capture = Capture(spark, shards, shards.start[:count], f"{root}/all-{count}-{number}")
         begin, taken = time.perf_counter(), 0
         while taken < count * rows:
             taken += capture.take()
@@ -179,11 +192,10 @@ def _throughput(spark: SparkSession, shards: Shards, count: int, home: Path, row
     return best
 
 
-def _small(
-    spark: SparkSession, shards: Shards, count: int, home: Path, processes: Processes
-) -> str:
+def _small(spark: SparkSession, shards: Shards, count: int, root: str, processes: Processes) -> str:
     """What a round costs in which each shard has a few rows."""
-    capture = Capture(spark, shards, shards.positions(count), home / f"small-{count}")
+    lake = f"{root}/small-{count}"
+    capture = Capture(spark, shards, shards.positions(count), lake)
     times, here, whole = [], [], []
     for _ in range(SMALL_ROUNDS + 3):
         for number in range(count):
@@ -194,7 +206,7 @@ def _small(
         here.append(time.process_time() - own)
         whole.append(processes.cpu() - cpu)
     chosen = slice(3, None)  # behind those that open the streams
-    log = sum(file.size for file in open_lake(home / f"small-{count}", now=1).list(layout.ROUNDS))
+    log = sum(file.size for file in open_lake(lake, now=1).list(layout.ROUNDS))
     return (
         f"a round {statistics.median(times[chosen]):.2f} s, driver "
         f"{statistics.mean(here[chosen]) * 1000:.0f} ms here, "

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow.fs
 
-from core.errors import OperatorError
+from core.errors import BugError, OperatorError
 from lab.daemon import Daemon
 from lab.ports import LOOPBACK, Port
 
@@ -46,6 +46,13 @@ class S3Server:
         self._port = Port()
         self._process: Daemon | None = None
         self._read = 0
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        if self._process is None:
+            raise BugError("asked for the process of a server that does not run")
+        return self._process.pid
 
     @property
     def url(self) -> str:
