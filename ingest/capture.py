@@ -148,7 +148,7 @@ def _attempt(
     )
     events = tuple(sink.events)
     sink.end()
-    if taken.journal is None:
+    if taken.journal is None and (taken.caught_up or not request.moves):
         _keep(request, found, taken.end)
     else:
         found.feed.close()

@@ -183,7 +183,8 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
     worker, as long as Spark stays on one machine: the worker keeps the shard's stream open. Spark
     by itself gives a task to whichever worker has rested longest: with other Python tasks beside
     capture (a dump's) each round found its stream in another process, opened a new one, and had
-    the server end the old one (docs/decisions/0013-who-keeps-a-stream.md).
+    the server end the old one (docs/decisions/0013-who-keeps-a-stream.md). On a cluster another
+    worker may take a slice: there a stream that has more to give is closed behind its slice.
 
     Args:
         spark: the session; needs a slot for each task.
@@ -201,6 +202,8 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
         if pool is not None:
             context.setLocalProperty("spark.scheduler.pool", pool)
         context.setJobDescription(f"capture round {requests[0].round_number}")
+        if not context.master.startswith("local[") and context.master != "local":
+            requests = [replace(request, moves=True) for request in requests]
         try:
             # Requests are the tasks', not their data, which PySpark writes to files: they have
             # passwords.

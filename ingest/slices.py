@@ -62,6 +62,8 @@ class CaptureRequest:
         dump: how the binlog is asked for, and how long a stream may be silent.
         vtgate: the vtgate whose VStream is read in place of a binlog; None: `source`'s binlog.
         vitess: whether the binlog is that of a Vitess tablet, with journals in it.
+        moves: whether another process may take the next slice: a stream that has more to give is
+            not kept then, since the server would be stuck with it.
         seen: shard (ShardId as text) -> what the mirror has of it: copies of that, which the binlog
             holds where the source system copied rows between its shards, are left out.
     """
@@ -78,6 +80,7 @@ class CaptureRequest:
     dump: DumpOptions
     vtgate: VtgateConfig | None = None
     vitess: bool = False
+    moves: bool = False
     seen: Mapping[str, Position] = field(default_factory=dict)
 
 

@@ -127,6 +127,9 @@ class DeltaLogTable:
             self._lake.open_input(path, size=file.size) as stream,
         ):
             found = parquet_file(self._lake, stream).read(columns=list(needed))
+            # What deltalake has written again comes back in types of its own.
+            schema = pa.schema([self._schema.field(name) for name in needed])
+            found = found.select(schema.names).cast(schema)
             if where is not None:
                 found = found.filter(where.expression)
             rows: list[dict[str, Any]] = found.select(columns).to_pylist()

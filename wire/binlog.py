@@ -11,7 +11,10 @@ an error of the server is raised only when everything before it has been used.
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
+import select
+import ssl
 import struct
 import uuid
 from collections.abc import Callable
@@ -31,6 +34,8 @@ from wire.failures import HEAL_HINT, binlog_failure
 from wire.session import BINLOG_START, Session
 from wire.stream import BUFFER_SIZE, Bytes, ReceiveBuffer, parse_error_packet
 
+log: Final = logging.getLogger(__name__)
+
 _REGISTER: Final = 0x15
 _DUMP: Final = 0x12
 _DUMP_GTID: Final = 0x1E
@@ -40,6 +45,9 @@ _ROOM: Final = 1 << 20  # to receive into at a time, at least
 _INDEX: Final = 1 << 17
 _IDS: Final = uuid.UUID("8c5c1f0e-6f0a-4a0d-9a52-2f7d3f1f0b11")  # names our replicas' UUIDs
 _OPERATION: Final = "follow the binlog"
+# Seconds until a stream should have begun: both servers take a quarter of one at most, but for a
+# cold disk on which they look for the place in a large file.
+FIRST_WORD: Final = 3.0
 _FIRST_SERVER_ID: Final = 1 << 30  # operators count theirs from 1
 
 
@@ -128,8 +136,7 @@ class BinlogStream:
             self.flavor = self.control.flavor
             same_server = bool(start.file) and start.server == self.control.server_identity
             self.by_file = options.by_file and same_server and self.flavor != "file"
-            self._session = Session.connect(self.control.config)
-            self._sock = self._open(self._session, start)
+            self._sock = self._asked(start)
             self.start = self._placed(start)
         except BaseException:
             self.close()
@@ -222,7 +229,27 @@ class BinlogStream:
 
     # --- opening ----------------------------------------------------------------------------------
 
-    def _open(self, session: Session, start: Position) -> Any:
+    def _asked(self, start: Position) -> Any:
+        """The socket of the stream, asked for once, or twice.
+
+        A server ends an older stream with our id first. MariaDB waits for its end, and if nobody
+        reads that one any more, its thread is stuck in a write, for a minute (`net_write_timeout`):
+        not a byte comes from the new one. With another id there is nothing to wait for.
+        """
+        self._session = Session.connect(self.control.config)
+        sock = self._open(self._session, start, self.options.server_id)
+        if _speaks(sock, FIRST_WORD):
+            return sock
+        log.info(
+            "%s: the server is silent: it may wait for an older stream of ours; asking with "
+            "another replica id",
+            self.config.shard,
+        )
+        self._session.close()
+        self._session = Session.connect(self.control.config)
+        return self._open(self._session, start, probe_server_id(random.Random()))  # noqa: S311
+
+    def _open(self, session: Session, start: Position, server_id: int) -> Any:
         if session.server_identity != self.control.server_identity:
             raise RetryableError(
                 "two connections led to two servers",
@@ -246,17 +273,16 @@ class BinlogStream:
             settings["source_binlog_checksum"] = checksum
             settings["source_heartbeat_period"] = settings["master_heartbeat_period"]
             # By it the server finds and ends a stream of ours that we no longer listen to.
-            name = str(uuid.uuid5(_IDS, str(options.server_id)))
+            name = str(uuid.uuid5(_IDS, str(server_id)))
             settings["slave_uuid"] = settings["replica_uuid"] = name
         names = ", ".join(f"@{name} = %s" for name in settings)
         session.execute(f"SET {names}", list(settings.values()))
-        session.send_command(_REGISTER, _registration(options.server_id))
+        session.send_command(_REGISTER, _registration(server_id))
         session.read_reply()
-        command, payload = self._dump_command(session, start)
+        command, payload = self._dump_command(session, start, server_id)
         return session.send_command(command, payload)
 
-    def _dump_command(self, session: Session, start: Position) -> tuple[int, bytes]:
-        server_id = self.options.server_id
+    def _dump_command(self, session: Session, start: Position, server_id: int) -> tuple[int, bytes]:
         file, offset = "", BINLOG_START
         if self.by_file or self.flavor == "file":
             file, offset = start.file, start.offset
@@ -311,6 +337,15 @@ class BinlogStream:
             hint="the server's binlog file or the network is damaged: try again, then look at the "
             "file with mysqlbinlog --verify-binlog-checksum",
         )
+
+
+def _speaks(sock: Any, seconds: float) -> bool:
+    """Whether something comes within that time, be it the connection's end."""
+    if isinstance(sock, ssl.SSLSocket) and sock.pending():
+        return True
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _registration(server_id: int) -> bytes:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from core.errors import LakeError
 from store import layout, objects
+from store.delta_log import DeltaLogTable, Where
 from store.files import Lake, is_unused, lake_id, open_lake
 from store.lease import EXPIRY_SECONDS, Lease, read_holder
 
@@ -174,3 +177,59 @@ def test_a_url_that_nobody_can_write_is_refused() -> None:
     with pytest.raises(LakeError, match="cannot open") as caught:
         Lake.at("ftp://host/lake").exists("x")
     assert "s3://" in str(caught.value.hint)
+
+
+def test_a_log_is_put_together_pruned_and_read(lake: Lake) -> None:
+    """What deltalake has rewritten of it is read like what we have written."""
+    schema = pa.schema(
+        [
+            pa.field("number", pa.int64(), nullable=False),
+            pa.field("at", pa.timestamp("us", tz="UTC"), nullable=False),
+            pa.field("text", pa.string(), nullable=False),
+        ]
+    )
+    rows = [{"number": n, "at": n, "text": f"row {n}"} for n in range(1, 46)]
+    log = DeltaLogTable(lake, "log", schema)
+    for row in rows:
+        assert log.version_of("app") == row["number"] - 1
+        table = pa.Table.from_pylist([row], schema=schema)
+        log.append(table, app_id="app", version=row["number"], operation="write")
+        if row["number"] == 40:
+            log.compact()
+            log.delete_below("number", 21)
+    assert lake.exists("log/_delta_log/_last_checkpoint")
+    for reader in (log, DeltaLogTable(lake, "log", schema)):
+        assert reader.version_of("app") == 45
+        found = reader.read(columns=["number", "text"], where=Where("number", 31, 43))
+        assert sorted(one["number"] for one in found) == list(range(31, 44))
+        assert {one["text"] for one in found} == {f"row {n}" for n in range(31, 44)}
+        assert len(reader.read(columns=["at"])) == 25
+    stale = DeltaLogTable(lake, "log", schema)
+    stale.version_of("app")
+    more = pa.Table.from_pylist([{**rows[-1], "number": 46}], schema=schema)
+    log.append(more, app_id="app", version=46, operation="write")
+    with pytest.raises(LakeError, match="another process"):
+        stale.append(more, app_id="app", version=46, operation="write")
+
+
+@pytest.mark.parametrize("size", [10, 3_000_000])
+def test_parts_of_files(lake: Lake, size: int) -> None:
+    """Read with the size at hand and without it."""
+    content = random.Random(1).randbytes(size)
+    with lake.open_output("a/file") as stream:
+        stream.write(content)
+    assert bytes(lake.read_buffer("a/file")) == content
+    for known in (None, size):
+        with lake.open_input("a/file", size=known) as stream:
+            assert stream.size() == size
+            stream.seek(size - 5)
+            assert stream.read() == content[-5:]
+    assert lake.read_range("a/file", 2, 4) == content[2:6]
+    assert lake.read_range("a/file", size - 3, 100) == content[-3:]
+    assert lake.is_file("a/file")
+    assert not lake.is_file("a")
+    assert not lake.is_file("b")
+    for read in (lake.read_buffer, lambda path: lake.read_range(path, 0, 1)):
+        with pytest.raises(LakeError) as error:
+            read("missing")
+        assert isinstance(error.value.__cause__, FileNotFoundError)
