@@ -1,6 +1,6 @@
 """What a lake in an object store costs: requests and seconds of small rounds and merges.
 
-    python bench/objectstore.py [--delay SECONDS] [--rounds N] [--rows N]
+    python bench/objectstore.py [--delay SECONDS] [--rounds N] [--rows N] [--tables N]
 
 The same three times: in a folder, in an S3 of our own (moto's server), and in one each of whose
 requests takes SECONDS (0.03) longer, as a store in the same region does. N rounds (60) of 100
@@ -8,7 +8,8 @@ updates of any rows of a table of N rows (100,000) are written and committed, ea
 itself, a step that finds nothing is made behind it, and upkeep as a run does it. Told are medians
 of seconds and requests of each part, and what the dearest 5 % of the merges and the commits took
 (those that write a checkpoint). "in a row" is how many delays the median merge waited for: what of
-its requests is made one behind the other. In the end the tables are compared.
+its requests is made one behind the other. Then N tables (16) get 100 updates each, and one step
+merges them all, three times. In the end the tables are compared.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
 
 UPDATES: Final = 100
 NO_SPARK: Final = cast("SparkSession", None)
-PARTS: Final = ("commit", "merge", "idle", "upkeep")
+MANY_ROWS: Final = 10_000
+MANY_STEPS: Final = 4
+PARTS: Final = ("commit", "merge", "idle", "upkeep", "many")
 
 
 class Costs:
@@ -72,7 +75,9 @@ class Costs:
         return f"{seconds:6.3f} s {dearest:6.3f} s {requests:4.0f}"
 
 
-def run(root: str, requests: Callable[[], int], rounds: int, rows: int) -> tuple[Costs, pa.Table]:
+def run(
+    root: str, requests: Callable[[], int], rounds: int, rows: int, tables: int
+) -> tuple[Costs, pa.Table]:
     """All rounds in one lake; their costs and the table in the end."""
     lake = open_lake(root, now=1)
     orders = Orders(lake, rows)
@@ -96,6 +101,11 @@ def run(root: str, requests: Callable[[], int], rounds: int, rows: int) -> tuple
             costs.of("idle", merger.step)
             if number % COMPACT_EVERY == COMPACT_EVERY - 1:
                 costs.of("upkeep", upkeep.compact)
+        more = [Orders(lake, MANY_ROWS, number) for number in range(1, tables + 1)]
+        for _ in range(MANY_STEPS):
+            for one in more:
+                one.commit(updates=random.permutation(MANY_ROWS)[:UPDATES])
+            costs.of("many", merger.step)
     uri = lake.delta_uri(orders.state.path)
     table = DeltaTable(uri, storage_options=lake.storage_options)
     query = "SELECT id, name FROM t ORDER BY id"
@@ -109,10 +119,12 @@ def main() -> int:
     parser.add_argument("--delay", type=float, default=0.03)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--tables", type=int, default=16)
     given = parser.parse_args()
+    sizes = given.rounds, given.rows, given.tables
     home = Path(tempfile.mkdtemp(prefix="ratchet-bench-"))
     try:
-        costs, expected = run(str(home / "lake"), lambda: 0, given.rounds, given.rows)
+        costs, expected = run(str(home / "lake"), lambda: 0, *sizes)
         print(f"{given.rows:,} rows, {given.rounds} rounds of {UPDATES} updates")
         print("median, dearest 5 %, requests" + "".join(f"{part:>24}" for part in PARTS))
         _tell("folder", costs)
@@ -122,7 +134,7 @@ def main() -> int:
                 server = stack.enter_context(S3Server(home / f"s3-{delay}", delay=delay))
                 os.environ.update(server.environment)
                 root = server.new_root()
-                costs, found = run(root, partial(_count, server), given.rounds, given.rows)
+                costs, found = run(root, partial(_count, server), *sizes)
                 assert found == expected
                 _tell(f"S3, {delay * 1000:.0f} ms more", costs)
                 merge = statistics.median(costs.seconds["merge"])

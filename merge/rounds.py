@@ -11,6 +11,7 @@ tables that are ahead make no commit, and no step ends below a table that is ahe
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,6 +49,7 @@ from store.tables import Tables, TableState
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_FAR_TABLES: Final = 8
 _LOOKS: Final = 16  # at a time, in an object store
 
 log: Final = logging.getLogger("jobs.run")
@@ -82,7 +84,10 @@ class Merger:
         self._log = RoundLog(lake)
         self._cuts = Cuts(lake)
         self._tables = Tables(lake)
-        self._threads = ThreadPoolExecutor(options.parallel, thread_name_prefix="merge")
+        # A small merge into an object store waits most of its time. Spark has slots for so many.
+        threads = options.parallel if lake.is_local else max(options.parallel, _FAR_TABLES)
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="merge")
+        self._turns = threading.Semaphore(options.parallel)
         self._rounds: list[Round] = []
         # By app id: a table that was dropped and came back has another one, and begins at 0.
         self._versions: dict[str, int] = {}
@@ -297,14 +302,17 @@ class Merger:
         held = self._held[batch.app_id]
         known = held.sides
         if known is None:
-            known = read_side_stats(self._spark, self._lake, batch.side_path)
+            with self._turns:
+                known = read_side_stats(self._spark, self._lake, batch.side_path)
         if not work.found.is_empty:
             files = held if self._options.direct else None
-            merged = merge_table(self._spark, self._lake, batch, known, files)
+            merged = merge_table(self._spark, self._lake, batch, known, files, turn=self._turns)
             known = merged.side
             yield merged
         if batch.collapse:
-            yield collapse(self._spark, self._lake, batch, known)
+            with self._turns:
+                collapsed = collapse(self._spark, self._lake, batch, known)
+            yield collapsed
 
     def _batch(self, step: Step, work: Work) -> Batch:
         state, found = work.state, work.found

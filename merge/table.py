@@ -9,8 +9,9 @@ rounds, and comes to the same end: the side table may hold a register twice, whi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from merge import order, prune, reduce, side, sql
 from merge.ancestry import LAST_SEQ
@@ -27,6 +28,9 @@ from store.files import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_NO_TURN: Final[AbstractContextManager[object]] = nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +83,13 @@ class Held:
 
 
 def merge_table(
-    spark: SparkSession, lake: Lake, batch: Batch, known: SideStats, held: Held | None = None
+    spark: SparkSession,
+    lake: Lake,
+    batch: Batch,
+    known: SideStats,
+    held: Held | None = None,
+    *,
+    turn: AbstractContextManager[object] = _NO_TURN,
 ) -> Merged:
     """Bring a batch into its table; done before (by transaction version), it changes nothing.
 
@@ -89,6 +99,7 @@ def merge_table(
         batch: what to merge.
         known: what is known of the side table.
         held: remembered of the table. None: it is merged by Spark, however small the batch is.
+        turn: entered for as long as Spark works.
     """
     if held is not None and _is_plain(batch, known):
         done = merge_directly(lake, batch, held.main, side=held.side)
@@ -97,6 +108,11 @@ def merge_table(
             if done.tombstones:
                 known = known.with_marks(batch.highest, shadows=False)
             return Merged(version=done.files.version, changed=done.changed, side=known)
+    with turn:
+        return _merged_by_spark(spark, lake, batch, known)
+
+
+def _merged_by_spark(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> Merged:
     session = commit_session(
         spark,
         app_id=batch.app_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -30,6 +31,7 @@ UUID: Final = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 SHARD: Final = "bench/-"
 DUMP: Final = "d"
 FILES: Final = 16  # at least
+_APART: Final = 1_000_000_000
 _FILE_ROWS: Final = 625_000  # at most
 SCHEMA: Final = TableSchema(
     keyspace="bench",
@@ -56,28 +58,33 @@ class Orders:
     """A mirrored table of N rows in a lake, and what is written to it.
 
     Args:
-        lake: an empty lake.
+        lake: a lake without it.
         rows: how many; their keys are 0 to rows - 1.
+        number: which of several tables; its changes have sequence numbers of their own.
     """
 
-    def __init__(self, lake: Lake, rows: int) -> None:
+    def __init__(self, lake: Lake, rows: int, number: int = 0) -> None:
         self.lake = lake
         self.log = RoundLog(lake)
-        self._seq = 100
-        create(lake, rows)
+        self._seq = 100 + number * _APART
+        self._schema = replace(SCHEMA, table=f"{SCHEMA.table}{number or ''}")
+        create(lake, rows, self._schema)
         self.state = Tables(lake).save(
             TableState(
-                keyspace=SCHEMA.keyspace,
-                table=SCHEMA.table,
-                schema=SCHEMA,
-                key=SCHEMA.key,
+                keyspace=self._schema.keyspace,
+                table=self._schema.table,
+                schema=self._schema,
+                key=self._schema.key,
                 phase="streaming",
                 dump=DumpState(
-                    id=DUMP, start_round=1, start={SHARD: _position(self._seq)}, done=True
+                    id=_dump_of(self._schema),
+                    start_round=1,
+                    start={SHARD: _position(self._seq)},
+                    done=True,
                 ),
             )
         )
-        put_schema(lake, SCHEMA)
+        put_schema(lake, self._schema)
 
     def commit(
         self, *, updates: Ints, inserts: Ints = NONE, deletes: Ints = NONE, at: int = MOMENT
@@ -96,11 +103,11 @@ class Orders:
         first, number = self._seq + 1, self.log.last_number() + 1
         self._seq += (len(ids) + 999) // 1000
         path = change_file_path(
-            SCHEMA.keyspace,
-            SCHEMA.table,
+            self._schema.keyspace,
+            self._schema.table,
             round_number=number,
             shard="-",
-            schema=SCHEMA.fingerprint,
+            schema=self._schema.fingerprint,
             part=0,
         )
         before, after = image(ids, number - 1), image(ids, number)
@@ -118,10 +125,10 @@ class Orders:
                 rows, out, compression="zstd", compression_level=1, row_group_size=65_536
             )
         file = ChangeFile(
-            keyspace=SCHEMA.keyspace,
-            table=SCHEMA.table,
+            keyspace=self._schema.keyspace,
+            table=self._schema.table,
             shard=SHARD,
-            schema=SCHEMA.fingerprint,
+            schema=self._schema.fingerprint,
             path=path,
             rows=len(ids),
             bytes=self.lake.size(path),
@@ -136,22 +143,22 @@ class Orders:
         return self.lake.hadoop_uri(path)
 
 
-def create(lake: Lake, rows: int) -> None:
+def create(lake: Lake, rows: int, table: TableSchema = SCHEMA) -> None:
     """A table of so many rows, as a dump leaves it."""
-    path = f"{SCHEMA.keyspace}/{SCHEMA.table}"
-    create_mirrored_table(lake, path, COLUMNS, key=SCHEMA.key, name=SCHEMA.name, now=1)
-    schema = mirrored_schema(COLUMNS, table=SCHEMA.name)
+    path = f"{table.keyspace}/{table.table}"
+    create_mirrored_table(lake, path, COLUMNS, key=table.key, name=table.name, now=1)
+    schema = mirrored_schema(COLUMNS, table=table.name)
     actions: list[AddAction | RemoveAction] = []
     files = max(FILES, rows // _FILE_ROWS)
     for part in range(files):
         ids = np.arange(part * rows // files, (part + 1) * rows // files, dtype="int64")
         rows_of = image(ids, 0)
-        table = pa.Table.from_arrays(
+        part_rows = pa.Table.from_arrays(
             [*rows_of.flatten(), _tokens(len(ids), 1, None, FLOOR_IDX + part)], schema=schema
         )
         name = f"part-{part}.parquet"
         with lake.open_output(f"{path}/{name}") as out:
-            pq.write_table(table, out, compression="zstd", row_group_size=131_072)
+            pq.write_table(part_rows, out, compression="zstd", row_group_size=131_072)
         stats = {
             "numRecords": len(ids),
             "minValues": {"id": int(ids[0])},
@@ -164,8 +171,14 @@ def create(lake: Lake, rows: int) -> None:
         actions,
         "append",
         schema,
-        commit_properties=CommitProperties(app_transactions=[Transaction(app_id(DUMP), 1)]),
+        commit_properties=CommitProperties(
+            app_transactions=[Transaction(app_id(_dump_of(table)), 1)]
+        ),
     )
+
+
+def _dump_of(table: TableSchema) -> str:
+    return f"{DUMP}-{table.table}"
 
 
 def image(ids: Ints, version: int) -> pa.StructArray:
