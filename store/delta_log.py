@@ -1,8 +1,8 @@
 """A small Delta table used as a log: rows are appended by one process, and read back by number.
 
 Written without Spark and without deletion vectors; what is not an append is `deltalake`'s. Every
-append carries a Delta transaction version, and fails rather than retries when another process
-committed in between. It makes two requests of an object store, and reading what is new three.
+append carries a Delta transaction version, and fails when another process has committed that one or
+a later one. It makes two requests of an object store, and reading what is new three.
 """
 
 from __future__ import annotations
@@ -139,28 +139,33 @@ class DeltaLogTable:
         """Commit rows with a transaction version.
 
         Raises:
-            LakeError: another process committed since the table was last looked at.
+            LakeError: another process has committed that version, or a later one.
         """
         files = self._files or self._created()
         if files.apps.get(app_id, 0) >= version:
             raise conflict(self._path, operation)
         moment = self._clock()
-        actions = [
-            commit_info("WRITE", read=files.version, isolation="Serializable", now=moment),
-            {"txn": {"appId": app_id, "version": version, "lastUpdated": moment // 1000}},
-            write_data_file(
-                self._lake,
-                self._path,
-                [rows],
-                self._schema,
-                kind="rows",
-                described=[one.name for one in self._schema if pa.types.is_integer(one.type)],
-                now=moment,
-            ),
-        ]
-        if not commit_files(self._lake, self._path, files.version + 1, actions):
-            self._files = None
-            raise conflict(self._path, operation)
+        added = write_data_file(
+            self._lake,
+            self._path,
+            [rows],
+            self._schema,
+            kind="rows",
+            described=[one.name for one in self._schema if pa.types.is_integer(one.type)],
+            now=moment,
+        )
+        while True:
+            info = commit_info("WRITE", read=files.version, isolation="Serializable", now=moment)
+            done = {"appId": app_id, "version": version, "lastUpdated": moment // 1000}
+            actions = [info, {"txn": done}, added]
+            if commit_files(self._lake, self._path, files.version + 1, actions):
+                break
+            # Upkeep may have been faster, which moves rows only; but nobody with our number.
+            found = replay(self._lake, self._path, files)
+            if found is None or found is files or found.apps.get(app_id, 0) >= version:
+                self._files = found
+                raise conflict(self._path, operation)
+            files = found
         self._files = advanced(files, actions)
         keep_log_short(self._lake, self._path, self._files.version)
 
