@@ -39,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not i
 from bench.lib.rows import order
 from bench.lib.watch import Watch
 from core.shard import ShardId
+from jobs.jars import ivy_folder
 from jobs.settings import SnapshotSection
 from lab.servers import MariadbServer, MysqlServer, Server
 from snapshot.dump import Dumper
@@ -357,6 +358,7 @@ def bench_session() -> SparkSession:
 
     builder = SparkSession.builder.master("local[8]").appName("bench")
     for name, value in {
+        "spark.jars.ivy": str(ivy_folder()),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",

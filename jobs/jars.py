@@ -54,7 +54,8 @@ def jars_of(config: Config) -> Jars:
         if wants_s3:
             packages.append(_s3_package())
             log.info("fetching Hadoop's client for S3 (690 MB, once)")
-        return Jars(_joined(config, "spark.jars.packages", packages, ","))
+        settings = _joined(config, "spark.jars.packages", packages, ",")
+        return Jars({**settings, "spark.jars.ivy": str(ivy_folder(config))})
     if is_local(config):
         # On the class path at once: as spark.jars they would be copied for every session.
         name = "spark.driver.extraClassPath"
@@ -73,7 +74,7 @@ def delta_jars(config: Config | None = None) -> list[str]:
     version = importlib.metadata.version("delta-spark")
     found = sorted(
         path
-        for path in _ivy(config).glob("io.*.jar")
+        for path in _cached(config).glob("io.*.jar")
         if path.name.startswith(("io.delta_delta-", "io.unitycatalog_"))
         # Other versions may lie there as well.
         and (not path.name.startswith("io.delta_") or path.name.endswith(f"-{version}.jar"))
@@ -88,7 +89,7 @@ def s3_jars(config: Config) -> list[str] | None:
 
     Of several versions of a part the newest file: it came with the newest client.
     """
-    ivy = _ivy(config)
+    ivy = _cached(config)
     client = ivy / f"org.apache.hadoop_hadoop-aws-{_hadoop()}.jar"
     found = [client] if client.exists() else []
     for part in _S3_PARTS:
@@ -110,9 +111,18 @@ def _joined(config: Config, name: str, values: Sequence[str], by: str) -> dict[s
     return {name: by.join(filter(None, (*values, config.spark.conf.get(name))))}
 
 
-def _ivy(config: Config | None) -> Path:
+def ivy_folder(config: Config | None = None) -> Path:
+    """Where Ivy keeps what it has fetched: as the config says, or below $HOME.
+
+    Sessions that fetch are told so (`spark.jars.ivy`): Java by itself takes the user's home from
+    the list of users, which in a container, or where HOME is set, may be another folder.
+    """
     conf = config.spark.conf if config is not None else {}
-    return Path(conf.get("spark.jars.ivy", "~/.ivy2.5.2")).expanduser() / "jars"
+    return Path(conf.get("spark.jars.ivy", "~/.ivy2.5.2")).expanduser()
+
+
+def _cached(config: Config | None) -> Path:
+    return ivy_folder(config) / "jars"
 
 
 def _delta_package() -> str:

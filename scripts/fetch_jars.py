@@ -10,9 +10,14 @@ import logging
 import os
 import sys
 import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the project is not installed yet
 
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
+
+from jobs.jars import ivy_folder
 
 
 def main() -> None:
@@ -24,6 +29,7 @@ def main() -> None:
         builder = (
             SparkSession.builder.master("local[1]")
             .appName("ratchet-fetch-jars")
+            .config("spark.jars.ivy", str(ivy_folder()))
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.databricks.delta.snapshotPartitions", "1")

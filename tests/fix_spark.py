@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs.jars import ivy_folder
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -30,6 +32,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     home = tmp_path_factory.mktemp("spark")
     settings = {
+        "spark.jars.ivy": str(ivy_folder()),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",

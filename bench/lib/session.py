@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from jobs.jars import ivy_folder
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -22,6 +24,7 @@ def bench_session(master: str = "local[2]") -> SparkSession:
     from pyspark.sql import SparkSession
 
     settings = {
+        "spark.jars.ivy": str(ivy_folder()),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",

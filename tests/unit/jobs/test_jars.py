@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.config import Config, load_config
-from jobs.jars import delta_jars, jars_of, s3_jars
+from jobs.jars import delta_jars, ivy_folder, jars_of, s3_jars
 
 CONFIG = """\
 lake: ./lake
@@ -67,11 +67,21 @@ def conf(config: Config, **more: str) -> Config:
 def test_what_is_not_cached_is_fetched_by_ivy(
     config: Config, cached: Callable[[list[str]], list[str]]
 ) -> None:
-    assert jars_of(config).settings == {"spark.jars.packages": PACKAGE}
+    ivy = {"spark.jars.ivy": str(ivy_folder(config))}
+    assert jars_of(config).settings == {"spark.jars.packages": PACKAGE, **ivy}
     cached(DELTA[:2])
-    assert jars_of(config).settings == {"spark.jars.packages": PACKAGE}
+    assert jars_of(config).settings == {"spark.jars.packages": PACKAGE, **ivy}
     mine = conf(config, spark_jars_packages="a:b:1")
-    assert jars_of(mine).settings == {"spark.jars.packages": f"{PACKAGE},a:b:1"}
+    assert jars_of(mine).settings == {"spark.jars.packages": f"{PACKAGE},a:b:1", **ivy}
+
+
+def test_ivy_fetches_to_where_it_is_looked_for(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java by itself does not follow HOME."""
+    unsaid = replace(config, spark=replace(config.spark, conf={}))
+    monkeypatch.setenv("HOME", "/somewhere/else")
+    assert jars_of(unsaid).settings["spark.jars.ivy"] == "/somewhere/else/.ivy2.5.2"
 
 
 def test_what_is_cached_is_on_the_class_path(
@@ -96,7 +106,10 @@ def test_a_lake_in_s3_needs_hadoops_client(
     """At the end of the class path: at its head the class archive would be of no use."""
     remote = replace(config, lake=S3)
     files = cached(DELTA)
-    both = {"spark.jars.packages": f"{PACKAGE},{S3_PACKAGE}"}
+    both = {
+        "spark.jars.packages": f"{PACKAGE},{S3_PACKAGE}",
+        "spark.jars.ivy": str(ivy_folder(config)),
+    }
     assert jars_of(remote).settings == both
     client = cached(CLIENT[:-1])
     assert s3_jars(remote) is None
