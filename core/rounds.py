@@ -15,7 +15,7 @@ from core.position import Position
 
 FORMAT_VERSION = 1
 
-TableEventKind = Literal["ddl", "truncate", "doubt"]
+TableEventKind = Literal["ddl", "truncate", "doubt", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,9 @@ class TableEvent:
         shard: shard it happened on.
         kind: "truncate" removes all rows written before it; "ddl" is any other statement that may
             have changed the table's shape or rows without row events; "doubt" stands beside a "ddl"
-            where rows before the statement may have been read under the columns behind it.
-        statement: the statement as logged, cut at 2,000 characters.
+            where rows before the statement may have been read under the columns behind it;
+            "unreadable" that from here on rows are left out which the mirror cannot take.
+        statement: the statement as logged, cut at 2,000 characters; of "unreadable", why.
         gtid: transaction, in the server's notation.
         seq: its `seq`.
         ts: commit time, microseconds since the epoch, UTC.

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
 from core.errors import RetryableError
 from core.schema import TableSchema
+from core.types import misfits_told
 from jobs.discover import Found, needing_dump
 from jobs.observe import Stops
 from jobs.progress import Display
@@ -24,7 +26,15 @@ from jobs.selection import Selection, Turnstile
 from jobs.text import counted
 from snapshot.dump import Dumper
 from snapshot.patience import Patience
-from snapshot.records import OnProgress, Progress, TableFailed, Wanted
+from snapshot.records import (
+    ChunkDone,
+    OnProgress,
+    Progress,
+    TableDone,
+    TableFailed,
+    TableRestarted,
+    Wanted,
+)
 from store.tables import Stopped, Tables, TableState
 
 log: Final = logging.getLogger("jobs.run")
@@ -101,9 +111,16 @@ class Dumping:
 
     def _watched(self, display: Display, wanted: Sequence[Wanted]) -> OnProgress:
         by_name = {one.name: one for one in wanted}
+        misfits: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
         def on_progress(record: Progress) -> None:
             display.show(record)
+            if isinstance(record, ChunkDone):
+                misfits[record.table].update(record.misfits)
+            if isinstance(record, TableRestarted):
+                misfits.pop(record.table, None)
+            if isinstance(record, TableDone) and misfits[record.table]:
+                log.warning(misfits_told(record.table, misfits.pop(record.table)))
             if isinstance(record, TableFailed):
                 note_failure(self._tables, by_name[record.table], record)
                 self._stops.tell(record.table, record.error.message, record.error.hint)

@@ -257,6 +257,9 @@ class _Shard:
         if event.kind == "truncate":
             self.found.truncated[self.shard] = ((self.generation, event.seq), event.ts)
             return
+        if event.kind == "unreadable":
+            self._stop(event.seq, event.statement, "")
+            return
         effect = effect_of(event.statement, self.state.table)
         if event.kind == "ddl" and effect in {Effect.SHAPE, Effect.KEY}:
             self._alter(event)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,6 +24,7 @@ from core.errors import BugError, RatchetError, TableStoppedError
 from core.position import Position
 from core.rounds import Round
 from core.schema import TableSchema
+from core.types import misfits_told
 from merge import floors, plan
 from merge.ancestry import Ancestry
 from merge.batch import Batch
@@ -92,6 +93,7 @@ class Merger:
         # By app id: a table that was dropped and came back has another one, and begins at 0.
         self._versions: dict[str, int] = {}
         self._looked: dict[str, int] = {}  # when a version was looked at, microseconds UTC
+        self._misfits: defaultdict[str, set[str]] = defaultdict(set)
         self._held: defaultdict[str, Held] = defaultdict(Held)
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
 
@@ -279,6 +281,7 @@ class Merger:
                     self._looked[batch.app_id] = step.now
                     changed += merged.changed
             self._held[batch.app_id].merged = batch.round
+            self._tell_misfits(work)
         after = replace(found.learned(state), phase="streaming", merged_round=found.round)
         if stopped:
             after = self._tables.stop(
@@ -287,6 +290,17 @@ class Merger:
         else:
             self._tables.save(after)
         return Done(state=after, changed=changed, error=stopped)
+
+    def _tell_misfits(self, work: Work) -> None:
+        """Once for each column: a source that writes such values does so all the time."""
+        told = self._misfits[app_id(work.state)]
+        come: Counter[str] = Counter()
+        for file in work.found.files:
+            come.update(file.misfits)
+        new = {column: count for column, count in come.items() if column not in told}
+        if new:
+            told.update(new)
+            log.warning(misfits_told(work.state.name, new))
 
     def _add_columns(self, work: Work, batch: Batch) -> None:
         state, come = work.state, work.found.added[len(work.state.added) :]

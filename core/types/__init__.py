@@ -1,8 +1,8 @@
 """The rule for every column type of MySQL and MariaDB: what it becomes in the lake.
 
-Lives here: `rule_for`, `arrow_schema` and the registry of the families, one module each
-(`numeric`, `temporal`, `text`, `binary`, `network`). Does not live here: how values are decoded
-(`wire.decode`). To add a type, touch one family module; docs/types.md follows from it.
+Lives here: `rule_for`, `arrow_schema`, what is told of misfits, the registry of the families, one
+module each (`numeric`, `temporal`, `text`, `binary`, `network`). Does not live here: how values are
+decoded (`wire.decode`). To add a type, touch one family module; docs/types.md follows from it.
 
 Invariant: there is one rule per type, for the log and for the snapshot; a type without a rule is
 an error, never a guess.
@@ -10,6 +10,7 @@ an error, never a guess.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ __all__ = [
     "TypeRule",
     "ZeroDates",
     "arrow_schema",
+    "misfits_told",
     "rule_for",
 ]
 
@@ -52,6 +54,17 @@ def rule_for(column: ColumnType, policy: MisfitPolicy) -> TypeRule:
             hint="exclude the table in the config, or change the column's type in the source",
         )
     return found(column, policy)
+
+
+def misfits_told(table: str, misfits: Mapping[str, int]) -> str:
+    """What is told of values that became NULL, which no row shows.
+
+    Args:
+        table: keyspace.table.
+        misfits: column -> how many.
+    """
+    counts = ", ".join(f"{column} {count:,}" for column, count in sorted(misfits.items()))
+    return f"{table}: zero or invalid dates became NULL ({counts}); see `zero_dates`"
 
 
 def arrow_schema(schema: TableSchema, policy: MisfitPolicy) -> pa.Schema:

@@ -38,7 +38,9 @@ columns' types.
 """
 
 _OUTCOMES: Final[dict[ZeroDates, str]] = {
-    "null": "becomes NULL; how many is counted per column and reported. In a column of the key "
+    "null": "becomes NULL; a dump tells for each table how many in which columns, a run the first "
+    "time that a column gets some from the log (how many each round brought stands in its record, "
+    "`files[].misfits`). In a column of the key "
     "the table stops instead",
     "text": "keeps its text, as do all other values of the column",
     "fail": "stops the table with an error that names the column",

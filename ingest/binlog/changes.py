@@ -3,8 +3,9 @@
 Lives here: `Decoders` and `changes_of`, from a Batch to one Arrow table for each table map. Does
 not live here: files (`ingest.files`), how an image is decoded (`wire.decode`).
 
-Invariant: every row event of the batch comes out; `idx` counts the row changes of mirrored tables
-in a transaction from 0, over all its tables and batches, an update once.
+Invariant: every row event of the batch comes out, or an event that stops its table; `idx` counts
+the row changes that come out of a transaction from 0, over all its tables and batches, an update
+once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.change import DELETE, INSERT, UPDATE, change_schema
-from core.errors import BugError
+from core.errors import BugError, TableStoppedError
+from core.rounds import TableEvent
 from core.shard import ShardId
 from core.types import MisfitPolicy, arrow_schema
 from ingest.binlog.notes import Batch
@@ -26,6 +28,7 @@ from wire.decode.rows import DecodedRows, RowImageDecoder
 from wire.decode.tablemap import TableMap
 
 Ints = npt.NDArray[np.int64]
+_LONGEST = 2000  # characters of a reason, as of a statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,22 @@ class Decoders:
 
 def changes_of(
     batch: Batch, decoders: Decoders, *, shard: ShardId, generation: int
-) -> tuple[list[TableChanges], int]:
-    """Decode a batch: (its changes by table, row changes of the last transaction so far)."""
+) -> tuple[list[TableChanges], int, list[TableEvent]]:
+    """Decode a batch.
+
+    A table whose rows the mirror cannot take stops where the first of them stands; the other
+    tables' rows are none the worse for it.
+
+    Returns:
+        The changes by table, row changes of the last transaction so far, and an event for each
+        table of which rows are left out.
+    """
     events = batch.rows
     last = len(batch.txns) - 1
     if not events.size:
-        return [], batch.rows_before if last == 0 else 0
-    groups = _decode(batch, decoders)
+        return [], batch.rows_before if last == 0 else 0, []
+    groups, errors = _decode(batch, decoders)
+    left_out = [_unreadable(batch, slot, error, shard) for slot, error in errors.items()]
     counts = np.zeros(events.size, np.int64)
     for members in groups.values():
         for numbers, group in members:
@@ -109,31 +121,57 @@ def changes_of(
     ]
     of_last = txn == last
     total = int(counts[of_last].sum()) + (batch.rows_before if last == 0 else 0)
-    return found, total
+    return found, total, left_out
 
 
-def _decode(batch: Batch, decoders: Decoders) -> dict[int, list[tuple[Ints, _Group]]]:
-    """Slot -> (numbers of its events, decoded) for each operation and buffer."""
+def _unreadable(batch: Batch, slot: int, error: TableStoppedError, shard: ShardId) -> TableEvent:
+    """What is told of a slot's table, at the transaction of its first row in the batch."""
+    table_map = batch.maps[slot]
+    if table_map is None:
+        raise BugError("rows of a table that is not mirrored", operation="decode rows")
+    txn = int(batch.rows["txn"][batch.rows["slot"] == slot].min())
+    why = error.message + (f" ({error.hint})" if error.hint else "")
+    return TableEvent(
+        keyspace=table_map.schema.keyspace,
+        table=table_map.schema.table,
+        shard=str(shard),
+        kind="unreadable",
+        statement=why[:_LONGEST],
+        gtid=batch.gtids()[txn],
+        seq=int(batch.txns["seq"][txn]),
+        ts=int(batch.txns["ts"][txn]),
+    )
+
+
+def _decode(
+    batch: Batch, decoders: Decoders
+) -> tuple[dict[int, list[tuple[Ints, _Group]]], dict[int, TableStoppedError]]:
+    """Slot -> (numbers of its events, decoded) for each operation and buffer, or why it is not."""
     events = batch.rows
     key = events["slot"].astype(np.int64) * 16 + events["op"] * 2 + events["where"]
     order = np.argsort(key, kind="stable")
     bounds = np.flatnonzero(np.diff(key[order])) + 1
     groups: dict[int, list[tuple[Ints, _Group]]] = {}
+    errors: dict[int, TableStoppedError] = {}
     for numbers in np.split(order, bounds):
         one = events[numbers[0]]
         slot, op = int(one["slot"]), int(one["op"])
-        decoded = decoders.of(slot, batch.maps).decode(
-            batch.buffers[int(one["where"])],
-            np.ascontiguousarray(events["start"][numbers]),
-            np.ascontiguousarray(events["end"][numbers]),
-            op,
-        )
+        try:
+            decoded = decoders.of(slot, batch.maps).decode(
+                batch.buffers[int(one["where"])],
+                np.ascontiguousarray(events["start"][numbers]),
+                np.ascontiguousarray(events["end"][numbers]),
+                op,
+            )
+        except TableStoppedError as error:
+            errors[slot] = error
+            continue
         counts = np.bincount(decoded.event, minlength=numbers.size)
         before = np.cumsum(counts) - counts
         within = np.arange(decoded.event.size) - before[decoded.event]
         group = _Group(op, decoded, numbers[decoded.event], within, counts)
         groups.setdefault(slot, []).append((numbers, group))
-    return groups
+    return {slot: found for slot, found in groups.items() if slot not in errors}, errors
 
 
 def _assemble(

@@ -11,6 +11,7 @@ from typing import Final
 
 from core.errors import RatchetError, RetryableError
 from core.gtid import GtidSet
+from core.rounds import TableEvent
 from ingest.binlog.changes import Decoders, changes_of
 from ingest.binlog.history import check_same_history
 from ingest.binlog.notes import Batch
@@ -111,20 +112,21 @@ class BinlogFeed:
             return self._hand_out(batch)
         last = batch.rows["txn"] == len(batch.txns) - 1
         self._hand_out(replace(batch, rows=batch.rows[~last]))
-        changes, rows = self._decode(replace(batch, rows=batch.rows[last]))
+        changes, rows, left_out = self._decode(replace(batch, rows=batch.rows[last]))
+        self._sink.events += left_out
         self._held += changes
         if sum(one.rows.nbytes for one in self._held) > HELD:
             raise flows.too_large()
         return rows
 
-    def _decode(self, batch: Batch) -> tuple[list[TableChanges], int]:
+    def _decode(self, batch: Batch) -> tuple[list[TableChanges], int, list[TableEvent]]:
         generation = self._sink.generation
         return changes_of(batch, self._decoders, shard=self._shard, generation=generation)
 
     def _hand_out(self, batch: Batch) -> int:
-        changes, rows = self._decode(batch)
+        changes, rows, left_out = self._decode(batch)
         self._sink.add(changes)
-        self._sink.events += batch.events
+        self._sink.events += [*batch.events, *left_out]
         ts = batch.txns["ts"]
         self._sink.ended(batch.ended, int(ts.min()), int(ts.max()))
         return rows

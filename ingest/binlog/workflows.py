@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.change import INSERT
-from core.errors import PositionLostError
+from core.errors import DecodeError, PositionLostError
 from core.gtid import GtidSet
 from core.position import Position
 from core.rounds import Journal
@@ -129,9 +129,15 @@ class Workflows:
 
     def _copies(self, batch: Batch) -> set[int]:
         """The `seq` of each transaction that is a copy of what the mirror has."""
-        tables, _ = changes_of(
+        tables, _, left_out = changes_of(
             batch, self._decoders, shard=self._shard, generation=self._generation
         )
+        if left_out:
+            raise DecodeError(
+                f"{left_out[0].table} cannot be read: {left_out[0].statement}",
+                operation="follow a reshard",
+                source=str(self._shard),
+            )
         found = [
             (row["token"]["seq"], row["token"]["idx"], table.schema.table, row)
             for table in tables

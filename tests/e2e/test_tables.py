@@ -86,3 +86,36 @@ def test_the_others_stream_on(
 
     done = ratchet.run("table", "redump", "orders")
     assert "the next `ratchet run` dumps it" in done.stdout
+
+
+def test_a_table_that_cannot_be_taken_stops_alone(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """Its rows come by the log all the same: they end neither the run nor the next one.
+
+    And values that become NULL are told of, by the dump and by the stream.
+    """
+    create_tables(mariadb, database)
+    create_ratchet_user(mariadb, PASSWORD, [database])
+    own = "CREATE TABLE own (id INT PRIMARY KEY, `_token` INT)"
+    mariadb.execute(own, database=database)
+    mariadb.execute("INSERT INTO own VALUES (1, 1)", database=database)
+    mariadb.execute("CREATE TABLE dated (id INT PRIMARY KEY, day DATE)", database=database)
+    mariadb.execute("INSERT INTO dated VALUES (1, '0000-00-00')", database=database)
+    writer = Writer(mariadb, database, seed=8)
+    writer.start()
+    ratchet = make_ratchet({"-": mariadb}, database)
+    done = ratchet.run("run", "--until-caught-up", expect=6)
+    assert "own column" in done.stderr
+    became = "shop.dated: zero or invalid dates became NULL (day 1)"
+    assert became in done.stderr
+    mariadb.execute("INSERT INTO dated VALUES (2, '0000-00-00')", database=database)
+    mariadb.execute("INSERT INTO own VALUES (2, 2)", database=database)
+    mariadb.execute(own.replace("own", "later", 1), database=database)
+    mariadb.execute("INSERT INTO later VALUES (2, 2)", database=database)
+    writer.finish()
+    assert became in ratchet.run("run", "--until-caught-up", expect=6).stderr
+    assert_identical(ratchet.lake, [mariadb], database, TABLES)
+    phases = {one["table"]: one["phase"] for one in status(ratchet)["tables"]}
+    assert phases["own"] == phases["later"] == "stopped"
+    assert {phases[table] for table in TABLES} == {"streaming"}

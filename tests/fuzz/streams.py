@@ -231,7 +231,7 @@ def capture(data: bytes) -> None:
 
     def keep(batch: Batch) -> int:
         try:
-            tables, last = changes_of(batch, decoders, shard=SHARD, generation=1)
+            tables, last, _ = changes_of(batch, decoders, shard=SHARD, generation=1)
         except RatchetError as error:
             error.source = error.source or str(SHARD)
             raise

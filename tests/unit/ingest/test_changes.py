@@ -9,9 +9,13 @@ import pyarrow as pa
 import pytest
 from event_kit import MYSQL_MAP, SERVER, SHARD, Collected, Log, feed, make_reader
 
+import ingest.binlog.changes
 from core.change import DELETE, INSERT, UPDATE
+from core.errors import TableStoppedError
 from core.gtid import GtidSet
 from core.position import Position
+from core.rounds import TableEvent
+from core.schema import TableSchema
 from core.types import MisfitPolicy
 from ingest.binlog.changes import Decoders, changes_of
 from ingest.binlog.notes import Batch
@@ -40,10 +44,12 @@ class Changes:
     def __init__(self) -> None:
         self.decoders = Decoders(MisfitPolicy())
         self.found: list[TableChanges] = []
+        self.left_out: list[TableEvent] = []
 
     def keep(self, batch: Batch) -> int:
-        found, rows = changes_of(batch, self.decoders, shard=SHARD, generation=3)
+        found, rows, left_out = changes_of(batch, self.decoders, shard=SHARD, generation=3)
         self.found += found
+        self.left_out += left_out
         return rows
 
     def rows(self, table: str) -> list[dict[str, Any]]:
@@ -124,3 +130,28 @@ def test_a_batch_without_rows_keeps_the_count() -> None:
     last = Log(position=silent.position).rows(insert(row(2, "b"))).xid()
     rows = taken(first, silent, last).rows("w")
     assert [r["token"]["idx"] for r in rows] == [0, 1]
+
+
+def test_a_table_that_cannot_be_taken_stops_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the transaction of its first row; idx counts the rows that come out."""
+    genuine = ingest.binlog.changes.arrow_schema
+
+    def refuses(schema: TableSchema, policy: MisfitPolicy) -> pa.Schema:
+        if schema.table == "v":
+            raise TableStoppedError("its column is bad", hint="rename it", table=schema.name)
+        return genuine(schema, policy)
+
+    monkeypatch.setattr(ingest.binlog.changes, "arrow_schema", refuses)
+    first = Log().rotate("bin.000001").gtid(42).query("BEGIN").table_map()
+    first.rows(insert(row(1, "a"))).xid()
+    second = first.gtid(43, ts=1_700_000_000_000_000).query("BEGIN")
+    second.table_map(1).table_map(2, OTHER_MAP).rows(insert(row(8, "x")), 2)
+    second.rows(insert(row(2, "b")), 1).rows(insert(row(9, "y")), 2).xid()
+    changes = taken(second)
+    assert {one.schema.table for one in changes.found} == {"w"}
+    assert [(r["token"]["seq"], r["token"]["idx"]) for r in changes.rows("w")] == [(42, 0), (43, 0)]
+    (event,) = changes.left_out
+    assert (event.table, event.kind, event.seq) == ("v", "unreadable", 43)
+    assert event.statement == "its column is bad (rename it)"
+    assert (event.gtid, event.ts) == (f"{SERVER}:43", 1_700_000_000_000_000)
+    assert event.shard == str(SHARD)

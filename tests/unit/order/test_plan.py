@@ -561,6 +561,16 @@ def test_doubt_says_so_itself() -> None:
     assert "read under its new columns" in found.stopped.message
 
 
+def test_rows_that_cannot_be_read_stop_it_where_they_stand() -> None:
+    told = replace(event(A, 21, "a bad column"), kind="unreadable")
+    found = gathered(make_round(6, file(A, 20, 20), told, file(A, 22, 22)))
+    assert found.until == {A: (0, 21)}
+    assert [one.min_seq for one in found.files] == [20]
+    assert found.stopped is not None
+    assert "a bad column" in found.stopped.message
+    assert gathered(make_round(2, replace(told, seq=9, gtid=f"{UUID}:9"))).stopped is None
+
+
 def test_a_dropped_index_stops_a_table_of_which_no_row_has_told_its_key() -> None:
     drop = event(A, 14, "ALTER TABLE t DROP INDEX u")
     assert gathered(make_round(2, drop)).stopped is not None
