@@ -9,7 +9,7 @@ itself, a step that finds nothing is made behind it, and upkeep as a run does it
 of seconds and requests of each part, and what the dearest 5 % of the merges and the commits took
 (those that write a checkpoint). "in a row" is how many delays the median merge waited for: what of
 its requests is made one behind the other. Then N tables (16) get 100 updates each, and one step
-merges them all, three times. In the end the tables are compared.
+merges them all, four times. In the end the tables are compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from bench.lib.orders import Orders
+from bench.lib.orders import NO_SPARK, Orders
 from core.types import MisfitPolicy
 from jobs.merging import COMPACT_EVERY, LakeUpkeep
 from lab.objectstore import S3Server
@@ -41,11 +41,7 @@ from merge.rounds import Merger
 from merge.step import MergeOptions
 from store.files import open_lake
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 UPDATES: Final = 100
-NO_SPARK: Final = cast("SparkSession", None)
 MANY_ROWS: Final = 10_000
 MANY_STEPS: Final = 4
 PARTS: Final = ("commit", "merge", "idle", "upkeep", "many")
@@ -69,6 +65,8 @@ class Costs:
 
     def told(self, part: str) -> str:
         """In a few words."""
+        if not self.seconds[part]:
+            return "-"  # too few rounds for an upkeep
         seconds = statistics.median(self.seconds[part])
         dearest = np.quantile(self.seconds[part], 0.95)
         requests = statistics.median(self.requests[part])

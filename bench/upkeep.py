@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from bench.lib.orders import Orders
+from bench.lib.orders import NO_SPARK, Orders
 from core.types import MisfitPolicy
 from jobs.merging import COMPACT_EVERY, LakeUpkeep
 from merge.maintain import prune_change_log, prune_cuts
@@ -41,13 +41,9 @@ from store.delta_files import replay
 from store.files import open_lake
 from store.tables import Tables
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 UPDATES, INSERTS, DELETES = 100, 10, 5
 MINUTE: Final = 60.0
 DAY: Final = 86_400.0
-NO_SPARK: Final = cast("SparkSession", None)
 
 
 class Curve:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import pyarrow.fs
 
@@ -136,9 +136,8 @@ class S3Server:
             time.sleep(0.1)
 
     def _answers(self) -> bool:
-        address = urlsplit(self.url)
         try:
-            socket.create_connection((str(address.hostname), int(address.port or 0)), 1).close()
+            socket.create_connection((LOOPBACK, self._port.number), 1).close()
         except OSError:
             return False
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,10 @@ from store.rounds import RoundLog
 from store.schemas import put_schema
 from store.tables import DumpState, Tables, TableState
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK: Final = cast("SparkSession", None)  # of merges and upkeep that need none
 UUID: Final = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 SHARD: Final = "bench/-"
 DUMP: Final = "d"

@@ -23,12 +23,12 @@ from core.rounds import TableEvent
 from core.shard import ShardId
 from core.types import MisfitPolicy, arrow_schema
 from ingest.binlog.notes import Batch
+from ingest.binlog.watch import STATEMENT_LENGTH
 from ingest.changes import TableChanges, Tokens
 from wire.decode.rows import DecodedRows, RowImageDecoder
 from wire.decode.tablemap import TableMap
 
 Ints = npt.NDArray[np.int64]
-_LONGEST = 2000  # characters of a reason, as of a statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def _unreadable(batch: Batch, slot: int, error: TableStoppedError, shard: ShardI
         table=table_map.schema.table,
         shard=str(shard),
         kind="unreadable",
-        statement=why[:_LONGEST],
+        statement=why[:STATEMENT_LENGTH],
         gtid=batch.gtids()[txn],
         seq=int(batch.txns["seq"][txn]),
         ts=int(batch.txns["ts"][txn]),

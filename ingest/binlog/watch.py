@@ -20,7 +20,7 @@ from ingest.binlog.events import Query
 from ingest.binlog.machine import Kind
 from ingest.binlog.statements import Statement, classify
 
-_STATEMENT_LENGTH: Final = 2000
+STATEMENT_LENGTH: Final = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class StatementWatch:
                     table=table,
                     shard=str(self._shard),
                     kind="truncate" if found.truncates else "ddl",
-                    statement=query.statement[:_STATEMENT_LENGTH],
+                    statement=query.statement[:STATEMENT_LENGTH],
                     gtid=now.gtid,
                     seq=now.seq,
                     ts=now.ts,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ingest.binlog.machine import Kind
 from ingest.binlog.statements import Statement, classify, tokens
-from ingest.binlog.watch import _STATEMENT_LENGTH
+from ingest.binlog.watch import STATEMENT_LENGTH
 from merge.ddl import CUT_AT
 
 KNOWN = ("orders", "w", "t1", "_t_new")
@@ -113,4 +113,4 @@ def test_any_text_has_tokens_and_a_kind(text: str) -> None:
 
 def test_the_merge_knows_where_capture_cuts_statements() -> None:
     """The two rooms may not import each other; a longer cut would pass for a whole statement."""
-    assert _STATEMENT_LENGTH == CUT_AT
+    assert STATEMENT_LENGTH == CUT_AT
