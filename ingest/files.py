@@ -4,6 +4,9 @@ Lives here: `ChangeFiles`, which gathers changes, writes row groups when they ar
 keeps what it holds in memory bounded. Does not live here: decoding (`changes`), the round that
 names the files (`rounds`).
 
+A row group is written by a thread while its stream is read on: encoding and compressing take as
+long as decoding does. There is one at a time, so no more is held than before and that group.
+
 Invariant: a file is named in a round only after it was closed; its name is never used again, so a
 process that lives on after its run was killed cannot touch what a later run committed.
 """
@@ -11,12 +14,15 @@ process that lives on after its run was killed cannot touch what a later run com
 from __future__ import annotations
 
 import secrets
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from core.errors import LakeError
 from core.rounds import ChangeFile
 from core.shard import ShardId
 from ingest.changes import TableChanges
@@ -67,13 +73,15 @@ class ChangeFiles:
         self._part = secrets.randbits(40)
         self._files: dict[tuple[str, str], _File] = {}
         self._held = 0
+        self._writer: ThreadPoolExecutor | None = None  # made when there is a row group for it
+        self._written: Future[None] | None = None
         self.rows = 0
 
     def add(self, changes: TableChanges) -> None:
         """Take changes of one table; they stand behind those added before.
 
         Raises:
-            LakeError: they cannot be written.
+            LakeError: they cannot be written, or those added before could not.
         """
         file = self._file(changes)
         size = changes.rows.get_total_buffer_size()
@@ -88,9 +96,9 @@ class ChangeFiles:
         self.rows += changes.rows.num_rows
         self._held += size
         if file.waiting_bytes >= _GROUP_BYTES:
-            self._write(file)
+            self._write_behind(file)
         while self._held >= _HELD_BYTES:
-            self._write(max(self._files.values(), key=lambda one: one.waiting_bytes))
+            self._write_behind(max(self._files.values(), key=lambda one: one.waiting_bytes))
 
     def finish(self) -> tuple[ChangeFile, ...]:
         """Close all files and describe them.
@@ -98,10 +106,17 @@ class ChangeFiles:
         Raises:
             LakeError: they cannot be written.
         """
+        self._wait()
+        if self._writer is not None:
+            self._writer.shutdown()
         return tuple(self._close(file) for file in self._files.values())
 
     def abandon(self) -> None:
         """Close and remove what was written: it will not be committed."""
+        with suppress(LakeError):  # what could not be written goes with the rest
+            self._wait()
+        if self._writer is not None:
+            self._writer.shutdown()
         for file in self._files.values():
             with lake_errors("close a change file", file.path):
                 if file.writer is not None:
@@ -127,9 +142,22 @@ class ChangeFiles:
             self._files[key] = _File(path, changes)
         return self._files[key]
 
-    def _write(self, file: _File) -> None:
-        with lake_errors("write a change file", file.path):
-            if file.writer is None:
+    def _write_behind(self, file: _File) -> None:
+        """Have what waits written as a row group, once the group before is."""
+        self._wait()
+        writer, rows = self._open(file), self._taken(file)
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(1, thread_name_prefix="change files")
+        self._written = self._writer.submit(_write, writer, rows, file.path)
+
+    def _wait(self) -> None:
+        written, self._written = self._written, None
+        if written is not None:
+            written.result()
+
+    def _open(self, file: _File) -> pq.ParquetWriter:
+        if file.writer is None:
+            with lake_errors("write a change file", file.path):
                 file.sink = self._lake.open_output(file.path)
                 file.writer = pq.ParquetWriter(
                     file.sink,
@@ -138,14 +166,17 @@ class ChangeFiles:
                     compression_level=_LEVEL,
                     use_dictionary=_DICTIONARIES,
                 )
-            if file.waiting:
-                table = pa.concat_tables(file.waiting)
-                file.writer.write_table(table, row_group_size=max(1, table.num_rows))
+        return file.writer
+
+    def _taken(self, file: _File) -> list[pa.Table]:
+        """What waits, which does not any longer."""
+        rows = file.waiting
         self._held -= file.waiting_bytes
         file.waiting, file.waiting_bytes = [], 0
+        return rows
 
     def _close(self, file: _File) -> ChangeFile:
-        self._write(file)
+        _write(self._open(file), self._taken(file), file.path)
         with lake_errors("close a change file", file.path):
             if file.writer is not None:
                 file.writer.close()
@@ -168,3 +199,11 @@ class ChangeFiles:
             deletes=deletes,
             misfits=file.misfits,
         )
+
+
+def _write(writer: pq.ParquetWriter, rows: list[pa.Table], path: str) -> None:
+    """Append a row group, if there is anything for one."""
+    if rows:
+        table = pa.concat_tables(rows)
+        with lake_errors("write a change file", path):
+            writer.write_table(table, row_group_size=max(1, table.num_rows))

@@ -1,14 +1,17 @@
 """A Spark cluster on the loopback address: a standalone master and workers, each a process.
 
-Lives here: starting and ending them. Does not live here: what runs on it.
+Lives here: starting and ending them; `local_cluster`, Spark's own means for tests. Does not live
+here: what runs on it.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -22,6 +25,21 @@ from lab.ports import Port
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _STARTS_WITHIN: Final = 90.0  # seconds
 _STOPS_WITHIN: Final = 30.0
+
+
+@contextmanager
+def local_cluster() -> Iterator[str]:
+    """The name of a master with two workers in the driver's JVM, whose executors are processes.
+
+    Spark starts and ends them by itself, with its session; their folders go with this context.
+    """
+    work = Path(pyspark.__file__).parent / "work"  # where Spark has them; nothing else is there
+    before = set(work.glob("*"))
+    try:
+        yield "local-cluster[2,4,2048]"
+    finally:
+        for folder in set(work.glob("*")) - before:
+            shutil.rmtree(folder)
 
 
 class SparkCluster:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
-from lab.cluster import SparkCluster
+from lab.cluster import SparkCluster, local_cluster
 
 
 @pytest.fixture(params=["standalone", "local-cluster"])
@@ -22,9 +20,5 @@ def spark_master(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
         with SparkCluster(tmp_path / "cluster") as cluster:
             yield cluster.url
         return
-    # Where Spark lets those workers work; nothing else is there.
-    work = Path(pyspark.__file__).parent / "work"
-    before = set(work.glob("*"))
-    yield "local-cluster[2,4,2048]"
-    for folder in set(work.glob("*")) - before:
-        shutil.rmtree(folder)
+    with local_cluster() as name:
+        yield name

@@ -111,6 +111,12 @@ class Connected(_Base):
         found = self._sock.cipher() if isinstance(self._sock, ssl.SSLSocket) else None
         return str(found[0]) if found else ""
 
+    def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
+        if sslp:
+            return super()._create_ssl_ctx(sslp)  # type: ignore[misc, no-any-return]
+        # PyMySQL would read the system's authorities for each connection that verifies nothing.
+        return tls_context(ca="", cert="", key="", verify=False, verify_host=False, source="")
+
     def _process_auth(self, plugin_name: bytes, auth_packet: Any, handler: Any = None) -> Any:
         # PyMySQL would send the password as it is to whoever asks for it in that way.
         if plugin_name in _CLEAR_TEXT and not isinstance(self._sock, ssl.SSLSocket):

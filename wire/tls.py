@@ -31,7 +31,8 @@ def tls_context(
     """A client's context.
 
     Args:
-        ca: PEM file of the authority, the system's own ones when empty.
+        ca: PEM file of the authority; empty: the system's own ones, if anything is verified. Those
+            take 30 ms to read.
         cert: PEM file of our certificate; empty for none.
         key: PEM file of its key.
         verify: whether the server's certificate has to be signed by the authority.
@@ -42,9 +43,13 @@ def tls_context(
         ConfigError: a file cannot be read, is none of PEM, or certificate and key do not match.
     """
     try:
-        context = ssl.create_default_context(cafile=ca or None)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = verify_host
         context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+        if ca:
+            context.load_verify_locations(ca)
+        elif verify:
+            context.load_default_certs()
         if cert:
             context.load_cert_chain(cert, key or None)
     except (OSError, ssl.SSLError) as error:

@@ -1,11 +1,13 @@
 """Ratchet beside what people would pick instead, on the same data and in the same run.
 
-    python -m bench.peers [--rows N] [--changes C] [--only NAME ...] [--markdown FILE] [--plot FILE]
+    python -m bench.peers [--rows N] [--changes C] [--each T] [--mix U I D]
+                          [--only NAME ...] [--markdown FILE] [--plot FILE]
 
 A private MariaDB holds N rows of six columns. Each peer, one after the other and each a process of
-its own, loads them into a copy; then C changes are made at once, in transactions of ten rows (70 %
-updates and 10 % deletes of random keys, 20 % inserts past the end); then each peer brings its copy
-up to date. What a copy holds is compared with the source, row by row, after each race.
+its own, loads them into a copy; then C changes are made at once, in transactions of T rows (10), of
+which of ten U are updates and D deletes of random keys and I inserts past the end (7, 1 and 2);
+then each peer brings its copy up to date. What a copy holds is compared with the source, row by
+row, after each race.
 
 The rate is the peer's own: from the first byte asked of the source to the last row safe in its
 copy, without imports and the start of a JVM. Beside it stands the whole process, with both, and
@@ -24,6 +26,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +49,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=_first_line())
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--changes", type=int, default=200_000)
+    parser.add_argument("--each", type=int, default=10, help="changes in a transaction")
+    parser.add_argument(
+        "--mix", type=int, nargs=3, default=source.MIX, help="updates, inserts, deletes of ten"
+    )
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="PNG or SVG")
@@ -55,10 +62,10 @@ def main() -> int:
     try:
         with source.new_server() as server:
             peers = [peer for peer in PEERS if peer.name in given.only]
-            lines = _races(server, peers, given.rows, given.changes, folder)
+            lines = _races(server, peers, given, folder)
             title = (
                 f"MariaDB {server.version}, {given.rows:,} rows, then {given.changes:,} changes in "
-                f"transactions of {source.PER_TRANSACTION}; {os.cpu_count()} cores, the server on "
+                f"transactions of {given.each} ({_mix(given.mix)}); {os.cpu_count()} cores, the server on "
                 f"the same; {load:.1f} processes ran on them when it began."
             )
         text = markdown(lines, title=title)
@@ -72,30 +79,38 @@ def main() -> int:
     return 0 if good(lines) else 1
 
 
+def _mix(parts: Sequence[int]) -> str:
+    kinds = zip(("updates", "inserts", "deletes"), parts, strict=True)
+    return ", ".join(f"{part * 10} % {kind}" for kind, part in kinds if part)
+
+
 def _first_line() -> str:
     return (__doc__ or "").splitlines()[0]
 
 
 def _races(
-    server: MariadbServer, peers: list[Peer], rows: int, changes: int, folder: Path
+    server: MariadbServer, peers: list[Peer], given: argparse.Namespace, folder: Path
 ) -> list[Line]:
     """All loads, the changes, all follows."""
+    rows, changes = given.rows, given.changes
     source.fill(server, rows)
     start = source.position(server)
     races = _Races(server=server, folder=folder, changes=changes, start=start)
     lines = {peer.name: Line(name=peer.name, remark=peer.remark) for peer in peers}
     for peer in peers:
+        if "load" not in peer.races:
+            continue
         outcome = races.run(peer, "load", rows, end=start)
         lines[peer.name] = replace(lines[peer.name], load=outcome)
     print(f"making {changes:,} changes", flush=True)
-    after = source.change(server, rows, changes)
+    after = source.change(server, rows, changes, each=given.each, mix=tuple(given.mix))
     races.forget_contents()
     end = source.position(server)
     for peer in peers:
         if "follow" not in peer.races:
             continue
         loaded = lines[peer.name].load
-        if loaded is None or loaded.result is None:
+        if "load" in peer.races and (loaded is None or loaded.result is None):
             outcome = Outcome(failure="there is no load to follow")
         else:
             outcome = races.run(peer, "follow", after, end=end)

@@ -43,6 +43,12 @@ def peers_python() -> Path:
 
 PEERS: Final = (
     Peer(name=RATCHET, module="ratchet"),
+    Peer(
+        name="capture",
+        module="capture",
+        races=("follow",),
+        remark="Ratchet's capture alone, to compare with debezium: nothing is merged",
+    ),
     Peer(name="jdbc", module="jdbc", remark="deletes are not seen"),
     Peer(
         name="replication",

@@ -20,8 +20,7 @@ DATABASE: Final = "bench"
 TABLE: Final = "orders"
 USER: Final = "bench"
 PASSWORD: Final = "bench-lab"  # noqa: S105 - a server on the loopback address
-PER_TRANSACTION: Final = 10
-UPDATED, INSERTED, DELETED = 7, 2, 1
+MIX: Final = (7, 2, 1)  # updates, inserts and deletes of ten changes
 # Enough for the most demanding of the peers, Debezium's connector with its snapshot.
 _GRANTS: Final = (
     "SELECT, RELOAD, SHOW DATABASES, LOCK TABLES, REPLICATION SLAVE, REPLICATION CLIENT"
@@ -60,42 +59,64 @@ def position(server: MariadbServer) -> dict[str, Any]:
     return {"file": file, "position": at, "gtid": gtid}
 
 
-def change(server: MariadbServer, rows: int, changes: int) -> int:
+def change(
+    server: MariadbServer, rows: int, changes: int, *, each: int, mix: tuple[int, ...] = MIX
+) -> int:
     """Make the changes, the same ones in each run; how many rows there are afterwards.
 
     Keys are drawn at random; of those that are deleted none is drawn again, so that each statement
     changes as many rows as it names.
+
+    Args:
+        server: the source.
+        rows: in it.
+        changes: how many.
+        each: of them in a transaction.
+        mix: updates, inserts and deletes among ten.
+
+    Raises:
+        ValueError: a transaction cannot be shared out so.
     """
+    if sum(mix) != 10 or any(part * each % 10 for part in mix):
+        raise ValueError(f"{each} changes cannot be shared out as {mix} of ten")
     rng = random.Random(1)
+    updated, inserted, deleted = (part * each // 10 for part in mix)
     gone: set[int] = set()
     end = rows
     with server.connect(database=DATABASE, autocommit=False) as connection:
         cursor = connection.cursor()
-        for number in range(changes // PER_TRANSACTION):
-            keys: list[int] = []
-            while len(keys) < UPDATED + DELETED:
+        for number in range(changes // each):
+            keys: dict[int, None] = {}
+            while len(keys) < updated + deleted:
                 key = rng.randrange(end)
-                if key not in gone and key not in keys:
-                    keys.append(key)
-            updated = ", ".join(map(str, keys[:UPDATED]))
-            inserted = ", ".join(
+                if key not in gone:
+                    keys[key] = None
+            chosen = list(keys)
+            new = ", ".join(
                 f"({end + n}, 'customer number {end + n:09d}', 'NEW{number % 100000:05d}', "
                 f"{number}, {n}.25)"
-                for n in range(INSERTED)
+                for n in range(inserted)
             )
-            changed = cursor.execute(
+            statements = [
                 f"UPDATE {TABLE} SET amount = amount + 1, price = price + 0.01 "
-                f"WHERE id IN ({updated})"
+                f"WHERE id IN ({_list(chosen[:updated])})",
+                f"INSERT INTO {TABLE} (id, name, code, amount, price) VALUES {new}",
+                f"DELETE FROM {TABLE} WHERE id IN ({_list(chosen[updated:])})",
+            ]
+            changed = sum(
+                cursor.execute(statement)
+                for statement, count in zip(statements, mix, strict=True)
+                if count
             )
-            changed += cursor.execute(
-                f"INSERT INTO {TABLE} (id, name, code, amount, price) VALUES {inserted}"
-            )
-            changed += cursor.execute(f"DELETE FROM {TABLE} WHERE id = {keys[-1]}")
             connection.commit()
-            assert changed == PER_TRANSACTION, changed
-            gone.add(keys[-1])
-            end += INSERTED
+            assert changed == each, changed
+            gone.update(chosen[updated:])
+            end += inserted
     return end - len(gone)
+
+
+def _list(keys: list[int]) -> str:
+    return ", ".join(map(str, keys))
 
 
 def contents(server: MariadbServer, file: Path) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -120,3 +121,17 @@ def test_no_trouble_where_nobody_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert tls_trouble("127.0.0.1", port, None, timeout=5) == ""
+
+
+@pytest.mark.parametrize(
+    ("verify", "host", "authorities"), [(False, False, 0), (True, False, 1), (True, True, 1)]
+)
+def test_the_systems_authorities_are_read_to_verify_by_them_alone(
+    monkeypatch: pytest.MonkeyPatch, *, verify: bool, host: bool, authorities: int
+) -> None:
+    read = []
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: read.append(1))
+    context = tls_context(ca="", cert="", key="", verify=verify, verify_host=host, source="s")
+    assert len(read) == authorities
+    assert context.verify_mode == (ssl.CERT_REQUIRED if verify else ssl.CERT_NONE)
+    assert context.check_hostname is host
