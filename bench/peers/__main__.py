@@ -65,8 +65,8 @@ def main() -> int:
             lines = _races(server, peers, given, folder)
             title = (
                 f"MariaDB {server.version}, {given.rows:,} rows, then {given.changes:,} changes in "
-                f"transactions of {given.each} ({_mix(given.mix)}); {os.cpu_count()} cores, the server on "
-                f"the same; {load:.1f} processes ran on them when it began."
+                f"transactions of {given.each} ({_mix(given.mix)}); {os.cpu_count()} cores, the "
+                f"server on the same; {load:.1f} processes ran on them when it began."
             )
         text = markdown(lines, title=title)
         print(f"\n{text}")

@@ -98,8 +98,10 @@ def change(
                 for n in range(inserted)
             )
             statements = [
-                f"UPDATE {TABLE} SET amount = amount + 1, price = price + 0.01 "
-                f"WHERE id IN ({_list(chosen[:updated])})",
+                (
+                    f"UPDATE {TABLE} SET amount = amount + 1, price = price + 0.01 "
+                    f"WHERE id IN ({_list(chosen[:updated])})"
+                ),
                 f"INSERT INTO {TABLE} (id, name, code, amount, price) VALUES {new}",
                 f"DELETE FROM {TABLE} WHERE id IN ({_list(chosen[updated:])})",
             ]
