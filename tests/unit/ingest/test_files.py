@@ -86,6 +86,34 @@ def test_abandoned_files_are_gone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -
     assert not lake.list("_ratchet/changes")
 
 
+def test_a_row_group_that_could_not_be_written_behind_is_told(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_module, "_GROUP_BYTES", 1)
+    write, full = files_module._write, True
+
+    def on_a_full_disk(writer: pq.ParquetWriter, rows: list[pa.Table], path: str) -> None:
+        if full:
+            raise LakeError("no space left", operation=f"write {path}")
+        write(writer, rows, path)
+
+    monkeypatch.setattr(files_module, "_write", on_a_full_disk)
+    for told_by in ("add", "finish"):
+        files = ChangeFiles(lake, shard=SHARD, round_number=1)
+        files.add(changes("a", 1, 3))
+        with pytest.raises(LakeError, match="no space left"):
+            files.add(changes("b", 4, 3)) if told_by == "add" else files.finish()
+        files.abandon()
+        assert not lake.list("_ratchet/changes")
+
+    full = False  # what is written once there is room has lost nothing
+    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files.add(changes("a", 1, 3))
+    files.add(changes("a", 4, 3))
+    rows = pq.read_table(lake.absolute(files.finish()[0].path))["after"].to_pylist()
+    assert [row["id"] for row in rows] == [1, 2, 3, 4, 5, 6]
+
+
 def test_names_are_never_used_again(lake: Lake) -> None:
     paths = set()
     for _ in range(3):
