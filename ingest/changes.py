@@ -1,4 +1,4 @@
-"""Changes of one table, ready for a change file, and the token column of some rows.
+"""Changes of one table, ready for a change file; what a transaction says of its rows.
 
 What both doors to a source make: the binlog (`binlog.changes`) and VStream (`vstream.changes`).
 """
@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.change import TOKEN_TYPE
+from core.errors import TableStoppedError
+from core.rounds import STATEMENT_LENGTH, TableEvent
 from core.schema import TableSchema
 from core.shard import ShardId
 
@@ -42,7 +44,7 @@ class TableChanges:
 
 
 class Tokens:
-    """Makes the token column of rows, given their transactions.
+    """Makes the tokens of rows, and of what stands in their place, given their transactions.
 
     Args:
         ts: per transaction its commit time, microseconds UTC.
@@ -64,7 +66,7 @@ class Tokens:
         self.seq = np.asarray(seq)
         self._ts = np.asarray(ts)
         self._gtids = pa.array(gtids, pa.string())
-        self._shard = str(shard)
+        self._shard = shard
         self._generation = generation
 
     def column(self, txn: Ints, idx: Ints) -> pa.StructArray:
@@ -76,10 +78,30 @@ class Tokens:
         """
         parts = [
             pa.array(self._ts[txn]).view(TOKEN_TYPE.field("ts").type),
-            pa.repeat(self._shard, txn.size),
+            pa.repeat(str(self._shard), txn.size),
             self._gtids.take(pa.array(txn)),
             pa.repeat(pa.scalar(self._generation, pa.int64()), txn.size),
             pa.array(self.seq[txn]),
             pa.array(idx),
         ]
         return pa.StructArray.from_arrays(parts, fields=list(TOKEN_TYPE))
+
+    def unreadable(self, table: str, error: TableStoppedError, txn: int) -> TableEvent:
+        """The event in place of rows that are left out, since the mirror cannot take them.
+
+        Args:
+            table: their table's own name.
+            error: why.
+            txn: the number of the first one's transaction.
+        """
+        why = error.message + (f" ({error.hint})" if error.hint else "")
+        return TableEvent(
+            keyspace=self._shard.keyspace,
+            table=table,
+            shard=str(self._shard),
+            kind="unreadable",
+            statement=why[:STATEMENT_LENGTH],
+            gtid=self._gtids[txn].as_py(),
+            seq=int(self.seq[txn]),
+            ts=int(self._ts[txn]),
+        )

@@ -23,7 +23,6 @@ from core.rounds import TableEvent
 from core.shard import ShardId
 from core.types import MisfitPolicy, arrow_schema
 from ingest.binlog.notes import Batch
-from ingest.binlog.watch import STATEMENT_LENGTH
 from ingest.changes import TableChanges, Tokens
 from wire.decode.rows import DecodedRows, RowImageDecoder
 from wire.decode.tablemap import TableMap
@@ -62,9 +61,7 @@ class Decoders:
     ) -> tuple[RowImageDecoder, pa.Schema]:
         found = self._by_slot.get(slot)
         if found is None:
-            table_map = maps[slot]
-            if table_map is None:
-                raise BugError("rows of a table that is not mirrored", operation="decode rows")
+            table_map = _mirrored(maps[slot])
             decoder = RowImageDecoder(table_map, self._policy)
             found = decoder, change_schema(arrow_schema(table_map.schema, self._policy))
             self._by_slot[slot] = found
@@ -88,7 +85,17 @@ def changes_of(
     if not events.size:
         return [], batch.rows_before if last == 0 else 0, []
     groups, errors = _decode(batch, decoders)
-    left_out = [_unreadable(batch, slot, error, shard) for slot, error in errors.items()]
+    tokens = Tokens(
+        ts=batch.txns["ts"],
+        seq=batch.txns["seq"],
+        gtids=batch.gtids(),
+        shard=shard,
+        generation=generation,
+    )
+    left_out = [
+        tokens.unreadable(_mirrored(batch.maps[slot]).schema.table, error, _first(batch, slot))
+        for slot, error in errors.items()
+    ]
     counts = np.zeros(events.size, np.int64)
     for members in groups.values():
         for numbers, group in members:
@@ -98,13 +105,6 @@ def changes_of(
     begins = np.searchsorted(txn, txn, side="left")  # each transaction's first event
     idx = firsts - firsts[begins]
     idx[txn == 0] += batch.rows_before
-    tokens = Tokens(
-        ts=batch.txns["ts"],
-        seq=batch.txns["seq"],
-        gtids=batch.gtids(),
-        shard=shard,
-        generation=generation,
-    )
     found = [
         _assemble(
             slot,
@@ -124,23 +124,15 @@ def changes_of(
     return found, total, left_out
 
 
-def _unreadable(batch: Batch, slot: int, error: TableStoppedError, shard: ShardId) -> TableEvent:
-    """What is told of a slot's table, at the transaction of its first row in the batch."""
-    table_map = batch.maps[slot]
+def _mirrored(table_map: TableMap | None) -> TableMap:
     if table_map is None:
         raise BugError("rows of a table that is not mirrored", operation="decode rows")
-    txn = int(batch.rows["txn"][batch.rows["slot"] == slot].min())
-    why = error.message + (f" ({error.hint})" if error.hint else "")
-    return TableEvent(
-        keyspace=table_map.schema.keyspace,
-        table=table_map.schema.table,
-        shard=str(shard),
-        kind="unreadable",
-        statement=why[:STATEMENT_LENGTH],
-        gtid=batch.gtids()[txn],
-        seq=int(batch.txns["seq"][txn]),
-        ts=int(batch.txns["ts"][txn]),
-    )
+    return table_map
+
+
+def _first(batch: Batch, slot: int) -> int:
+    """The number of the transaction of a slot's first row in the batch."""
+    return int(batch.rows["txn"][batch.rows["slot"] == slot].min())
 
 
 def _decode(

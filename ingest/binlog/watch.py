@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
 
 from core.patterns import TablePatterns
-from core.rounds import TableEvent
+from core.rounds import STATEMENT_LENGTH, TableEvent
 from core.shard import ShardId
 from ingest.binlog.events import Query
 from ingest.binlog.machine import Kind
 from ingest.binlog.statements import Statement, classify
-
-STATEMENT_LENGTH: Final = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

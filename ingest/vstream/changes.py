@@ -1,12 +1,12 @@
 """Row events of VStream to changes: decoded by table, tokens attached, in stream order.
 
-Invariant: every row event that is given comes out; `idx` counts the row changes of mirrored tables
-in a transaction from 0, over all its tables and pieces, an update once.
+Invariant: every row event that is given comes out, or an event that stops its table; `idx` counts
+the row changes that come out of a transaction from 0, over all its tables and pieces, an update
+once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.change import DELETE, INSERT, UPDATE
+from core.errors import TableStoppedError
+from core.rounds import TableEvent
 from ingest.changes import TableChanges, Tokens
 
 if TYPE_CHECKING:
-    from ingest.vstream.tables import Slot
+    from ingest.vstream.tables import Slot, Tables
     from wire.decode.vstream import DecodedChanges
 
 Bytes = npt.NDArray[np.uint8]
@@ -45,29 +47,38 @@ class RowEvents:
 
 
 def changes_of(
-    events: RowEvents, slots: Sequence[Slot], tokens: Tokens, *, before: tuple[int, int]
-) -> tuple[list[TableChanges], tuple[int, int]]:
+    events: RowEvents, tables: Tables, tokens: Tokens, *, before: tuple[int, int]
+) -> tuple[list[TableChanges], tuple[int, int], list[TableEvent]]:
     """Decode row events.
+
+    A table whose rows the mirror cannot take stops where the first of them stands; the other
+    tables' rows are none the worse for it.
 
     Args:
         events: the events.
-        slots: the tables, by number.
+        tables: the tables, by number.
         tokens: makes tokens by transaction.
         before: a transaction, and how many of its row changes came before.
 
     Returns:
-        The changes by table, and the last transaction with all its row changes so far.
+        The changes by table, the last transaction with all its row changes so far, and an event
+        for each table of which rows are left out.
     """
     if not events.txn.size:
-        return [], before
-    decoded: dict[int, tuple[Ints, DecodedChanges]] = {}
+        return [], before, []
+    decoded: list[tuple[Slot, Ints, DecodedChanges]] = []
+    left_out: list[TableEvent] = []
     counts = np.zeros(events.txn.size, np.int64)  # row changes per event
-    for slot in np.unique(events.slot).tolist():
-        members = np.flatnonzero(events.slot == slot)
-        found = slots[slot].decoder.decode(
-            events.data, events.starts[members], events.ends[members]
-        )
-        decoded[slot] = members, found
+    for number in np.unique(events.slot).tolist():
+        members = np.flatnonzero(events.slot == number)
+        try:
+            slot = tables.slot(number)
+            found = slot.decoder.decode(events.data, events.starts[members], events.ends[members])
+        except TableStoppedError as error:
+            first = int(events.txn[members[0]])
+            left_out.append(tokens.unreadable(tables.table(number), error, first))
+            continue
+        decoded.append((slot, members, found))
         counts[members] = np.bincount(found.event, minlength=members.size)
     firsts = np.cumsum(counts) - counts
     begins = np.searchsorted(events.txn, events.txn, side="left")
@@ -76,11 +87,11 @@ def changes_of(
     last = int(events.txn[-1])
     total = int(counts[events.txn == last].sum()) + (before[1] if before[0] == last else 0)
     changes = [
-        _assemble(slots[slot], members, found, (events.txn, idx), tokens)
-        for slot, (members, found) in decoded.items()
+        _assemble(slot, members, found, (events.txn, idx), tokens)
+        for slot, members, found in decoded
         if found.op.size
     ]
-    return changes, (last, total)
+    return changes, (last, total), left_out
 
 
 def _assemble(

@@ -265,8 +265,9 @@ class VStreamFeed:
         for piece in pieces:
             self._look(piece, piece.data(), known, txns, first)
             events = self._rows(piece, piece.data(), first)
-            changes, before = changes_of(events, self._tables.slots, tokens, before=before)
+            changes, before, left_out = changes_of(events, self._tables, tokens, before=before)
             self._sink.add(changes)
+            self._sink.events += left_out
             first += int(np.count_nonzero(is_end(piece.types())))
         # Vitess's own tables come and go beside the keyspace's: Online DDL, dropped tables.
         self._sink.events += [one for one in self._watch.events if not is_internal(one.table)]

@@ -5,6 +5,8 @@ Lives here: `Tables`. Does not live here: decoding rows (`wire.decode.vstream`),
 A FIELD event says how the rows behind it look, but not which unique key takes the place of a
 primary key, nor every character set. So where information_schema declares the same columns, its
 schema is taken; else (the table has changed since, or is gone) the event's own.
+
+Invariant: a table that the mirror cannot take has a number as any other, and no slot.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from core.change import change_schema
+from core.errors import TableStoppedError
 from core.patterns import TablePatterns
 from core.schema import TableSchema
 from core.types import MisfitPolicy, arrow_schema
@@ -51,8 +54,6 @@ class Tables:
         policy: what becomes of values that do not fit.
         read: asks the server how its tables are now, by name.
 
-    Attributes:
-        slots: table by number.
     """
 
     def __init__(
@@ -68,13 +69,13 @@ class Tables:
         self._policy = policy
         self._read = read
         self._catalog: Mapping[str, Declared] = {}
-        self._numbers: dict[TableSchema, int] = {}
-        self.slots: list[Slot] = []
+        self._numbers: dict[TableSchema | tuple[str, str], int] = {}
+        self._slots: list[tuple[str, Slot | TableStoppedError]] = []
 
     @property
     def names(self) -> frozenset[str]:
         """The mirrored tables that have been described."""
-        return frozenset(slot.schema.table for slot in self.slots)
+        return frozenset(table for table, _ in self._slots)
 
     def name_of(self, event: Any) -> str:
         """The table's own name, of a FieldEvent."""
@@ -87,24 +88,52 @@ class Tables:
             event: a FieldEvent.
 
         Raises:
-            DecodeError: a column's type or character set is not known.
-            TableStoppedError: vtgate does not bring a column's values as they are.
+            DecodeError: a column's type is not known.
         """
         table = self.name_of(event)
         if event.is_internal or is_internal(table) or not self._patterns.matches(table):
             return NOT_MIRRORED
-        schema = self._schema(event, table)
-        number = self._numbers.get(schema)
+        found: TableSchema | TableStoppedError
+        try:
+            found = self._schema(event, table)
+        except TableStoppedError as error:
+            found = error
+        key = (table, found.message) if isinstance(found, TableStoppedError) else found
+        number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[schema] = len(self.slots)
-            decoder = VStreamRowDecoder(schema, self._policy)
-            changes = change_schema(arrow_schema(schema, self._policy))
-            self.slots.append(Slot(schema, decoder, changes))
+            number = self._numbers[key] = len(self._slots)
+            self._slots.append((table, self._slot(found)))
         return number
+
+    def table(self, number: int) -> str:
+        """The own name of a table that was described."""
+        return self._slots[number][0]
+
+    def slot(self, number: int) -> Slot:
+        """A table that was described.
+
+        Raises:
+            TableStoppedError: the mirror cannot take its rows, or vtgate does not bring them as
+                they are.
+        """
+        found = self._slots[number][1]
+        if isinstance(found, TableStoppedError):
+            raise found.with_traceback(None)
+        return found
 
     def forget(self) -> None:
         """Some table has changed: ask the server again."""
         self._catalog = {}
+
+    def _slot(self, found: TableSchema | TableStoppedError) -> Slot | TableStoppedError:
+        if isinstance(found, TableStoppedError):
+            return found
+        try:
+            decoder = VStreamRowDecoder(found, self._policy)
+            changes = change_schema(arrow_schema(found, self._policy))
+        except TableStoppedError as error:
+            return error
+        return Slot(found, decoder, changes)
 
     def _schema(self, event: Any, table: str) -> TableSchema:
         shown = tuple((field.name, field.column_type) for field in event.fields)

@@ -14,6 +14,7 @@ from core.errors import PositionLostError
 from core.gtid import GtidSet
 from core.patterns import TablePatterns
 from core.shard import ShardId
+from core.types import MisfitPolicy
 from ingest.slices import SliceLimits
 from ingest.vstream import backlog, feed
 from lab.vitess import VitessCluster
@@ -208,6 +209,34 @@ def test_statements_about_tables(vitess: VitessCluster, tmp_path: Path) -> None:
     order = [change["token"]["seq"] for change in changes]
     first, second = (event.seq for event in events)
     assert order[0] < first < order[1] < second < order[2]
+
+
+def test_a_table_that_cannot_be_taken_stops_and_no_other(
+    vitess: VitessCluster, tablet: TabletServer, tmp_path: Path
+) -> None:
+    """For its columns' names, for what vtgate loses, for what the config refuses."""
+    members = ",".join(f"'m{n}'" for n in range(64))
+    tablet.execute("CREATE TABLE cap_t (id INT PRIMARY KEY, v INT)", database=DATABASE)
+    refused = {
+        "cap_own": ("`_TOKEN` INT", "1", "Ratchet's own column"),
+        "cap_many": (f"s SET({members})", "'m0,m63'", "SET of 64 members"),
+        "cap_dated": ("day DATE", "'2024-00-00'", "zero or invalid dates"),
+        "cap_doc": ("j JSON", "JSON_OBJECT('a', 1, 'b', CAST('x' AS BINARY))", "not JSON as MySQL"),
+    }
+    for table, (column, _, _) in refused.items():
+        tablet.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, {column})", database=DATABASE)
+    capture = capturer(vitess, tmp_path, policy=MisfitPolicy(zero_dates="fail"))
+    run(vitess, "INSERT INTO cap_t VALUES (1, 1), (2, 2)")
+    rows = [f"INSERT INTO {table} VALUES (1, {value})" for table, (_, value, _) in refused.items()]
+    run(vitess, "SET sql_mode = ''", *rows, "INSERT INTO cap_t VALUES (3, 3)")
+    run(vitess, "UPDATE cap_t SET v = v + 1", *(f"DELETE FROM {table}" for table in refused))
+    capture.catch_up()
+    assert capture.final("cap_t") == server_rows(tablet, DATABASE, "cap_t")  # type: ignore[arg-type]
+    told = {one.table: one.statement for one in capture.events() if one.kind == "unreadable"}
+    assert set(told) == set(refused)
+    for table, (_, _, words) in refused.items():
+        assert words in told[table]
+        assert not capture.changes(table)
 
 
 def test_purged_transactions_are_found_before_the_stream_is_opened(

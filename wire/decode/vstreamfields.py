@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from core.errors import DecodeError
+from core.errors import TableStoppedError
 from core.schema import Column, ColumnType, TableSchema
 from wire.decode.catalog import declared_type
 from wire.decode.collations import charset_of
@@ -34,7 +34,7 @@ def schema_of(event: Any, *, keyspace: str, table: str) -> TableSchema:
         table: the table's own name.
 
     Raises:
-        DecodeError: it describes a column in a way that is not known.
+        TableStoppedError: it describes a column in a way that is not known.
     """
     return TableSchema(
         keyspace=keyspace,
@@ -78,8 +78,8 @@ def _type(name: str, field: Any, table: str) -> ColumnType:
     )
 
 
-def _unknown(field: Any, table: str, why: str) -> DecodeError:
-    return DecodeError(
+def _unknown(field: Any, table: str, why: str) -> TableStoppedError:
+    return TableStoppedError(
         f"column {field.name} ({field.column_type or 'no type'}) cannot be read: {why}",
         operation="read a FIELD event of VStream",
         table=table,

@@ -247,6 +247,36 @@ def test_tables_that_are_not_mirrored_leave_no_rows(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "charset", "words"),
+    [("_token", 63, "Ratchet's own column (rename"), ("w", 0, "does not know its character set")],
+)
+@pytest.mark.parametrize("cut", [0, 4])
+def test_a_table_that_cannot_be_taken_stops_and_no_other(
+    lake: Lake, name: str, charset: int, words: str, cut: int
+) -> None:
+    """At the transaction of its first row; idx counts the rows that come out."""
+    described = field("bad")
+    described.field_event.fields.add(name=name, column_type="text", charset=charset)
+    row = event("ROW", f"{UUID}:7")
+    row.row_event.table = "shop.bad"
+    row.row_event.changes.add().after.lengths.extend([-1, -1, -1])
+    first = transaction(f"{UUID}:6", f"{UUID}:1-6", (1, 1))
+    second = transaction(f"{UUID}:7", f"{UUID}:1-7", (2, 2), (3, 3), ts=110)
+    second[2:3] = [described, row, second[2], row]
+    third = transaction(f"{UUID}:8", f"{UUID}:1-8", (4, 4))
+    events = [*first, *second, *third]
+    result = take(lake, events[:cut], events[cut:])
+    assert result.slice is not None
+    assert (result.slice.rows, result.slice.transactions) == (4, 3)
+    assert [seq for seq, _ in seqs(lake, result)] == [6, 7, 7, 8]
+    (told,) = result.events
+    assert (told.keyspace, told.table, told.shard) == ("shop", "bad", "shop/-80")
+    assert (told.kind, told.gtid, told.seq) == ("unreadable", f"{UUID}:7", 7)
+    assert told.ts == 110_000_000
+    assert words in told.statement
+
+
+@pytest.mark.parametrize(
     ("sent", "again", "doubts"),
     [(50.0, None, 0), (100.5, None, 1), (50.0, 300.0, 1), (300.0, None, 1)],
 )
