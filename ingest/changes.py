@@ -5,7 +5,6 @@ What both doors to a source make: the binlog (`binlog.changes`) and VStream (`vs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,13 +58,13 @@ class Tokens:
         *,
         ts: npt.NDArray[Any],
         seq: npt.NDArray[Any],
-        gtids: Sequence[str],
+        gtids: pa.StringArray,
         shard: ShardId,
         generation: int,
     ) -> None:
         self.seq = np.asarray(seq)
         self._ts = np.asarray(ts)
-        self._gtids = pa.array(gtids, pa.string())
+        self._gtids = gtids
         self._shard = shard
         self._generation = generation
 

@@ -22,6 +22,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from core.change import TOKEN_TYPE
 from core.errors import LakeError
 from core.rounds import ChangeFile
 from core.shard import ShardId
@@ -36,10 +37,7 @@ _HELD_BYTES: Final = 96 << 20  # of all tables together; then the largest become
 # 3.8 instead of 10.5 MB. What repeats is in the token; source columns seldom do.
 _COMPRESSION: Final = "zstd"
 _LEVEL: Final = 1
-_DICTIONARIES: Final = [
-    "op",
-    *(f"token.{name}" for name in ("ts", "shard", "gtid", "generation", "seq")),
-]
+_DICTIONARIES: Final = ["op", *(f"token.{name}" for name in ("ts", "shard", "gtid", "generation"))]
 
 
 @dataclass(slots=True)
@@ -159,13 +157,7 @@ class ChangeFiles:
         if file.writer is None:
             with lake_errors("write a change file", file.path):
                 file.sink = self._lake.open_output(file.path)
-                file.writer = pq.ParquetWriter(
-                    file.sink,
-                    file.first.rows.schema,
-                    compression=_COMPRESSION,
-                    compression_level=_LEVEL,
-                    use_dictionary=_DICTIONARIES,
-                )
+                file.writer = _writer(file.sink, file.first)
         return file.writer
 
     def _taken(self, file: _File) -> list[pa.Table]:
@@ -199,6 +191,39 @@ class ChangeFiles:
             deletes=deletes,
             misfits=file.misfits,
         )
+
+
+def _writer(sink: pa.NativeFile, first: TableChanges) -> pq.ParquetWriter:
+    schema = first.rows.schema
+    images = [
+        (f"{image}.{field.name}", field)
+        for image in ("before", "after")
+        for field in schema.field(image).type
+    ]
+    whole = [path for path, field in images if _is_whole(field)]
+    keys = [path for path, field in images if field.name in first.schema.key]
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression=_COMPRESSION,
+        compression_level=_LEVEL,
+        use_dictionary=_DICTIONARIES,
+        # Statistics of other columns are read by nobody, and took a seventh of the time.
+        write_statistics=["op", *(f"token.{field.name}" for field in TOKEN_TYPE), *keys],
+        # Less for zstd to do; ordered numbers take a tenth of the room, any others as much.
+        column_encoding=dict.fromkeys(["token.seq", "token.idx", *whole], "DELTA_BINARY_PACKED"),
+    )
+
+
+def _is_whole(field: pa.Field) -> bool:
+    """Whether Parquet has the column as a whole number of 32 or 64 bits."""
+    kind = field.type
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_time(kind)
+    )
 
 
 def _write(writer: pq.ParquetWriter, rows: list[pa.Table], path: str) -> None:

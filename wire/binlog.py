@@ -2,7 +2,7 @@
 
 Lives here: what a replica says before it asks for the dump, the dump commands of both servers,
 and `BinlogStream`, which turns the socket's bytes into indexed events. Does not live here: what
-events mean (`ingest.binlog`), packets (`framing`).
+events mean (`ingest.binlog`), packets (`framing`), where events that wait are kept (`window`).
 
 Invariant: bytes of events that were not used yet stay in the buffer, over any number of slices;
 an error of the server is raised only when everything before it has been used.
@@ -18,12 +18,15 @@ import ssl
 import struct
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from core.errors import DecodeError, PositionLostError, RetryableError
+from core.errors import DecodeError, PositionLostError, RatchetError, RetryableError
 from core.gtid import GtidSet
 from core.position import Position
 from core.shard import ShardId
@@ -32,7 +35,8 @@ from wire.connect import SourceConfig
 from wire.continues import check_continues
 from wire.failures import HEAL_HINT, binlog_failure
 from wire.session import BINLOG_START, Session
-from wire.stream import BUFFER_SIZE, Bytes, ReceiveBuffer, parse_error_packet
+from wire.stream import Bytes, parse_error_packet
+from wire.window import Window, borrow, give_back
 
 log: Final = logging.getLogger(__name__)
 
@@ -41,10 +45,9 @@ _DUMP: Final = 0x12
 _DUMP_GTID: Final = 0x1E
 _THROUGH_GTID: Final = 4  # a flag of the dump command
 _LARGEST_OFFSET: Final = 0xFFFFFFFF  # of COM_BINLOG_DUMP
-_ROOM: Final = 1 << 20  # to receive into at a time, at least
-_INDEX: Final = 1 << 17
 _IDS: Final = uuid.UUID("8c5c1f0e-6f0a-4a0d-9a52-2f7d3f1f0b11")  # names our replicas' UUIDs
 _OPERATION: Final = "follow the binlog"
+_AHEAD: Final = 0.01  # seconds that reading ahead waits for bytes, before it looks whether to end
 # Seconds until a stream should have begun: both servers take a quarter of one at most, but for a
 # cold disk on which they look for the place in a large file.
 FIRST_WORD: Final = 3.0
@@ -86,9 +89,6 @@ class BinlogStream:
 
     Attributes:
         control: a second session with the same server, for statements.
-        index: records of framing.EVENT.
-        first: number of the first event that was not used yet.
-        count: how many there are; new ones come behind.
         by_file: whether it was opened by file and offset although there are GTIDs, so that the
             first transaction has to be checked.
         start: where it begins, with a file and offset only if those are right on this server.
@@ -116,14 +116,11 @@ class BinlogStream:
         """
         self.config = config
         self.options = options
-        self.index = np.zeros(_INDEX, framing.EVENT)
-        self.first = self.count = 0
-        self._buffer = ReceiveBuffer()
-        self._framed = 0
+        self._window = Window()
+        self._broken: RatchetError | None = None  # what reading ahead ended with
         self._framing = np.zeros(framing.STATE_SIZE, np.int64)
         self._framing[framing.VERIFY] = int(options.verify_checksums)
         self._silent = 0.0
-        self._status = framing.NEED_MORE
         self._timeout: float | None = None
         self._session: Session | None = None
 
@@ -145,12 +142,31 @@ class BinlogStream:
     @property
     def data(self) -> Bytes:
         """The buffer that `index` refers to."""
-        return self._buffer.data
+        return self._window.data
+
+    @property
+    def index(self) -> npt.NDArray[np.void]:
+        """Records of framing.EVENT."""
+        return self._window.index
+
+    @property
+    def count(self) -> int:
+        """How many events there are; new ones come behind."""
+        return self._window.count
+
+    @property
+    def first(self) -> int:
+        """Number of the first event that was not used yet."""
+        return self._window.first
+
+    @first.setter
+    def first(self, number: int) -> None:
+        self._window.first = number
 
     @property
     def is_full(self) -> bool:
         """Whether `recycle` has to be called before more can be received."""
-        return self.data.size - self._buffer.end < _ROOM or self.count == self.index.size
+        return self._window.is_full
 
     def receive(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for bytes and index what is whole; False if none came.
@@ -160,57 +176,74 @@ class BinlogStream:
             DecodeError: what came cannot be framed, or a checksum does not fit.
             PositionLostError, SourceUnfitError: what the server says instead of going on.
         """
-        if self._status in {framing.NEED_MORE, framing.FULL} and not self.is_full:
-            if timeout != self._timeout:
-                self._sock.settimeout(timeout)
-                self._timeout = timeout
-            try:
-                self._buffer.receive(self._sock, room=_ROOM)
-            except TimeoutError:
-                self._silent += timeout
-                if self._silent > self.options.deadline:
-                    raise RetryableError(
-                        f"no word for {self._silent:.0f} s, not even a heartbeat",
-                        operation=_OPERATION,
-                        source=str(self.config.shard),
-                        hint="check the network and the server; a run reconnects by itself",
-                    ) from None
-                return False
-            self._silent = 0.0
-        return self._frame()
-
-    def _frame(self) -> bool:
-        before = self.count
-        self.count, self._framed, self._status = framing.frame(
-            self.data,
-            self._framed,
-            self._buffer.end,
-            True,
-            self._framing,
-            self.index,
-            self.count,
-            framing.CRC_TABLES,
-        )
-        if self.count == before and self._status not in {framing.NEED_MORE, framing.FULL}:
+        if self._broken is not None:
+            raise self._broken
+        window = self._window
+        if window.wants_more and not self._receive(window, timeout):
+            return False
+        if not window.frame(self._framing) and window.is_at_fault:
             raise self._failure()
         return True
 
     def recycle(self) -> None:
         """Nothing refers to used events any more: make room, moving what is unused."""
-        buffer = self._buffer
-        waiting = self.index[self.first : self.count].copy()
-        buffer.start = int(waiting["start"][0]) if waiting.size else self._framed
-        before = buffer.start
-        if buffer.data.size > 4 * BUFFER_SIZE and len(buffer) < BUFFER_SIZE // 2:
-            buffer.shrink()
-        else:
-            buffer.reserve(_ROOM)
-        moved = before - buffer.start
-        self._framed -= moved
-        waiting["start"] -= moved
-        waiting["end"] -= moved
-        self.index[: waiting.size] = waiting
-        self.first, self.count = 0, waiting.size
+        self._window.recycle()
+
+    def recycle_behind(self, work: Callable[[], None]) -> None:
+        """Do what is the last to refer to used events, and receive what follows meanwhile.
+
+        The events behind the used ones are the same as after `recycle`, and perhaps more.
+
+        Args:
+            work: it lets go of the interpreter, or nothing is won.
+        """
+        ahead = borrow() if self.first else None
+        if ahead is None:
+            work()
+            self.recycle()
+            return
+        idle, done = ahead, Event()
+        try:
+            self._window.hand_over(ahead)
+            with ThreadPoolExecutor(1, thread_name_prefix="binlog") as helper:
+                reading = helper.submit(self._read_ahead, ahead, done)
+                try:
+                    work()
+                finally:
+                    done.set()
+            self._broken = reading.result()
+            self._window, idle = ahead, self._window
+        finally:
+            give_back(idle)
+
+    def _read_ahead(self, window: Window, done: Event) -> RatchetError | None:
+        """Receive until told to end, or there is no use; why nothing more will come, if so."""
+        try:
+            while not (done.is_set() or window.is_full or window.is_at_fault):
+                if not window.wants_more or self._receive(window, _AHEAD):
+                    window.frame(self._framing)
+        except RatchetError as error:
+            return error
+        return None
+
+    def _receive(self, window: Window, timeout: float) -> bool:
+        if timeout != self._timeout:
+            self._sock.settimeout(timeout)
+            self._timeout = timeout
+        try:
+            window.receive(self._sock)
+        except TimeoutError:
+            self._silent += timeout
+            if self._silent > self.options.deadline:
+                raise RetryableError(
+                    f"no word for {self._silent:.0f} s, not even a heartbeat",
+                    operation=_OPERATION,
+                    source=str(self.config.shard),
+                    hint="check the network and the server; a run reconnects by itself",
+                ) from None
+            return False
+        self._silent = 0.0
+        return True
 
     def close(self) -> None:
         """Close both connections. Harmless when repeated."""
@@ -311,13 +344,14 @@ class BinlogStream:
         return _DUMP, struct.pack("<IHI", offset, 0, server_id) + file.encode()
 
     def _failure(self) -> Exception:
-        source, position = str(self.config.shard), f"byte {self._framed} of the buffer"
-        if self._status == framing.FAILED:
-            size = int.from_bytes(self.data[self._framed : self._framed + 3].tobytes(), "little")
-            packet = self.data[self._framed + 4 : self._framed + 4 + size].tobytes()
+        status, at = self._window.status, self._window.framed
+        source, position = str(self.config.shard), f"byte {at} of the buffer"
+        if status == framing.FAILED:
+            size = int.from_bytes(self.data[at : at + 3].tobytes(), "little")
+            packet = self.data[at + 4 : at + 4 + size].tobytes()
             code, text = parse_error_packet(packet)
             return binlog_failure(text, code=code, operation=_OPERATION, source=source)
-        if self._status == framing.END:
+        if status == framing.END:
             return RetryableError(
                 "the server ended the stream",
                 operation=_OPERATION,
@@ -326,7 +360,7 @@ class BinlogStream:
             )
         what = (
             "an event's checksum does not fit its bytes"
-            if self._status == framing.BAD_CHECKSUM
+            if status == framing.BAD_CHECKSUM
             else "bytes came that are no binlog events"
         )
         return DecodeError(

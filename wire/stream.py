@@ -85,6 +85,13 @@ class ReceiveBuffer:
         self.data[: unused.size] = unused
         self.start, self.end = 0, int(unused.size)
 
+    def refill(self, data: Bytes, *, room: int) -> None:
+        """Hold these bytes, which are not its own, and no others, with `room` behind them."""
+        self.start = self.end = 0
+        self.reserve(data.size + room)
+        self.data[: data.size] = data
+        self.end = int(data.size)
+
     def receive(self, sock: Socket, *, room: int = 1 << 20) -> int:
         """Receive once and return the number of bytes.
 

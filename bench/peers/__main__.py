@@ -1,13 +1,13 @@
 """Ratchet beside what people would pick instead, on the same data and in the same run.
 
     python -m bench.peers [--rows N] [--changes C] [--each T] [--mix U I D]
-                          [--only NAME ...] [--markdown FILE] [--plot FILE]
+                          [--then C T U I D ...] [--only NAME ...] [--markdown FILE] [--plot FILE]
 
 A private MariaDB holds N rows of six columns. Each peer, one after the other and each a process of
 its own, loads them into a copy; then C changes are made at once, in transactions of T rows (10), of
-which of ten U are updates and D deletes of random keys and I inserts past the end (7, 1 and 2);
-then each peer brings its copy up to date. What a copy holds is compared with the source, row by
-row, after each race.
+which of ten U are updates and D deletes of random keys and I inserts past the end (7, 1 and 2), and
+behind them the same once more with the figures of each `--then`; then each peer brings its copy up
+to date. What a copy holds is compared with the source, row by row, after each race.
 
 The rate is the peer's own: from the first byte asked of the source to the last row safe in its
 copy, without imports and the start of a JVM. Beside it stands the whole process, with both, and
@@ -26,7 +26,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -53,19 +52,32 @@ def main() -> int:
     parser.add_argument(
         "--mix", type=int, nargs=3, default=source.MIX, help="updates, inserts, deletes of ten"
     )
+    parser.add_argument(
+        "--then",
+        type=int,
+        nargs=5,
+        action="append",
+        default=[],
+        metavar=("C", "T", "U", "I", "D"),
+        help="more changes behind these; only the last ones may delete",
+    )
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="PNG or SVG")
     given = parser.parse_args()
+    stretches = [_Stretch(given.changes, given.each, tuple(given.mix))]
+    stretches += [_Stretch(count, each, tuple(mix)) for count, each, *mix in given.then]
+    if any(one.mix[2] for one in stretches[:-1]):
+        parser.error("keys that are gone are known to the stretch that deletes them only")
     folder = Path(tempfile.mkdtemp(prefix="ratchet-bench-"))
     load = os.getloadavg()[0]
     try:
         with source.new_server() as server:
             peers = [peer for peer in PEERS if peer.name in given.only]
-            lines = _races(server, peers, given, folder)
+            lines = _races(server, peers, given.rows, stretches, folder)
             title = (
-                f"MariaDB {server.version}, {given.rows:,} rows, then {given.changes:,} changes in "
-                f"transactions of {given.each} ({_mix(given.mix)}); {os.cpu_count()} cores, the "
+                f"MariaDB {server.version}, {given.rows:,} rows, then "
+                f"{', then '.join(map(str, stretches))}; {os.cpu_count()} cores, the "
                 f"server on the same; {load:.1f} processes ran on them when it began."
             )
         text = markdown(lines, title=title)
@@ -79,9 +91,18 @@ def main() -> int:
     return 0 if good(lines) else 1
 
 
-def _mix(parts: Sequence[int]) -> str:
-    kinds = zip(("updates", "inserts", "deletes"), parts, strict=True)
-    return ", ".join(f"{part * 10} % {kind}" for kind, part in kinds if part)
+@dataclass(frozen=True)
+class _Stretch:
+    """Changes of one kind behind each other; see `source.change` for what the numbers mean."""
+
+    count: int
+    each: int
+    mix: tuple[int, ...]
+
+    def __str__(self) -> str:
+        kinds = zip(("updates", "inserts", "deletes"), self.mix, strict=True)
+        parts = ", ".join(f"{part * 10} % {kind}" for kind, part in kinds if part)
+        return f"{self.count:,} changes in transactions of {self.each} ({parts})"
 
 
 def _first_line() -> str:
@@ -89,10 +110,10 @@ def _first_line() -> str:
 
 
 def _races(
-    server: MariadbServer, peers: list[Peer], given: argparse.Namespace, folder: Path
+    server: MariadbServer, peers: list[Peer], rows: int, stretches: list[_Stretch], folder: Path
 ) -> list[Line]:
     """All loads, the changes, all follows."""
-    rows, changes = given.rows, given.changes
+    changes = sum(one.count for one in stretches)
     source.fill(server, rows)
     start = source.position(server)
     races = _Races(server=server, folder=folder, changes=changes, start=start)
@@ -103,7 +124,9 @@ def _races(
         outcome = races.run(peer, "load", rows, end=start)
         lines[peer.name] = replace(lines[peer.name], load=outcome)
     print(f"making {changes:,} changes", flush=True)
-    after = source.change(server, rows, changes, each=given.each, mix=tuple(given.mix))
+    after = rows
+    for one in stretches:
+        after = source.change(server, after, one.count, each=one.each, mix=one.mix)
     races.forget_contents()
     end = source.position(server)
     for peer in peers:

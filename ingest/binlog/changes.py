@@ -22,6 +22,7 @@ from core.errors import BugError, TableStoppedError
 from core.rounds import TableEvent
 from core.shard import ShardId
 from core.types import MisfitPolicy, arrow_schema
+from ingest.binlog.names import gtid_column
 from ingest.binlog.notes import Batch
 from ingest.changes import TableChanges, Tokens
 from wire.decode.rows import DecodedRows, RowImageDecoder
@@ -32,9 +33,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Decoded events of one slot and operation."""
+    """Decoded events of one slot in one buffer, in stream order."""
 
-    op: int
+    op: npt.NDArray[np.int8]  # per row
     rows: DecodedRows
     event: Ints  # per row, its event's number in the batch
     within: Ints  # per row, its place in its event
@@ -88,7 +89,7 @@ def changes_of(
     tokens = Tokens(
         ts=batch.txns["ts"],
         seq=batch.txns["seq"],
-        gtids=batch.gtids(),
+        gtids=gtid_column(batch),
         shard=shard,
         generation=generation,
     )
@@ -138,22 +139,23 @@ def _first(batch: Batch, slot: int) -> int:
 def _decode(
     batch: Batch, decoders: Decoders
 ) -> tuple[dict[int, list[tuple[Ints, _Group]]], dict[int, TableStoppedError]]:
-    """Slot -> (numbers of its events, decoded) for each operation and buffer, or why it is not."""
+    """Slot -> (numbers of its events, decoded) for each buffer, or why it is not."""
     events = batch.rows
-    key = events["slot"].astype(np.int64) * 16 + events["op"] * 2 + events["where"]
+    key = events["slot"].astype(np.int64) * 2 + events["where"]
     order = np.argsort(key, kind="stable")
     bounds = np.flatnonzero(np.diff(key[order])) + 1
     groups: dict[int, list[tuple[Ints, _Group]]] = {}
     errors: dict[int, TableStoppedError] = {}
     for numbers in np.split(order, bounds):
         one = events[numbers[0]]
-        slot, op = int(one["slot"]), int(one["op"])
+        slot = int(one["slot"])
+        ops = events["op"][numbers].astype(np.int8)
         try:
             decoded = decoders.of(slot, batch.maps).decode(
                 batch.buffers[int(one["where"])],
                 np.ascontiguousarray(events["start"][numbers]),
                 np.ascontiguousarray(events["end"][numbers]),
-                op,
+                ops,
             )
         except TableStoppedError as error:
             errors[slot] = error
@@ -161,7 +163,7 @@ def _decode(
         counts = np.bincount(decoded.event, minlength=numbers.size)
         before = np.cumsum(counts) - counts
         within = np.arange(decoded.event.size) - before[decoded.event]
-        group = _Group(op, decoded, numbers[decoded.event], within, counts)
+        group = _Group(ops[decoded.event], decoded, numbers[decoded.event], within, counts)
         groups.setdefault(slot, []).append((numbers, group))
     return {slot: found for slot, found in groups.items() if slot not in errors}, errors
 
@@ -181,7 +183,7 @@ def _assemble(
     for group in groups:
         size = group.event.size
         columns = [
-            pa.repeat(pa.scalar(group.op, pa.int8()), size),
+            pa.array(group.op),
             tokens.column(txn[group.event], idx[group.event] + group.within),
             _image(group.rows.before, schema.field("before").type, size),
             _image(group.rows.after, schema.field("after").type, size),
@@ -189,7 +191,7 @@ def _assemble(
         tables.append(pa.Table.from_arrays(columns, schema=schema))
     event = np.concatenate([group.event for group in groups])
     rows = pa.concat_tables(tables)
-    if len(groups) > 1:
+    if len(groups) > 1:  # some of the events were compressed
         within = np.concatenate([group.within for group in groups])
         rows = rows.take(pa.array(np.argsort(firsts[event] + within, kind="stable")))
     seqs = tokens.seq[txn[event]]
@@ -200,7 +202,7 @@ def _assemble(
     table_map = batch.maps[slot]
     if table_map is None:
         raise BugError("rows of a table that is not mirrored", operation="decode rows")
-    by_op = {op: sum(g.event.size for g in groups if g.op == op) for op in (INSERT, UPDATE, DELETE)}
+    by_op = np.bincount(np.concatenate([group.op for group in groups]), minlength=4).tolist()
     return TableChanges(
         schema=table_map.schema,
         rows=rows,

@@ -145,8 +145,7 @@ class BinlogFeed:
                 if limited or now >= end or self._holds(limits.stop_at):
                     break
             if stream.is_full or reader.side_bytes > SIDE_LIMIT:
-                reader.flush()
-                stream.recycle()
+                stream.recycle_behind(reader.flush)
                 continue
             if self._receive() or stream.first < stream.count:
                 continue

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from google.protobuf.message import DecodeError as ProtobufError
 
 from core.errors import DecodeError, RetryableError, SourceUnfitError
@@ -257,7 +258,7 @@ class VStreamFeed:
         tokens = Tokens(
             ts=txns["ts"],
             seq=txns["seq"],
-            gtids=self._gtids(txns),
+            gtids=pa.array(self._gtids(txns), pa.string()),
             shard=self._shard,
             generation=self._sink.generation,
         )

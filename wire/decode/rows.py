@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from core.change import DELETE, INSERT, UPDATE
@@ -28,6 +29,9 @@ from wire.decode.misfits import check_misfits
 from wire.decode.tablemap import TableMap
 
 _OPERATION: Final = "decode row events"
+# Operation -> which images its rows have.
+_IMAGES: Final = np.zeros(4, dtype=np.uint8)
+_IMAGES[[INSERT, UPDATE, DELETE]] = walk.AFTER, walk.BEFORE | walk.AFTER, walk.BEFORE
 _MESSAGES: Final = {
     walk.CUT_SHORT: "a value or a bitmap ends behind its event",
     walk.WRONG_COUNT: "an event has another number of columns than its table map",
@@ -39,8 +43,8 @@ class DecodedRows:
     """The rows of some events.
 
     Attributes:
-        before: the images before the change, None for inserts.
-        after: the images after it, None for deletes.
+        before: the images before the change, NULL for inserts; None where all are inserts.
+        after: the images after it, NULL for deletes; None where all are deletes.
         event: per row the number of its event among those that were given.
         misfits: column -> how many of its values became NULL because they did not fit.
     """
@@ -87,14 +91,16 @@ class RowImageDecoder:
                 )
                 self._readers.append((number, column.name, log_reader(spec, column)))
 
-    def decode(self, buf: Bytes, starts: Longs, ends: Longs, op: int) -> DecodedRows:
-        """Decode the rows of some events that have the same operation.
+    def decode(
+        self, buf: Bytes, starts: Longs, ends: Longs, op: int | npt.NDArray[np.integer[Any]]
+    ) -> DecodedRows:
+        """Decode the rows of some events.
 
         Args:
             buf: holds the events; it may be used again as soon as this returns.
             starts: where each event's column count stands, behind its post-header.
             ends: where each event ends, without its checksum.
-            op: INSERT, UPDATE or DELETE of core.change.
+            op: INSERT, UPDATE or DELETE of core.change: of all events, or of each.
 
         Raises:
             SourceUnfitError: the images lack columns.
@@ -105,7 +111,8 @@ class RowImageDecoder:
         view.flags.writeable = False  # one compiled form of the kernels, whoever owns the bytes
         starts = np.ascontiguousarray(starts, dtype=np.int64)
         ends = np.ascontiguousarray(ends, dtype=np.int64)
-        images = 2 if op == UPDATE else 1
+        images = np.full(starts.size, _IMAGES[op])
+        kinds = np.bitwise_or.reduce(np.atleast_1d(_IMAGES[op]))
         plan, kernels = self._map.plan, self._engine.walk
         rows, status, place = kernels.count_rows(
             view, starts, ends, plan.prefixes, plan.sizes, images
@@ -113,28 +120,36 @@ class RowImageDecoder:
         if status != walk.OK:
             self._refuse(int(status), int(place), starts)
         columns = len(self._map.columns)
-        offs = np.empty((images * columns, int(rows)), dtype=np.int64)
+        both = kinds == walk.BEFORE | walk.AFTER
+        offs = np.empty(((2 if both else 1) * columns, int(rows)), dtype=np.int64)
         lens = np.empty_like(offs)
         event = np.empty(int(rows), dtype=np.int32)
         kernels.walk_rows(view, starts, ends, plan.prefixes, plan.sizes, images, offs, lens, event)
         misfits: dict[str, int] = {}
-        structs = [
-            self._image(view, offs[first : first + columns], lens[first : first + columns], misfits)
-            for first in range(0, images * columns, columns)
-        ]
+        found: dict[int, pa.StructArray] = {}
+        for kind in (one for one in (walk.BEFORE, walk.AFTER) if kinds & one):
+            part = slice(columns, None) if both and kind == walk.AFTER else slice(columns)
+            lacking = (images & kind == 0)[event] if both else None
+            found[kind] = self._image(view, offs[part], lens[part], lacking, misfits)
         check_misfits(misfits, table=self._table, key=self._key, policy=self._policy)
         return DecodedRows(
-            before=None if op == INSERT else structs[0],
-            after=None if op == DELETE else structs[-1],
+            before=found.get(walk.BEFORE),
+            after=found.get(walk.AFTER),
             event=event,
             misfits=misfits,
         )
 
     def _image(
-        self, view: Bytes, offs: Longs, lens: Longs, misfits: dict[str, int]
+        self,
+        view: Bytes,
+        offs: Longs,
+        lens: Longs,
+        lacking: npt.NDArray[np.bool_] | None,
+        misfits: dict[str, int],
     ) -> pa.StructArray:
         arrays = read_columns(self._readers, view, offs, lens, misfits)
-        return pa.StructArray.from_arrays(arrays, fields=self._fields)
+        mask = None if lacking is None or not lacking.any() else pa.array(lacking)
+        return pa.StructArray.from_arrays(arrays, fields=self._fields, mask=mask)
 
     def _refuse(self, status: int, place: int, starts: Longs) -> NoReturn:
         number = int(np.searchsorted(starts, place, side="right")) - 1

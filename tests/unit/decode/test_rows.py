@@ -81,7 +81,7 @@ def decode(
     engine: Engine,
     shape: TableMap,
     events: Sequence[bytes],
-    op: int = INSERT,
+    op: int | np.ndarray[Any, Any] = INSERT,
     *,
     policy: MisfitPolicy = NULLS,
     tail: bytes = b"",
@@ -133,6 +133,60 @@ def test_updates_have_both_images_and_deletes_the_one_before(engine: Engine) -> 
     assert gone.after is None
     assert gone.before is not None
     assert gone.before.to_pylist() == [{"id": 7, "name": None}]
+
+
+@STEADY
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([INSERT, UPDATE, DELETE]),
+            st.lists(st.tuples(st.integers(-9, 9), st.none() | st.text(max_size=3)), max_size=3),
+        ),
+        max_size=5,
+    )
+)
+def test_events_of_several_operations_are_as_each_by_itself(
+    events: list[tuple[int, list[tuple[int, str | None]]]],
+) -> None:
+    """In the order of the events; an image that a row does not have is NULL, and no misfit."""
+    bodies = [
+        event(
+            2,
+            [int_and_name(*row) * (2 if op == UPDATE else 1) for row in rows],
+            bitmaps=2 if op == UPDATE else 1,
+        )
+        for op, rows in events
+    ]
+    ops = np.array([op for op, _ in events], np.int8)
+    for implementation in (KERNEL, PLAIN):
+        found = decode(implementation, TWO, bodies, ops)
+        images: dict[str, list[object]] = {"before": [], "after": []}
+        for op, body in zip(ops.tolist(), bodies, strict=True):
+            one = decode(implementation, TWO, [body], op)
+            for name, values in images.items():
+                image_of = getattr(one, name)
+                values.extend(image_of.to_pylist() if image_of else [None] * one.event.size)
+        assert (found.before is None) == all(op == INSERT for op, _ in events)
+        assert (found.after is None) == all(op == DELETE for op, _ in events)
+        for name, values in images.items():
+            whole = getattr(found, name)
+            assert (whole.to_pylist() if whole else [None] * found.event.size) == values
+        numbers = [n for n, (_, rows) in enumerate(events) for _ in rows]
+        assert found.event.tolist() == numbers
+        assert found.misfits == {}
+
+
+@ENGINES
+def test_misfits_are_counted_in_images_that_are_there(engine: Engine) -> None:
+    """An insert has no image before: nothing of it is missing there."""
+    shape = table(
+        ("id", ColumnType(name="int"), plan.LONG, 0, 4),
+        ("day", ColumnType(name="date"), plan.DATE, 0, 3),
+    )
+    row = image(shape.columns, [struct.pack("<i", 1), b"\0\0\0"])
+    bodies = [event(2, [row]), event(2, [row * 2], bitmaps=2), event(2, [row])]
+    found = decode(engine, shape, bodies, np.array([INSERT, UPDATE, DELETE], np.int8))
+    assert found.misfits == {"day": 4}
 
 
 @ENGINES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from ingest.files import ChangeFiles
 from store.files import Lake, open_lake
 from store.schemas import get_schema
 
+TOKEN = {"ts": 0, "shard": "s", "gtid": "g", "generation": 1, "seq": 1, "idx": 0}
+
 
 def changes(table: str, first: int, count: int, *, wide: bool = False) -> TableChanges:
     columns = (Column(name="id", type=ColumnType(name="bigint")),)
@@ -25,9 +28,8 @@ def changes(table: str, first: int, count: int, *, wide: bool = False) -> TableC
         columns += (Column(name="x", type=ColumnType(name="int")),)
     schema = TableSchema(keyspace="shop", table=table, columns=columns, key=("id",))
     arrow = pa.schema([pa.field("id", pa.int64())] + [pa.field("x", pa.int32())] * wide)
-    token = {"ts": 0, "shard": "s", "gtid": "g", "generation": 1, "seq": 1, "idx": 0}
     rows = [
-        {"op": 1, "token": {**token, "seq": n}, "before": None, "after": {"id": n}}
+        {"op": 1, "token": {**TOKEN, "seq": n}, "before": None, "after": {"id": n}}
         for n in range(first, first + count)
     ]
     return TableChanges(
@@ -112,6 +114,60 @@ def test_a_row_group_that_could_not_be_written_behind_is_told(
     files.add(changes("a", 4, 3))
     rows = pq.read_table(lake.absolute(files.finish()[0].path))["after"].to_pylist()
     assert [row["id"] for row in rows] == [1, 2, 3, 4, 5, 6]
+
+
+WHOLE = {
+    "i8": (pa.int8(), [-(2**7), 2**7 - 1]),
+    "i16": (pa.int16(), [-(2**15), 2**15 - 1]),
+    "i32": (pa.int32(), [-(2**31), 2**31 - 1]),
+    "i64": (pa.int64(), [-(2**63), 2**63 - 1]),
+    "day": (pa.date32(), [-719_162, 2_932_896]),
+    "at": (pa.timestamp("us", tz="UTC"), [-62_135_596_800_000_000, 253_402_300_799_999_999]),
+    "local": (pa.timestamp("us"), [-62_135_596_800_000_000, 253_402_300_799_999_999]),
+}
+
+
+def test_whole_numbers_survive_whatever_follows_whatever(lake: Lake) -> None:
+    """They are written as differences: the largest there can be, none, NULLs, many and few."""
+    columns = tuple(Column(name=name, type=ColumnType(name="bigint")) for name in WHOLE)
+    arrow = pa.schema([pa.field(name, kind) for name, (kind, _) in WHOLE.items()])
+    rng = random.Random(7)
+    for count in (1, 2, 127, 5000):
+        values = {
+            name: [rng.choice([*ends, 0, 1, None, rng.randint(*ends)]) for _ in range(count)]
+            for name, (_, ends) in WHOLE.items()
+        }
+        arrays = [pa.array(values[name], kind) for name, (kind, _) in WHOLE.items()]
+        image = pa.StructArray.from_arrays(arrays, fields=list(arrow))
+        token = pa.array([dict(TOKEN, seq=n, idx=2**41 - n) for n in range(count)], TOKEN_TYPE)
+        rows = pa.Table.from_arrays(
+            [pa.array([1] * count, pa.int8()), token, pa.nulls(count, image.type), image],
+            schema=change_schema(arrow),
+        )
+        files = ChangeFiles(lake, shard=SHARD, round_number=1)
+        schema = TableSchema(keyspace="shop", table="a", columns=columns, key=("i64",))
+        files.add(
+            TableChanges(
+                schema=schema, rows=rows, min_seq=0, max_seq=count, counts=(count, 0, 0), misfits={}
+            )
+        )
+        (written,) = files.finish()
+        assert pq.read_table(lake.absolute(written.path)).equals(rows)
+
+
+def test_statistics_tell_of_keys_and_tokens(lake: Lake) -> None:
+    """What merges and readers leave row groups out by."""
+    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files.add(changes("a", 5, 3, wide=True))
+    footer = pq.read_metadata(lake.absolute(files.finish()[0].path))
+    chunks = [footer.row_group(0).column(n) for n in range(footer.num_columns)]
+    told = {c.path_in_schema: c.statistics for c in chunks if c.is_stats_set}
+    assert (told["after.id"].min, told["after.id"].max) == (5, 7)
+    assert told["before.id"].null_count == 3
+    assert {name for name in told if not name.startswith("token.")} == {
+        "op", "before.id", "after.id",
+    }  # fmt: skip
+    assert {f"token.{field.name}" for field in TOKEN_TYPE} <= set(told)
 
 
 def test_names_are_never_used_again(lake: Lake) -> None:

@@ -26,6 +26,10 @@ INCOMPLETE: Final = 3  # the event's images lack columns
 TRAILING: Final = 4  # a packet goes on behind its last value
 CONTINUED: Final = 5  # a packet of 2^24-1 bytes: the row goes on in the next packet
 
+# Which images the rows of an event have, as bits.
+BEFORE: Final = 1
+AFTER: Final = 2
+
 _NULL: Final = 0xFB
 _PACKET_MAX: Final = 0xFFFFFF
 _HEADER: Final = 4
@@ -88,7 +92,7 @@ def _value_end(buf: Bytes, pos: Int, end: Int, prefix: Int, size: Int) -> tuple[
 
 @kernel
 def count_rows(
-    buf: Bytes, starts: Longs, ends: Longs, prefixes: Longs, sizes: Longs, images: Int
+    buf: Bytes, starts: Longs, ends: Longs, prefixes: Longs, sizes: Longs, images: Bytes
 ) -> tuple[Int, Int, Int]:
     """How many rows some events of one table hold.
 
@@ -98,7 +102,7 @@ def count_rows(
         ends: where each event ends.
         prefixes: per column, how many bytes of length stand in front of a value; 0 for none.
         sizes: per column, the bytes of a value without a length in front.
-        images: images per row: 2 for updates, else 1.
+        images: per event which images its rows have: BEFORE, AFTER or both.
 
     Returns:
         (rows, status, place): a status other than OK says what is wrong at that place.
@@ -110,11 +114,12 @@ def count_rows(
         end = ends[event]
         if starts[event] < 0 or end > len(buf):
             return rows, CUT_SHORT, starts[event]
-        pos, status = _images_start(buf, starts[event], end, columns, images)
+        count = 2 if images[event] == BEFORE | AFTER else 1
+        pos, status = _images_start(buf, starts[event], end, columns, count)
         if status != OK:
             return rows, status, pos
         while pos < end:
-            for _ in range(images):
+            for _ in range(count):
                 nulls = pos
                 pos += width
                 if pos > end:
@@ -137,7 +142,7 @@ def walk_rows(
     ends: Longs,
     prefixes: Longs,
     sizes: Longs,
-    images: Int,
+    images: Bytes,
     offs: Longs,
     lens: Longs,
     events: Ints,
@@ -151,22 +156,31 @@ def walk_rows(
         prefixes: as for `count_rows`.
         sizes: as for `count_rows`.
         images: as for `count_rows`.
-        offs: out, [images * columns, rows]: offset of the value, -1 for NULL.
+        offs: out, [columns, rows] if all events have the same image and no other; else
+            [2 * columns, rows], the images before in front of those after. Offset of the value, -1
+            for NULL and in an image that the row does not have.
         lens: out, as offs: its length in bytes.
         events: out, [rows]: the number of the event that the row is in.
     """
     columns = len(sizes)
     width = (columns + 7) >> 3
+    both = offs.shape[0] > columns
     row = 0
     for event in range(len(starts)):
         end = ends[event]
-        pos, _ = _images_start(buf, starts[event], end, columns, images)
+        count = 2 if images[event] == BEFORE | AFTER else 1
+        first = columns if both and images[event] == AFTER else 0
+        pos, _ = _images_start(buf, starts[event], end, columns, count)
         while pos < end:
-            for image in range(images):
+            if both and count == 1:
+                for column in range(columns):
+                    offs[columns - first + column, row] = -1
+                    lens[columns - first + column, row] = 0
+            for image in range(count):
                 nulls = pos
                 pos += width
                 for column in range(columns):
-                    into = image * columns + column
+                    into = first + image * columns + column
                     if (buf[nulls + (column >> 3)] >> (column & 7)) & 1:
                         offs[into, row] = -1
                         lens[into, row] = 0

@@ -8,6 +8,8 @@ import numpy as np
 
 from wire.decode.arrays import Bytes, Ints, Longs
 from wire.decode.kernels.walk import (
+    AFTER,
+    BEFORE,
     CONTINUED,
     CUT_SHORT,
     INCOMPLETE,
@@ -17,6 +19,8 @@ from wire.decode.kernels.walk import (
 )
 
 __all__ = [
+    "AFTER",
+    "BEFORE",
     "CONTINUED",
     "CUT_SHORT",
     "INCOMPLETE",
@@ -117,16 +121,16 @@ def _value(walker: _Walker, prefix: int, size: int) -> Place:
 
 
 def count_rows(
-    buf: Bytes, starts: Longs, ends: Longs, prefixes: Longs, sizes: Longs, images: int
+    buf: Bytes, starts: Longs, ends: Longs, prefixes: Longs, sizes: Longs, images: Bytes
 ) -> tuple[int, int, int]:
     """How many rows some events hold: (rows, status, place)."""
     data = buf.tobytes()
     rows = 0
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+    for start, end, has in zip(starts.tolist(), ends.tolist(), images.tolist(), strict=True):
         if start < 0 or end > len(data):
             return rows, CUT_SHORT, start
         try:
-            for _ in _rows(data, start, end, prefixes.tolist(), sizes.tolist(), images):
+            for _ in _rows(data, start, end, prefixes.tolist(), sizes.tolist(), has.bit_count()):
                 rows += 1
         except _StoppedError as stopped:
             return rows, stopped.status, stopped.place
@@ -139,17 +143,22 @@ def walk_rows(
     ends: Longs,
     prefixes: Longs,
     sizes: Longs,
-    images: int,
+    images: Bytes,
     offs: Longs,
     lens: Longs,
     events: Ints,
 ) -> None:
     """Note the place of every value, in events that `count_rows` found to be sound."""
     data = buf.tobytes()
+    lacking = [(-1, 0)] * len(sizes)
+    both = len(offs) > len(sizes)
     number = 0
     for event, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        for row in _rows(data, start, end, prefixes.tolist(), sizes.tolist(), images):
-            offs[:, number], lens[:, number] = zip(*row, strict=True)
+        has = int(images[event])
+        for row in _rows(data, start, end, prefixes.tolist(), sizes.tolist(), has.bit_count()):
+            front = lacking if both and has == AFTER else []
+            behind = lacking if both and has == BEFORE else []
+            offs[:, number], lens[:, number] = zip(*front, *row, *behind, strict=True)
             events[number] = event
             number += 1
 
