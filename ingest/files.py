@@ -28,7 +28,8 @@ from core.rounds import ChangeFile
 from core.shard import ShardId
 from ingest.changes import TableChanges
 from store import layout
-from store.files import Lake, lake_errors
+from store.failures import lake_errors
+from store.files import Lake
 from store.schemas import put_schema
 
 _GROUP_BYTES: Final = 32 << 20  # a table's changes become a row group when they are this many bytes

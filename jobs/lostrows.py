@@ -21,7 +21,8 @@ from core.rounds import ChangeFile, Round
 from jobs.parting import Parting
 from merge.repair import newest_repair
 from snapshot.rows import frozen_row
-from store.files import Lake, lake_errors
+from store.failures import lake_errors
+from store.files import Lake
 from store.tables import TableState
 
 MOST_ROWS: Final = 200_000  # changes of a table; reading more rows one by one costs like a dump

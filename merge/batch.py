@@ -14,6 +14,9 @@ from merge.shape import Shape
 # Above this, a batch is joined by a shuffle: a broadcast is held several times in memory.
 _BROADCAST_BYTES: Final = 64 << 20
 _PARTITION_BYTES: Final = 32 << 20
+# What a change takes at least, however well its file is compressed: ten million inserts in a row
+# take a byte or two each there, and a hundred as rows.
+_CHANGE_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +75,14 @@ class Batch:
     @property
     def settings(self) -> dict[str, str]:
         """Spark's settings for a batch of this size."""
-        partitions = max(2, min(200, self.bytes // _PARTITION_BYTES))
-        broadcast = 4 * _BROADCAST_BYTES if self.bytes <= _BROADCAST_BYTES else -1
+        size = max(self.bytes, self.rows * _CHANGE_BYTES)
+        partitions = max(2, min(200, size // _PARTITION_BYTES))
+        broadcast = 4 * _BROADCAST_BYTES if size <= _BROADCAST_BYTES else -1
         return {
             "spark.sql.shuffle.partitions": str(partitions),
             # Where all fits into one broadcast there is nothing to adapt to, and each stage that is
             # planned on its own costs more than it moves.
-            "spark.sql.adaptive.enabled": str(self.bytes > _BROADCAST_BYTES).lower(),
+            "spark.sql.adaptive.enabled": str(size > _BROADCAST_BYTES).lower(),
             "spark.sql.autoBroadcastJoinThreshold": str(broadcast),
             **reduce.WINDOW_SETTINGS,
         }

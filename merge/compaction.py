@@ -36,7 +36,8 @@ from store.delta_files import (
     unchanged,
 )
 from store.delta_tables import stats_columns
-from store.files import Lake, data_file_errors
+from store.failures import data_file_errors
+from store.files import Lake
 from store.parquet import parquet_file
 
 FAN: Final = 8

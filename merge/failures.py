@@ -27,7 +27,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from core.errors import BugError, LakeError, OperatorError, RatchetError, RetryableError
-from store.files import LOST_FILE_HINT, storage_hint
+from store.failures import LOST_FILE_HINT, storage_hint
 
 # Delta's DeltaConcurrentModificationException is not their base class, whatever its docstring says.
 CONFLICTS: Final = (

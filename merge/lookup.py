@@ -27,7 +27,8 @@ from core.change import TOKEN_COLUMN
 from merge.newest import RANK, SHARD_LEAF, Flags, Ints, Newest, Unfit, rank_of
 from store.deletion_vectors import Vector, positions_of, read_vector
 from store.delta_files import DataFile, TableFiles
-from store.files import Lake, data_file_errors
+from store.failures import data_file_errors
+from store.files import Lake
 from store.parquet import parquet_file
 
 # Of the files that may hold the keys: their keys are looked through, 30 million a second with two

@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 
 from core.change import DELETE, INSERT, TOKEN_COLUMN, UPDATE, change_schema
 from merge.shape import Shape
-from store.files import Lake, lake_errors, sound
+from store.failures import lake_errors, sound
+from store.files import Lake
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

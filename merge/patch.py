@@ -29,7 +29,8 @@ from merge.reduce import Mark
 from merge.shape import Shape, spark_schema
 from merge.side import SHADOW
 from store.delta_files import replay
-from store.files import Lake, data_file_errors
+from store.failures import data_file_errors
+from store.files import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

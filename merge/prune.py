@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from merge import sql
 from merge.shape import Shape
-from store.files import Lake, lake_errors
+from store.failures import lake_errors
+from store.files import Lake
 
 MOST_FILES: Final = 64  # a footer costs a read; a batch of more files is wide anyway
 _LONGEST_TEXT: Final = 200

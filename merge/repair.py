@@ -36,7 +36,7 @@ from store import layout
 from store.crashpoints import reach
 from store.delta_errors import delta_errors
 from store.delta_tables import app_version, open_delta, table_version
-from store.files import sound
+from store.failures import sound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

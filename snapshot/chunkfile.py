@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from core.change import TOKEN_COLUMN, TOKEN_TYPE
 from snapshot.prints import SHARD
-from store.files import Lake, lake_errors
+from store.failures import lake_errors
+from store.files import Lake
 from store.stats import file_stats
 
 _GROUP_BYTES: Final = 16 << 20  # of Arrow data in a row group; 32 MB cost each task 40 MB more

@@ -23,7 +23,8 @@ from core.errors import LakeError
 from snapshot.prints import PRINT, SHARD, Fingerprint, Flags, Homes, RowPrinter, Tally, Words
 from snapshot.prints import shard_print as print_of
 from store.delta_tables import BATCH_ROWS, open_delta, query, quoted, row_bytes
-from store.files import Lake, lake_errors
+from store.failures import lake_errors
+from store.files import Lake
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -21,7 +21,8 @@ from core.gtid import parse_gtid
 from core.position import Position
 from store import layout
 from store.delta_log import DeltaLogTable, Where, microseconds
-from store.files import Lake, sound
+from store.failures import sound
+from store.files import Lake
 
 APP_ID: Final = "ratchet.cuts"
 _COMPACT_EVERY: Final = 100

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from store.delta_files import Action, added
-from store.files import Lake, lake_errors
+from store.failures import lake_errors
+from store.files import Lake
 from store.stats import file_stats
 
 GROUP_ROWS: Final = 1 << 16  # of a row group: few, since what a later merge skips is row groups

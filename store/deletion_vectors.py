@@ -23,7 +23,8 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from core.errors import LakeError
-from store.files import LOST_FILE_HINT, Lake, lake_errors
+from store.failures import LOST_FILE_HINT, lake_errors
+from store.files import Lake
 
 Vector = BitMap64
 Positions = npt.NDArray[np.int64]

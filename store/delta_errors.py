@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from core.errors import LakeError
-from store.files import errno_of, lake_errors, storage_error
+from store.failures import errno_of, lake_errors, storage_error
 
 
 class CommitConflictError(LakeError):

@@ -25,7 +25,8 @@ from deltalake import DeltaTable, Schema
 from core.errors import LakeError
 from store.deletion_vectors import vector_id
 from store.delta_errors import delta_errors
-from store.files import Lake, lake_errors
+from store.failures import lake_errors
+from store.files import Lake
 
 log: Final = logging.getLogger(__name__)
 

@@ -32,7 +32,8 @@ from store.delta_files import (
     keep_log_short,
     replay,
 )
-from store.files import Lake, lake_errors, sound
+from store.failures import lake_errors, sound
+from store.files import Lake
 from store.parquet import parquet_file
 
 _PROPERTIES = {"delta.logRetentionDuration": "interval 1 days", "delta.checkpointInterval": "20"}

@@ -22,7 +22,8 @@ from deltalake.exceptions import TableNotFoundError
 from core.change import TOKEN_COLUMN, TOKEN_TYPE
 from core.errors import LakeError, TableStoppedError
 from store.delta_errors import delta_errors
-from store.files import LOST_FILE_HINT, Lake, errno_of, storage_error
+from store.failures import LOST_FILE_HINT, errno_of, storage_error
+from store.files import Lake
 
 RETENTION: Final = "interval 7 days"
 BATCH_ROWS: Final = 8_192  # of a batch that is read, as the engine has it by itself

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from store import layout
-from store.files import Lake, sound
+from store.failures import sound
+from store.files import Lake
 
 Kind = Literal["add", "redump", "drop"]
 

@@ -19,7 +19,8 @@ from core.position import Position
 from core.rounds import Journal, Round, ShardSlice, positions_from_json, positions_to_json
 from store import layout
 from store.delta_log import DeltaLogTable, Where, microseconds
-from store.files import Lake, sound
+from store.failures import sound
+from store.files import Lake
 
 APP_ID: Final = "ratchet.rounds"
 _COMPACT_EVERY: Final = 100

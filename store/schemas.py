@@ -8,7 +8,8 @@ from __future__ import annotations
 from core.errors import LakeError
 from core.schema import TableSchema
 from store import layout
-from store.files import Lake, sound
+from store.failures import sound
+from store.files import Lake
 
 
 def put_schema(lake: Lake, schema: TableSchema) -> str:

@@ -16,7 +16,8 @@ from typing import Any, Final, Literal
 from core.position import Position
 from core.schema import Column, TableSchema
 from store import layout
-from store.files import Lake, LakeFile, sound
+from store.failures import sound
+from store.files import Lake, LakeFile
 
 # A file may change twice between two ticks of its store's clock (a second for some), and that
 # clock may be behind ours: what changed within this time, microseconds, is read again.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from change_kit import TOKEN, whole_numbers
 from event_kit import SHARD
 
 from core.change import TOKEN_TYPE, change_schema
@@ -18,8 +18,6 @@ from ingest.changes import TableChanges
 from ingest.files import ChangeFiles
 from store.files import Lake, open_lake
 from store.schemas import get_schema
-
-TOKEN = {"ts": 0, "shard": "s", "gtid": "g", "generation": 1, "seq": 1, "idx": 0}
 
 
 def changes(table: str, first: int, count: int, *, wide: bool = False) -> TableChanges:
@@ -116,43 +114,14 @@ def test_a_row_group_that_could_not_be_written_behind_is_told(
     assert [row["id"] for row in rows] == [1, 2, 3, 4, 5, 6]
 
 
-WHOLE = {
-    "i8": (pa.int8(), [-(2**7), 2**7 - 1]),
-    "i16": (pa.int16(), [-(2**15), 2**15 - 1]),
-    "i32": (pa.int32(), [-(2**31), 2**31 - 1]),
-    "i64": (pa.int64(), [-(2**63), 2**63 - 1]),
-    "day": (pa.date32(), [-719_162, 2_932_896]),
-    "at": (pa.timestamp("us", tz="UTC"), [-62_135_596_800_000_000, 253_402_300_799_999_999]),
-    "local": (pa.timestamp("us"), [-62_135_596_800_000_000, 253_402_300_799_999_999]),
-}
-
-
-def test_whole_numbers_survive_whatever_follows_whatever(lake: Lake) -> None:
+@pytest.mark.parametrize("count", [1, 2, 127, 5000])
+def test_whole_numbers_survive_whatever_follows_whatever(lake: Lake, count: int) -> None:
     """They are written as differences: the largest there can be, none, NULLs, many and few."""
-    columns = tuple(Column(name=name, type=ColumnType(name="bigint")) for name in WHOLE)
-    arrow = pa.schema([pa.field(name, kind) for name, (kind, _) in WHOLE.items()])
-    rng = random.Random(7)
-    for count in (1, 2, 127, 5000):
-        values = {
-            name: [rng.choice([*ends, 0, 1, None, rng.randint(*ends)]) for _ in range(count)]
-            for name, (_, ends) in WHOLE.items()
-        }
-        arrays = [pa.array(values[name], kind) for name, (kind, _) in WHOLE.items()]
-        image = pa.StructArray.from_arrays(arrays, fields=list(arrow))
-        token = pa.array([dict(TOKEN, seq=n, idx=2**41 - n) for n in range(count)], TOKEN_TYPE)
-        rows = pa.Table.from_arrays(
-            [pa.array([1] * count, pa.int8()), token, pa.nulls(count, image.type), image],
-            schema=change_schema(arrow),
-        )
-        files = ChangeFiles(lake, shard=SHARD, round_number=1)
-        schema = TableSchema(keyspace="shop", table="a", columns=columns, key=("i64",))
-        files.add(
-            TableChanges(
-                schema=schema, rows=rows, min_seq=0, max_seq=count, counts=(count, 0, 0), misfits={}
-            )
-        )
-        (written,) = files.finish()
-        assert pq.read_table(lake.absolute(written.path)).equals(rows)
+    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    given = whole_numbers(count)
+    files.add(given)
+    (written,) = files.finish()
+    assert pq.read_table(lake.absolute(written.path)).equals(given.rows)
 
 
 def test_statistics_tell_of_keys_and_tokens(lake: Lake) -> None:

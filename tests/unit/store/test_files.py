@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import LakeError
-from store.files import Lake, is_unused, lake_errors, lake_id, open_lake
+from store.failures import lake_errors
+from store.files import Lake, is_unused, lake_id, open_lake
 
 
 def test_an_empty_place_becomes_a_lake_and_stays_it(tmp_path: Path) -> None:

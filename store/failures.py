@@ -1,0 +1,102 @@
+"""What failures of the lake's storage mean, and what to do about them.
+
+Lives here: turning what Arrow, obstore, deltalake and the operating system raise, and what damaged
+content leads to, into a LakeError with a remedy. Does not live here: touching files (`files`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from core.errors import DAMAGE, LakeError
+
+_HINTS: Final = {
+    errno.ENOSPC: "free space where the lake lies (remove nothing of the lake's own), then start "
+    "again: nothing was lost",
+    errno.EDQUOT: "raise the quota where the lake lies, then start again: nothing was lost",
+    errno.EACCES: "let this user read and write the lake's folder",
+    errno.EPERM: "let this user read and write the lake's folder",
+    errno.EROFS: "the file system is mounted read-only: mount it writable or move the lake; if it "
+    "became so by itself it found itself damaged: check it first (fsck), and then run "
+    "`ratchet verify`",
+    errno.EIO: "the disk under the lake, or the way to it, fails: look into the system's log "
+    "(dmesg), mend it, check the file system (fsck), then start again and run `ratchet verify`",
+    errno.ENOENT: "something else removed the file: only `ratchet` may change what lies there",
+}
+# What to do about a file of a table, which its log names and which is not there or is damaged.
+LOST_FILE_HINT: Final = (
+    "dump the table again (`ratchet table CONFIG redump TABLE`), then start the run if it has "
+    "ended; only `ratchet` may change what lies in a lake"
+)
+_OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
+_OTHER_HINT: Final = "see the cause; the lake's storage must be reachable and writable"
+
+
+@contextmanager
+def lake_errors(operation: str, path: str = "") -> Iterator[None]:
+    """Turn what Arrow and the operating system raise into a LakeError with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, operation, path) from error
+
+
+@contextmanager
+def sound(what: str) -> Iterator[None]:
+    """Turn what reading damaged content leads to into a LakeError.
+
+    Args:
+        what: the file or the record.
+    """
+    try:
+        yield
+    except DAMAGE as error:
+        raise LakeError(
+            f"{what} is damaged ({type(error).__name__})",
+            operation=f"read {what}",
+            hint="restore it, or remove the table it belongs to and dump it again",
+        ) from error
+
+
+@contextmanager
+def data_file_errors(path: str) -> Iterator[None]:
+    """For reading a file that a table's log names: without it the table must be dumped again."""
+    try:
+        with sound(path), lake_errors("read a data file", path):
+            yield
+    except LakeError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            error.hint = LOST_FILE_HINT
+        raise
+
+
+def storage_error(error: Exception, operation: str, path: str) -> LakeError:
+    """What a failure of the storage means, with a remedy."""
+    number = errno_of(error)
+    what = os.strerror(number) if number else "the storage failed"
+    return LakeError(
+        f"{what}: {path or 'the lake'}",
+        operation=f"{operation} in the lake",
+        hint=storage_hint(number),
+    )
+
+
+def storage_hint(number: int) -> str:
+    """What to do about an error with the operating system's number; 0 if it has none."""
+    return _HINTS.get(number, _OTHER_HINT)
+
+
+def errno_of(error: Exception) -> int:
+    """The operating system's number of an error; 0 if it has none.
+
+    Libraries written in Rust name it in their text only.
+    """
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    named = _OS_ERROR.search(str(error))
+    return int(named[1]) if named else 0
