@@ -42,7 +42,9 @@ class Processes:
         others = java = 0.0
         for pid in self._all():
             try:
-                if "java" in Path(f"/proc/{pid}/comm").read_text():
+                if "java" in str(Path(f"/proc/{pid}/exe").readlink()):
+                    if _is_copy(pid):
+                        continue
                     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
                     java += pages * os.sysconf("SC_PAGE_SIZE") / 1024
                     continue
@@ -64,6 +66,19 @@ class Processes:
                 child for child, parent in parents.items() if parent == pid and child not in found
             ]
         return found
+
+
+def _is_copy(pid: int) -> bool:
+    """Whether it is what Java makes of itself for a moment, to become another program.
+
+    Hadoop starts one now and then (chmod). All of its parent's memory would count once more.
+    """
+    fields = _stat(pid)
+    command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    try:
+        return fields is not None and command == Path(f"/proc/{fields[1]}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _stat(pid: int) -> list[str] | None:
