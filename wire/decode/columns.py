@@ -1,17 +1,18 @@
 """What the readers of columns share: where a column's values lie, and Arrow arrays around results.
 
-Lives here: `ColumnSpec`, `Places`, `read_columns`, the building of Arrow arrays from a kernel's
-buffers (no copies), and the readers that several forms share. Does not live here: the other readers
-(`logcolumns`, `textcolumns`).
+Lives here: `ColumnSpec`, `Places`, `read_columns`, `read_image`, the building of Arrow arrays from
+kernels' buffers (no copies), and the readers that several forms share. Does not live here: the
+other readers (`logcolumns`, `textcolumns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from core.errors import DecodeError
@@ -121,6 +122,27 @@ def read_columns(
         if count:
             misfits[name] = misfits.get(name, 0) + count
     return arrays
+
+
+def read_image(
+    readers: Iterable[Numbered],
+    fields: Sequence[pa.Field],
+    places: tuple[Bytes, Longs, Longs],
+    lacking: npt.NDArray[np.bool_] | None,
+    misfits: dict[str, int],
+) -> pa.StructArray:
+    """Read the images that rows have before a change, or after it.
+
+    Args:
+        readers: see Numbered.
+        fields: the columns in the lake.
+        places: buf, offs and lens of `read_columns`.
+        lacking: per row whether it has no such image and is NULL; None: all have one.
+        misfits: see `read_columns`.
+    """
+    arrays = read_columns(readers, *places, misfits)
+    mask = None if lacking is None or not lacking.any() else pa.array(lacking)
+    return pa.StructArray.from_arrays(arrays, fields=list(fields), mask=mask)
 
 
 def fixed(spec: ColumnSpec, places: Places, data: np.ndarray[Any, Any] | Halves) -> pa.Array:

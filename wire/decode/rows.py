@@ -21,7 +21,7 @@ from core.change import DELETE, INSERT, UPDATE
 from core.errors import DecodeError, SourceUnfitError
 from core.types import MisfitPolicy, arrow_schema, rule_for
 from wire.decode.arrays import Bytes, Ints, Longs
-from wire.decode.columns import ColumnSpec, Numbered, read_columns
+from wire.decode.columns import ColumnSpec, Numbered, read_image
 from wire.decode.engine import Engine, engine
 from wire.decode.kernels import walk
 from wire.decode.logcolumns import log_reader
@@ -130,7 +130,8 @@ class RowImageDecoder:
         for kind in (one for one in (walk.BEFORE, walk.AFTER) if kinds & one):
             part = slice(columns, None) if both and kind == walk.AFTER else slice(columns)
             lacking = (images & kind == 0)[event] if both else None
-            found[kind] = self._image(view, offs[part], lens[part], lacking, misfits)
+            places = view, offs[part], lens[part]
+            found[kind] = read_image(self._readers, self._fields, places, lacking, misfits)
         check_misfits(misfits, table=self._table, key=self._key, policy=self._policy)
         return DecodedRows(
             before=found.get(walk.BEFORE),
@@ -138,18 +139,6 @@ class RowImageDecoder:
             event=event,
             misfits=misfits,
         )
-
-    def _image(
-        self,
-        view: Bytes,
-        offs: Longs,
-        lens: Longs,
-        lacking: npt.NDArray[np.bool_] | None,
-        misfits: dict[str, int],
-    ) -> pa.StructArray:
-        arrays = read_columns(self._readers, view, offs, lens, misfits)
-        mask = None if lacking is None or not lacking.any() else pa.array(lacking)
-        return pa.StructArray.from_arrays(arrays, fields=self._fields, mask=mask)
 
     def _refuse(self, status: int, place: int, starts: Longs) -> NoReturn:
         number = int(np.searchsorted(starts, place, side="right")) - 1

@@ -33,7 +33,7 @@ from wire.decode.columns import (
     bits_reader,
     column_specs,
     padded_reader,
-    read_columns,
+    read_image,
     text_reader,
     variable,
 )
@@ -42,8 +42,6 @@ from wire.decode.kernels import vstream
 from wire.decode.kernels.walk import GOOD
 from wire.decode.misfits import check_misfits
 from wire.decode.textcolumns import text_row_reader
-
-Bools = npt.NDArray[np.bool_]
 
 _OPERATION: Final = "decode row events of VStream"
 _MESSAGES: Final = {
@@ -136,20 +134,16 @@ class VStreamRowDecoder:
             self._refuse(vstream.CUT_SHORT, f"row change {int(np.argmin(images))} of this batch")
         misfits: dict[str, int] = {}
         before, after = (
-            self._image(view, offs[low : low + columns], lens[low : low + columns], lacks, misfits)
-            for low, lacks in ((0, images == _AFTER), (columns, images == _BEFORE))
+            read_image(self._readers, self._fields, (view, offs[part], lens[part]), lacks, misfits)
+            for part, lacks in (
+                (slice(columns), images == _AFTER),
+                (slice(columns, None), images == _BEFORE),
+            )
         )
         check_misfits(misfits, table=self._table, key=self._key, policy=self._policy)
         return DecodedChanges(
             op=_OPS[images], before=before, after=after, event=event, misfits=misfits
         )
-
-    def _image(
-        self, view: Bytes, offs: Longs, lens: Longs, lacks: Bools, misfits: dict[str, int]
-    ) -> pa.StructArray:
-        arrays = read_columns(self._readers, view, offs, lens, misfits)
-        mask = pa.array(lacks) if lacks.any() else None
-        return pa.StructArray.from_arrays(arrays, fields=self._fields, mask=mask)
 
     def _refuse(self, status: int, where: str) -> NoReturn:
         if status == vstream.INCOMPLETE:
