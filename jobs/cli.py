@@ -369,7 +369,8 @@ def as_of(
     "form",
     type=click.Choice(("table", "json", "csv")),
     default="table",
-    help="How rows are printed; json is one array of objects.",
+    help="How rows are printed; json is one array of objects, in csv NULL is an empty field and an "
+    'empty text is "".',
 )
 @common
 def sql(config: Path, query: str, moment: str | None, form: str, *, fresh: bool) -> int:

@@ -10,7 +10,6 @@ has not ended) are shown as they are.
 
 from __future__ import annotations
 
-import csv
 import datetime
 import decimal
 import json
@@ -18,7 +17,6 @@ import logging
 import math
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -46,6 +44,7 @@ log: Final = logging.getLogger(__name__)
 _ACTING: Final = re.compile(r"Statement$|^Call|Compound|ExecuteImmediate")
 # Commands that change nothing, by how their classes' names begin.
 _READING: Final = ("Show", "Describe", "Explain")
+_QUOTED: Final = re.compile(r"[\",\r\n]")  # what a field of CSV cannot hold as it is
 _GLOBAL: Final = "global_temp"  # Spark's database of global temporary views
 MAX_TABLE_ROWS: Final = 1000
 
@@ -222,9 +221,9 @@ def print_rows(frame: DataFrame, form: str) -> None:
         for row in frame.toLocalIterator()
     )
     if form == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows(tuple(_cell(value) for value in row) for row in rows)
+        print(_csv_line(names))
+        for row in rows:
+            print(_csv_line(row))
     elif form == "json":
         _print_json(names, rows)
     else:
@@ -269,6 +268,18 @@ _PLAIN: Final[tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...]] 
     (datetime.timedelta, str),
     (float, lambda value: value if math.isfinite(value) else str(value)),
 )
+
+
+def _csv_line(row: Sequence[Any]) -> str:
+    """A line of CSV (RFC 4180): NULL is an empty field, and an empty text is quoted."""
+    return ",".join("" if value is None else _quoted(_cell(value)) for value in row)
+
+
+def _quoted(text: str) -> str:
+    if text and not _QUOTED.search(text):
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _cell(value: Any) -> str:

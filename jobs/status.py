@@ -359,7 +359,7 @@ def _print(found: Status, now: float) -> None:
     who = f"`{run['command']}`, pid {run['pid']} on {run['host']}" if run else "nobody"
     console.print(f"lake {found.lake}; running: {who}", markup=False)
     console.print(_mirror(found))
-    shards = Table("shard", "state", "log behind", "read", box=None, pad_edge=False)
+    shards = Table("shard", "state", "log behind", "last round", box=None, pad_edge=False)
     shards.add_column("position", overflow="fold")
     for shard in found.shards:
         shards.add_row(
@@ -372,7 +372,7 @@ def _print(found: Status, now: float) -> None:
     tables = Table("table", "phase", box=None, pad_edge=False)
     for name in ("rows", "round", "version"):
         tables.add_column(name, justify="right")
-    tables.add_column("last change (UTC)")
+    tables.add_column("last written (UTC)")
     for table in found.tables:
         tables.add_row(
             f"{table.keyspace}.{table.table}",

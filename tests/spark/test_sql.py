@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,6 +101,21 @@ def test_instants_are_utc_wherever_we_are(
     query = "SELECT TIMESTAMP'2024-07-01T12:00:00Z' a, TIMESTAMP_NTZ'2024-07-01T12:00:00' b"
     print_rows(spark.sql(query), "csv")
     assert capsys.readouterr().out == "a,b\n2024-07-01T12:00:00Z,2024-07-01T12:00:00\n"
+
+
+def test_csv_tells_null_from_an_empty_text(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And whoever reads it gets the same texts back, whatever is in them."""
+    texts = ["", 'say "x"', "a,b", "two\nlines", "\r", " ", "NULL", "é"]
+    rows = [(n, text) for n, text in enumerate(texts)]
+    frame = spark.createDataFrame([*rows, (len(rows), None)], "id INT, `v,w` STRING")
+    print_rows(frame.coalesce(1), "csv")
+    printed = capsys.readouterr().out
+    assert printed.startswith('id,"v,w"\n0,""\n')
+    assert printed.endswith(f"\n{len(rows)},\n")
+    found = list(csv.reader(io.StringIO(printed, newline="")))
+    assert found[1:-1] == [[str(n), text] for n, text in rows]
 
 
 def test_fresh_rows_by_any_name(
