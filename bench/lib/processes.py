@@ -42,7 +42,7 @@ class Processes:
         others = java = 0.0
         for pid in self._all():
             try:
-                if "java" in str(Path(f"/proc/{pid}/exe").readlink()):
+                if Path(f"/proc/{pid}/exe").readlink().name == "java":
                     if _is_copy(pid):
                         continue
                     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
