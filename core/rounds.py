@@ -17,6 +17,8 @@ FORMAT_VERSION = 1
 STATEMENT_LENGTH: Final = 2000  # characters kept of a statement, or of a reason
 
 TableEventKind = Literal["ddl", "truncate", "doubt", "unreadable"]
+# What a statement does to a table; see TableEvent.effect.
+Effect = Literal["", "columns", "types", "key", "foreign_key", "rows", "doubt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,16 @@ class TableEvent:
             where rows before the statement may have been read under the columns behind it;
             "unreadable" that from here on rows are left out which the mirror cannot take.
         statement: the statement as logged, cut at 2,000 characters; of "unreadable", why.
+        effect: of a "ddl", what its whole text was understood to do when it was captured.
+            "columns": columns come that are NULL in every row (`nulls`), nothing else.
+            "types": columns may have other types, and values; the next shape tells.
+            "key": an index is gone that may have made rows unique.
+            "foreign_key": foreign keys come or go.
+            "rows": rows or values are others, or columns are, in a way that no row event tells.
+            "doubt": not understood completely, so any of these.
+            Empty in lakes of earlier versions: then the text kept here is all there is.
+        reason: why, in words for people; empty for "columns".
+        nulls: columns that come, and are NULL in all rows that were there.
         gtid: transaction, in the server's notation.
         seq: its `seq`.
         ts: commit time, microseconds since the epoch, UTC.
@@ -104,6 +116,9 @@ class TableEvent:
     gtid: str
     seq: int
     ts: int
+    effect: Effect = ""
+    reason: str = ""
+    nulls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +269,9 @@ class Round:
             committed_at=data["committed_at"],
             slices=tuple(slice_from_json(s) for s in data["slices"]),
             files=tuple(ChangeFile(**f) for f in data["files"]),
-            events=tuple(TableEvent(**e) for e in data["events"]),
+            events=tuple(
+                TableEvent(**{**e, "nulls": tuple(e.get("nulls", ()))}) for e in data["events"]
+            ),
         )
 
 

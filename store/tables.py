@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
+from core.foreignkeys import ForeignKey
 from core.position import Position
 from core.schema import Column, TableSchema
 from store import layout
@@ -137,6 +138,24 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Why a table counts as right again only when it has been compared with its source.
+
+    Attributes:
+        message: one sentence: what happened.
+        statement: the statement as logged, cut; empty if it was none.
+        round: the round in which it happened: a comparison at this round or behind it decides.
+        by_shape: whether the columns' types behind the statement can take the doubt away without
+            a look at the rows (merge.ddl.lossy).
+    """
+
+    message: str
+    statement: str
+    round: int
+    by_shape: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
     """One mirrored table.
 
@@ -154,6 +173,11 @@ class TableState:
         added: columns that came since the dump, in the order in which they came.
         nulls: shard -> columns that a statement has brought there, with NULL in all rows.
         retyped: shards of which a column's type may have changed, with no row event since.
+        doubts: shard -> what put the table in doubt there. It goes on, but counts as right only
+            when it has been compared with its source.
+        primary: whether `key` is a primary key at the source; None: written by an earlier version.
+        foreign_keys: those by which the server changes rows of this table without saying so in
+            its log; None: not read yet.
     """
 
     keyspace: str
@@ -169,6 +193,9 @@ class TableState:
     added: tuple[Column, ...] = ()
     nulls: dict[str, tuple[str, ...]] = field(default_factory=dict)
     retyped: tuple[str, ...] = ()
+    doubts: dict[str, Doubt] = field(default_factory=dict)
+    primary: bool | None = None
+    foreign_keys: tuple[ForeignKey, ...] | None = None
 
     @property
     def whole(self) -> TableSchema:
@@ -207,6 +234,11 @@ class TableState:
             "added": [asdict(column) for column in self.added],
             "nulls": {shard: list(names) for shard, names in self.nulls.items()},
             "retyped": list(self.retyped),
+            "doubts": {shard: asdict(doubt) for shard, doubt in self.doubts.items()},
+            "primary": self.primary,
+            "foreign_keys": None
+            if self.foreign_keys is None
+            else [key.to_json() for key in self.foreign_keys],
         }
 
     @classmethod
@@ -227,6 +259,11 @@ class TableState:
             added=tuple(Column.from_json(one) for one in data.get("added", ())),
             nulls={shard: tuple(names) for shard, names in data.get("nulls", {}).items()},
             retyped=tuple(data.get("retyped", ())),
+            doubts={shard: Doubt(**one) for shard, one in data.get("doubts", {}).items()},
+            primary=data.get("primary"),
+            foreign_keys=None
+            if data.get("foreign_keys") is None
+            else tuple(ForeignKey.from_json(one) for one in data["foreign_keys"]),
         )
 
 

@@ -1,0 +1,47 @@
+"""A foreign key by which a server changes rows of a table when rows of another one change."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+# RESTRICT and NO ACTION change no rows; SET DEFAULT is refused by InnoDB.
+Rule = Literal["none", "cascade", "set null"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKey:
+    """One foreign key of a child table.
+
+    Attributes:
+        name: the constraint's name, unique in the child's database.
+        columns: the child's columns.
+        parent_database: the parent's database, as the server spells it.
+        parent: the parent table, as the server spells it.
+        parent_columns: its columns, in the order of `columns`.
+        on_delete: what becomes of a child whose parent is deleted.
+        on_update: what becomes of a child whose parent's columns change.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    parent_database: str
+    parent: str
+    parent_columns: tuple[str, ...]
+    on_delete: Rule = "none"
+    on_update: Rule = "none"
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether the server changes the child's rows by it."""
+        return self.on_delete != "none" or self.on_update != "none"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values; `from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ForeignKey:
+        """Read what `to_json` wrote."""
+        lists = {name: tuple(data[name]) for name in ("columns", "parent_columns")}
+        return cls(**{**data, **lists})
