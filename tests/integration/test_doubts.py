@@ -167,10 +167,12 @@ def test_the_remedies_get_out(ran: Shop) -> None:
     for name in names:
         state = ran.mirror.state("shop", name.partition(".")[2])
         assert (state.phase, state.doubts) == ("streaming", {})
-    for table in ("filled", "lost", "wider", "key", "shape_virtual"):
-        ran.mirror.ratchet("dump", "--again", f"shop.{table}")
     ran.sql("CREATE TABLE gone (id INT NOT NULL PRIMARY KEY)", "INSERT INTO gone VALUES (1)")
-    ran.mirror.ratchet("dump", "--again", "shop.gone")
+    for table in ("filled", "lost", "wider", "key", "shape_virtual", "gone"):
+        why = ran.mirror.state("shop", table).stopped
+        assert why is not None
+        assert f"`ratchet table CONFIG redump 'shop.{table}'`" in why.hint
+        ran.mirror.ratchet("table", "redump", f"shop.{table}")
     ran.run()
     assert "identical" in ran.mirror.ratchet("verify").out
 
