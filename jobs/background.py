@@ -155,15 +155,19 @@ class Background:
     # --- whose turn it is -------------------------------------------------------------------------
 
     def _bite(self) -> float:
-        if self._pass is None and not self._go_on() and not self._begin():
-            return LOOK_EVERY
+        busy = 0.0
+        if self._pass is None:
+            began = self._clock()
+            if not self._go_on() and not self._begin():
+                return LOOK_EVERY
+            busy = self._clock() - began
         assert self._pass is not None  # noqa: S101 - one of them has begun
         if self._verdicts.waits(self._pass.name):
             return 0.5
         budget = self._paid()
         if rest := budget.rest(self._wall() / 1e6):
             return rest
-        busy = self._step()
+        busy += self._step()
         now = self._wall()
         budget.spend(busy, now / 1e6)
         rest = budget.rest(now / 1e6)
@@ -288,6 +292,18 @@ class Background:
         """A bite of the pass; seconds that it took of source and lake."""
         table, progress = self._table, self._pass
         assert table is not None and progress is not None  # noqa: S101, PT018 - see _bite
+        found, mended = set(self._found), self._mended
+        try:
+            return self._tried(table, progress)
+        except NewsError:
+            raise
+        except BaseException:
+            # The bite is done again: what it has found and not acted upon must be found again.
+            self._table, self._pass, self._found, self._mended = table, progress, found, mended
+            self._odd = None
+            raise
+
+    def _tried(self, table: Subject, progress: Pass) -> float:
         try:
             if self._mended is not None:
                 return self._look_at_mended(table, *self._mended)

