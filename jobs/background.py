@@ -62,6 +62,7 @@ log: Final = logging.getLogger("jobs.run")
 LOOK_EVERY: Final = 30.0  # seconds between two looks whether a table is due
 PIECE_SECONDS: Final = 0.5  # of reading, in one bite
 _GROUP: Final = 4_000  # keys that are read again together
+_VERDICT: Final = 0.1  # seconds between two looks whether a verdict was applied
 _MENDS: Final = 3  # of the rows of one piece, until the table is given up
 _FIRST_PAUSE: Final = 5.0  # seconds, after a failure; doubles with each in a row
 _LONGEST_PAUSE: Final = 600.0
@@ -119,6 +120,7 @@ class Background:
         self._budget: Budget | None = None
         self._odd: Iterator[pa.Table] | None = None
         self._mended: tuple[pa.Table, int] | None = None  # and how often
+        self._given_up = False  # whether the table is about to be stopped
         self._found: set[str] = set()  # rows that this pass has told of
         self._failed = 0  # times in a row
 
@@ -163,7 +165,11 @@ class Background:
             busy = self._clock() - began
         assert self._pass is not None  # noqa: S101 - one of them has begun
         if self._verdicts.waits(self._pass.name):
-            return 0.5
+            return _VERDICT
+        if self._given_up:
+            assert self._table is not None  # noqa: S101 - it has a pass
+            self._end(self._table, self._pass)
+            return 0.0
         budget = self._paid()
         if rest := budget.rest(self._wall() / 1e6):
             return rest
@@ -171,7 +177,9 @@ class Background:
         now = self._wall()
         budget.spend(busy, now / 1e6)
         rest = budget.rest(now / 1e6)
-        if self._pass is not None:
+        # Not before the rows are mended, or the table is stopped: what a kill keeps from happening
+        # must be found again.
+        if self._pass is not None and not (self._mended or self._given_up):
             self._pass = self._passes.save(replace(self._pass, next_at=now + int(rest * 1e6)))
         return rest
 
@@ -284,6 +292,7 @@ class Background:
     def _drop(self) -> None:
         self._passes.end()
         self._pass = self._table = self._odd = self._mended = None
+        self._given_up = False
         self._found.clear()
 
     # --- one bite ---------------------------------------------------------------------------------
@@ -300,7 +309,7 @@ class Background:
         except BaseException:
             # The bite is done again: what it has found and not acted upon must be found again.
             self._table, self._pass, self._found, self._mended = table, progress, found, mended
-            self._odd = None
+            self._odd, self._given_up = None, False
             raise
 
     def _tried(self, table: Subject, progress: Pass) -> float:
@@ -366,7 +375,7 @@ class Background:
                 break
         else:
             busy = self._clock() - began + self._judged(table, _together(found))
-            if self._pass is not None and self._mended is None:
+            if self._pass is not None and not (self._mended or self._given_up):
                 self._end(table, self._pass)
             return busy
         return self._clock() - began + self._judged(table, _together(found))
@@ -483,8 +492,7 @@ class Background:
 
     def _give_up(self, table: Subject, progress: Pass) -> None:
         """Stop the table."""
-        cut = self._looks.cut({})
-        self._end(table, progress)
+        cut, self._given_up = self._looks.cut({}), True
         self._verdicts.hand_in(
             Verdict(
                 wanted=table.wanted,

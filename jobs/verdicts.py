@@ -81,6 +81,12 @@ class Verdicts:
         with self._lock:
             return table in self._waiting
 
+    @property
+    def any_waits(self) -> bool:
+        """Whether any verdict is still to be applied."""
+        with self._lock:
+            return bool(self._waiting)
+
     def apply(self) -> None:
         """Apply all that wait.
 

@@ -119,7 +119,7 @@ class _Wiring:
             shards=[str(shard) for shard in config.shards],
             patience=config.capture.reconnect_seconds,
         )
-        dump = merging = merge = verify = None
+        dump = merging = merge = verify = verdicts = None
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = LOOK_SECONDS if self._plan.merge else None
@@ -146,6 +146,7 @@ class _Wiring:
             merging=merging,
             merge=merge,
             verify=verify,
+            verdicts=verdicts,
             target=self._plan.target,
             following=self._plan.following,
         )
