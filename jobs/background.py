@@ -177,11 +177,17 @@ class Background:
         now = self._wall()
         budget.spend(busy, now / 1e6)
         rest = budget.rest(now / 1e6)
-        # Not before the rows are mended, or the table is stopped: what a kill keeps from happening
-        # must be found again.
-        if self._pass is not None and not (self._mended or self._given_up):
-            self._pass = self._passes.save(replace(self._pass, next_at=now + int(rest * 1e6)))
+        self._keep(now + int(rest * 1e6))
         return rest
+
+    def _keep(self, next_at: int) -> None:
+        """Save how far the pass has come.
+
+        Not before its rows are mended, or its table is stopped: what a kill keeps from happening
+        must be found again.
+        """
+        if self._pass is not None and not (self._mended or self._given_up):
+            self._pass = self._passes.save(replace(self._pass, next_at=next_at))
 
     def _paid(self) -> Budget:
         """What the budget is, with what an earlier run has left or owes."""
