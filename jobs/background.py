@@ -51,6 +51,7 @@ from snapshot.rows import frozen_row
 from snapshot.sessions import close_sessions
 from snapshot.source_df import seen_positions, source_tables
 from store.comparisons import Comparison, Comparisons
+from store.crashpoints import reach
 from store.cuts import Cut, Cuts
 from store.files import Lake
 from store.passes import Pass, Passes
@@ -187,6 +188,7 @@ class Background:
         must be found again.
         """
         if self._pass is not None and not (self._mended or self._given_up):
+            reach("verify.before_progress")
             self._pass = self._passes.save(replace(self._pass, next_at=next_at))
 
     def _paid(self) -> Budget:

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 from jobs.observe import Stops
 from snapshot.records import Wanted
+from store.crashpoints import reach
 from store.cuts import Cuts
 from store.files import Lake
 from store.tables import Doubt, Stopped, Tables, TableState
@@ -106,6 +107,7 @@ class Verdicts:
 
     def _one(self, verdict: Verdict) -> None:
         wanted = verdict.wanted
+        reach("verify.before_verdict")
         state = self._tables.load(wanted.keyspace, wanted.table)
         if state is None or state.phase != "streaming" or state.doubts != dict(verdict.judged):
             log.debug("%s: there is news, so it is judged again", wanted.name)
