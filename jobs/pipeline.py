@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from core.errors import RatchetError, TableStoppedError
 from jobs.capturing import Target
 from jobs.lag import tables_lag
-from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
+from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, WatchLoop
 from jobs.observe import Observer, Pulse, Stops
 from jobs.skew import Skew
 from jobs.text import counted
@@ -71,6 +71,7 @@ class Parts:
         dump: the dump's loop, if the command dumps.
         merging: merges, if the command does.
         merge: its loop.
+        watch: looks whether the sources stay fit, if the command merges.
         target: what the run waits for, if it does.
         following: whether the run goes on until a reshard's sources have ended.
     """
@@ -82,6 +83,7 @@ class Parts:
     dump: DumpLoop | None = None
     merging: Reaches | None = None
     merge: MergeLoop | None = None
+    watch: WatchLoop | None = None
     target: Target | None = None
     following: bool = False
 
@@ -130,7 +132,7 @@ class Run:
             TableStoppedError: the command came to its end, but some tables are stopped.
         """
         parts, control = self._parts, self._parts.control
-        loops = [loop for loop in (parts.capture, parts.dump, parts.merge) if loop is not None]
+        loops = [loop for loop in (parts.capture, parts.dump, parts.merge, parts.watch) if loop]
         for loop in loops:
             loop.start()
         came_to_its_end = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -18,7 +18,7 @@ from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
 from jobs.config import Config
 from jobs.discover import Found, look
 from jobs.dumping import Dumping
-from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
+from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, WatchLoop
 from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
 from jobs.pipeline import LOOK_SECONDS, Parts, Run
@@ -27,6 +27,7 @@ from jobs.serving import ConfigFile, Serving
 from jobs.sources import replica_configs, server_ids, source_configs, vtgate_config
 from jobs.spark import log_folder, use_pool
 from jobs.sparksettings import CAPTURE, DUMP, MERGE
+from jobs.unfit import Unfit, Verdict, look_at
 from merge.failures import spark_failure
 from merge.keep import keep_rows
 from merge.rounds import Merger
@@ -62,6 +63,7 @@ class Plan:
         target: what it waits for, if it does.
         following: whether shards are read that serve no more, up to their end by a reshard.
         known: keyspace and table of what the mirror holds besides `found`.
+        verdict: which sources and tables are not fit to be followed.
     """
 
     config: Config
@@ -74,6 +76,7 @@ class Plan:
     target: Target | None
     following: bool = False
     known: tuple[tuple[str, str], ...] = ()
+    verdict: Verdict = field(default_factory=Verdict)
 
 
 def wire(plan: Plan, spark: SparkSession, lease: Lease, control: Control) -> Run:
@@ -92,6 +95,7 @@ class _Wiring:
         self._stop = threading.Event()
         self._stops = Stops(tell)
         self._selection = Selection(plan.config.sources)
+        self._unfit = Unfit(lambda: look_at(self._selection.sources, self._configs), plan.verdict)
         self._turnstile = Turnstile()
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
@@ -109,7 +113,7 @@ class _Wiring:
             shards=[str(shard) for shard in config.shards],
             patience=config.capture.reconnect_seconds,
         )
-        dump = merging = merge = None
+        dump = merging = merge = watch = None
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = LOOK_SECONDS if self._plan.merge else None
@@ -118,6 +122,7 @@ class _Wiring:
             merging = self._merging()
             step = guard.in_pool(MERGE, "merge", merging.step)
             merge = MergeLoop(control, step, interval=config.merge.interval_seconds)
+            watch = WatchLoop(control, self._unfit.look, every=LOOK_SECONDS)
         parts = Parts(
             control=control,
             stop=self._stop,
@@ -126,6 +131,7 @@ class _Wiring:
             dump=dump,
             merging=merging,
             merge=merge,
+            watch=watch,
             target=self._plan.target,
             following=self._plan.following,
         )
@@ -181,7 +187,7 @@ class _Wiring:
     def _dumping(self) -> Dumping:
         config = self._config
         return Dumping(
-            lambda: look(self._selection.sources, self._configs, unfit=self._stops.leave_out),
+            self._looked,
             Tables(self._plan.lake),
             self._selection,
             self._dumper,
@@ -192,6 +198,10 @@ class _Wiring:
             stops=self._stops,
             again=self._plan.again,
         )
+
+    def _looked(self) -> list[Found]:
+        found = look(self._selection.sources, self._configs, unfit=self._stops.leave_out)
+        return [one for one in found if self._unfit.of(one.keyspace, one.table) is None]
 
     def _dumper(self, on_progress: OnProgress) -> Dumper:
         config, given = self._config, self._config.snapshot
@@ -250,10 +260,22 @@ class _Wiring:
             lake,
             check=self._lease.check,
             mirrored=self._selection.mirrors,
-            serve=Serving(lake, self._plan.file, self._selection, look=self._control.look).serve,
+            serve=self._serve(),
             observer=tell,
             stops=self._stops,
         )
+
+    def _serve(self) -> Callable[[], None]:
+        """What is done between two steps: requests, and stops of what is not fit any more."""
+        lake = self._plan.lake
+        serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
+        tables = Tables(lake)
+
+        def serve() -> None:
+            serving.serve()
+            self._unfit.stop(tables, self._stops)
+
+        return serve
 
     @property
     def _policy(self) -> MisfitPolicy:

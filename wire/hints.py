@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from wire.decode import catalog
+from wire.decode.unfit import unfit_tables
 from wire.session import Session
 
 # Cheap to ask, and most databases have none: only then all columns are read.
@@ -48,7 +49,7 @@ class ServerCatalog:
 
     def _read(self) -> dict[str, Mapping[str, str]]:
         query = self._session.query
-        self._unfit = catalog.unfit_tables(query, database=self._database)
+        self._unfit = unfit_tables(query, database=self._database)
         if not query(_SPECIAL, [self._database])[0][0]:
             return {}
         schemas = catalog.read_schemas(query, keyspace=self._keyspace, database=self._database)
