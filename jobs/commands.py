@@ -35,6 +35,7 @@ from jobs.reshard import locate
 from jobs.serving import ConfigFile
 from jobs.signals import stop_on_signals
 from jobs.sources import source_configs
+from jobs.spelling import note_spelling, with_spelling
 from jobs.unfit import begin_without, look_at
 from jobs.wiring import Plan, wire
 from merge.maintain import remove_orphans
@@ -166,6 +167,9 @@ def _prepare(
             following=True,
             known=known,
         )
+    config = with_spelling(config)
+    note_spelling(lake, config)
+    configs = source_configs(config)
     verdict = look_at(config.sources, configs)
     config = begin_without(config, tables, verdict)
     configs = source_configs(config)

@@ -189,6 +189,8 @@ def gather(
         str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")
     }
     follows, filters = _following(session, variables)
+    odd = unfit_tables(session.query, database=database)
+    fit = [row for row in listed if str(row[0]) not in odd]
     return ServerFacts(
         shard=shard,
         host=host,
@@ -206,12 +208,8 @@ def gather(
         replica_filters=filters,
         clock_ahead=ahead,
         clock_error=error,
-        tables=_tables(session, database, listed, patterns),
-        unfit={
-            name: reason
-            for name, reason in unfit_tables(session.query, database=database).items()
-            if patterns.matches(name)
-        },
+        tables=_tables(session, database, fit, patterns),
+        unfit={name: reason for name, reason in odd.items() if patterns.matches(name)},
         missing={name: nearest(name, names, CORRECT_NAME) for name in patterns.missing(names)},
     )
 

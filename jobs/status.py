@@ -27,6 +27,7 @@ from jobs import logs
 from jobs.config import Config
 from jobs.lag import seen_until, tables_lag
 from jobs.sources import source_configs
+from jobs.spelling import with_noted_spelling
 from jobs.tablets import with_live_shards
 from jobs.text import age, counted, moment, size, within
 from jobs.vitess import with_shards
@@ -158,6 +159,7 @@ def gather(config: Config) -> Status:
         LakeError: there is no lake, or it is not ours.
     """
     lake = open_lake(config.lake, now=0, create=False)
+    config = with_noted_spelling(config, lake)
     holder = read_holder(lake)
     running = holder if holder is not None and is_alive(holder, time.time()) else None
     follower: Follower = "running" if running else "ended" if holder is None else "dead"

@@ -10,6 +10,7 @@ map (ids begin anew when a server restarts) gets another slot, because the bytes
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, Literal, Protocol
 
 import numpy as np
@@ -41,6 +42,9 @@ class Catalog(Protocol):
 
     def hints(self, table: str) -> Mapping[str, str] | None:
         """Column hints for a table (see parse_table_map); None: it cannot be mirrored."""
+
+    def spelling(self, table: str) -> str:
+        """The server's own spelling of a table; asked where letter case does not count."""
 
     def forget(self, table: str) -> None:
         """The table may have changed."""
@@ -125,7 +129,7 @@ class Slots:
         """Parse the table's map anew when it comes again, even if its bytes are the same."""
         self._catalog.forget(table)
         for body, slot in list(self._by_body.items()):
-            if _names(body, operation="forget a table")[1] == table:
+            if self._fold(_names(body, operation="forget a table")[1]) == self._fold(table):
                 del self._by_body[body]
                 self._unlink(slot)
 
@@ -162,17 +166,26 @@ class Slots:
         database, table = _names(body[8:], operation="read a table map")
         if database == self._sidecar[0] and table in self._sidecar[1]:
             return parse_table_map(body, keyspace=database, flavor="mysql")
-        if database != self._database or not self._patterns.matches(table):
+        own = self._fold(database) == self._fold(self._database)
+        if not own or not self._patterns.matches(table):
             return None
         if self._sidecar[0] and is_internal(table):
             return None
+        if self._patterns.folded:
+            table = self._catalog.spelling(table)
         hints = self._catalog.hints(table)
         if hints is None:
             return None
         flavor: Literal["mysql", "mariadb"] = "mariadb" if self._flavor == "mariadb" else "mysql"
         found = parse_table_map(body, keyspace=self._shard.keyspace, hints=hints, flavor=flavor)
         columns = tuple(column.name for column in found.schema.columns)
-        return None if columns == _SEQUENCE and flavor == "mariadb" else found
+        if columns == _SEQUENCE and flavor == "mariadb":
+            return None
+        return replace(found, table=table, schema=replace(found.schema, table=table))
+
+    def _fold(self, name: str) -> str:
+        """A name as it is compared."""
+        return name.lower() if self._patterns.folded else name
 
     def _put(self, number: int, slot: int) -> None:
         if self._used * 2 >= self.ids.size:

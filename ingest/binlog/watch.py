@@ -74,10 +74,17 @@ class StatementWatch:
                     seq=now.seq,
                     ts=now.ts,
                 )
-                for table in found.tables
+                for table in self._spelled(found.tables, known)
                 if self._patterns.matches(table)
             ]
         return found
+
+    def _spelled(self, tables: Collection[str], known: Collection[str]) -> list[str]:
+        """Names as the mirror has them: statements may have them in any letter case there."""
+        if not self._patterns.folded:
+            return list(tables)
+        own = {name.lower(): name for name in known}
+        return list(dict.fromkeys(own.get(name.lower(), name.lower()) for name in tables))
 
     def prepare(self, body: bytes) -> None:
         """An XA transaction without mirrored rows was prepared: its commit is of no concern.
