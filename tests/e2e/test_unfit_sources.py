@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import yaml
 from fix_e2e import PASSWORD, Ratchet, assert_identical, status
 
+from lab.replication import replicate_from, wait_for_replica
 from lab.servers import create_ratchet_user
 
 both = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
