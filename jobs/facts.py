@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from core.columnrules import UnfitColumn, unfit_column
 from core.errors import SourceUnfitError
 from core.patterns import TablePatterns
 from core.shard import ShardId
 from jobs.replicafilters import ReplicaFilters, read_filters
 from jobs.text import CORRECT_NAME, nearest
+from wire.decode.catalog import read_schemas
 from wire.decode.unfit import unfit_tables
 
 Rows = list[tuple[Any, ...]]
@@ -86,6 +88,7 @@ class TableFacts:
         bytes: the server's estimate of the data's size.
         has_key: whether a primary or a unique key over NOT NULL columns identifies its rows.
         columns: name and type of each.
+        odd: a column that it cannot be mirrored with; None: there is none.
     """
 
     name: str
@@ -94,6 +97,7 @@ class TableFacts:
     bytes: int
     has_key: bool
     columns: tuple[tuple[str, str], ...]
+    odd: UnfitColumn | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +317,7 @@ def _tables(
         name = (str(table), str(index))
         useless[name] = useless.get(name, False) or bool(odd)
     keyed = {table for (table, _), odd in useless.items() if not odd}
+    schemas = read_schemas(session.query, keyspace=database, database=database)
     return tuple(
         TableFacts(
             name=str(name),
@@ -321,6 +326,7 @@ def _tables(
             bytes=int(size or 0),
             has_key=str(name) in keyed,
             columns=tuple(columns.get(str(name), ())),
+            odd=unfit_column(schemas[str(name)]) if str(name) in schemas else None,
         )
         for name, engine, rows, size in listed
         if patterns.matches(str(name))

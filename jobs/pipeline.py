@@ -22,13 +22,14 @@ from jobs.lag import tables_lag
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, WatchLoop
 from jobs.observe import Observer, Pulse, Stops
 from jobs.skew import Skew
-from jobs.text import counted
+from jobs.text import counted, one_line
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
 
 log: Final = logging.getLogger("jobs.run")
 
 PULSE_SECONDS: Final = 30.0
+_SHOWN: Final = 50  # stopped tables that an error names
 LOOK_SECONDS: Final = 30.0  # between two looks for tables that have come
 
 
@@ -252,17 +253,19 @@ def refuse_stopped(stopped: Sequence[TableState], *, others: str = "up to date")
         others: what all others are.
 
     Raises:
-        TableStoppedError: naming each with its reason and remedy.
+        TableStoppedError: naming each with its reason, on a line of its own, and their remedies.
     """
     if not stopped:
         return
-    reasons = [
-        f"{state.name}: {state.stopped.message}" if state.stopped else state.name
-        for state in stopped
-    ]
-    hints = list(dict.fromkeys(state.stopped.hint for state in stopped if state.stopped))
+    by_hint: dict[str, list[str]] = {}
+    for state in stopped[:_SHOWN]:
+        hint, why = (state.stopped.hint, state.stopped.message) if state.stopped else ("", "")
+        by_hint.setdefault(one_line(hint), []).append(f"{state.name}: {one_line(why)}")
+    lines = [line for hint, tables in by_hint.items() for line in (*tables, f"  -> {hint}")]
+    if len(stopped) > _SHOWN:
+        lines.append(f"and {len(stopped) - _SHOWN} more: `ratchet status CONFIG` names them all")
     raise TableStoppedError(
         f"all other tables are {others}, but {len(stopped)} "
-        f"{'is' if len(stopped) == 1 else 'are'} stopped: {'; '.join(reasons)}",
-        hint=" / ".join(hints),
+        f"{'is' if len(stopped) == 1 else 'are'} stopped",
+        hint="\n  ".join(lines),
     )

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from core.errors import BehindError, PositionLostError, RatchetError, SourceUnfitError
@@ -29,7 +29,7 @@ from jobs.lag import seen_until, tables_lag
 from jobs.sources import source_configs
 from jobs.spelling import with_noted_spelling
 from jobs.tablets import with_live_shards
-from jobs.text import age, counted, moment, size, within
+from jobs.text import age, counted, moment, one_line, size, within
 from jobs.vitess import with_shards
 from store import layout
 from store.cuts import Cut, Cuts
@@ -72,6 +72,8 @@ class ShardStatus:
         lag_min: seconds that the change log is behind the server at least; None if unknown.
         lag_max: and at most.
         held: whether its newest slice was held back, so that the other shards come as far.
+        odd_ts: a commit time that its log had lately and that cannot be, microseconds UTC; None:
+            none.
     """
 
     shard: str
@@ -84,6 +86,7 @@ class ShardStatus:
     lag_min: float | None
     lag_max: float | None
     held: bool = False
+    odd_ts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,15 +178,19 @@ def gather(config: Config) -> Status:
     cut = Cuts(lake).last()
     merged = 0 if cut is None else cut.round
     now = time.time()
+    odd = {p.shard: p.odd_ts for one in recent for p in one.slices if p.odd_ts is not None}
     shards = tuple(
-        judge_shard(
-            str(shard),
-            position=positions.get(str(shard)),
-            newest=slices.get(str(shard)),
-            head=heads[shard],
-            follower=follower,
-            now=now,
-            bound=bound,
+        replace(
+            judge_shard(
+                str(shard),
+                position=positions.get(str(shard)),
+                newest=slices.get(str(shard)),
+                head=heads[shard],
+                follower=follower,
+                now=now,
+                bound=bound,
+            ),
+            odd_ts=odd.get(str(shard)),
         )
         for shard in config.shards
     )
@@ -394,9 +401,16 @@ def _print(found: Status, now: float) -> None:
     for shard in found.shards:
         if shard.reason:
             console.print(logs.clean(f"{shard.shard}: {shard.reason}"), markup=False)
+        if shard.odd_ts is not None:
+            text = (
+                f"{shard.shard}: its log had a commit time that cannot be, {moment(shard.odd_ts)} "
+                "UTC (docs/operations.md, 'Time travel')"
+            )
+            console.print(text, markup=False)
     for table in found.tables:
         if table.stopped:
-            text = f"{table.keyspace}.{table.table} is stopped: {table.stopped}\n  {table.hint}"
+            why, hint = one_line(table.stopped), one_line(table.hint)
+            text = f"{table.keyspace}.{table.table} is stopped: {why}\n  {hint}"
             console.print(logs.clean(text), markup=False)
 
 

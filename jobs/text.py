@@ -103,3 +103,12 @@ def sql_like(name: str, pattern: str) -> bool:
         ".*" if part == "%" else "." if part == "_" else re.escape(part[-1]) for part in parts
     )
     return re.fullmatch(regex, name, flags=re.DOTALL) is not None
+
+
+def one_line(text: str) -> str:
+    r"""A text, as a statement that a server logged, without its line ends.
+
+    >>> one_line("CREATE TABLE t\\n  (id INT)")
+    'CREATE TABLE t (id INT)'
+    """
+    return " ".join(text.split())

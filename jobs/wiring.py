@@ -7,6 +7,7 @@ ours. Does not live here: any decision.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -100,6 +101,9 @@ class _Wiring:
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
         self._seen = {shard: stream.seen for shard, stream in streams.items()}
+        # Earlier versions took any time that a log had.
+        now = time.time_ns() // 1000
+        self._since = {shard: min(stream.ts, now) for shard, stream in streams.items()}
         for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
             self._selection.add(keyspace, table)
 
@@ -155,6 +159,7 @@ class _Wiring:
                 vtgate=vtgate_config(config.sources[shard.keyspace]),
                 vitess=config.sources[shard.keyspace].vitess,
                 seen=self._seen.get(str(shard), {}),
+                since=self._since.get(str(shard), 0),
             )
             for shard, source in self._configs.items()
         }

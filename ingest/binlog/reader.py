@@ -111,7 +111,7 @@ class Reader:
         self._state = state = np.zeros(walk.SIZE, np.int64)
         state[walk.KIND] = -1
         state[walk.FLAVOR] = walk.FLAVORS[start.flavor]
-        state[walk.LIMIT] = state[walk.NOT_AFTER] = _NEVER
+        state[walk.LIMIT] = state[walk.NOT_AFTER] = state[walk.BELIEVED] = _NEVER
         state[walk.UNFINISHED] = -1
         state[walk.END_OFFSET] = start.offset if start.file else 0
         self._ledger = Ledger(start, state)
@@ -146,7 +146,12 @@ class Reader:
         return int(self._state[walk.HELD]) or None
 
     def start_slice(
-        self, *, known: frozenset[str], limit: int, not_after: int | None = None
+        self,
+        *,
+        known: frozenset[str],
+        limit: int,
+        not_after: int | None = None,
+        believed: int | None = None,
     ) -> None:
         """Forget the counts; stop behind the transaction that brings the bytes to `limit`.
 
@@ -154,6 +159,7 @@ class Reader:
             known: names of tables that are mirrored already: statements are searched for them.
             limit: bytes of events.
             not_after: stop before the first transaction committed later, microseconds UTC.
+            believed: a commit time later than this is wrong, and stops nothing; None: any is right.
         """
         self._ledger.runs = []
         self._known = known
@@ -162,6 +168,7 @@ class Reader:
         self._state[walk.BYTES] = 0
         self._state[walk.LIMIT] = limit
         self._state[walk.NOT_AFTER] = _NEVER if not_after is None else not_after
+        self._state[walk.BELIEVED] = _NEVER if believed is None else believed
         self._state[walk.HELD] = 0
 
     def first_follows(self) -> bool | None:

@@ -77,7 +77,8 @@ UNFINISHED: Final = 24  # where one begins that never came to its end; -1: none 
 NOT_AFTER: Final = 25  # of TS: stop before the first transaction that is later
 HELD: Final = 26  # TS of the transaction that this stopped before; 0: it has not
 COMMITTED: Final = 27  # TS on the server that wrote the transaction first
-SIZE: Final = 28
+BELIEVED: Final = 28  # of TS: what is later is wrong, and not held
+SIZE: Final = 29
 
 MYSQL, MARIADB, FILE_FLAVOR = 0, 1, 2
 FLAVORS: Final = {"mysql": MYSQL, "mariadb": MARIADB, "file": FILE_FLAVOR}
@@ -341,7 +342,7 @@ def _begin(state: Ints, txns: Records, highs: Ints, position: int, size: int) ->
         state[SKIP] = 1
     if state[SKIP] == 1:
         return 0
-    if state[TS] > state[NOT_AFTER]:
+    if state[NOT_AFTER] < state[TS] <= state[BELIEVED]:
         state[HELD] = state[TS]
         state[LOW] = begin % (1 << 32)
         state[HIGH] = begin - state[LOW]
