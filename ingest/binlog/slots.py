@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol
 
 import numpy as np
 
-from core.errors import DecodeError
+from core.errors import DecodeError, SourceUnfitError, TableStoppedError
 from core.gtid import Flavor
 from core.patterns import TablePatterns
 from core.shard import ShardId
@@ -88,6 +88,8 @@ class Slots:
         self._catalog = catalog
         self._by_body: dict[bytes, int] = {}
         self._used = 0
+        self._unread: set[bytes] = set()  # bodies of maps that do not say enough
+        self._unreadable: list[tuple[str, TableStoppedError]] = []
         self.maps: list[TableMap | None] = []
         self.ids = np.full(256, _FREE, np.int64)
         self.slots = np.zeros(256, np.int32)
@@ -120,6 +122,17 @@ class Slots:
             if self._is_last(slot):
                 self._unlink(slot)
 
+    def take_unreadable(self) -> list[tuple[str, TableStoppedError]]:
+        """Mirrored tables whose maps came since this was last asked, and do not say enough."""
+        found, self._unreadable = self._unreadable, []
+        return found
+
+    def ask_for_unreadable(self) -> None:
+        """See to it that `register` is called when such a map comes again."""
+        for body in self._unread:
+            self._unlink(self._by_body.pop(body))
+        self._unread.clear()
+
     def slot_of(self, number: int) -> int:
         """The slot of a table id; -1 if it has none."""
         at = self._place(number)
@@ -131,6 +144,7 @@ class Slots:
         for body, slot in list(self._by_body.items()):
             if self._fold(_names(body, operation="forget a table")[1]) == self._fold(table):
                 del self._by_body[body]
+                self._unread.discard(body)
                 self._unlink(slot)
 
     def clear_ids(self) -> None:
@@ -153,7 +167,17 @@ class Slots:
             self._put(number, found)
 
     def _add(self, body: bytes) -> int:
-        found = self._parse(body)
+        try:
+            found = self._parse(body)
+        except TableStoppedError as error:
+            found = None
+            database, table = _names(body[8:], operation="read a table map")
+            if database == self._sidecar[0]:
+                raise SourceUnfitError(error.message, table=table, hint=error.hint) from error
+            if self._patterns.folded:
+                table = self._catalog.spelling(table)
+            self._unread.add(body[8:])
+            self._unreadable.append((table, error))
         slot = len(self.maps)
         self.maps.append(found)
         self._by_body[body[8:]] = slot

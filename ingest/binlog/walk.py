@@ -113,6 +113,7 @@ class Codes(NamedTuple):
     rows: int
     other_rows: int
     payload: int
+    partial: int
     garbled: int
     unknown: int
     a_begin: int
@@ -141,6 +142,7 @@ CODES: Final = Codes(
     rows=int(Kind.ROWS),
     other_rows=int(Kind.OTHER_ROWS),
     payload=int(Kind.PAYLOAD),
+    partial=int(Kind.PARTIAL_ROWS),
     garbled=int(Kind.GARBLED),
     unknown=int(Kind.UNKNOWN),
     a_begin=int(Action.BEGIN),
@@ -425,6 +427,8 @@ def _other_kind(
     if kind == CODES.xa_prepare:
         one_phase = end > body and data[body] == 1
         return (CODES.one_phase if one_phase else kind), (0 if one_phase else 1)
+    if kind == CODES.partial:
+        return kind, 1  # it may be of a table that is not mirrored
     ask = kind == CODES.format or kind == CODES.rotate or kind == CODES.payload  # noqa: PLR1714
     if ask and inner == 1:
         return CODES.unknown, 0  # never in a compressed transaction

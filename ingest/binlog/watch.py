@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from core.errors import TableStoppedError
 from core.patterns import TablePatterns
 from core.rounds import STATEMENT_LENGTH, TableEvent
 from core.shard import ShardId
@@ -85,6 +86,22 @@ class StatementWatch:
             return list(tables)
         own = {name.lower(): name for name in known}
         return list(dict.fromkeys(own.get(name.lower(), name.lower()) for name in tables))
+
+    def unreadable(self, table: str, error: TableStoppedError, now: Moment) -> None:
+        """Note that rows of a table are left out from here on, since they cannot be read."""
+        why = error.message + (f" ({error.hint})" if error.hint else "")
+        self.events.append(
+            TableEvent(
+                keyspace=self._shard.keyspace,
+                table=table,
+                shard=str(self._shard),
+                kind="unreadable",
+                statement=why[:STATEMENT_LENGTH],
+                gtid=now.gtid,
+                seq=now.seq,
+                ts=now.ts,
+            )
+        )
 
     def prepare(self, body: bytes) -> None:
         """An XA transaction without mirrored rows was prepared: its commit is of no concern.
