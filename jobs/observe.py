@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Final
 
-from jobs.text import counted, size, within
+from jobs.text import counted, one_line, size, within
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -86,7 +86,7 @@ class _TableRefused:
 
     def sentence(self) -> str:
         """For people."""
-        return f"{self.table} is {self.what}: {self.message} ({self.hint})"
+        return f"{self.table} is {self.what}: {one_line(self.message)} ({one_line(self.hint)})"
 
 
 class TableStopped(_TableRefused):

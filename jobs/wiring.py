@@ -7,8 +7,9 @@ ours. Does not live here: any decision.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -21,7 +22,7 @@ from jobs.config import Config
 from jobs.discover import Found, look
 from jobs.doubts import Doubts
 from jobs.dumping import Dumping
-from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop
+from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop, WatchLoop
 from jobs.mending import Mender
 from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
@@ -32,6 +33,7 @@ from jobs.serving import ConfigFile, Serving
 from jobs.sources import server_ids, source_configs, vtgate_config
 from jobs.spark import log_folder, use_pool
 from jobs.sparksettings import CAPTURE, DUMP, MERGE
+from jobs.unfit import Unfit, Verdict, look_at
 from jobs.verdicts import Verdicts
 from jobs.verify import Verifier
 from merge.failures import spark_failure
@@ -71,6 +73,7 @@ class Plan:
         target: what it waits for, if it does.
         following: whether shards are read that serve no more, up to their end by a reshard.
         known: keyspace and table of what the mirror holds besides `found`.
+        verdict: which sources and tables are not fit to be followed.
     """
 
     config: Config
@@ -83,6 +86,7 @@ class Plan:
     target: Target | None
     following: bool = False
     known: tuple[tuple[str, str], ...] = ()
+    verdict: Verdict = field(default_factory=Verdict)
 
 
 def wire(plan: Plan, spark: SparkSession, lease: Lease, control: Control) -> Run:
@@ -101,11 +105,15 @@ class _Wiring:
         self._stop = threading.Event()
         self._stops = Stops(tell)
         self._selection = Selection(plan.config.sources)
+        self._unfit = Unfit(lambda: look_at(self._selection.sources, self._configs), plan.verdict)
         self._turnstile = Turnstile()
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
         self._reading = reading_of(plan.config, self._generations)
         self._seen = {shard: stream.seen for shard, stream in streams.items()}
+        # Earlier versions took any time that a log had.
+        now = time.time_ns() // 1000
+        self._since = {shard: min(stream.ts, now) for shard, stream in streams.items()}
         for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
             self._selection.add(keyspace, table)
 
@@ -119,7 +127,7 @@ class _Wiring:
             shards=[str(shard) for shard in config.shards],
             patience=config.capture.reconnect_seconds,
         )
-        dump = merging = merge = verify = None
+        dump = merging = merge = verify = watch = None
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = LOOK_SECONDS if self._plan.merge else None
@@ -137,6 +145,7 @@ class _Wiring:
                     _Guarded(guard, self._background(verdicts)),
                 ]
                 verify = VerifyLoop(control, tasks, patience=config.capture.reconnect_seconds)
+            watch = WatchLoop(control, self._unfit.look, every=LOOK_SECONDS)
         parts = Parts(
             control=control,
             stop=self._stop,
@@ -146,6 +155,7 @@ class _Wiring:
             merging=merging,
             merge=merge,
             verify=verify,
+            watch=watch,
             target=self._plan.target,
             following=self._plan.following,
         )
@@ -170,6 +180,7 @@ class _Wiring:
                 vtgate=vtgate_config(config.sources[shard.keyspace]),
                 vitess=config.sources[shard.keyspace].vitess,
                 seen=self._seen.get(str(shard), {}),
+                since=self._since.get(str(shard), 0),
             )
             for shard, source in self._configs.items()
         }
@@ -202,7 +213,7 @@ class _Wiring:
     def _dumping(self) -> Dumping:
         config = self._config
         return Dumping(
-            lambda: look(self._selection.sources, self._configs, unfit=self._stops.leave_out),
+            self._looked,
             Tables(self._plan.lake),
             self._selection,
             self._dumper,
@@ -213,6 +224,10 @@ class _Wiring:
             stops=self._stops,
             again=self._plan.again,
         )
+
+    def _looked(self) -> list[Found]:
+        found = look(self._selection.sources, self._configs, unfit=self._stops.leave_out)
+        return [one for one in found if self._unfit.of(one.keyspace, one.table) is None]
 
     def _dumper(self, on_progress: OnProgress) -> Dumper:
         return Dumper(
@@ -285,12 +300,6 @@ class _Wiring:
 
     def _merging(self, merger: Merger, verdicts: Verdicts) -> Merging:
         config, lake = self._config.merge, self._plan.lake
-        serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
-
-        def serve() -> None:
-            serving.serve()
-            verdicts.apply()
-
         upkeep = LakeUpkeep(
             spark=self._spark,
             lake=lake,
@@ -306,10 +315,23 @@ class _Wiring:
             lake,
             check=self._lease.check,
             mirrored=self._selection.mirrors,
-            serve=serve,
+            serve=self._serve(verdicts),
             observer=tell,
             stops=self._stops,
         )
+
+    def _serve(self, verdicts: Verdicts) -> Callable[[], None]:
+        """What is done between two steps: requests, verdicts, stops of what is not fit any more."""
+        lake = self._plan.lake
+        serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
+        tables = Tables(lake)
+
+        def serve() -> None:
+            serving.serve()
+            verdicts.apply()
+            self._unfit.stop(tables, self._stops)
+
+        return serve
 
     @property
     def _policy(self) -> MisfitPolicy:
