@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Final
 
 from jobs.text import counted, one_line, size, within
+from store.tables import TableState
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -217,6 +218,13 @@ class Stops:
                 return
             self._told.add((record.table, record.message))
         self._observer(record)
+
+
+def tell_doubtful(states: Iterable[TableState]) -> None:
+    """Tell a reader which of the tables that he looks at do not count as right for now."""
+    for state in states:
+        if state.is_doubtful:
+            log.warning("%s is in doubt (`ratchet status` says why): a run compares it", state.name)
 
 
 Record = RoundCommitted | Merged | TableStopped | TableLeftOut | TableCompared | Pulse

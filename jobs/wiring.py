@@ -127,7 +127,7 @@ class _Wiring:
             shards=[str(shard) for shard in config.shards],
             patience=config.capture.reconnect_seconds,
         )
-        dump = merging = merge = verify = watch = None
+        dump = merging = merge = verify = verdicts = watch = None
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = LOOK_SECONDS if self._plan.merge else None
@@ -156,6 +156,7 @@ class _Wiring:
             merge=merge,
             verify=verify,
             watch=watch,
+            verdicts=verdicts,
             target=self._plan.target,
             following=self._plan.following,
         )
