@@ -132,6 +132,10 @@ class NoCatalog:
         del table
         return {}
 
+    def spelling(self, table: str) -> str:
+        """The only spelling."""
+        return table
+
     def forget(self, table: str) -> None:
         """Nothing is remembered."""
 

@@ -378,7 +378,8 @@ class Reader:
                 operation="follow the binlog",
                 source=str(self.shard),
                 position=self._place(event),
-                hint="it was written before gtid_mode was ON: dump the tables of this shard again",
+                hint="it was written before gtid_mode was ON: `ratchet heal CONFIG --shard "
+                f"{self.shard} --dump`, then `ratchet run CONFIG` dumps the shard's tables again",
             )
         if self.flavor == "mysql":
             self._fold()

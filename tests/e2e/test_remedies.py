@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from fix_e2e import PASSWORD, Ratchet, assert_identical, status
+from fix_e2e import PASSWORD, Ratchet, assert_identical, mirror_rows, status
 
 from lab.servers import create_ratchet_user
 
@@ -78,6 +78,9 @@ STREAM = (
     Case("rollback", execute(*MIXED), 3, "rolled back in part"),
     Case("incident", put_into_the_log(26, struct.pack("<HB", 1, 4) + b"lost"), 5, "an incident",
          "mariadb"),
+    Case("anonymous", execute("SET GLOBAL gtid_mode = ON_PERMISSIVE", "SET gtid_next = 'ANONYMOUS'",
+                              "INSERT INTO t VALUES (60, 1)", "SET gtid_next = 'AUTOMATIC'",
+                              "SET GLOBAL gtid_mode = ON"), 3, "has no GTID", "mysql"),
     Case("order", execute("SET SESSION gtid_seq_no = 100000", "INSERT INTO t VALUES (70, 1)",
                           "SET SESSION gtid_seq_no = 50000", "INSERT INTO t VALUES (71, 1)"),
          3, "is not above the last one", "mariadb"),
@@ -188,3 +191,35 @@ def test_the_other_remedies(stage: Callable[[str], tuple[Any, Ratchet]], flavor:
     """The rest of it."""
     server, ratchet = stage(flavor)
     play(server, ratchet, [case for on, case in OTHERS if on == flavor])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+def test_zero_dates_in_a_key(stage: Callable[[str], tuple[Any, Ratchet]], flavor: str) -> None:
+    """The key of the config as it is printed; tables with dates of the old types do not go on."""
+    server, ratchet = stage(flavor)
+    execute(
+        "SET sql_mode = ''",
+        "CREATE TABLE z (d DATE NOT NULL PRIMARY KEY, v INT)",
+        "INSERT INTO z VALUES ('0000-00-00', 1), ('2026-01-02', 2)",
+        "CREATE TABLE day (id INT NOT NULL PRIMARY KEY, d DATE)",
+        "INSERT INTO day VALUES (1, '2026-01-02')",
+    )(server)
+    said = ratchet.run("run", "--until-caught-up", expect=6).stderr
+    assert "is part of the key" in said
+    found = re.search(r'set types: (\{zero_dates: "text"\})', " ".join(said.split()))
+    assert found is not None
+    text = remedies(ratchet, said)
+    ratchet.config.write_text(f"{ratchet.config.read_text()}\ntypes: {found[1]}\n")
+    execute("INSERT INTO day VALUES (2, '2026-02-03')")(server)
+    said = ratchet.run("run", "--until-caught-up", expect=6).stderr
+    assert "zero_dates in the config gives d another type" in " ".join(said.split())
+    type_remedy(server, ratchet, text)
+    ratchet.run("run", "--until-caught-up")
+    assert {one["phase"] for one in status(ratchet)["tables"]} == {"streaming"}
+    execute("INSERT INTO day VALUES (3, '2026-03-04')", "UPDATE z SET v = 9")(server)
+    ratchet.run("run", "--until-caught-up")
+    days = sorted(row["d"] for row in mirror_rows(ratchet.lake, "shop", "day"))
+    assert days == ["2026-01-02", "2026-02-03", "2026-03-04"]
+    rows = {row["d"]: row["v"] for row in mirror_rows(ratchet.lake, "shop", "z")}
+    assert rows == {"0000-00-00": 9, "2026-01-02": 9}

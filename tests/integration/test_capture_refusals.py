@@ -11,8 +11,10 @@ import pytest
 from capture_kit import Capturer, close_streams, run, source_of, started
 
 from core.errors import PositionLostError, SourceUnfitError
+from ingest.binlog.history import check_position
 from ingest.slices import SliceLimits
 from lab.servers import Server
+from wire.session import Session
 
 MakeServer = Callable[..., Server]
 flavors = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
@@ -73,7 +75,7 @@ def test_rows_that_cannot_be_read_stop_their_table(  # noqa: PLR0917 - one colum
 ) -> None:
     server = with_json(make_server, flavor, options)
     capture = Capturer(source_of(server, "d"), tmp_path)
-    odd = "UPDATE j SET doc = JSON_SET(doc, '$.b', 2) WHERE id = 1"
+    odd = "UPDATE j SET doc = JSON_SET(doc, '$.b', x + 5), x = x + 1 WHERE id = 1"
     for _ in range(2):  # a stream that is kept, and a table that was dumped again meanwhile
         run(server, setting, odd)
         capture.catch_up()
@@ -108,6 +110,7 @@ def test_an_incident_is_refused(make_server: MakeServer, tmp_path: Path) -> None
     server = started(make_server, "mariadb")
     capture = Capturer(source_of(server, "d"), tmp_path)
     run(server, "INSERT INTO t (n) VALUES (1)")
+    capture.catch_up()
     server.stop()
     name = max(server.datadir.glob("bin.[0-9]*"))
     raw = name.read_bytes()
@@ -119,6 +122,10 @@ def test_an_incident_is_refused(make_server: MakeServer, tmp_path: Path) -> None
     error = capture.fail(limits=SHORT)
     assert isinstance(error, PositionLostError)
     assert "incident" in error.message
+    # What every remedy asks first does not stumble over it, though it stands right behind.
+    assert capture.position.last is not None
+    with Session.connect(capture.source) as session:
+        check_position(session, capture.position)
 
 
 def test_mariadb_numbers_out_of_order_are_refused(make_server: MakeServer, tmp_path: Path) -> None:

@@ -126,6 +126,40 @@ def test_patterns_and_sequences_are_left_out() -> None:
     assert found.rows == []
 
 
+def test_names_are_compared_as_the_server_does() -> None:
+    """lower_case_table_names: the log has lower case, whatever a table is called (2)."""
+
+    class AsCreated(NoCatalog):
+        def spelling(self, table: str) -> str:
+            return {"w": "W"}.get(table.lower(), table)
+
+    patterns = TablePatterns(("W", "!x*"), folded=True)
+    log = opened().insert(1).gtid(2).query("TRUNCATE w", "SHOP").gtid(3).query("TRUNCATE Shop.`w`")
+    found = Collected()
+    reader = make_reader(mysql(), found, database="Shop", patterns=patterns)
+    reader._slots._catalog = AsCreated()
+    reader.start_slice(known=frozenset({"W"}), limit=1 << 60)
+    feed(reader, log.events)
+    reader.flush()
+    assert [table for _, table, _, _ in found.rows] == ["W"]
+    assert {(table, kind) for table, kind, _ in found.events} == {("W", "truncate")}
+    assert len(found.events) == 2
+    plain, _, _ = read(mysql(), log, database="Shop", patterns=TablePatterns(("W",)))
+    assert plain.rows == []
+
+
+def test_a_partial_update_stops_its_table_only() -> None:
+    other = b"\x05other" + MARIADB_MAP[5:]
+    partial = (7).to_bytes(6, "little") + b"\1\0" + IMAGE
+    elsewhere = (8).to_bytes(6, "little") + b"\1\0" + IMAGE
+    log = opened().gtid(1).query("BEGIN").table_map().add(39, partial).add(39, partial).xid()
+    log.gtid(2).query("BEGIN").table_map(8, other).add(39, elsewhere).xid().insert(3)
+    found, position, _ = read(mysql(), log)
+    assert found.events == [("w", "unreadable", f"{SERVER}:1")]
+    assert len(found.rows) == 1
+    assert position.seq == 3
+
+
 def test_table_ids_are_taken_anew_with_each_file() -> None:
     """After a restart of the server an id stands for another table."""
     second = MARIADB_MAP.replace(b"\x01w", b"\x01v")
