@@ -15,10 +15,13 @@ from typing import Final
 from core.errors import DecodeError
 from core.gtid import Flavor, Gtid, GtidSet, format_gtid, pack_file
 from core.position import Position
+from core.sql.lexer import Mode
+from core.sql.names import Scope
+from core.sql.statements import classify
 from ingest.binlog import events
 from ingest.binlog.machine import KIND_OF_TYPE, TRANSITIONS, Action, Kind, State
 from ingest.binlog.payload import _pieces
-from ingest.binlog.statements import classify
+from ingest.binlog.statements import KIND_OF
 
 _TABLE: Final[Mapping[tuple[State, Kind], tuple[Action, State]]] = {
     (state, kind): (action, state if following is None else following)
@@ -116,10 +119,10 @@ class PlainReader:
     def _kind(self, logged: int, body: bytes) -> Kind:
         kind = Kind(int(KIND_OF_TYPE[logged]))
         if kind is Kind.QUERY:
-            query = events.parse_query(body, compressed=logged == 165)
-            return classify(
-                query.statement, default_database=query.database, database="", known=()
-            ).kind
+            query = events.parse_query(body, compressed=logged == 165, load=logged == 18)
+            mode = Mode.of(query.sql_mode, mariadb=self.flavor == "mariadb")
+            scope = Scope(database="", default=query.database, known=())
+            return KIND_OF[classify(query.statement, mode=mode, scope=scope).form]
         if kind is Kind.XA_PREPARE and body[:1] == b"\1":
             return Kind.XA_ONE_PHASE
         if kind is Kind.GTID_GROUP and body[12] & 1:
