@@ -50,7 +50,8 @@ _DOCUMENTS: Final = (
 )
 _OTHERS: Final = (
     "BIN_TO_UUID CAST COMPRESS CONVERT INET6_ATON INET6_NTOA INET_ATON INET_NTOA IS_IPV4 "
-    "IS_IPV4_COMPAT IS_IPV4_MAPPED IS_IPV6 IS_UUID MD5 SHA SHA1 SHA2 UNCOMPRESS UNCOMPRESSED_LENGTH UUID_TO_BIN"
+    "IS_IPV4_COMPAT IS_IPV4_MAPPED IS_IPV6 IS_UUID MD5 SHA SHA1 SHA2 UNCOMPRESS "
+    "UNCOMPRESSED_LENGTH UUID_TO_BIN"
 )
 _FUNCTIONS: Final = frozenset(
     f"{_NUMBERS} {_TEXTS} {_CHOICES} {_TIMES} {_DOCUMENTS} {_OTHERS}".split()
@@ -89,7 +90,7 @@ def outside_of_row(expression: str, *, types: Mapping[str, str], mariadb: bool) 
 
     Args:
         expression: GENERATION_EXPRESSION of information_schema.
-        types: the table's columns, with DATA_TYPE in lower case.
+        types: the table's columns, with DATA_TYPE in lower case; "auto_increment" for such a one.
         mariadb: whether a MariaDB shows it. MySQL escapes it as if it stood in a string.
     """
     text = expression if mariadb else _ESCAPE.sub(lambda found: found[1], expression)
@@ -115,6 +116,8 @@ def _outside(tokens: Sequence[Token], at: int, columns: Mapping[str, str]) -> st
         kind = columns.get(token.text.casefold())
         if kind is None:
             return token.text  # a routine, perhaps
+        if kind == "auto_increment":
+            return f"the AUTO_INCREMENT column {token.text}, whose number comes later"
         return f"time_zone, by the TIMESTAMP {token.text}" if kind == "timestamp" else ""
     if token.kind == "word":
         return _outside_word(token.word, tokens[at + 1 :])

@@ -1,4 +1,4 @@
-"""VIRTUAL columns of which the log and a SELECT have other values: seen on real servers, refused."""
+"""VIRTUAL columns that the log and a SELECT show differently: seen on real servers, refused."""
 
 from __future__ import annotations
 
@@ -30,8 +30,14 @@ def test_refused_by_name(server: Server, database: str) -> None:
                 f"d DATETIME, ts TIMESTAMP NULL, g VARCHAR(100) AS ({expression}) {kind})",
                 database=database,
             )
-    found = unfit_tables(server.execute, database=database)
     wanted = {f"{name}_VIRTUAL": reason for name, (_, reason) in cases.items() if reason}
+    if isinstance(server, MariadbServer):  # MySQL refuses it
+        server.execute(
+            "CREATE TABLE counted (id INT AUTO_INCREMENT PRIMARY KEY, g INT AS (id + 1) VIRTUAL)",
+            database=database,
+        )
+        wanted["counted"] = "the AUTO_INCREMENT column id, whose number comes later"
+    found = unfit_tables(server.execute, database=database)
     assert found.keys() == wanted.keys()
     assert all(f"({reason})" in found[name] for name, reason in wanted.items())
 

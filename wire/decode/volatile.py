@@ -5,6 +5,8 @@ Lives here: finding them in information_schema. Does not live here: what an expr
 
 A VIRTUAL column is not stored. A row event has what the writer's session computed, a SELECT what
 the reader's computes: with NOW() in it, or a TIMESTAMP shown in another time zone, these differ.
+So they do where it refers to an AUTO_INCREMENT column (MariaDB allows it): the row event's value is
+computed before the number is given.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
 # A column that is not generated has no expression; a STORED one keeps what was computed once.
 _COLUMNS: Final = """
-SELECT c.table_name, c.column_name, c.data_type,
+SELECT c.table_name, c.column_name,
+       CASE WHEN UPPER(c.extra) LIKE '%%AUTO_INCREMENT%%' THEN 'auto_increment' ELSE c.data_type END,
        CASE WHEN UPPER(c.extra) LIKE '%%VIRTUAL%%' THEN c.generation_expression END, VERSION()
   FROM information_schema.columns c
  WHERE c.table_schema = %s

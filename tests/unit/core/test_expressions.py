@@ -16,6 +16,7 @@ TYPES = {
     "at": "time",
     "date": "date",
     "now": "int",
+    "number": "auto_increment",
 }
 BY_ROW = [
     "json_unquote(json_extract(`j`,'$.a'))",
@@ -61,6 +62,7 @@ OUTSIDE = {
     "timestamp(cast(`d` as time))": "the day on which a TIME is read as a date",
     "anything_new(`n`)": "ANYTHING_NEW()",
     "`shop`.`mine`(`n`)": "shop",
+    "`number` + 1": "the AUTO_INCREMENT column number, whose number comes later",
     "concat('open": "a quote does not end",
 }
 
