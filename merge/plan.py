@@ -18,10 +18,12 @@ from core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from core.schema import Column, TableSchema
 from core.types import MisfitPolicy
 from merge.ancestry import Ancestry
+from merge.cascades.step import Found
 from merge.ddl import Effect, altered_by, effect_of, lossy, misfit
 from merge.reduce import Mark
 from merge.shape import Shape
-from store.tables import Stopped, TableState
+from store.rounds import StreamState
+from store.tables import Doubt, Stopped, TableState
 
 SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 
@@ -127,6 +129,7 @@ class Gathered:
         nulls: see TableState.
         retyped: see TableState.
         stopped: why the table stops in `round`, if it does.
+        doubts: shard -> what puts the table in doubt there (TableState.doubts).
     """
 
     round: int
@@ -140,11 +143,27 @@ class Gathered:
     nulls: dict[str, tuple[str, ...]] = field(default_factory=dict)
     retyped: tuple[str, ...] = ()
     stopped: Stopped | None = None
+    doubts: dict[str, Doubt] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to merge."""
         return not (self.files or self.truncated)
+
+    def add(self, follows: Found, streams: Mapping[str, StreamState]) -> None:
+        """Take in what followed by foreign keys.
+
+        Args:
+            follows: for this table.
+            streams: the live streams.
+        """
+        for file in follows.files:
+            self.files.append(file)
+            generation = streams[file.shard].generation
+            low, high = (generation, file.min_seq), (generation, file.max_seq)
+            self.lowest[file.shard] = min(low, self.lowest.get(file.shard, low))
+            self.highest[file.shard] = max(high, self.highest.get(file.shard, high))
+        self.doubts |= follows.doubts
 
     def learned(self, state: TableState) -> TableState:
         """The state with what these rounds tell of the table's shape."""
@@ -154,6 +173,7 @@ class Gathered:
             added=self.added,
             nulls=dict(self.nulls),
             retyped=self.retyped,
+            doubts={**state.doubts, **self.doubts},
         )
 
     @property

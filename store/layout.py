@@ -18,6 +18,7 @@ TABLES: Final = f"{PRIVATE}/tables"
 CHANGES: Final = f"{PRIVATE}/changes"
 SCHEMAS: Final = f"{PRIVATE}/schemas"
 SIDE: Final = f"{PRIVATE}/side"
+DERIVED: Final = f"{PRIVATE}/derived"
 REQUESTS: Final = f"{PRIVATE}/requests"
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")
@@ -101,6 +102,18 @@ def change_file_path(
     """
     name = encode_part(shard.rpartition("/")[2])
     return f"{changes_path(keyspace, table)}/{round_number:012d}-{name}-{schema}-{part}.parquet"
+
+
+def derived_file_path(keyspace: str, table: str, *, round_number: int, part: int) -> str:
+    """A new file of changes that followed from others by foreign keys, for one merge step.
+
+    Args:
+        keyspace: keyspace of the table.
+        table: its name.
+        round_number: the round that the step goes to.
+        part: makes it unique.
+    """
+    return f"{DERIVED}/{table_path(keyspace, table)}/{round_number:012d}-{part}.parquet"
 
 
 def schema_path(keyspace: str, table: str, fingerprint: str) -> str:
