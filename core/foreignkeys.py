@@ -16,7 +16,7 @@ class ForeignKey:
     Attributes:
         name: the constraint's name, unique in the child's database.
         columns: the child's columns.
-        parent_database: the parent's database, as the server spells it.
+        parent_database: the parent's database, as the server spells it; empty: the child's own.
         parent: the parent table, as the server spells it.
         parent_columns: its columns, in the order of `columns`.
         on_delete: what becomes of a child whose parent is deleted.

@@ -18,6 +18,7 @@ from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
 from jobs.config import Config
 from jobs.discover import Found, look
 from jobs.dumping import Dumping
+from jobs.foreignkeys import ForeignKeyWatch, read_all
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
 from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
@@ -250,10 +251,26 @@ class _Wiring:
             lake,
             check=self._lease.check,
             mirrored=self._selection.mirrors,
-            serve=Serving(lake, self._plan.file, self._selection, look=self._control.look).serve,
+            serve=self._between_steps(lake),
             observer=tell,
             stops=self._stops,
         )
+
+    def _between_steps(self, lake: Lake) -> Callable[[], None]:
+        """What the merge's thread does before a step."""
+        serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
+        watch = ForeignKeyWatch(
+            Tables(lake),
+            partial(read_all, self._configs),
+            sources=lambda: self._selection.sources,
+            last_round=RoundLog(lake).last_number,
+        )
+
+        def both() -> None:
+            serving.serve()
+            watch.look()
+
+        return both
 
     @property
     def _policy(self) -> MisfitPolicy:

@@ -205,7 +205,7 @@ class Merger:
                 continue
             found = plan.gather(state, mine, partial(self._schema, state), self._options.policy)
             every.append(Work(state=state, found=found, rounds=mine, catches_up=catches_up))
-        self._add_what_follows(step, every, rounds)
+        self._add_what_follows(step, every, rounds, states)
         for work in every:
             state, found = work.state, work.found
             news = found.stopped or not found.is_empty or found.learned(state) != state
@@ -219,7 +219,13 @@ class Merger:
             return None
         return step, works, [*idle, *stopped, *(s for s in states if s.phase == "stopped")]
 
-    def _add_what_follows(self, step: Step, works: Sequence[Work], rounds: Sequence[Round]) -> None:
+    def _add_what_follows(
+        self,
+        step: Step,
+        works: Sequence[Work],
+        rounds: Sequence[Round],
+        states: Sequence[TableState],
+    ) -> None:
         """Add to what the rounds hold what foreign keys did by it, which is in no log."""
         by_name = {work.state.name: work for work in works}
 
@@ -230,7 +236,7 @@ class Merger:
         found = Cascades(
             lake=self._lake,
             policy=self._options.policy,
-            states=self._tables.list() if any(work.state.foreign_keys for work in works) else (),
+            states=states,
             rounds=rounds,
             round=step.round,
             child=child,

@@ -40,7 +40,7 @@ SELECT table_name, column_name, data_type, column_type, character_set_name, coll
 _NATIVE: Final = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
 # As SHOW CREATE TABLE ends the line of a key.
 _LINE: Final = re.compile(
-    r"^ +CONSTRAINT `((?:[^`]|``)+)` FOREIGN KEY \(.*\) REFERENCES [^()]*\(.*\)(?P<rules>[A-Z ]*),?$",
+    r"^ +CONSTRAINT `((?:[^`]|``)+)` FOREIGN KEY \(.*\) REFERENCES .*\)(?P<rules>[A-Z ]*),?$",
     re.MULTILINE,
 )
 _ON: Final = re.compile(r"ON (DELETE|UPDATE) (CASCADE|SET NULL|NO ACTION|RESTRICT|SET DEFAULT)")
@@ -122,7 +122,7 @@ def read_foreign_keys(
             ForeignKey(
                 name=name,
                 columns=own,
-                parent_database=of[0],
+                parent_database="" if of[0] == database else of[0],
                 parent=parent[0],
                 parent_columns=theirs,
                 on_delete=on_delete,
