@@ -22,6 +22,7 @@ from jobs.config import Config
 from jobs.discover import Found, look
 from jobs.doubts import Doubts
 from jobs.dumping import Dumping
+from jobs.foreignkeys import ForeignKeyWatch, read_all
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop, WatchLoop
 from jobs.mending import Mender
 from jobs.merging import LakeUpkeep, Merging
@@ -316,23 +317,30 @@ class _Wiring:
             lake,
             check=self._lease.check,
             mirrored=self._selection.mirrors,
-            serve=self._serve(verdicts),
+            serve=self._between_steps(verdicts),
             observer=tell,
             stops=self._stops,
         )
 
-    def _serve(self, verdicts: Verdicts) -> Callable[[], None]:
-        """What is done between two steps: requests, verdicts, stops of what is not fit any more."""
+    def _between_steps(self, verdicts: Verdicts) -> Callable[[], None]:
+        """What the merge's thread does before a step, as nobody else writes states then."""
         lake = self._plan.lake
         serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
         tables = Tables(lake)
+        watch = ForeignKeyWatch(
+            tables,
+            partial(read_all, self._configs),
+            sources=lambda: self._selection.sources,
+            last_round=RoundLog(lake).last_number,
+        )
 
-        def serve() -> None:
+        def work() -> None:
             serving.serve()
+            watch.look()
             verdicts.apply()
             self._unfit.stop(tables, self._stops)
 
-        return serve
+        return work
 
     @property
     def _policy(self) -> MisfitPolicy:

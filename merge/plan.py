@@ -19,9 +19,11 @@ from core.schema import Column, TableSchema
 from core.sql.effects import Change
 from core.types import MisfitPolicy
 from merge.ancestry import Ancestry
+from merge.cascades.step import Found
 from merge.ddl import changes_of, key_lost, misfit, unproven
 from merge.reduce import Mark
 from merge.shape import Shape
+from store.rounds import StreamState
 from store.tables import Doubt, Stopped, TableState
 
 SchemaOf = Callable[[str], TableSchema]  # by fingerprint
@@ -150,6 +152,21 @@ class Gathered:
     def is_empty(self) -> bool:
         """Whether there is nothing to merge."""
         return not (self.files or self.truncated)
+
+    def add(self, follows: Found, streams: Mapping[str, StreamState]) -> None:
+        """Take in what followed by foreign keys.
+
+        Args:
+            follows: for this table.
+            streams: the live streams.
+        """
+        for file in follows.files:
+            self.files.append(file)
+            generation = streams[file.shard].generation
+            low, high = (generation, file.min_seq), (generation, file.max_seq)
+            self.lowest[file.shard] = min(low, self.lowest.get(file.shard, low))
+            self.highest[file.shard] = max(high, self.highest.get(file.shard, high))
+        self.doubts |= follows.doubts
 
     def learned(self, state: TableState) -> TableState:
         """The state with what these rounds tell of the table's shape."""

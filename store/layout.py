@@ -22,6 +22,7 @@ SIDE: Final = f"{PRIVATE}/side"
 DATES_FILE: Final = f"{PRIVATE}/dates.json"
 # Keyspaces whose servers compare names without regard to letter case, as a JSON list.
 FOLDED_FILE: Final = f"{PRIVATE}/folded.json"
+DERIVED: Final = f"{PRIVATE}/derived"
 REQUESTS: Final = f"{PRIVATE}/requests"
 VERIFIED: Final = f"{PRIVATE}/verified"
 PASS: Final = f"{PRIVATE}/pass"
@@ -112,6 +113,18 @@ def change_file_path(
     """
     name = encode_part(shard.rpartition("/")[2])
     return f"{changes_path(keyspace, table)}/{round_number:012d}-{name}-{schema}-{part}.parquet"
+
+
+def derived_file_path(keyspace: str, table: str, *, round_number: int, part: int) -> str:
+    """A new file of changes that followed from others by foreign keys, for one merge step.
+
+    Args:
+        keyspace: keyspace of the table.
+        table: its name.
+        round_number: the round that the step goes to.
+        part: makes it unique.
+    """
+    return f"{DERIVED}/{table_path(keyspace, table)}/{round_number:012d}-{part}.parquet"
 
 
 def schema_path(keyspace: str, table: str, fingerprint: str) -> str:

@@ -92,10 +92,11 @@ class Log:
         """A TABLE_MAP event."""
         return self.add(19, number.to_bytes(6, "little") + b"\1\0" + body)
 
-    def rows(self, image: bytes, number: int = 7, kind: int = 30) -> Log:
+    def rows(self, image: bytes, number: int = 7, kind: int = 30, *, flags: int = 1) -> Log:
         """A rows event: version 2 from type 30 on, else version 1."""
         extra = b"\2\0" if 30 <= kind <= 32 or kind >= 169 else b""
-        return self.add(kind, number.to_bytes(6, "little") + b"\1\0" + extra + image)
+        head = number.to_bytes(6, "little") + flags.to_bytes(2, "little")
+        return self.add(kind, head + extra + image)
 
     def xid(self) -> Log:
         """The end of a transaction."""
@@ -160,6 +161,7 @@ class Collected:
     rows: list[tuple[str, str, int, bytes]] = field(default_factory=list)  # gtid, table, op, image
     events: list[tuple[str, str, str]] = field(default_factory=list)  # table, kind, gtid
     told: list[TableEvent] = field(default_factory=list)  # the same, as they are
+    silent: list[bool] = field(default_factory=list)  # of each of `rows`
     counted: int = 0
 
     def keep(self, batch: Batch) -> int:
@@ -173,6 +175,7 @@ class Collected:
             assert table_map is not None
             image = batch.buffers[one["where"]][one["start"] : one["end"]].tobytes()
             self.rows.append((gtids[one["txn"]], table_map.table, int(one["op"]), image))
+            self.silent.append(bool(one["silent"]))
         self.events += [(event.table, event.kind, event.gtid) for event in batch.events]
         self.told += batch.events
         last = int(np.count_nonzero(batch.rows["txn"] == len(batch.txns) - 1))

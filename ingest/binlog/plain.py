@@ -37,12 +37,21 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class PlainTransaction:
-    """A whole transaction: `rows` are (database, table, op, bytes from the column count on)."""
+    """A whole transaction.
+
+    Attributes:
+        gtid: its name.
+        seq: its `seq`.
+        ts: commit time.
+        rows: (database, table, op, bytes from the column count on) of its rows events.
+        silent: for each of them, whether InnoDB followed foreign keys by itself.
+    """
 
     gtid: str
     seq: int
     ts: int
     rows: list[tuple[str, str, int, bytes]] = field(default_factory=list)
+    silent: list[bool] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -189,6 +198,8 @@ class PlainReader:
             extra = int.from_bytes(body[8:10], "little") if logged >= 30 else 0
             rows = body[8 + extra :]
         self._open[1].rows.append((*self._maps[number], _OPS[logged], rows))
+        flags = int.from_bytes(body[6:8], "little")
+        self._open[1].silent.append(not flags & (0x02 if self.flavor == "mariadb" else 0x12))
 
     def _end(self) -> None:
         if self._open is None:

@@ -45,6 +45,7 @@ ROWS: Final = np.dtype(
         ("slot", np.int32),  # number of its table map
         ("op", np.uint8),
         ("where", np.uint8),  # 0: the receive buffer, 1: the side buffer
+        ("silent", np.uint8),  # 1: what foreign keys did by it is not in the log (core.change)
     ]
 )
 
@@ -85,6 +86,10 @@ SIZE: Final = 30
 START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER = 2, 4, 8
 
 MYSQL, MARIADB, FILE_FLAVOR = 0, 1, 2
+# Of a rows event's flags: foreign keys were not looked at, or (MySQL since 9.6) by the server's SQL
+# layer, which logs what it changes by them. With neither, InnoDB followed them by itself.
+CHECKS_OFF: Final = 0x02
+CHECKED_IN_SQL: Final = 0x10
 FLAVORS: Final = {"mysql": MYSQL, "mariadb": MARIADB, "file": FILE_FLAVOR}
 
 # Statuses of `walk`.
@@ -494,6 +499,9 @@ def _take(state: Ints, rows: Records, data: Bytes, event: np.void, slot: int, wh
     noted["slot"] = slot
     noted["op"] = _op(logged)
     noted["where"] = where
+    told = CHECKS_OFF if state[FLAVOR] == MARIADB else CHECKS_OFF | CHECKED_IN_SQL
+    flags = _little(data, event["start"] + 25, 2)
+    noted["silent"] = 1 if flags & told == 0 else 0
     state[ROW_EVENTS] += 1
     return 0
 

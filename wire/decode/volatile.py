@@ -21,7 +21,8 @@ Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 # A column that is not generated has no expression; a STORED one keeps what was computed once.
 _COLUMNS: Final = """
 SELECT c.table_name, c.column_name,
-       CASE WHEN UPPER(c.extra) LIKE '%%AUTO_INCREMENT%%' THEN 'auto_increment' ELSE c.data_type END,
+       CASE WHEN UPPER(c.extra) LIKE '%%AUTO_INCREMENT%%'
+            THEN 'auto_increment' ELSE c.data_type END,
        CASE WHEN UPPER(c.extra) LIKE '%%VIRTUAL%%' THEN c.generation_expression END, VERSION()
   FROM information_schema.columns c
  WHERE c.table_schema = %s
