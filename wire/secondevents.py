@@ -43,9 +43,9 @@ _UPDATES: Final = frozenset({24, 31})
 _V2: Final = 30
 _NOT_COMPRESSED: Final = 255  # of a transaction's payload
 
-# VECTOR, and MariaDB's VARCHAR and BLOB COMPRESSED -> types with the same metadata, the same form
-# in a row and the same place among the character columns: GEOMETRY (of MySQL), VARCHAR, BLOB.
-_ALIASES: Final = {242: 255, 140: 15, 141: 252}
+# VECTOR, and MariaDB's BLOB and VARCHAR COMPRESSED -> types with the same metadata, the same form
+# in a row and the same place among the character columns: GEOMETRY (of MySQL), BLOB, VARCHAR.
+_ALIASES: Final = {242: 255, 140: 252, 141: 15}
 _COMPRESSED_TYPES: Final = frozenset({140, 141})
 _LAST_FIELD: Final = 12  # of a table map's metadata: mysql-replication fails at any further one
 
