@@ -104,6 +104,43 @@ class TableLeftOut(_TableRefused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableCompared:
+    """A table was compared with its source.
+
+    Attributes:
+        table: keyspace.table.
+        why: what it was compared after, for people; empty: it was due.
+        rows: rows of the source.
+        differences: rows that differ.
+        unsettled: rows that changed whenever they were looked at.
+        found: what was found, for people: kinds and columns.
+        seconds: how long it took, pauses included.
+    """
+
+    table: str
+    why: str
+    rows: int
+    differences: int
+    unsettled: int
+    found: str
+    seconds: float
+
+    @property
+    def level(self) -> int:
+        """A difference is a warning; what becomes of it is told besides."""
+        return logging.WARNING if self.differences else logging.INFO
+
+    def sentence(self) -> str:
+        """For people."""
+        after = f" after {self.why}" if self.why else ""
+        moving = f", {self.unsettled:,} too busy to tell" if self.unsettled else ""
+        if self.differences:
+            return f"{self.table}: compared with its source{after}: {self.found}{moving}"
+        rows = counted(self.rows, "row")
+        return f"{self.table}: compared with its source{after}: equal ({rows}{moving})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
     """One look at the whole run.
 
@@ -179,7 +216,7 @@ class Stops:
         self._observer(record)
 
 
-Record = RoundCommitted | Merged | TableStopped | TableLeftOut | Pulse
+Record = RoundCommitted | Merged | TableStopped | TableLeftOut | TableCompared | Pulse
 Observer = Callable[[Record], None]
 
 

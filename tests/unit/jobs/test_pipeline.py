@@ -18,6 +18,7 @@ from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, Loop, MergeLoop
 from jobs.observe import Pulse, Record, Stops, TableStopped
 from jobs.pipeline import PULSE_SECONDS, Parts, Run, refuse_stopped
 from jobs.skew import Skew
+from store.comparisons import Comparisons
 from store.files import Lake, open_lake
 from store.rounds import RoundLog
 from store.tables import Stopped, Tables, TableState
@@ -86,6 +87,7 @@ class Stage:
             parts,
             rounds=RoundLog(self.lake),
             tables=Tables(self.lake),
+            comparisons=Comparisons(self.lake),
             mirrored=lambda state: state.table != "left_out",
             observer=self.told.append,
             stops=Stops(self.told.append),
