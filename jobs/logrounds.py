@@ -41,7 +41,7 @@ TABLET: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class LogReading:
     """What the log of one shard is read again with.
 
     Attributes:
@@ -155,7 +155,7 @@ def choose_shards(
     return chosen, left
 
 
-def reading_of(config: Config, lake: Lake, shard: ShardId) -> Reading:
+def log_reading(config: Config, lake: Lake, shard: ShardId) -> LogReading:
     """What a shard's log is read again with."""
     states = Tables(lake).list(shard.keyspace)
     since = {
@@ -163,10 +163,10 @@ def reading_of(config: Config, lake: Lake, shard: ShardId) -> Reading:
         for state in states
         if state.dump is not None and config.mirrors(shard.keyspace, state.table)
     }
-    return Reading(
+    return LogReading(
         lake=lake,
         source=source_configs(config)[shard],
-        policy=MisfitPolicy(zero_dates=config.types.zero_dates),
+        policy=config.policy,
         since=since,
         tables=frozenset(state.table for state in states),
         patterns=config.sources[shard.keyspace].tables,

@@ -23,7 +23,7 @@ from ingest.logcheck import LogDifference, LogResult
 from ingest.logstretch import Stretch, check_stretch
 from jobs import logs
 from jobs.config import Config
-from jobs.logrounds import Reading, choose_shards, reading_of, still_there, stretch_of
+from jobs.logrounds import LogReading, choose_shards, log_reading, still_there, stretch_of
 from jobs.text import clock_time, counted, size
 from store.files import open_lake
 from store.rounds import RoundLog
@@ -96,7 +96,7 @@ def run_verify_log(
     for shard in chosen:
         name = str(shard)
         stretch = stretch_of(rounds, name, streams[name], first=first, last=last, left=left)
-        reading = reading_of(config, lake, shard)
+        reading = log_reading(config, lake, shard)
         one = None if stretch is None else _compared(reading, stretch, left)
         if one is not None:
             found.append(one)
@@ -121,7 +121,7 @@ def run_verify_log(
     return TableStoppedError.exit_code if left and (shards or first or last) else 0
 
 
-def _compared(reading: Reading, stretch: Stretch, left: dict[str, str]) -> ShardLog | None:
+def _compared(reading: LogReading, stretch: Stretch, left: dict[str, str]) -> ShardLog | None:
     shard = stretch.parts[0].slice.shard
     parts = still_there(reading.source, stretch.parts)
     if gone := stretch.parts[: len(stretch.parts) - len(parts)]:
