@@ -116,12 +116,12 @@ def readable_map(event: bytes) -> tuple[bytes, frozenset[int]]:
         raise garbled("a table map ends too early") from None
     known = bytes(_ALIASES.get(kind, kind) for kind in types)
     odd = frozenset(n for n, kind in enumerate(types) if kind in _COMPRESSED_TYPES)
-    return event[:at] + known + event[at + columns : fields] + kept, odd
+    return _sized(event[:at] + known + event[at + columns : fields] + kept), odd
 
 
 def with_checksum(event: bytes) -> bytes:
     """An event with four bytes where a checksum stands: of one without, the library loses some."""
-    return event[:9] + (len(event) + 4).to_bytes(4, "little") + event[13:] + bytes(4)
+    return _sized(event + bytes(4))
 
 
 def decompressed(value: bytes) -> bytes:
@@ -178,8 +178,12 @@ def _plain_rows(event: bytes, kind: int) -> bytes:
     rows = zlib.decompress(event[at + 1 + length_bytes :])
     if len(rows) != int.from_bytes(event[at + 1 : at + 1 + length_bytes], "big"):
         raise garbled("a compressed row event has another length than it says")
-    plain = event[:4] + bytes([kind]) + event[5:at] + rows
-    return plain[:9] + len(plain).to_bytes(4, "little") + plain[13:]
+    return _sized(event[:4] + bytes([kind]) + event[5:at] + rows)
+
+
+def _sized(event: bytes) -> bytes:
+    """An event whose header says how long it is."""
+    return event[:9] + len(event).to_bytes(4, "little") + event[13:]
 
 
 def _lenenc(data: bytes, at: int) -> tuple[int, int]:
