@@ -135,7 +135,7 @@ def test_compressed_and_in_all_forms(make_server: MakeServer, flavor: str, tmp_p
     capture.catch_up()
     run(server, "BEGIN", "INSERT INTO t (v) VALUES ('gone')", "ROLLBACK", "BEGIN",
         "INSERT INTO t (v) VALUES ('a')", "SAVEPOINT s", "INSERT INTO t (v) VALUES ('b')",
-        "RELEASE SAVEPOINT s", "INSERT INTO m VALUES (7, 'm')", "COMMIT",
+        "RELEASE SAVEPOINT s", "COMMIT", "INSERT INTO m VALUES (7, 'm')",
         "FLUSH BINARY LOGS", "ALTER TABLE t ADD x INT", "UPDATE t SET x = 1 LIMIT 3",
         "TRUNCATE TABLE m", "DROP TABLE made")  # fmt: skip
     server.restart()
@@ -258,12 +258,12 @@ def test_what_is_planted_is_found(make_server: MakeServer, flavor: str, tmp_path
     run(server, "INSERT INTO t (v) VALUES ('before')", *WORK, "INSERT INTO t (v) VALUES ('a')")
     run(server, "BEGIN", "INSERT INTO t (v) VALUES ('b')", "UPDATE w SET n = 8", "COMMIT")
     capture.catch_up()
-    assert assert_equal(capture).rows == 9
+    assert assert_equal(capture).rows == 8
     found = missed = 0
     for file in change_files(capture):
         path = capture.lake.absolute(file.path)
         good = pq.read_table(path)
-        assert good.num_rows in {3, 5, 6}
+        assert good.num_rows in {3, 5}
         for what, rows in damages(good.to_pylist(), good.schema):
             pq.write_table(pa.Table.from_pylist(rows, schema=good.schema), path)
             result = checked(capture)
