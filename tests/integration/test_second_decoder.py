@@ -6,11 +6,13 @@ found, each time.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -24,10 +26,18 @@ import yaml
 from fix_servers import purge_binlogs
 
 from core.rounds import ChangeFile
+from core.schema import TableSchema
 from core.types import MisfitPolicy
 from ingest.logcheck import LogResult
 from ingest.logstretch import Bounds, check_stretch, stretches
+from jobs.config import load_config
+from jobs.logsample import LOOK_EVERY, LogSamples
+from jobs.observe import Stops
+from jobs.reading import reading_of
+from jobs.verdicts import Verdicts
 from lab.servers import RATCHET_PASSWORD, RATCHET_USER, Server
+from store.logchecks import LogChecks
+from store.tables import DumpState, Tables, TableState
 from tests.capture_kit import Capturer, run, source_of, started
 from tests.fix_faker import SQL_MODE, every_type_tables
 
@@ -284,14 +294,19 @@ def test_what_is_planted_is_found(make_server: MakeServer, flavor: str, tmp_path
 # --- the command ----------------------------------------------------------------------------------
 
 
-def verify_log(folder: Path, server: Server, *args: str) -> subprocess.CompletedProcess[str]:
+def write_config(folder: Path, server: Server) -> Path:
     shard = {"host": server.host, "port": server.port, "user": RATCHET_USER,
              "password": "${VERIFY_PW}", "database": "d"}  # fmt: skip
     path = folder / "ratchet.yaml"
     sources = {"shop": {"kind": "binlog", "shards": {"-": shard}}}
     path.write_text(yaml.safe_dump({"lake": "./lake", "sources": sources}))
+    return path
+
+
+def verify_log(folder: Path, server: Server, *args: str) -> subprocess.CompletedProcess[str]:
+    path = str(write_config(folder, server))
     return subprocess.run(
-        [sys.executable, "-m", "jobs.cli", "verify", str(path), "--log", *args],
+        [sys.executable, "-m", "jobs.cli", "verify", path, "--log", *args],
         cwd=ROOT,
         env={**os.environ, "VERIFY_PW": RATCHET_PASSWORD},
         capture_output=True,
@@ -339,3 +354,82 @@ def test_the_command(make_server: MakeServer, flavor: str, tmp_path: Path) -> No
     told = verify_log(tmp_path, server)
     assert told.returncode == 7
     assert "the server has purged its binlogs of them" in told.stderr
+
+
+# --- samples of a run -----------------------------------------------------------------------------
+
+
+def sampler(folder: Path, capture: Capturer, server: Server) -> tuple[LogSamples, Verdicts]:
+    """The background task on a lake with the tables t and u, which stream since round 1."""
+    write_config(folder, server)
+    config = load_config(folder / "ratchet.yaml", {"VERIFY_PW": RATCHET_PASSWORD})
+    generations = {shard: one.generation for shard, one in capture.log.streams().items()}
+
+    def mend(*_: object) -> str:
+        raise AssertionError("rows are not mended")
+
+    verdicts = Verdicts(capture.lake, mend=mend, stops=Stops(lambda _: None))
+    samples = LogSamples(
+        config,
+        capture.lake,
+        reading=reading_of(config, generations),
+        verdicts=verdicts,
+        observer=lambda _: None,
+        stop=threading.Event(),
+        rng=random.Random(7),
+        clock=itertools.count(0, 100_000).__next__,  # time enough between two bites
+    )
+    return samples, verdicts
+
+
+def streaming(capture: Capturer, table: str, start_round: int = 1) -> None:
+    schema = TableSchema(keyspace="shop", table=table, columns=(), key=("id",))
+    dump = DumpState(id="d", start_round=start_round, start={"shop/-": capture.begin}, done=True)
+    state = TableState(
+        keyspace="shop", table=table, schema=schema, key=("id",), phase="streaming", dump=dump
+    )
+    Tables(capture.lake).save(state)
+
+
+@flavors
+def test_samples_of_a_run(make_server: MakeServer, flavor: str, tmp_path: Path) -> None:
+    server = started(make_server, flavor)
+    capture = Capturer(source_of(server, "d"), tmp_path)
+    for n in range(6):
+        run(server, f"INSERT INTO t (v, n) VALUES ('a', {n}), ('b', {n})")
+        capture.catch_up()
+    streaming(capture, "t")
+    streaming(capture, "u")
+    samples, verdicts = sampler(tmp_path, capture, server)
+    rests = [samples.next_bite() for _ in range(8)]
+    assert rests[-1] == rests[-2] == LOOK_EVERY  # each round was looked at
+    found = LogChecks(capture.lake).of("shop/-")
+    assert (found.samples, found.rows, found.differences) == (6, 12, 0)
+    verdicts.apply()
+    assert {one.phase for one in Tables(capture.lake).list()} == {"streaming"}
+
+    path = capture.lake.absolute(change_files(capture)[4].path)
+    good = pq.read_table(path)
+    pq.write_table(good.slice(0, 1), path)
+    samples, verdicts = sampler(tmp_path, capture, server)  # as a new run
+    for _ in range(8):
+        samples.next_bite()
+    found = LogChecks(capture.lake).of("shop/-")
+    assert (found.samples, found.different_round) == (12, 5)
+    verdicts.apply()
+    for state in Tables(capture.lake).list():
+        assert state.phase == "stopped"
+        assert state.stopped is not None
+        assert (
+            "a second decoder reads the log of shop/- differently: round 5" in state.stopped.message
+        )  # noqa: E501
+        assert "verify CONFIG --log --from 5 --to 5" in state.stopped.hint
+    # A table that was dumped before that round stops as soon as it streams; one dumped since not.
+    pq.write_table(good, path)
+    streaming(capture, "t", start_round=5)
+    streaming(capture, "u", start_round=6)
+    samples, verdicts = sampler(tmp_path, capture, server)
+    samples.next_bite()
+    verdicts.apply()
+    phases = {one.table: one.phase for one in Tables(capture.lake).list()}
+    assert phases == {"t": "stopped", "u": "streaming"}
