@@ -422,7 +422,7 @@ def test_samples_of_a_run(make_server: MakeServer, flavor: str, tmp_path: Path) 
         assert state.stopped is not None
         assert (
             "a second decoder reads the log of shop/- differently: round 5" in state.stopped.message
-        )  # noqa: E501
+        )
         assert "verify CONFIG --log --from 5 --to 5" in state.stopped.hint
     # A table that was dumped before that round stops as soon as it streams; one dumped since not.
     pq.write_table(good, path)
