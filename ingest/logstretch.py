@@ -163,6 +163,7 @@ def check_stretch(
         parts[-1].slice.end,
         wants=wants,
         largest=bounds.largest,
+        tables={*(since or ()), *(file.table for _, file in files)},
     ) as log:
         theirs = _Bounded(log.transactions(), bounds, check.result)
         check.compare(

@@ -20,7 +20,7 @@ from typing import Any, Final
 from core.errors import DecodeError, LakeError, PositionLostError, TableStoppedError
 from core.shard import ShardId
 from ingest.logcheck import LogDifference, LogResult
-from ingest.logstretch import Stretch, check_stretch
+from ingest.logstretch import Bounds, Stretch, check_stretch
 from jobs import logs
 from jobs.config import Config
 from jobs.logrounds import LogReading, choose_shards, log_reading, still_there, stretch_of
@@ -31,6 +31,7 @@ from store.rounds import RoundLog
 log: Final = logging.getLogger(__name__)
 
 EXIT_DIFFERENT: Final = 1
+_LARGEST: Final = 512 << 20  # bytes of a transaction, which is in memory until it ends
 _SHOWN: Final = 20  # differences of a stretch that are printed, and reasons
 
 
@@ -139,6 +140,7 @@ def _compared(reading: LogReading, stretch: Stretch, left: dict[str, str]) -> Sh
             policy=reading.policy,
             since=reading.since,
             wants=reading.wants,
+            bounds=Bounds(largest=_LARGEST),
         )
     except (PositionLostError, DecodeError) as error:
         left[shard] = error.message

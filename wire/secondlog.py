@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -95,6 +95,7 @@ class SecondLog:
         *,
         wants: Callable[[str], bool] = lambda _: True,
         largest: int = 0,
+        tables: Collection[str] = (),
     ) -> None:
         """Connect; nothing is asked for yet.
 
@@ -103,6 +104,7 @@ class SecondLog:
             start: behind the transaction before the stretch.
             end: behind its last one.
             wants: which of the database's tables are read.
+            tables: names that rows of a server are found under to which letter case does not count.
             largest: bytes of a transaction whose rows are kept; 0: of any, in memory.
 
         Raises:
@@ -118,6 +120,7 @@ class SecondLog:
             self._mariadb = control.is_mariadb
             self._checksum = str(control.query("SELECT @@GLOBAL.binlog_checksum")[0][0])
             own = start.server == end.server == control.server_identity
+            folds = int(control.query("SELECT @@lower_case_table_names")[0][0]) != 0
         # By file where both positions are this server's: then names need not be understood.
         self._by_file = bool(own and start.file and end.file and start.offset <= _LARGEST_OFFSET)
         if self.flavor == "file" and not self._by_file:
@@ -128,7 +131,12 @@ class SecondLog:
                 source=str(config.shard),
                 position=str(start.executed),
             )
-        self._decoder = SecondDecoder(database=config.database, wants=wants, mariadb=self._mariadb)
+        self._decoder = SecondDecoder(
+            database=config.database,
+            wants=wants,
+            mariadb=self._mariadb,
+            spellings={name.lower(): name for name in tables} if folds else None,
+        )
         self._file = start.file if self._by_file else ""
         self._open: SecondTransaction | None = None
         self._group = False  # whether it has more than a single statement

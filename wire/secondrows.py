@@ -159,10 +159,20 @@ class SecondDecoder:
         database: whose tables are read.
         wants: which of its tables.
         mariadb: whether the server is a MariaDB.
+        spellings: of a server to which letter case does not count: a table's name in lower case ->
+            as it is to be called; None: case counts.
     """
 
-    def __init__(self, *, database: str, wants: Callable[[str], bool], mariadb: bool) -> None:
+    def __init__(
+        self,
+        *,
+        database: str,
+        wants: Callable[[str], bool],
+        mariadb: bool,
+        spellings: Mapping[str, str] | None = None,
+    ) -> None:
         self._database, self._wants = database, wants
+        self._spellings = spellings
         self._facts = _Facts("mariadb" if mariadb else "mysql")
         self._known: dict[bytes, tuple[SecondTable, Any] | None] = {}  # by table map
         self._tables: dict[int, tuple[SecondTable, Any]] = {}  # by table id
@@ -180,7 +190,11 @@ class SecondDecoder:
         number, body = _table_id(event), event[HEADER.size + 8 :]
         if body not in self._known:
             database, table = names_of(event)
-            wanted = database == self._database and self._wants(table)
+            own = database == self._database
+            if self._spellings is not None:
+                own = database.lower() == self._database.lower()
+                table = self._spellings.get(table.lower(), table)
+            wanted = own and self._wants(table)
             self._known[body] = self._described(event, table) if wanted else None
         found = self._known[body]
         if found is None:

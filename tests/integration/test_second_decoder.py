@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -25,11 +26,12 @@ import pytest
 import yaml
 from fix_servers import purge_binlogs
 
+from core.position import Position
 from core.rounds import ChangeFile
 from core.schema import TableSchema
 from core.types import MisfitPolicy
 from ingest.logcheck import LogResult
-from ingest.logstretch import Bounds, check_stretch, stretches
+from ingest.logstretch import Bounds, Stretch, check_stretch, stretches
 from jobs.config import load_config
 from jobs.logsample import LOOK_EVERY, LogSamples
 from jobs.observe import Stops
@@ -65,6 +67,11 @@ def checked(
 def captured(capture: Capturer) -> int:
     """Row changes in the lake."""
     return sum(file.rows for one in capture.log.since(0) for file in one.files)
+
+
+def elsewhere(position: Position) -> Position:
+    """The same one, by another server."""
+    return replace(position, server="another", file="other.000001", offset=4)
 
 
 def assert_equal(capture: Capturer, **more: Any) -> LogResult:
@@ -154,6 +161,13 @@ def test_compressed_and_in_all_forms(make_server: MakeServer, flavor: str, tmp_p
     result = assert_equal(capture)
     assert result.rows == captured(capture) > 12_000
     assert not result.not_compared
+    # By GTIDs, as where the server is another one by now.
+    moved = [
+        replace(part, slice=replace(part.slice, start=elsewhere(part.slice.start)))
+        for part in stretches(capture.log.since(0), "shop/-")[0].parts
+    ]
+    by_gtid, _ = check_stretch(capture.lake, capture.source, Stretch(moved), policy=MisfitPolicy())
+    assert (by_gtid.rows, by_gtid.differences) == (result.rows, 0)
     # As a sample takes it: from somewhere on, and not too much.
     (stretch,) = stretches(capture.log.since(0), "shop/-")
     after = stretch.parts[0].slice.start.seq + 8
@@ -166,8 +180,11 @@ def test_without_checksums_or_gtids_and_elsewhere(
     make_server: MakeServer, flavor: str, tmp_path: Path
 ) -> None:
     more = {"gtid": False} if flavor == "mysql" else {}
-    server = started(make_server, flavor, options={"binlog-checksum": "NONE"}, **more)
-    capture = Capturer(source_of(server, "d"), tmp_path)
+    server = started(make_server, flavor, options={"binlog-checksum": "NONE"}, tls=True, **more)
+    assert server.tls is not None
+    source = source_of(server, "d", tls="verify_identity", tls_ca=str(server.tls.ca))
+    server.execute(f"ALTER USER '{RATCHET_USER}'@'%' REQUIRE SSL")
+    capture = Capturer(source, tmp_path)
     run(server, "CREATE TABLE e (id INT PRIMARY KEY, v ENUM('a', 'b'))",
         "INSERT INTO e VALUES (1, 'a')", "INSERT INTO t (v) VALUES ('a')")  # fmt: skip
     server.execute("SET GLOBAL binlog_checksum = 'CRC32'")
