@@ -47,7 +47,9 @@ _NOT_COMPRESSED: Final = 255  # of a transaction's payload
 # in a row and the same place among the character columns: GEOMETRY (of MySQL), BLOB, VARCHAR.
 _ALIASES: Final = {242: 255, 140: 252, 141: 15}
 _COMPRESSED_TYPES: Final = frozenset({140, 141})
-_LAST_FIELD: Final = 12  # of a table map's metadata: mysql-replication fails at any further one
+_NAMES: Final = 4  # fields of a table map's metadata: of columns; of the labels of SET and ENUM
+_LABELS: Final = frozenset({5, 6})
+_LAST_FIELD: Final = 12  # mysql-replication fails at any further one
 
 
 def unpacked(event: bytes) -> Iterator[bytes]:
@@ -109,14 +111,50 @@ def readable_map(event: bytes) -> tuple[bytes, frozenset[int]]:
         kept, here = b"", fields
         while here < len(event):
             length, start = _lenenc(event, here + 1)
-            if event[here] <= _LAST_FIELD:
-                kept += event[here : start + length]
-            here = start + length
+            here, kind = start + length, event[here]
+            if kind <= _LAST_FIELD:
+                value = _readable_field(kind, event[start:here])
+                kept += bytes([kind]) + _as_lenenc(len(value)) + value
     except IndexError:
         raise garbled("a table map ends too early") from None
     known = bytes(_ALIASES.get(kind, kind) for kind in types)
     odd = frozenset(n for n, kind in enumerate(types) if kind in _COMPRESSED_TYPES)
     return _sized(event[:at] + known + event[at + columns : fields] + kept), odd
+
+
+def _readable_field(kind: int, value: bytes) -> bytes:
+    """A field of a table map's metadata with lengths of names and labels as the library reads them.
+
+    It takes them for seven bits a byte, which is the same up to 127.
+    """
+    if kind not in {_NAMES, *_LABELS}:
+        return value
+    at, made = 0, b""
+    while at < len(value):
+        count = 1
+        if kind in _LABELS:
+            begin = at
+            count, at = _lenenc(value, at)
+            made += value[begin:at]
+        for _ in range(count):
+            length, start = _lenenc(value, at)
+            at = start + length
+            made += _as_sevens(length) + value[start:at]
+    return made
+
+
+def _as_sevens(number: int) -> bytes:
+    made = b""
+    while number > 127:
+        made += bytes([number & 127 | 128])
+        number >>= 7
+    return made + bytes([number])
+
+
+def _as_lenenc(number: int) -> bytes:
+    if number < 0xFB:
+        return bytes([number])
+    return b"\xfd" + number.to_bytes(3, "little")
 
 
 def with_checksum(event: bytes) -> bytes:

@@ -239,6 +239,12 @@ class SecondDecoder:
 
     def _changes(self, event: bytes, op: int, table: SecondTable, described: Any) -> list[Change]:
         found = self._read(event, {_table_id(event): described})
+        images = [found.columns_present_bitmap]
+        if op == UPDATE:
+            images.append(found.columns_present_bitmap2)
+        count = len(table.columns)
+        if any(int.from_bytes(one, "little") + 1 & (1 << count) - 1 for one in images):
+            raise garbled("row images are not whole (binlog_row_image)")
         try:
             rows = found.rows
         except Exception as error:
@@ -253,10 +259,10 @@ class SecondDecoder:
                 )
                 for row in rows
             ]
-        images = [_image(names, row["values"], row["none_sources"]) for row in rows]
+        single = [_image(names, row["values"], row["none_sources"]) for row in rows]
         if op == INSERT:
-            return [(INSERT, None, image) for image in images]
-        return [(DELETE, image, None) for image in images]
+            return [(INSERT, None, image) for image in single]
+        return [(DELETE, image, None) for image in single]
 
 
 def json_value(raw: bytes) -> Any:

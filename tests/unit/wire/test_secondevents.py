@@ -100,3 +100,13 @@ def test_values_of_compressed_columns() -> None:
 def test_the_text_of_a_statement() -> None:
     body = bytes(8) + b"\x02" + bytes(2) + b"\x03\0" + b"abc" + b"dd\0" + b"COMMIT"
     assert statement_of(event(2, body)) == "COMMIT"
+
+
+def test_long_names_and_labels_have_lengths_of_seven_bits_a_byte() -> None:
+    names = b"\x04" + lenenc(203) + lenenc(200) + b"n" * 200 + b"\x01m"
+    labels = b"\x06" + lenenc(306) + b"\x02" + lenenc(300) + b"l" * 300 + b"\x01k"
+    readable, _ = readable_map(table_map(b"\x03\x03", b"", names + labels))
+    assert readable.endswith(
+        b"\x04\xcc" + b"\xc8\x01" + b"n" * 200 + b"\x01m"
+        b"\x06\xfd\x31\x01\x00" + b"\x02\xac\x02" + b"l" * 300 + b"\x01k"
+    )
