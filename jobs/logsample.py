@@ -142,8 +142,8 @@ class LogSamples:
                 and part.slice.transactions
                 and part.round not in looked
             ]
-            if parts:
-                return shard, self._rng.choice(parts)
+            if parts:  # those that hold rows first
+                return shard, self._rng.choice([one for one in parts if one.files] or parts)
         return None
 
     def _sample(self, shard: ShardId, part: Part) -> None:

@@ -18,13 +18,14 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from fix_servers import purge_binlogs
+from mirror_kit import Mirror
 
 from core.position import Position
 from core.rounds import ChangeFile
@@ -39,9 +40,13 @@ from jobs.reading import reading_of
 from jobs.verdicts import Verdicts
 from lab.servers import RATCHET_PASSWORD, RATCHET_USER, Server
 from store.logchecks import LogChecks
+from store.rounds import RoundLog
 from store.tables import DumpState, Tables, TableState
 from tests.capture_kit import Capturer, run, source_of, started
 from tests.fix_faker import SQL_MODE, every_type_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 flavors = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 MakeServer = Callable[..., Server]
@@ -460,3 +465,30 @@ def test_samples_of_a_run(make_server: MakeServer, flavor: str, tmp_path: Path) 
     verdicts.apply()
     phases = {one.table: one.phase for one in Tables(capture.lake).list()}
     assert phases == {"t": "stopped", "u": "streaming"}
+
+
+@pytest.mark.spark
+def test_a_run_that_reads_its_log_differently_stops_and_its_remedy_gets_out(
+    mysql: Server, database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    run(mysql, "CREATE TABLE t (id INT PRIMARY KEY, n INT)", database=database)
+    mirror = Mirror(tmp_path, mysql, spark, {"shop": {"-": database}}, {})
+    mirror.config.write_text(f"{mirror.config.read_text()}verify: {{load: 100%}}\n")
+    mirror.ratchet("run", "--until-caught-up")
+    run(mysql, "INSERT INTO t VALUES (1, 1), (2, 2)", database=database)
+    mirror.ratchet("run", "--until-caught-up")
+    assert LogChecks(mirror.lake).of("shop/-").rows == 2
+    assert "0 differences" in mirror.ratchet("verify", "--log").out
+    told = mirror.ratchet("status").out
+    assert "log of shop/-: 2 row changes of " in told
+
+    (file,) = (file for one in RoundLog(mirror.lake).since(0) for file in one.files)
+    path = mirror.lake.absolute(file.path)
+    good = pq.read_table(path)
+    pq.write_table(good.slice(1), path)
+    said = mirror.ratchet("run", "--until-caught-up", expect=6)
+    assert "a second decoder reads the log of shop/- differently" in said.err
+    assert "a row change is missing in the lake" in mirror.ratchet("verify", "--log", expect=1).out
+    assert mirror.ratchet("table", "redump", "shop.t").code == 0
+    mirror.ratchet("run", "--until-caught-up")
+    assert "identical" in mirror.ratchet("verify").out
