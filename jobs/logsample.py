@@ -166,7 +166,7 @@ class LogSamples:
             # Upkeep may have removed the round meanwhile; whatever else it is, the merge finds it.
             log.warning("no sample of round %d of %s: %s", part.round, shard, error)
             return
-        example = describe(result.examples[0]) if result.examples else ""
+        example = describe(result.examples[0], values=False) if result.examples else ""
         self._checks.save(
             self._checks.of(str(shard)).with_sample(
                 rows=result.rows,

@@ -176,12 +176,14 @@ def _print_left(not_compared: Counter[str]) -> None:
         print(f"  and {len(told) - _SHOWN:,} more kinds that were not compared (--json lists them)")
 
 
-def describe(found: LogDifference) -> str:
-    """A difference as a line for people."""
+def describe(found: LogDifference, *, values: bool = True) -> str:
+    """A difference as a line for people; without values it may stand in logs and states."""
     row = "" if found.row is None else f", row {found.row}"
     table = f", {found.table}" if found.table else ""
     column = f", column {found.column}" if found.column else ""
-    sides = f": the lake has {found.lake}, the server {found.server}" if found.lake else ""
+    sides = (
+        f": the lake has {found.lake}, the server {found.server}" if values and found.lake else ""
+    )
     gtid = f", transaction {found.gtid}" if found.gtid else ""
     return f"round {found.round}{gtid}{table}{row}{column}: {found.what}{sides}"
 

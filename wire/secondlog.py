@@ -57,6 +57,7 @@ _LARGEST_OFFSET: Final = 0xFFFFFFFF
 _ARTIFICIAL: Final = 0x20  # flag of an event that stands in no file
 _STANDALONE: Final = 1  # flag of MariaDB's GTID event: a single statement follows
 _CRC32: Final = 1
+_SILENT: Final = 60.0  # seconds
 _XA_BEGINS: Final = ("XA START", "XA BEGIN")
 
 
@@ -141,6 +142,8 @@ class SecondLog:
         self._open: SecondTransaction | None = None
         self._group = False  # whether it has more than a single statement
         self._connection = open_connection(self._config)
+        # It never waits for what is still to be written.
+        self._connection.set_read_timeout(min(_SILENT, config.read_timeout))
 
     @property
     def flavor(self) -> Flavor:
