@@ -27,8 +27,6 @@ def _close() -> Iterator[None]:
 
 REFUSED = [
     ("mysql", {}, "SET binlog_row_value_options = 'PARTIAL_JSON'", "partial", "row_value_options"),
-    ("mysql", {}, "SET binlog_format = 'STATEMENT'", "as its text", "binlog_format=ROW"),
-    ("mariadb", {}, "SET binlog_format = 'STATEMENT'", "as its text", "binlog_format=ROW"),
     ("mysql", {}, "SET binlog_row_image = 'MINIMAL'", "columns", "binlog_row_image=FULL"),
     ("mariadb", {}, "SET binlog_row_image = 'MINIMAL'", "columns", "binlog_row_image=FULL"),
     ("mysql", {"binlog-row-metadata": "MINIMAL"}, "DO 1", "names", "binlog_row_metadata=FULL"),
