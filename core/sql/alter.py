@@ -24,6 +24,8 @@ _KEY: Final = Change("key", KEY_GOES)
 _ROWS: Final = Change("rows", MOVED)
 _TYPES: Final = Change("types", "a column's type may have changed")
 _PRIMARY: Final = Change("types", "it has another primary key")
+# Of RANGE partitions the server lets the whole range stay or grow; of others it asks nothing.
+_LISTED: Final = Change("doubt", "REORGANIZE PARTITION deletes rows that no new partition takes")
 _CONSTRAINTS: Final = frozenset(["PRIMARY", "UNIQUE", "FOREIGN", "CHECK"])
 _INDEX_KINDS: Final = ("FULLTEXT", "SPATIAL", "VECTOR")
 
@@ -370,6 +372,8 @@ def _partition(cursor: Cursor, found: Alteration) -> bool:
         if cursor.peek().word != "INTO" and not cursor.done:
             _partition_names(cursor)
             cursor.need("INTO")
+            if not any(token.word == "LESS" for token in cursor.rest()):
+                found.changes.append(_LISTED)
             partitions(cursor)
     elif cursor.accept("EXCHANGE", "PARTITION"):
         cursor.name()

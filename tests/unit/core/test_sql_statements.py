@@ -604,6 +604,19 @@ def test_what_led_from_one_table_to_another_may_go(text: str, frees: bool) -> No
     assert look(text).frees is frees
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER TABLE w REORGANIZE PARTITION a INTO (PARTITION a VALUES IN (9))",
+        "ALTER TABLE w REORGANIZE PARTITION a, b INTO (PARTITION a DEFAULT)",
+        "ALTER TABLE w REORGANIZE PARTITION a INTO (PARTITION a COMMENT 'LESS')",
+    ],
+)
+def test_a_list_of_partitions_that_is_made_anew_may_lack_rows(text: str) -> None:
+    """Seen on both servers: rows that no partition takes are deleted, also in strict mode."""
+    assert effects(look(text)) == {"w": {"doubt"}}
+
+
 @given(st.text(max_size=80))
 def test_any_text_is_judged(text: str) -> None:
     for mode in (Mode(), MARIADB, Mode(known=False), ANSI):
