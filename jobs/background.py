@@ -327,6 +327,7 @@ class Background:
             Comparison(
                 keyspace=progress.keyspace,
                 table=progress.table,
+                dump=progress.dump,
                 since=progress.since,
                 until=now,
                 round=cut.round,

@@ -18,7 +18,7 @@ from store.tables import Doubt, Tables
 KILLED = -9
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 def test_a_killed_run_decides_again(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
