@@ -23,7 +23,10 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
     Action.UNKNOWN_EVENT: (
         DecodeError,
         "the server logged an event that this version does not know ({event})",
-        "nothing was skipped: use a version of Ratchet that knows it, or report it",
+        (
+            "nothing was skipped: use a version of Ratchet that knows it, or report it; to leave "
+            f"it behind, {_REDUMP.removeprefix('then ')}"
+        ),
     ),
     Action.OUT_OF_ORDER: (
         DecodeError,

@@ -56,11 +56,7 @@ def put_into_the_log(kind: int, body: bytes) -> Callable[[Any], None]:
 
     def provoke(server: Any) -> None:
         server.stop()
-        name = (
-            max(server.datadir.glob("bin.[0-9]*"))
-            if server.flavor == "mariadb"
-            else max(server.datadir.glob("*bin.[0-9]*"))
-        )
+        name = max(server.datadir.glob("bin.[0-9]*"))
         raw = name.read_bytes()
         size = 19 + len(body) + 4
         event = struct.pack("<IBIIIH", 1, kind, 1, size, len(raw) + size, 0) + body
@@ -81,6 +77,7 @@ STREAM = (
     Case("anonymous", execute("SET GLOBAL gtid_mode = ON_PERMISSIVE", "SET gtid_next = 'ANONYMOUS'",
                               "INSERT INTO t VALUES (60, 1)", "SET gtid_next = 'AUTOMATIC'",
                               "SET GLOBAL gtid_mode = ON"), 3, "has no GTID", "mysql"),
+    Case("unknown", put_into_the_log(200, b"of a later version"), 8, "does not know", "mariadb"),
     Case("order", execute("SET SESSION gtid_seq_no = 100000", "INSERT INTO t VALUES (70, 1)",
                           "SET SESSION gtid_seq_no = 50000", "INSERT INTO t VALUES (71, 1)"),
          3, "is not above the last one", "mariadb"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from capture_kit import Capturer, close_streams, run, source_of, started
 
-from core.errors import PositionLostError, SourceUnfitError
+from core.errors import DecodeError, PositionLostError, SourceUnfitError
 from ingest.binlog.history import check_position
 from ingest.slices import SliceLimits
 from lab.servers import Server
@@ -105,25 +105,33 @@ def test_a_prepared_transaction_is_refused(
     assert "XA" in error.message
 
 
-def test_an_incident_is_refused(make_server: MakeServer, tmp_path: Path) -> None:
-    """MariaDB lets nobody log one on request, so one is put into its file."""
+# Type, body, error, word of its message: no statement brings these about on request.
+PUT = [
+    (26, struct.pack("<HB", 1, 4) + b"lost", PositionLostError, "incident"),
+    (200, b"of a later version", DecodeError, "does not know"),
+]
+
+
+@pytest.mark.parametrize(("kind", "body", "error", "word"), PUT)
+def test_an_odd_event_is_refused(  # noqa: PLR0917 - one column each
+    make_server: MakeServer, tmp_path: Path, kind: int, body: bytes, error: type, word: str
+) -> None:
+    """It is put into the server's file; what every remedy asks first does not stumble over it."""
     server = started(make_server, "mariadb")
     capture = Capturer(source_of(server, "d"), tmp_path)
     run(server, "INSERT INTO t (n) VALUES (1)")
     capture.catch_up()
+    assert capture.position.last is not None
     server.stop()
     name = max(server.datadir.glob("bin.[0-9]*"))
     raw = name.read_bytes()
-    body = struct.pack("<HB", 1, 4) + b"lost"
     size = 19 + len(body) + 4
-    event = struct.pack("<IBIIIH", 1, 26, 1, size, len(raw) + size, 0) + body
+    event = struct.pack("<IBIIIH", 1, kind, 1, size, len(raw) + size, 0) + body
     name.write_bytes(raw + event + struct.pack("<I", zlib.crc32(event)))
     server.start()
-    error = capture.fail(limits=SHORT)
-    assert isinstance(error, PositionLostError)
-    assert "incident" in error.message
-    # What every remedy asks first does not stumble over it, though it stands right behind.
-    assert capture.position.last is not None
+    found = capture.fail(limits=SHORT)
+    assert isinstance(found, error)
+    assert word in found.message
     with Session.connect(capture.source) as session:
         check_position(session, capture.position)
 
