@@ -160,7 +160,7 @@ def test_a_setting_that_changes_meanwhile(
     server.execute("SET GLOBAL binlog_row_image = 'MINIMAL'")
     _wait(lambda: phases(ratchet) == {"shop.t": "stopped"})
     message, hint = stopped(ratchet)["shop.t"]
-    assert "binlog_row_image is MINIMAL" in message
+    assert "binlog_row_image: MINIMAL" in message
     statement, _, command = hint.partition("  --")
     server.execute(statement)
     assert "`ratchet table CONFIG redump 'shop.t'`" in command
