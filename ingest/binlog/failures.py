@@ -79,8 +79,8 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
         SourceUnfitError,
         "a transaction's number is not above the last one of its replication domain: {event}",
         (
-            "SET GLOBAL gtid_strict_mode=ON; on all servers of the shard, and give each server that "
-            f"is written to its own gtid_domain_id, {_REDUMP}"
+            "SET GLOBAL gtid_strict_mode=ON; on all servers of the shard, and give each server "
+            f"that is written to its own gtid_domain_id, {_REDUMP}"
         ),
     ),
     Action.NO_LENGTH: (
