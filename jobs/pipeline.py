@@ -16,19 +16,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from core.errors import RatchetError, TableStoppedError
+from core.errors import RatchetError, TableDifferentError, TableStoppedError
 from jobs.capturing import Target
 from jobs.lag import tables_lag
-from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, WatchLoop
+from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, VerifyLoop, WatchLoop
 from jobs.observe import Observer, Pulse, Stops
 from jobs.skew import Skew
 from jobs.text import counted, one_line
+from store.comparisons import Comparison, Comparisons
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
 
 log: Final = logging.getLogger("jobs.run")
 
 PULSE_SECONDS: Final = 30.0
+SHARE_SECONDS: Final = 15.0  # that a run which has caught up gives what verifies, at most
 _SHOWN: Final = 50  # stopped tables that an error names
 LOOK_SECONDS: Final = 30.0  # between two looks for tables that have come
 
@@ -60,6 +62,14 @@ class Reaches(Protocol):
         """Whether all tables that can stream hold everything up to this round."""
 
 
+class Waits(Protocol):
+    """What is asked of `Verdicts`."""
+
+    @property
+    def any_waits(self) -> bool:
+        """Whether any verdict on a table is still to be applied."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What a run is made of.
@@ -72,7 +82,9 @@ class Parts:
         dump: the dump's loop, if the command dumps.
         merging: merges, if the command does.
         merge: its loop.
+        verify: the loop that finds out whether tables are right, if the command merges.
         watch: looks whether the sources stay fit, if the command merges.
+        verdicts: what it has decided.
         target: what the run waits for, if it does.
         following: whether the run goes on until a reshard's sources have ended.
     """
@@ -84,7 +96,9 @@ class Parts:
     dump: DumpLoop | None = None
     merging: Reaches | None = None
     merge: MergeLoop | None = None
+    verify: VerifyLoop | None = None
     watch: WatchLoop | None = None
+    verdicts: Waits | None = None
     target: Target | None = None
     following: bool = False
 
@@ -96,6 +110,7 @@ class Run:
         parts: see Parts.
         rounds: the round log, for this thread alone.
         tables: the states.
+        comparisons: what the tables' last comparisons with their sources came to.
         mirrored: whether the config mirrors a table.
         observer: told of pulses.
         stops: told of tables that stop.
@@ -109,6 +124,7 @@ class Run:
         *,
         rounds: RoundLog,
         tables: Tables,
+        comparisons: Comparisons,
         mirrored: Callable[[TableState], bool],
         observer: Observer,
         stops: Stops,
@@ -118,12 +134,14 @@ class Run:
         self._parts = parts
         self._rounds = rounds
         self._tables = tables
+        self._comparisons = comparisons
         self._mirrored = mirrored
         self._observer = observer
         self._clock = clock
         self._wall = wall
         self._stops = stops
         self._last_rows = (clock(), 0)
+        self._waits_since = 0.0
 
     def run(self) -> None:
         """Start the loops and wait for their end.
@@ -133,7 +151,8 @@ class Run:
             TableStoppedError: the command came to its end, but some tables are stopped.
         """
         parts, control = self._parts, self._parts.control
-        loops = [loop for loop in (parts.capture, parts.dump, parts.merge, parts.watch) if loop]
+        wanted = (parts.capture, parts.dump, parts.merge, parts.verify, parts.watch)
+        loops = [loop for loop in wanted if loop is not None]
         for loop in loops:
             loop.start()
         came_to_its_end = False
@@ -159,6 +178,7 @@ class Run:
                 [s for s in self._states() if s.phase == "stopped"],
                 others="loaded" if parts.merging is None else "up to date",
             )
+            self._refuse_different()
 
     def _look(self, look: Callable[[], None]) -> None:
         """Look at the lake on the side: if it fails, that is one more error that ends the run.
@@ -170,6 +190,10 @@ class Run:
             look()
         except RatchetError as error:
             self._parts.control.fail(error)
+
+    def _refuse_different(self) -> None:
+        found = [self._comparisons.of(state) for state in self._states()]
+        refuse_different([one for one in found if one is not None and not one.equal])
 
     def _tell_end(self, *, came_to_its_end: bool) -> None:
         merging = self._parts.merging
@@ -195,7 +219,20 @@ class Run:
             return True  # `dump`: the tables are loaded
         if parts.target is None or parts.target.round is None:
             return False
-        return parts.merging.has_reached(parts.target.round)
+        return parts.merging.has_reached(parts.target.round) and self._is_verified()
+
+    def _is_verified(self) -> bool:
+        """Whether no table is in doubt, and what is due has had its share of a short run."""
+        verify = self._parts.verify
+        if verify is None:
+            return True
+        # Behind what was merged: by then the states tell of every doubt.
+        if any(state.is_doubtful for state in self._states()):
+            return False
+        if self._parts.verdicts is not None and self._parts.verdicts.any_waits:
+            return False
+        self._waits_since = self._waits_since or self._clock()
+        return verify.rested or self._clock() - self._waits_since > SHARE_SECONDS
 
     def _states(self) -> list[TableState]:
         return [state for state in self._tables.list() if self._mirrored(state)]
@@ -215,6 +252,7 @@ class Run:
                 merged=0 if merging is None else merging.round,
                 streaming=phases.count("streaming"),
                 stopped=phases.count("stopped"),
+                doubtful=sum(state.is_doubtful for state in states),
                 others=sum(phase not in {"streaming", "stopped"} for phase in phases),
                 rows_per_second=round((rows - rows_before) / max(now - before, 1e-3), 1),
                 lag=lag,
@@ -268,4 +306,23 @@ def refuse_stopped(stopped: Sequence[TableState], *, others: str = "up to date")
         f"all other tables are {others}, but {len(stopped)} "
         f"{'is' if len(stopped) == 1 else 'are'} stopped",
         hint="\n  ".join(lines),
+    )
+
+
+def refuse_different(found: Sequence[Comparison]) -> None:
+    """End with the exit code of a difference, if rows differ and were only told of.
+
+    Args:
+        found: the comparisons that found differences.
+
+    Raises:
+        TableDifferentError: naming each table.
+    """
+    if not found:
+        return
+    tables = "; ".join(f"{one.name}: {counted(one.differences, 'row')}" for one in found)
+    names = " ".join(f"--table '{one.name}'" for one in found)
+    raise TableDifferentError(
+        f"all tables are up to date, but rows differ from the source: {tables}",
+        hint=f"stop the run, then `ratchet repair CONFIG {names}`; or set verify.on_difference",
     )

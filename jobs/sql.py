@@ -26,6 +26,7 @@ from core.errors import ConfigError
 from core.types import MisfitPolicy
 from jobs.asof import find_cut, parse_moment, tables_of
 from jobs.config import Config
+from jobs.observe import tell_doubtful
 from jobs.spark import spark_session
 from jobs.text import age, counted
 from jobs.viewnames import Name, free, quoted, rename, view_names
@@ -58,10 +59,11 @@ def run_sql(
     versions = versions_at(lake, moment, fresh=fresh)
     names = view_names((state.keyspace, state.table) for state, _ in versions)
     named = mentioned(versions, query)
+    tell_doubtful(state for state, _ in named)
     with spark_session(config, "sql") as spark:
         text = rename(query, names)
         if fresh:
-            policy = MisfitPolicy(zero_dates=config.types.zero_dates)
+            policy = config.policy
             views = make_fresh_views(spark, lake, [state for state, _ in named], names, policy)
             named = [one for one in named if (one[0].keyspace, one[0].table) not in views]
             text = rename(text, _in_any_case(views, names), any_case=True)

@@ -11,32 +11,40 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from core.types import MisfitPolicy
 from ingest.rounds import RoundTaker, spark_runner
+from jobs.background import Background
 from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
+from jobs.changelog import ChangeLog
 from jobs.config import Config
 from jobs.discover import Found, look
+from jobs.doubts import Doubts
 from jobs.dumping import Dumping
-from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, WatchLoop
+from jobs.foreignkeys import ForeignKeyWatch, read_all
+from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop, WatchLoop
+from jobs.mending import Mender
 from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
 from jobs.pipeline import LOOK_SECONDS, Parts, Run
+from jobs.reading import reading_of
 from jobs.selection import Selection, Turnstile
 from jobs.serving import ConfigFile, Serving
-from jobs.sources import replica_configs, server_ids, source_configs, vtgate_config
+from jobs.sources import server_ids, source_configs, vtgate_config
 from jobs.spark import log_folder, use_pool
 from jobs.sparksettings import CAPTURE, DUMP, MERGE
 from jobs.unfit import Unfit, Verdict, look_at
+from jobs.verdicts import Verdicts
+from jobs.verify import Verifier
 from merge.failures import spark_failure
 from merge.keep import keep_rows
 from merge.rounds import Merger
 from merge.step import MergeOptions
 from snapshot.dump import Dumper
-from snapshot.records import DumpSettings, OnProgress, ShardSource
+from snapshot.records import OnProgress
 from snapshot.tasks import spark_reader
-from snapshot.throttle import ThrottleLimits
+from store.comparisons import Comparisons
 from store.files import Lake
 from store.lease import Lease
 from store.rounds import RoundLog
@@ -44,6 +52,8 @@ from store.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_MERGE_PATIENCE: Final = 60.0  # seconds that a piece waits for the mirror to come as far
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -100,6 +110,7 @@ class _Wiring:
         self._turnstile = Turnstile()
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
+        self._reading = reading_of(plan.config, self._generations)
         self._seen = {shard: stream.seen for shard, stream in streams.items()}
         # Earlier versions took any time that a log had.
         now = time.time_ns() // 1000
@@ -117,15 +128,24 @@ class _Wiring:
             shards=[str(shard) for shard in config.shards],
             patience=config.capture.reconnect_seconds,
         )
-        dump = merging = merge = watch = None
+        dump = merging = merge = verify = verdicts = watch = None
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = LOOK_SECONDS if self._plan.merge else None
             dump = DumpLoop(control, guard.plain("dump", self._dumping().once), every=every)
         if self._plan.merge:
-            merging = self._merging()
+            merger = self._merger()
+            verifier = self._verifier()
+            verdicts = self._verdicts(merger, verifier)
+            merging = self._merging(merger, verdicts)
             step = guard.in_pool(MERGE, "merge", merging.step)
             merge = MergeLoop(control, step, interval=config.merge.interval_seconds)
+            if not self._plan.following:
+                tasks = [
+                    _Guarded(guard, self._doubts(verifier, verdicts)),
+                    _Guarded(guard, self._background(verdicts)),
+                ]
+                verify = VerifyLoop(control, tasks, patience=config.capture.reconnect_seconds)
             watch = WatchLoop(control, self._unfit.look, every=LOOK_SECONDS)
         parts = Parts(
             control=control,
@@ -135,7 +155,9 @@ class _Wiring:
             dump=dump,
             merging=merging,
             merge=merge,
+            verify=verify,
             watch=watch,
+            verdicts=verdicts,
             target=self._plan.target,
             following=self._plan.following,
         )
@@ -143,6 +165,7 @@ class _Wiring:
             parts,
             rounds=RoundLog(self._plan.lake),
             tables=Tables(self._plan.lake),
+            comparisons=Comparisons(self._plan.lake),
             mirrored=self._selection.mirrors,
             observer=tell,
             stops=self._stops,
@@ -209,47 +232,76 @@ class _Wiring:
         return [one for one in found if self._unfit.of(one.keyspace, one.table) is None]
 
     def _dumper(self, on_progress: OnProgress) -> Dumper:
-        config, given = self._config, self._config.snapshot
-        shards = {
-            str(shard): ShardSource(
-                config=self._configs[shard],
-                generation=self._generations.get(str(shard), 0),
-                replicas=replica_configs(shard, server),
-            )
-            for shard, server in config.shards.items()
-        }
-        settings = DumpSettings(
-            parallel=given.readers,
-            chunk_seconds=given.chunk_seconds,
-            chunk_rows=given.chunk_rows,
-            patience=config.capture.reconnect_seconds,
-            throttle=ThrottleLimits(
-                rows_per_second=given.max_rows_per_second or 0,
-                threads_running=given.max_threads_running or 0,
-                replica_lag=given.max_replica_lag or 0,
-            ),
-            policy=self._policy,
-            deletion_vectors=config.merge.deletion_vectors,
-        )
         return Dumper(
             self._plan.lake,
-            shards,
+            self._reading.shards,
             # Per call, because the dumper's threads are its own.
             self._guard.in_pool(DUMP, "dump", spark_reader(self._spark)),
-            settings=settings,
+            settings=self._reading.settings,
             keep=partial(keep_rows, self._spark, self._plan.lake, policy=self._policy),
             on_progress=on_progress,
             stop=self._stop,
         )
 
-    def _merging(self) -> Merging:
-        config, lake = self._config.merge, self._plan.lake
-        merger = Merger(
-            self._spark,
+    def _verifier(self) -> Verifier:
+        lake, patience = self._plan.lake, self._config.capture.reconnect_seconds
+        return Verifier(
+            self._config,
             lake,
-            MergeOptions(policy=self._policy, parallel=config.parallel, pool=MERGE),
+            self._spark,
+            reading=self._reading,
+            since=lambda cut: ChangeLog(lake, cut, stop=self._stop, patience=patience),
+            stop=self._stop,
+        )
+
+    def _verdicts(self, merger: Merger, verifier: Verifier) -> Verdicts:
+        mender = Mender(
+            spark=self._spark,
+            lake=self._plan.lake,
+            verifier=verifier,
+            policy=self._policy,
+            check=self._lease.check,
+            forget=merger.forget,
+        )
+        return Verdicts(
+            self._plan.lake, mend=mender.mend, stops=self._stops, ring=self._control.ring
+        )
+
+    def _doubts(self, verifier: Verifier, verdicts: Verdicts) -> Doubts:
+        return Doubts(
+            self._plan.lake,
+            lambda: look(self._selection.sources, self._configs),
+            self._selection.mirrors,
+            reading=self._reading,
+            verifier=verifier,
+            verdicts=verdicts,
+            on_difference=self._config.verify.on_difference,
+            observer=tell,
+        )
+
+    def _background(self, verdicts: Verdicts) -> Background:
+        return Background(
+            self._plan.lake,
+            lambda: look(self._selection.sources, self._configs),
+            self._selection.mirrors,
+            reading=self._reading,
+            verdicts=verdicts,
+            settings=self._config.verify,
+            observer=tell,
+            stop=self._stop,
+            patience=_MERGE_PATIENCE,
+        )
+
+    def _merger(self) -> Merger:
+        return Merger(
+            self._spark,
+            self._plan.lake,
+            MergeOptions(policy=self._policy, parallel=self._config.merge.parallel, pool=MERGE),
             wanted=self._selection.mirrors,
         )
+
+    def _merging(self, merger: Merger, verdicts: Verdicts) -> Merging:
+        config, lake = self._config.merge, self._plan.lake
         upkeep = LakeUpkeep(
             spark=self._spark,
             lake=lake,
@@ -265,26 +317,47 @@ class _Wiring:
             lake,
             check=self._lease.check,
             mirrored=self._selection.mirrors,
-            serve=self._serve(),
+            serve=self._between_steps(verdicts),
             observer=tell,
             stops=self._stops,
         )
 
-    def _serve(self) -> Callable[[], None]:
-        """What is done between two steps: requests, and stops of what is not fit any more."""
+    def _between_steps(self, verdicts: Verdicts) -> Callable[[], None]:
+        """What the merge's thread does before a step, as nobody else writes states then."""
         lake = self._plan.lake
         serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
         tables = Tables(lake)
+        watch = ForeignKeyWatch(
+            tables,
+            partial(read_all, self._configs),
+            sources=lambda: self._selection.sources,
+            last_round=RoundLog(lake).last_number,
+        )
 
-        def serve() -> None:
+        def work() -> None:
             serving.serve()
+            watch.look()
+            verdicts.apply()
             self._unfit.stop(tables, self._stops)
 
-        return serve
+        return work
 
     @property
     def _policy(self) -> MisfitPolicy:
-        return MisfitPolicy(zero_dates=self._config.types.zero_dates)
+        return self._config.policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """A background task whose Spark errors come out as ours."""
+
+    guard: _Guard
+    task: Task
+
+    def next_bite(self) -> float:
+        """See Task."""
+        bite: Callable[[], float] = self.guard.plain("verify", self.task.next_bite)
+        return bite()
 
 
 class _Guard:

@@ -22,7 +22,10 @@ SIDE: Final = f"{PRIVATE}/side"
 DATES_FILE: Final = f"{PRIVATE}/dates.json"
 # Keyspaces whose servers compare names without regard to letter case, as a JSON list.
 FOLDED_FILE: Final = f"{PRIVATE}/folded.json"
+DERIVED: Final = f"{PRIVATE}/derived"
 REQUESTS: Final = f"{PRIVATE}/requests"
+VERIFIED: Final = f"{PRIVATE}/verified"
+PASS: Final = f"{PRIVATE}/pass"
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")
 _LONGEST = 200  # bytes; file systems allow 255, and files add their own endings
@@ -85,6 +88,11 @@ def state_path(keyspace: str, table: str) -> str:
     return f"{TABLES}/{table_path(keyspace, table)}.json"
 
 
+def verified_path(keyspace: str, table: str) -> str:
+    """What the last comparison of a table with its source came to."""
+    return f"{VERIFIED}/{table_path(keyspace, table)}.json"
+
+
 def changes_path(keyspace: str, table: str) -> str:
     """The folder of a table's change files."""
     return f"{CHANGES}/{table_path(keyspace, table)}"
@@ -105,6 +113,18 @@ def change_file_path(
     """
     name = encode_part(shard.rpartition("/")[2])
     return f"{changes_path(keyspace, table)}/{round_number:012d}-{name}-{schema}-{part}.parquet"
+
+
+def derived_file_path(keyspace: str, table: str, *, round_number: int, part: int) -> str:
+    """A new file of changes that followed from others by foreign keys, for one merge step.
+
+    Args:
+        keyspace: keyspace of the table.
+        table: its name.
+        round_number: the round that the step goes to.
+        part: makes it unique.
+    """
+    return f"{DERIVED}/{table_path(keyspace, table)}/{round_number:012d}-{part}.parquet"
 
 
 def schema_path(keyspace: str, table: str, fingerprint: str) -> str:
