@@ -155,6 +155,7 @@ def test_a_setting_that_changes_meanwhile(
     server.execute("CREATE TABLE shop.t (id INT NOT NULL PRIMARY KEY, v INT)")
     create_ratchet_user(server, PASSWORD, ["shop"])
     ratchet = make_ratchet({"-": server}, "shop")
+    ratchet.run("run", "--until-caught-up")
     run = ratchet.start("run")
     _wait(lambda: phases(ratchet) == {"shop.t": "streaming"})
     server.execute("SET GLOBAL binlog_row_image = 'MINIMAL'")
