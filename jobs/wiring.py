@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -23,6 +23,8 @@ from jobs.discover import Found, look
 from jobs.doubts import Doubts
 from jobs.dumping import Dumping
 from jobs.foreignkeys import ForeignKeyWatch, read_all
+from jobs.logsample import SHARE as LOG_SHARE
+from jobs.logsample import LogSamples
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop, WatchLoop
 from jobs.mending import Mender
 from jobs.merging import LakeUpkeep, Merging
@@ -143,6 +145,7 @@ class _Wiring:
             if not self._plan.following:
                 tasks = [
                     _Guarded(guard, self._doubts(verifier, verdicts)),
+                    _Guarded(guard, self._log_samples(verdicts)),
                     _Guarded(guard, self._background(verdicts)),
                 ]
                 verify = VerifyLoop(control, tasks, patience=config.capture.reconnect_seconds)
@@ -280,16 +283,27 @@ class _Wiring:
         )
 
     def _background(self, verdicts: Verdicts) -> Background:
+        settings = self._config.verify
         return Background(
             self._plan.lake,
             lambda: look(self._selection.sources, self._configs),
             self._selection.mirrors,
             reading=self._reading,
             verdicts=verdicts,
-            settings=self._config.verify,
+            settings=replace(settings, load=settings.load * (1 - LOG_SHARE)),
             observer=tell,
             stop=self._stop,
             patience=_MERGE_PATIENCE,
+        )
+
+    def _log_samples(self, verdicts: Verdicts) -> LogSamples:
+        return LogSamples(
+            self._config,
+            self._plan.lake,
+            reading=self._reading,
+            verdicts=verdicts,
+            observer=tell,
+            stop=self._stop,
         )
 
     def _merger(self) -> Merger:

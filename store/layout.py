@@ -23,6 +23,7 @@ DATES_FILE: Final = f"{PRIVATE}/dates.json"
 # Keyspaces whose servers compare names without regard to letter case, as a JSON list.
 FOLDED_FILE: Final = f"{PRIVATE}/folded.json"
 DERIVED: Final = f"{PRIVATE}/derived"
+LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
 REQUESTS: Final = f"{PRIVATE}/requests"
 VERIFIED: Final = f"{PRIVATE}/verified"
 PASS: Final = f"{PRIVATE}/pass"
@@ -91,6 +92,11 @@ def state_path(keyspace: str, table: str) -> str:
 def verified_path(keyspace: str, table: str) -> str:
     """What the last comparison of a table with its source came to."""
     return f"{VERIFIED}/{table_path(keyspace, table)}.json"
+
+
+def log_checked_path(keyspace: str, shard: str) -> str:
+    """What samples of a shard's log came to."""
+    return f"{LOG_CHECKED}/{encode_part(keyspace)}/{encode_part(shard)}.json"
 
 
 def changes_path(keyspace: str, table: str) -> str:

@@ -55,6 +55,7 @@ _ASIDE_OBJECTS: Final = frozenset(
 )
 _ROWS: Final = Change("rows", MOVED)
 _KEY: Final = Change("key", KEY_GOES)
+_HEAD: Final = 1000  # characters in which a statement's first word stands, unless it is odd
 _BY_STATEMENT: Final = "rows were changed by a statement that was logged as its text"
 
 
@@ -173,11 +174,13 @@ def classify(text: str, *, mode: Mode, scope: Scope, log: Log | None = None) -> 
         log: what its event says besides.
     """
     log = log or Log()
+    if _is_elsewhere(text, mode, scope, log):
+        return Statement(form="rows")
     tokens, unsure = _tokens(text, mode, log)
     if not tokens and not unsure:
         return Statement(form="statement")  # MariaDB logs a comment in place of some events
     cursor = Cursor(tokens)
-    if not unsure and (control := _control(cursor, text)) is not None:
+    if tokens and (control := _control(cursor, text)) is not None:
         return control
     found = _Found(scope, text, tokens, log)
     if unsure:
@@ -194,6 +197,14 @@ def classify(text: str, *, mode: Mode, scope: Scope, log: Log | None = None) -> 
         else:
             found.doubt_mentioned(why)
     return found.done("statement")
+
+
+def _is_elsewhere(text: str, mode: Mode, scope: Scope, log: Log) -> bool:
+    """Whether it changed rows of other databases only, as its event says; its text may be long."""
+    if log.written is None or any(scope.is_ours(one) is not False for one in log.written):
+        return False
+    head = lex(text[:_HEAD], mode).tokens[:1]
+    return bool(head) and head[0].word in {"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD"}
 
 
 def _tokens(text: str, mode: Mode, log: Log) -> tuple[list[Token], str]:
@@ -279,7 +290,8 @@ def _rows(found: _Found, why: str = "") -> Statement:
     found.only = scope.tables(target)
     found.doubt_all(
         f"{_BY_STATEMENT}, and whether triggers, a view or foreign keys lead on from "
-        f"{target.database}.{target.table} is not known"
+        f"{target.database}.{target.table} is not known (GRANT SELECT, TRIGGER ON "
+        f"`{target.database}`.* would show it)"
     )
     return found.done("rows", asks=target)
 

@@ -115,6 +115,8 @@ class StatementWatch:
             log=Log(temporary=query.temporary, written=query.written, clear=query.clear),
         )
         kind = KIND_OF[found.form]
+        if now is not None and self._open and self._open[-1].seq != now.seq:
+            self._open = []
         if kind in {Kind.XA_COMMIT_UNSEEN, Kind.XA_FINISH}:
             name = found.xid.lower()
             if name in self._prepared:
@@ -175,8 +177,7 @@ class StatementWatch:
             if self._patterns.matches(table)
         ]
         self.events += made
-        same = self._open and self._open[-1].seq == now.seq
-        self._open = [*self._open, *made] if same else made
+        self._open = [*self._open, *made]
 
     def _changes(self, found: Statement, known: Sequence[str]) -> Sequence[tuple[str, Change]]:
         """What it did, with what the server says of tables that triggers may lead on from."""

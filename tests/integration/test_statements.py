@@ -57,15 +57,14 @@ HARMLESS: list[tuple[str, str, str]] = [
     ("", "ALTER TABLE {t} DISABLE KEYS", BOTH),
     ("", "/*!40000 ALTER TABLE `{t}` ENABLE KEYS */", BOTH),
     ("", "ALTER TABLE {t} DEFAULT CHARSET=latin1, COLLATE latin1_bin", BOTH),
-    ("", "ALTER TABLE {t} PARTITION BY HASH (id) PARTITIONS 4", MARIADB),
     ("ALTER TABLE {t} DROP INDEX ub", "ALTER TABLE {t} PARTITION BY HASH (id) PARTITIONS 4", BOTH),
     ("{ranges}", "ALTER TABLE {t} ADD PARTITION (PARTITION p2 VALUES LESS THAN (99) ENGINE = InnoDB)", BOTH),
     ("{ranges}", "ALTER TABLE {t} REORGANIZE PARTITION p0, p1 INTO (PARTITION p VALUES LESS THAN (9))", BOTH),
     ("{ranges}", "ALTER TABLE {t} REBUILD PARTITION ALL", BOTH),
     ("{ranges}", "ALTER TABLE {t} OPTIMIZE PARTITION p0, p1", BOTH),
     ("{ranges}", "ALTER TABLE {t} REMOVE PARTITIONING", BOTH),
-    ("ALTER TABLE {t} DROP INDEX ub, PARTITION BY KEY (id) PARTITIONS 3", "ALTER TABLE {t} COALESCE PARTITION 2", BOTH),
-    ("ALTER TABLE {t} DROP INDEX ub, PARTITION BY KEY (id) PARTITIONS 3", "ALTER TABLE {t} ADD PARTITION PARTITIONS 2", BOTH),
+    ("ALTER TABLE {t} DROP INDEX ub; ALTER TABLE {t} PARTITION BY KEY (id) PARTITIONS 3", "ALTER TABLE {t} COALESCE PARTITION 2", BOTH),
+    ("ALTER TABLE {t} DROP INDEX ub; ALTER TABLE {t} PARTITION BY KEY (id) PARTITIONS 3", "ALTER TABLE {t} ADD PARTITION PARTITIONS 2", BOTH),
     ("", "ALTER TABLE {t} WAIT 5 ADD INDEX (d)", MARIADB),
     ("", "SET STATEMENT max_statement_time=60 FOR ALTER TABLE {t} ADD INDEX (d)", MARIADB),
     ("", "CREATE UNIQUE INDEX i USING BTREE ON {t} (id, a) COMMENT 'x' ALGORITHM=INPLACE LOCK=NONE", BOTH),
@@ -90,7 +89,7 @@ HARMLESS: list[tuple[str, str, str]] = [
     ("", "ALTER DATABASE {d} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", BOTH),
 ]  # fmt: skip
 RANGES = (
-    "ALTER TABLE {t} DROP INDEX ub, PARTITION BY RANGE (id)"
+    "ALTER TABLE {t} DROP INDEX ub; ALTER TABLE {t} PARTITION BY RANGE (id)"
     " (PARTITION p0 VALUES LESS THAN (2), PARTITION p1 VALUES LESS THAN (9))"
 )
 
@@ -147,7 +146,7 @@ def test_forms_that_are_said_to_be_harmless_leave_all_rows_as_they_are(bench: Be
             before = RANGES  # noqa: PLW2901 - short for it
         names = {"t": bench.table(), "d": bench.database, "user": RATCHET_USER}
         if before and not before.startswith("CREATE TEMPORARY"):
-            bench.run(before.format(**names))
+            bench.run(*before.format(**names).split("; "))
     bench.begin()
     failed = []
     for number, (before, text, _) in enumerate(cases):
@@ -205,7 +204,7 @@ EFFECTS: list[tuple[str, str, set[str], str, str]] = [
     ("", "ALTER TABLE {t} MODIFY id INT NOT NULL AUTO_INCREMENT", {"types", "doubt"}, BOTH, ""),
     ("", "ALTER IGNORE TABLE {t} ADD UNIQUE (c)", {"doubt"}, MARIADB, ""),
     ("", "ALTER TABLE {t} ADD SYSTEM VERSIONING", {"doubt"}, MARIADB, ""),
-    ("", "ALTER TABLE {t} MODIFY b VARCHAR(20) COMPRESSED", {"doubt"}, MARIADB, ""),
+    ("ALTER TABLE {t} DROP INDEX ub", "ALTER TABLE {t} MODIFY b VARCHAR(20) COMPRESSED", {"types", "doubt"}, MARIADB, ""),
     ("ALTER TABLE {t} ENGINE=MyISAM", "REPAIR TABLE {t}", {"doubt"}, BOTH, ""),
     ("", "TRUNCATE TABLE {t}", {"truncate"}, BOTH, ""),
     ("", "SET STATEMENT max_statement_time=9 FOR TRUNCATE {t}", {"truncate"}, MARIADB, ""),
@@ -218,7 +217,8 @@ def test_what_statements_do_is_captured_with_them(bench: Bench) -> None:
     for before, *_ in cases:
         table = bench.table()
         if before:
-            bench.run((RANGES if before == "{ranges}" else before).format(t=table))
+            text = RANGES if before == "{ranges}" else before
+            bench.run(*text.format(t=table).split("; "))
     bench.begin()
     for number, (_, text, _, _, settings) in enumerate(cases):
         bench.run(text.format(t=f"t{number}"), settings=settings)
@@ -237,6 +237,7 @@ def test_a_database_that_goes_takes_all_its_tables(bench: Bench) -> None:
         bench.table()
     bench.begin()
     bench.run(f'DROP DATABASE "{bench.database}"', settings="SET sql_mode='ANSI_QUOTES'")
+    bench.server.execute(f"CREATE DATABASE {bench.database}")
     assert bench.captured() == {"t0": {"rows"}, "t1": {"rows"}}
 
 
@@ -325,11 +326,9 @@ def test_rows_changed_by_statements_concern_only_who_they_may_reach(
         assert after(*harmless) == ({} if mysql else everything)
         server.execute(f"GRANT SELECT, TRIGGER ON `{other}`.* TO {RATCHET_USER}@'%'")
         assert after(*harmless) == {}
-        assert after(
-            "DELETE FROM {o}.plain", "INSERT INTO {o}.plain SELECT 3, COUNT(*) FROM {d}.t0"
-        ) == (
-            everything if mysql else {}  # MySQL names what is read as well
-        )
+        # Reading a mirrored table changes nothing, as pt-table-checksum does it.
+        sums = "INSERT INTO {o}.plain SELECT 3, COUNT(*) FROM {d}.t0"
+        assert after("DELETE FROM {o}.plain", sums) == {}
         for reaching in (
             "UPDATE {o}.hooked SET ts = ts + 1",
             "UPDATE {o}.seen SET b = NULL",
@@ -431,7 +430,7 @@ def test_an_alter_in_two_phases_counts_once_and_only_if_it_succeeds(
     assert bench.captured() == {"t0": {"types", "columns"}, "t2": {"columns"}}
     kinds = [event.effect for event in bench.capturer.events() if event.table == "t0"]
     assert kinds == ["types", "columns"]
-    assert bench.capturer.final("t2")[1]["n"] == 5
+    assert bench.capturer.changes("t2")[-1]["after"]["n"] == 5
     close_streams()
 
 

@@ -76,6 +76,13 @@ def test_forms(text: str, form: Form) -> None:
     assert look(text).form == form
 
 
+@pytest.mark.parametrize("text", ["ROLLBACK TO `a", "/*!90900 ROLLBACK TO x */", "rollback to 'a"])
+def test_the_end_of_a_transaction_is_never_overlooked(text: str) -> None:
+    """Not even in a text that is not understood: its rows would stay."""
+    assert look(text).form == "rollback to"
+    assert look("ROLLBACK TO x", log=Log(clear=False)).form == "rollback to"
+
+
 def test_an_xa_name_is_kept_as_logged() -> None:
     assert look("XA COMMIT X'7831',X'',1").xid == "X'7831',X'',1"
     assert look("XA COMMIT X'7831',X'',1 ONE PHASE").xid == "X'7831',X'',1"
@@ -570,6 +577,16 @@ def test_what_it_reaches_is_not_known(text: str) -> None:
     assert effects(look(text, log=Log(written=frozenset({"other", "shop"})))) != {}
     maybe = look(text, log=Log(written=frozenset({"Shop"})), folds=None)
     assert effects(maybe) != {}
+
+
+def test_a_long_text_about_other_databases_is_not_split() -> None:
+    told = Log(written=frozenset({"other"}))
+    text = "/* x */ INSERT INTO other.h VALUES ('" + "x" * 5_000_000
+    assert look(text, log=told) == Statement(form="rows")
+    assert look(" " * 2000 + "UPDATE other.h SET a=1", log=told) == look(
+        "UPDATE x.h SET a=1", log=told
+    )
+    assert set(effects(look(text, log=Log(written=frozenset({"shop"}))))) == set(KNOWN)
 
 
 @pytest.mark.parametrize(

@@ -529,6 +529,11 @@ def test_statements_of_a_prepared_transaction_count_when_it_is_committed() -> No
     undone.query("XA END X'61',X'',1").add(38, XA_PREPARE).gtid(2).query("XA ROLLBACK X'61',X'',1")
     found, _, _ = read(mysql(), undone, known=frozenset({"w"}))
     assert [event.seq for event in found.told if event.table == "w"] == [1]
+    # One that did nothing by statements has nothing of the transaction before.
+    log = opened().gtid(1).query("TRUNCATE w").gtid(2).query("XA START X'61',X'',1")
+    log.query("XA END X'61',X'',1").add(38, XA_PREPARE).gtid(3).query("XA COMMIT X'61',X'',1")
+    found, _, _ = read(mysql(), log, known=frozenset({"w"}))
+    assert [(event.kind, event.seq) for event in found.told] == [("truncate", 1)]
 
 
 class Telling(NoCatalog):
