@@ -95,7 +95,7 @@ def look_at(
         failed = [one for one in judge_log(facts) if one.status == "fail"]
         if failed and shard.keyspace not in refused:
             refused[shard.keyspace] = Refused(
-                message="; ".join(f"{one.check} is {one.text}" for one in failed),
+                message="; ".join(f"{one.check}: {one.text}" for one in failed),
                 mend=" ".join(one.mend for one in failed),
                 loses=any(map(unlogged, failed)),
             )
