@@ -368,13 +368,7 @@ def _partition(cursor: Cursor, found: Alteration) -> bool:
         if not cursor.number():
             raise cursor.stuck()
     elif cursor.accept("REORGANIZE", "PARTITION"):
-        _local(cursor)
-        if cursor.peek().word != "INTO" and not cursor.done:
-            _partition_names(cursor)
-            cursor.need("INTO")
-            if not any(token.word == "LESS" for token in cursor.rest()):
-                found.changes.append(_LISTED)
-            partitions(cursor)
+        _reorganize(cursor, found)
     elif cursor.accept("EXCHANGE", "PARTITION"):
         cursor.name()
         cursor.need("WITH", "TABLE")
@@ -394,6 +388,17 @@ def _partition(cursor: Cursor, found: Alteration) -> bool:
     elif not cursor.accept("REMOVE", "PARTITIONING"):
         return False
     return True
+
+
+def _reorganize(cursor: Cursor, found: Alteration) -> None:
+    _local(cursor)
+    if cursor.peek().word == "INTO" or cursor.done:
+        return  # of HASH or KEY, and all of them
+    _partition_names(cursor)
+    cursor.need("INTO")
+    if not any(token.word == "LESS" for token in cursor.rest()):
+        found.changes.append(_LISTED)
+    partitions(cursor)
 
 
 def _local(cursor: Cursor) -> None:
