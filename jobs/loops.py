@@ -264,6 +264,30 @@ class DumpLoop(Loop):
         return lambda: self.control.looks != looks
 
 
+class WatchLoop(Loop):
+    """Looks from time to time whether the sources are still fit to be followed.
+
+    Args:
+        control: see Control.
+        look: looks.
+        every: seconds between two looks.
+    """
+
+    def __init__(self, control: Control, look: Callable[[], None], *, every: float) -> None:
+        super().__init__("watch", control)
+        self._look = look
+        self._every = every
+
+    def work(self) -> None:
+        """Rest, look: a run looks before its loops begin."""
+        while True:
+            self.control.rest(self._every)
+            if self.control.draining:
+                return
+            self._look()
+            self.control.ring()
+
+
 class MergeLoop(Loop):
     """A merge step whenever there is something to merge.
 

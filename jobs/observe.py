@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Final
 
-from jobs.text import counted, size, within
+from jobs.text import counted, one_line, size, within
 from store.tables import TableState
 
 log: Final = logging.getLogger("jobs.run")
@@ -87,7 +87,7 @@ class _TableRefused:
 
     def sentence(self) -> str:
         """For people."""
-        return f"{self.table} is {self.what}: {self.message} ({self.hint})"
+        return f"{self.table} is {self.what}: {one_line(self.message)} ({one_line(self.hint)})"
 
 
 class TableStopped(_TableRefused):
@@ -139,6 +139,43 @@ class TableCompared:
             return f"{self.table}: compared with its source{after}: {self.found}{moving}"
         rows = counted(self.rows, "row")
         return f"{self.table}: compared with its source{after}: equal ({rows}{moving})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSampled:
+    """A part of a round was read again by a second decoder.
+
+    Attributes:
+        shard: keyspace/shard.
+        round: the round.
+        rows: row changes that were compared.
+        transactions: in so many transactions.
+        differences: what is not the same.
+        example: the first of these, for people.
+        not_compared: rows and values that could not be compared.
+    """
+
+    shard: str
+    round: int
+    rows: int
+    transactions: int
+    differences: int
+    example: str
+    not_compared: int
+
+    @property
+    def level(self) -> int:
+        """A difference is an error: what becomes of it is told besides."""
+        return logging.ERROR if self.differences else logging.DEBUG
+
+    def sentence(self) -> str:
+        """For people."""
+        found = f"{counted(self.differences, 'difference')}: {self.example}"
+        return (
+            f"log of {self.shard}, round {self.round}: {counted(self.rows, 'row change')} in "
+            f"{counted(self.transactions, 'transaction')} read again: "
+            f"{found if self.differences else 'equal'}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +264,7 @@ def tell_doubtful(states: Iterable[TableState]) -> None:
             log.warning("%s is in doubt (`ratchet status` says why): a run compares it", state.name)
 
 
-Record = RoundCommitted | Merged | TableStopped | TableLeftOut | TableCompared | Pulse
+Record = RoundCommitted | Merged | TableStopped | TableLeftOut | TableCompared | LogSampled | Pulse
 Observer = Callable[[Record], None]
 
 

@@ -19,10 +19,10 @@ from typing import Final, Protocol
 from core.errors import RatchetError, TableDifferentError, TableStoppedError
 from jobs.capturing import Target
 from jobs.lag import tables_lag
-from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, VerifyLoop
+from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, VerifyLoop, WatchLoop
 from jobs.observe import Observer, Pulse, Stops
 from jobs.skew import Skew
-from jobs.text import counted
+from jobs.text import counted, one_line
 from store.comparisons import Comparison, Comparisons
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
@@ -31,6 +31,7 @@ log: Final = logging.getLogger("jobs.run")
 
 PULSE_SECONDS: Final = 30.0
 SHARE_SECONDS: Final = 15.0  # that a run which has caught up gives what verifies, at most
+_SHOWN: Final = 50  # stopped tables that an error names
 LOOK_SECONDS: Final = 30.0  # between two looks for tables that have come
 
 
@@ -82,6 +83,7 @@ class Parts:
         merging: merges, if the command does.
         merge: its loop.
         verify: the loop that finds out whether tables are right, if the command merges.
+        watch: looks whether the sources stay fit, if the command merges.
         verdicts: what it has decided.
         target: what the run waits for, if it does.
         following: whether the run goes on until a reshard's sources have ended.
@@ -95,6 +97,7 @@ class Parts:
     merging: Reaches | None = None
     merge: MergeLoop | None = None
     verify: VerifyLoop | None = None
+    watch: WatchLoop | None = None
     verdicts: Waits | None = None
     target: Target | None = None
     following: bool = False
@@ -148,7 +151,7 @@ class Run:
             TableStoppedError: the command came to its end, but some tables are stopped.
         """
         parts, control = self._parts, self._parts.control
-        wanted = (parts.capture, parts.dump, parts.merge, parts.verify)
+        wanted = (parts.capture, parts.dump, parts.merge, parts.verify, parts.watch)
         loops = [loop for loop in wanted if loop is not None]
         for loop in loops:
             loop.start()
@@ -288,19 +291,21 @@ def refuse_stopped(stopped: Sequence[TableState], *, others: str = "up to date")
         others: what all others are.
 
     Raises:
-        TableStoppedError: naming each with its reason and remedy.
+        TableStoppedError: naming each with its reason, on a line of its own, and their remedies.
     """
     if not stopped:
         return
-    reasons = [
-        f"{state.name}: {state.stopped.message}" if state.stopped else state.name
-        for state in stopped
-    ]
-    hints = list(dict.fromkeys(state.stopped.hint for state in stopped if state.stopped))
+    by_hint: dict[str, list[str]] = {}
+    for state in stopped[:_SHOWN]:
+        hint, why = (state.stopped.hint, state.stopped.message) if state.stopped else ("", "")
+        by_hint.setdefault(one_line(hint), []).append(f"{state.name}: {one_line(why)}")
+    lines = [line for hint, tables in by_hint.items() for line in (*tables, f"  -> {hint}")]
+    if len(stopped) > _SHOWN:
+        lines.append(f"and {len(stopped) - _SHOWN} more: `ratchet status CONFIG` names them all")
     raise TableStoppedError(
         f"all other tables are {others}, but {len(stopped)} "
-        f"{'is' if len(stopped) == 1 else 'are'} stopped: {'; '.join(reasons)}",
-        hint=" / ".join(hints),
+        f"{'is' if len(stopped) == 1 else 'are'} stopped",
+        hint="\n  ".join(lines),
     )
 
 

@@ -31,6 +31,7 @@ from jobs.lineage import keyspace_of
 from jobs.reading import Reading, reading_of
 from jobs.sources import source_configs
 from jobs.spark import spark_session
+from jobs.spelling import with_spelling
 from jobs.tablets import with_live_shards
 from jobs.text import clock_time, counted
 from jobs.verify import EXIT_DIFFERENT, Chosen, Verifier, choose, describe
@@ -102,6 +103,7 @@ def run_repair(config: Config, *, tables: Sequence[str], dry_run: bool) -> int:
             lease.start(lambda _: None)  # `check` tells of it
             check = lease.check
         config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
+        config = with_spelling(config)
         found = look(config.sources, source_configs(config))
         spark = stack.enter_context(spark_session(config, "repair"))
         if not dry_run:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from core.errors import BehindError, PositionLostError, RatchetError, SourceUnfitError
@@ -27,8 +27,9 @@ from jobs import logs
 from jobs.config import Config
 from jobs.lag import seen_until, tables_lag
 from jobs.sources import source_configs
+from jobs.spelling import with_noted_spelling
 from jobs.tablets import with_live_shards
-from jobs.text import age, counted, moment, size, within
+from jobs.text import age, counted, moment, one_line, size, within
 from jobs.vitess import with_shards
 from store import layout
 from store.comparisons import Comparison, Comparisons
@@ -36,6 +37,7 @@ from store.cuts import Cut, Cuts
 from store.delta_tables import open_delta, query
 from store.files import Lake, open_lake
 from store.lease import Holder, is_alive, read_holder
+from store.logchecks import LogChecked, LogChecks
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
 from wire.connect import SourceConfig
@@ -74,6 +76,8 @@ class ShardStatus:
         lag_min: seconds that the change log is behind the server at least; None if unknown.
         lag_max: and at most.
         held: whether its newest slice was held back, so that the other shards come as far.
+        odd_ts: a commit time that its log had lately and that cannot be, microseconds UTC; None:
+            none.
     """
 
     shard: str
@@ -86,6 +90,7 @@ class ShardStatus:
     lag_min: float | None
     lag_max: float | None
     held: bool = False
+    odd_ts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +142,7 @@ class Status:
         tables: see TableStatus.
         change_files: how many the change log has.
         change_bytes: their size.
+        samples: per shard what samples of its log came to, that a second decoder read.
     """
 
     lake: str
@@ -148,6 +154,7 @@ class Status:
     tables: tuple[TableStatus, ...]
     change_files: int
     change_bytes: int
+    samples: tuple[LogChecked, ...] = ()
 
 
 def run_status(config: Config, *, as_json: bool) -> int:
@@ -167,6 +174,7 @@ def gather(config: Config) -> Status:
         LakeError: there is no lake, or it is not ours.
     """
     lake = open_lake(config.lake, now=0, create=False)
+    config = with_noted_spelling(config, lake)
     holder = read_holder(lake)
     running = holder if holder is not None and is_alive(holder, time.time()) else None
     follower: Follower = "running" if running else "ended" if holder is None else "dead"
@@ -182,15 +190,19 @@ def gather(config: Config) -> Status:
     cut = Cuts(lake).last()
     merged = 0 if cut is None else cut.round
     now = time.time()
+    odd = {p.shard: p.odd_ts for one in recent for p in one.slices if p.odd_ts is not None}
     shards = tuple(
-        judge_shard(
-            str(shard),
-            position=positions.get(str(shard)),
-            newest=slices.get(str(shard)),
-            head=heads[shard],
-            follower=follower,
-            now=now,
-            bound=bound,
+        replace(
+            judge_shard(
+                str(shard),
+                position=positions.get(str(shard)),
+                newest=slices.get(str(shard)),
+                head=heads[shard],
+                follower=follower,
+                now=now,
+                bound=bound,
+            ),
+            odd_ts=odd.get(str(shard)),
         )
         for shard in config.shards
     )
@@ -215,6 +227,9 @@ def gather(config: Config) -> Status:
         ),
         change_files=len(changes),
         change_bytes=sum(file.size for file in changes),
+        samples=tuple(
+            one for one in map(LogChecks(lake).of, map(str, config.shards)) if one.samples
+        ),
     )
 
 
@@ -411,9 +426,17 @@ def _print(found: Status, now: float) -> None:
     console.print()
     files = counted(found.change_files, "file")
     console.print(f"change log: {size(found.change_bytes)} in {files}")
+    for one in found.samples:
+        console.print(logs.clean(_sampled(one, now)), markup=False)
     for shard in found.shards:
         if shard.reason:
             console.print(logs.clean(f"{shard.shard}: {shard.reason}"), markup=False)
+        if shard.odd_ts is not None:
+            text = (
+                f"{shard.shard}: its log had a commit time that cannot be, {moment(shard.odd_ts)} "
+                "UTC (docs/operations.md, 'Time travel')"
+            )
+            console.print(text, markup=False)
     for text in (text for table in found.tables for text in _told(table)):
         console.print(logs.clean(text), markup=False)
 
@@ -422,11 +445,20 @@ def _told(table: TableStatus) -> Iterator[str]:
     """What is wrong with a table, or may be."""
     name = f"{table.keyspace}.{table.table}"
     if table.stopped:
-        yield f"{name} is stopped: {table.stopped}\n  {table.hint}"
+        yield f"{name} is stopped: {one_line(table.stopped)}\n  {one_line(table.hint)}"
     for why in table.doubts:
-        yield f"{name} is doubtful: {why}\n  {_DOUBTFUL}"
+        yield f"{name} is doubtful: {one_line(why)}\n  {_DOUBTFUL}"
     if table.compared is not None and not table.compared.equal:
         yield f"{name} differs from its source: {'; '.join(table.compared.examples[:_SHOWN])}"
+
+
+def _sampled(one: LogChecked, now: float) -> str:
+    rows, samples = counted(one.rows, "row change"), counted(one.samples, "sample")
+    return (
+        f"log of {one.shard}: {rows} of {samples} read again by a second decoder, "
+        f"the last one {age(one.last_at, now)}: {counted(one.differences, 'difference')}"
+        + (f", the first in round {one.different_round}: {one.example}" if one.differences else "")
+    )
 
 
 def _compared(found: Comparison | None) -> str:

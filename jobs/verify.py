@@ -32,6 +32,7 @@ from jobs.scratch import Scratch
 from jobs.sources import server_ids, source_configs, vtgate_config
 from jobs.spark import spark_session, use_pool
 from jobs.sparksettings import DUMP
+from jobs.spelling import with_spelling
 from jobs.tablets import with_live_shards
 from jobs.text import clock_time, counted
 from jobs.vitess import with_serving_shards
@@ -79,6 +80,7 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     """Compare and print; gives the exit code. A table named and not compared is no success."""
     lake = open_lake(config.lake, now=0, create=False)
     config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
+    config = with_spelling(config)
     began = time.monotonic()
     results = []
     found = look(config.sources, source_configs(config))

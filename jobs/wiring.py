@@ -7,8 +7,9 @@ ours. Does not live here: any decision.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -21,7 +22,10 @@ from jobs.config import Config
 from jobs.discover import Found, look
 from jobs.doubts import Doubts
 from jobs.dumping import Dumping
-from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop
+from jobs.foreignkeys import ForeignKeyWatch, read_all
+from jobs.logsample import SHARE as LOG_SHARE
+from jobs.logsample import LogSamples
+from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop, WatchLoop
 from jobs.mending import Mender
 from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
@@ -32,6 +36,7 @@ from jobs.serving import ConfigFile, Serving
 from jobs.sources import server_ids, source_configs, vtgate_config
 from jobs.spark import log_folder, use_pool
 from jobs.sparksettings import CAPTURE, DUMP, MERGE
+from jobs.unfit import Unfit, Verdict, look_at
 from jobs.verdicts import Verdicts
 from jobs.verify import Verifier
 from merge.failures import spark_failure
@@ -71,6 +76,7 @@ class Plan:
         target: what it waits for, if it does.
         following: whether shards are read that serve no more, up to their end by a reshard.
         known: keyspace and table of what the mirror holds besides `found`.
+        verdict: which sources and tables are not fit to be followed.
     """
 
     config: Config
@@ -83,6 +89,7 @@ class Plan:
     target: Target | None
     following: bool = False
     known: tuple[tuple[str, str], ...] = ()
+    verdict: Verdict = field(default_factory=Verdict)
 
 
 def wire(plan: Plan, spark: SparkSession, lease: Lease, control: Control) -> Run:
@@ -101,11 +108,15 @@ class _Wiring:
         self._stop = threading.Event()
         self._stops = Stops(tell)
         self._selection = Selection(plan.config.sources)
+        self._unfit = Unfit(lambda: look_at(self._selection.sources, self._configs), plan.verdict)
         self._turnstile = Turnstile()
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
         self._reading = reading_of(plan.config, self._generations)
         self._seen = {shard: stream.seen for shard, stream in streams.items()}
+        # Earlier versions took any time that a log had.
+        now = time.time_ns() // 1000
+        self._since = {shard: min(stream.ts, now) for shard, stream in streams.items()}
         for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
             self._selection.add(keyspace, table)
 
@@ -119,7 +130,7 @@ class _Wiring:
             shards=[str(shard) for shard in config.shards],
             patience=config.capture.reconnect_seconds,
         )
-        dump = merging = merge = verify = verdicts = None
+        dump = merging = merge = verify = verdicts = watch = None
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = LOOK_SECONDS if self._plan.merge else None
@@ -134,9 +145,11 @@ class _Wiring:
             if not self._plan.following:
                 tasks = [
                     _Guarded(guard, self._doubts(verifier, verdicts)),
+                    _Guarded(guard, self._log_samples(verdicts)),
                     _Guarded(guard, self._background(verdicts)),
                 ]
                 verify = VerifyLoop(control, tasks, patience=config.capture.reconnect_seconds)
+            watch = WatchLoop(control, self._unfit.look, every=LOOK_SECONDS)
         parts = Parts(
             control=control,
             stop=self._stop,
@@ -146,6 +159,7 @@ class _Wiring:
             merging=merging,
             merge=merge,
             verify=verify,
+            watch=watch,
             verdicts=verdicts,
             target=self._plan.target,
             following=self._plan.following,
@@ -171,6 +185,7 @@ class _Wiring:
                 vtgate=vtgate_config(config.sources[shard.keyspace]),
                 vitess=config.sources[shard.keyspace].vitess,
                 seen=self._seen.get(str(shard), {}),
+                since=self._since.get(str(shard), 0),
             )
             for shard, source in self._configs.items()
         }
@@ -203,7 +218,7 @@ class _Wiring:
     def _dumping(self) -> Dumping:
         config = self._config
         return Dumping(
-            lambda: look(self._selection.sources, self._configs, unfit=self._stops.leave_out),
+            self._looked,
             Tables(self._plan.lake),
             self._selection,
             self._dumper,
@@ -214,6 +229,10 @@ class _Wiring:
             stops=self._stops,
             again=self._plan.again,
         )
+
+    def _looked(self) -> list[Found]:
+        found = look(self._selection.sources, self._configs, unfit=self._stops.leave_out)
+        return [one for one in found if self._unfit.of(one.keyspace, one.table) is None]
 
     def _dumper(self, on_progress: OnProgress) -> Dumper:
         return Dumper(
@@ -264,16 +283,27 @@ class _Wiring:
         )
 
     def _background(self, verdicts: Verdicts) -> Background:
+        settings = self._config.verify
         return Background(
             self._plan.lake,
             lambda: look(self._selection.sources, self._configs),
             self._selection.mirrors,
             reading=self._reading,
             verdicts=verdicts,
-            settings=self._config.verify,
+            settings=replace(settings, load=settings.load * (1 - LOG_SHARE)),
             observer=tell,
             stop=self._stop,
             patience=_MERGE_PATIENCE,
+        )
+
+    def _log_samples(self, verdicts: Verdicts) -> LogSamples:
+        return LogSamples(
+            self._config,
+            self._plan.lake,
+            reading=self._reading,
+            verdicts=verdicts,
+            observer=tell,
+            stop=self._stop,
         )
 
     def _merger(self) -> Merger:
@@ -286,12 +316,6 @@ class _Wiring:
 
     def _merging(self, merger: Merger, verdicts: Verdicts) -> Merging:
         config, lake = self._config.merge, self._plan.lake
-        serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
-
-        def serve() -> None:
-            serving.serve()
-            verdicts.apply()
-
         upkeep = LakeUpkeep(
             spark=self._spark,
             lake=lake,
@@ -307,10 +331,30 @@ class _Wiring:
             lake,
             check=self._lease.check,
             mirrored=self._selection.mirrors,
-            serve=serve,
+            serve=self._between_steps(verdicts),
             observer=tell,
             stops=self._stops,
         )
+
+    def _between_steps(self, verdicts: Verdicts) -> Callable[[], None]:
+        """What the merge's thread does before a step, as nobody else writes states then."""
+        lake = self._plan.lake
+        serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
+        tables = Tables(lake)
+        watch = ForeignKeyWatch(
+            tables,
+            partial(read_all, self._configs),
+            sources=lambda: self._selection.sources,
+            last_round=RoundLog(lake).last_number,
+        )
+
+        def work() -> None:
+            serving.serve()
+            watch.look()
+            verdicts.apply()
+            self._unfit.stop(tables, self._stops)
+
+        return work
 
     @property
     def _policy(self) -> MisfitPolicy:

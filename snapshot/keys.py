@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from core.columnrules import unfit_key
 from core.errors import TableStoppedError
 from core.schema import Column, TableSchema
 from wire.session import quoted
@@ -48,10 +49,6 @@ _KINDS: Final[Mapping[str, KeyKind]] = {
 # UTF-8 bytes are the stored ones.
 _SAME_BYTES: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
 _NO_ENUM: Final = 70000  # an ENUM has at most 65,535 members
-
-_NO_KEY_HINT: Final = (
-    "ALTER TABLE ... ADD PRIMARY KEY (...), or exclude the table: {pattern!r} in `tables`"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,9 +283,14 @@ def find_plan(query: Query, *, database: str, schema: TableSchema, mariadb: bool
 def _refuse_unusable(schema: TableSchema) -> None:
     if not schema.key:
         raise _no_key(schema, "the table has neither a primary key nor a unique key without NULLs")
-    for name in schema.key:
-        if schema.column(name).type.name in {"float", "double"}:
-            raise _no_key(schema, f"its key column {name!r} is a FLOAT or DOUBLE")
+    odd = unfit_key(schema)
+    if odd is not None:
+        raise TableStoppedError(
+            odd.message,
+            operation="choose the key to read a table by",
+            table=schema.name,
+            hint=odd.hint,
+        )
 
 
 def _no_key(schema: TableSchema, message: str) -> TableStoppedError:
@@ -296,7 +298,8 @@ def _no_key(schema: TableSchema, message: str) -> TableStoppedError:
         message,
         operation="choose the key to read a table by",
         table=schema.name,
-        hint=_NO_KEY_HINT.format(pattern=f"!{schema.table}"),
+        hint=f"ALTER TABLE {quoted(schema.table)} ADD PRIMARY KEY (...);  -- or exclude the table: "
+        f'"!{schema.table}" in `tables`',
     )
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.errors import BugError, DecodeError, OperatorError, PositionLostError, SourceUnfitError
+from core.errors import (
+    BugError,
+    DecodeError,
+    OperatorError,
+    PositionLostError,
+    SourceUnfitError,
+    TableStoppedError,
+)
 from ingest.binlog.machine import Action
 
 _OPERATION: Final = "follow the binlog"
@@ -16,7 +23,10 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
     Action.UNKNOWN_EVENT: (
         DecodeError,
         "the server logged an event that this version does not know ({event})",
-        "nothing was skipped: use a version of Ratchet that knows it, or report it",
+        (
+            "nothing was skipped: use a version of Ratchet that knows it, or report it; to leave "
+            f"it behind, {_REDUMP.removeprefix('then ')}"
+        ),
     ),
     Action.OUT_OF_ORDER: (
         DecodeError,
@@ -29,12 +39,9 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
         f"see the server's error log for the cause, {_REDUMP}",
     ),
     Action.PARTIAL_JSON: (
-        SourceUnfitError,
-        "a JSON column was logged as a partial update",
-        (
-            "SET GLOBAL binlog_row_value_options='' (also in the server's configuration; sessions "
-            f"that are open keep the old value until they end), {_REDUMP}"
-        ),
+        DecodeError,
+        "a partial update of a JSON column came without a table map ({event})",
+        "the stream may be damaged; reading it again tells. Report it if it persists",
     ),
     Action.STATEMENT_DML: (
         SourceUnfitError,
@@ -72,8 +79,8 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
         SourceUnfitError,
         "a transaction's number is not above the last one of its replication domain: {event}",
         (
-            "SET GLOBAL gtid_strict_mode=ON on all servers of the shard, and give each server that "
-            f"is written to its own gtid_domain_id, {_REDUMP}"
+            "SET GLOBAL gtid_strict_mode=ON; on all servers of the shard, and give each server "
+            f"that is written to its own gtid_domain_id, {_REDUMP}"
         ),
     ),
     Action.NO_LENGTH: (
@@ -82,6 +89,17 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
         "servers before MySQL 8.0.2 are not supported without GTIDs: turn gtid_mode on",
     ),
 }
+
+
+def partial_json(table: str) -> TableStoppedError:
+    """Why a table stops of which a JSON column was updated in part."""
+    return TableStoppedError(
+        "a JSON column was logged as a partial update",
+        operation=_OPERATION,
+        table=table,
+        hint="SET GLOBAL binlog_row_value_options=''; (also in the server's configuration; "
+        "sessions that are open keep the old value until they end)",
+    )
 
 
 def refusal(action: Action, *, event: str, source: str, position: str) -> Exception:

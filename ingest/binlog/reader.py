@@ -15,19 +15,27 @@ from typing import Final
 
 import numpy as np
 
-from core.errors import BugError, DecodeError, RatchetError, RetryableError, SourceUnfitError
+from core.errors import (
+    BugError,
+    DecodeError,
+    RatchetError,
+    RetryableError,
+    SourceUnfitError,
+    TableStoppedError,
+)
 from core.gtid import Gtid, format_gtid
 from core.patterns import TablePatterns
 from core.position import Position
 from core.rounds import Run
 from core.shard import ShardId
 from ingest.binlog import events, walk
-from ingest.binlog.failures import refusal
+from ingest.binlog.failures import partial_json, refusal
 from ingest.binlog.ledger import Ledger
 from ingest.binlog.machine import (
     COMPRESSED_V2,
     GTID_TAGGED,
     KIND_OF_TYPE,
+    LOAD_QUERY,
     MACHINE,
     QUERY_COMPRESSED,
     Action,
@@ -98,12 +106,19 @@ class Reader:
             last=last,
         )
         self._ends = False
+        self._left_out: set[str] = set()  # tables that this slice tells of already
         self._side = SideBuffer()
         self._data: Bytes = np.zeros(0, np.uint8)
         self._server = start.server
         self._file = self._next_file = start.file
         self._unfinished = unfinished
-        self._watch = StatementWatch(shard=shard, database=database, patterns=patterns)
+        self._watch = StatementWatch(
+            shard=shard,
+            database=database,
+            patterns=patterns,
+            mariadb=start.flavor == "mariadb",
+            hooks=catalog,
+        )
         self._rows_before = 0
         self._folded = 0
         self._txns = np.zeros(NOTES, walk.TXN)
@@ -111,7 +126,7 @@ class Reader:
         self._state = state = np.zeros(walk.SIZE, np.int64)
         state[walk.KIND] = -1
         state[walk.FLAVOR] = walk.FLAVORS[start.flavor]
-        state[walk.LIMIT] = state[walk.NOT_AFTER] = _NEVER
+        state[walk.LIMIT] = state[walk.NOT_AFTER] = state[walk.BELIEVED] = _NEVER
         state[walk.UNFINISHED] = -1
         state[walk.END_OFFSET] = start.offset if start.file else 0
         self._ledger = Ledger(start, state)
@@ -146,7 +161,12 @@ class Reader:
         return int(self._state[walk.HELD]) or None
 
     def start_slice(
-        self, *, known: frozenset[str], limit: int, not_after: int | None = None
+        self,
+        *,
+        known: frozenset[str],
+        limit: int,
+        not_after: int | None = None,
+        believed: int | None = None,
     ) -> None:
         """Forget the counts; stop behind the transaction that brings the bytes to `limit`.
 
@@ -154,14 +174,18 @@ class Reader:
             known: names of tables that are mirrored already: statements are searched for them.
             limit: bytes of events.
             not_after: stop before the first transaction committed later, microseconds UTC.
+            believed: a commit time later than this is wrong, and stops nothing; None: any is right.
         """
         self._ledger.runs = []
         self._known = known
         self._ends = False
         self._slots.ask_for_last()
+        self._slots.ask_for_unreadable()
+        self._left_out.clear()
         self._state[walk.BYTES] = 0
         self._state[walk.LIMIT] = limit
         self._state[walk.NOT_AFTER] = _NEVER if not_after is None else not_after
+        self._state[walk.BELIEVED] = _NEVER if believed is None else believed
         self._state[walk.HELD] = 0
 
     def first_follows(self) -> bool | None:
@@ -296,7 +320,7 @@ class Reader:
         if kind == Kind.TABLE_MAP:
             self._register(body)
         elif kind == Kind.QUERY:
-            answer = self._look_at_statement(body, compressed=logged == QUERY_COMPRESSED)
+            answer = self._look_at_statement(body, event)
         elif kind == Kind.ROTATE:
             self._rotate(*events.parse_rotate(body))
         elif kind == Kind.FORMAT:
@@ -306,8 +330,8 @@ class Reader:
         elif kind in {Kind.GTID, Kind.GTID_GROUP, Kind.GTID_SINGLE}:
             if not self._name(event, body):
                 return  # there is room for another origin now: the kernel looks again
-        elif kind == Kind.ROWS:
-            self._uncompress(body, logged)
+        elif kind in {Kind.ROWS, Kind.PARTIAL_ROWS}:
+            answer = self._look_at_rows(body, logged)
         elif kind == Kind.XA_PREPARE and self._state[walk.STATE] in {State.OPEN, State.XA_ENDED}:
             self._watch.prepare(body)
         self._state[walk.KIND] = answer
@@ -316,6 +340,30 @@ class Reader:
         if self._slots.register(body):
             self._ends = True
             self._state[walk.LIMIT] = 0
+        for table, error in self._slots.take_unreadable():
+            self._leave_out(table, error)
+
+    def _leave_out(self, table: str, error: TableStoppedError) -> None:
+        """Rows of a table cannot be read: it stops here, and the others go on."""
+        now = self._moment()
+        if now is None:
+            self._slots.ask_for_unreadable()  # it may come in a transaction that counts
+        elif table not in self._left_out:
+            self._left_out.add(table)
+            self._watch.unreadable(table, error, now)
+
+    def _look_at_rows(self, body: bytes, logged: int) -> Kind:
+        """Compressed rows, or a partial update of a JSON column, which is left out."""
+        if KIND_OF_TYPE[logged] == Kind.ROWS:
+            self._uncompress(body, logged)
+            return Kind.ROWS
+        slot = self._slots.slot_of(int.from_bytes(body[:6], "little"))
+        if slot < 0:
+            return Kind.PARTIAL_ROWS
+        found = self._slots.maps[slot]
+        if found is not None:
+            self._leave_out(found.table, partial_json(found.schema.name))
+        return Kind.OTHER_ROWS
 
     # --- transactions' names ----------------------------------------------------------------------
 
@@ -337,7 +385,8 @@ class Reader:
                 operation="follow the binlog",
                 source=str(self.shard),
                 position=self._place(event),
-                hint="it was written before gtid_mode was ON: dump the tables of this shard again",
+                hint="it was written before gtid_mode was ON: `ratchet heal CONFIG --shard "
+                f"{self.shard} --dump`, then `ratchet run CONFIG` dumps the shard's tables again",
             )
         if self.flavor == "mysql":
             self._fold()
@@ -407,21 +456,25 @@ class Reader:
 
     # --- statements and compressed events ---------------------------------------------------------
 
-    def _look_at_statement(self, body: bytes, *, compressed: bool) -> Kind:
-        state = self._state
-        now = None
-        if state[walk.TXNS] and state[walk.SKIP] == 0:
-            txn = self._txns[int(state[walk.TXNS]) - 1]
-            name = self._ledger.names()[int(txn["origin"])]
-            gtid = Gtid(name, int(txn["number"]), int(txn["server"]))
-            now = Moment(
-                gtid=format_gtid(self.flavor, gtid), seq=int(txn["seq"]), ts=int(txn["ts"])
-            )
-        query = events.parse_query(body, compressed=compressed)
+    def _look_at_statement(self, body: bytes, event: np.void) -> Kind:
+        # A two-phase ALTER counts where it is committed: at its start nothing has changed yet.
+        undone = int(self._state[walk.ALTER]) & (walk.START_ALTER | walk.ROLLBACK_ALTER)
+        now = None if undone else self._moment()
+        query = _query(body, event)
         found = self._watch.look(query, known=self._known | self._slots.tables, now=now)
         for table in found.tables:
             self._slots.forget(table)
         return found.kind
+
+    def _moment(self) -> Moment | None:
+        """The open transaction; None if it leaves no trace."""
+        state = self._state
+        if not state[walk.TXNS] or state[walk.SKIP]:
+            return None
+        txn = self._txns[int(state[walk.TXNS]) - 1]
+        name = self._ledger.names()[int(txn["origin"])]
+        gtid = Gtid(name, int(txn["number"]), int(txn["server"]))
+        return Moment(gtid=format_gtid(self.flavor, gtid), seq=int(txn["seq"]), ts=int(txn["ts"]))
 
     def _uncompress(self, body: bytes, logged: int) -> None:
         """Uncompress one of MariaDB's rows events into the side buffer."""
@@ -464,9 +517,19 @@ class Reader:
         text = f"type {logged} in state {State(int(self._state[walk.STATE])).name}"
         body = bytes(data[event["start"] + HEADER : event["end"]])
         if logged in {2, QUERY_COMPRESSED} and action is not Action.TRUNCATED_EVENT:
-            query = events.parse_query(body, compressed=logged == QUERY_COMPRESSED)
+            query = _query(body, event)
             text = f"{text}, statement {query.statement[:200]!r}"
         return refusal(action, event=text, source=str(self.shard), position=self._place(event))
 
     def _place(self, event: np.void) -> str:
         return f"{self._file}:{int(event['log_pos'])}"
+
+
+def _query(body: bytes, event: np.void) -> events.Query:
+    logged = int(event["type"])
+    return events.parse_query(
+        body,
+        compressed=logged == QUERY_COMPRESSED,
+        load=logged == LOAD_QUERY,
+        flags=int(event["flags"]),
+    )
