@@ -143,8 +143,9 @@ def test_names_are_compared_as_the_server_does() -> None:
     feed(reader, log.events)
     reader.flush()
     assert [table for _, table, _, _ in found.rows] == ["W"]
-    assert {(table, kind) for table, kind, _ in found.events} == {("W", "truncate")}
-    assert len(found.events) == 2
+    told = [table for table, kind, _ in found.events if kind == "truncate"]
+    assert told == ["W", "W"]
+    assert {table for table, _, _ in found.events} == {"W"}
     plain, _, _ = read(mysql(), log, database="Shop", patterns=TablePatterns(("W",)))
     assert plain.rows == []
 
