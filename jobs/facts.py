@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from core.errors import SourceUnfitError
 from core.patterns import TablePatterns
 from core.shard import ShardId
+from jobs.foreignkeys import NO_RULES, Rules, read_rules
 from jobs.text import CORRECT_NAME, nearest
 from wire.decode.catalog import unfit_tables
 
@@ -97,6 +98,7 @@ class ServerFacts:
         tables: the tables that the config mirrors.
         unfit: those that it names but no config can mirror, with the reason.
         missing: names in the config's `tables` that no table has, with a hint.
+        rules: the foreign keys that change rows.
     """
 
     shard: ShardId
@@ -117,6 +119,7 @@ class ServerFacts:
     tables: tuple[TableFacts, ...]
     unfit: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    rules: Rules = NO_RULES
 
     def on(self, variable: str) -> bool:
         """Whether a variable is switched on."""
@@ -171,6 +174,7 @@ def gather(
             if patterns.matches(name)
         },
         missing={name: nearest(name, names, CORRECT_NAME) for name in patterns.missing(names)},
+        rules=read_rules(session.query, database=database),
     )
 
 

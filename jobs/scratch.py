@@ -24,9 +24,11 @@ from core.shard import ShardId
 from ingest.rounds import Runner
 from ingest.slices import CaptureRequest, SliceLimits
 from jobs.capturing import CaptureSettings, Stream
+from merge.cascades.concern import concerned
 from snapshot.source_df import SCRATCH
 from snapshot.verify import Changes
 from store.files import Lake
+from store.tables import Tables
 from wire.binlog import DumpOptions
 
 if TYPE_CHECKING:
@@ -92,10 +94,21 @@ class Scratch:
         disturbed = f"meanwhile: {events[0].statement[:100]}" if events else ""
         if len({file.schema for file in files}) > 1:
             disturbed = disturbed or "its columns changed meanwhile"
+        disturbed = disturbed or self._followed(name)
         if disturbed or not files:
             return Changes(frame=None, reached=dict(self._reached), disturbed=disturbed)
         paths = [self._root.hadoop_uri(file.path) for file in files]
         return Changes(frame=spark.read.parquet(*paths), reached=dict(self._reached))
+
+    def _followed(self, name: str) -> str:
+        """Whether foreign keys may have changed rows of the table behind the cut: in no log."""
+        states = Tables(self._lake).list()
+        if not any(state.name == name and state.foreign_keys for state in states):
+            return ""
+        found = concerned(self._root, self._settings.policy, states, self._files)
+        if name not in found:
+            return ""
+        return f"rows of {found[name]} changed meanwhile, and its own follow them by foreign keys"
 
     def close(self) -> None:
         """Remove the files."""
