@@ -26,7 +26,7 @@ def concerned(
 ) -> dict[str, str]:
     """Table -> a parent of which a row was deleted, or changed in what children refer to.
 
-    Tables that hang on such a table are named as well.
+    Tables that hang on such a table are named as well. A file that is gone counts as such a change.
 
     Args:
         lake: where the files are.
@@ -42,7 +42,7 @@ def concerned(
     for file in files:
         name = f"{file.keyspace}.{file.table}"
         keys = [key for _, key in parents.get(name, ()) if touching(file, [key])]
-        if keys and _touches(lake, policy, file, keys):
+        if keys and (not lake.exists(file.path) or _touches(lake, policy, file, keys)):
             todo = [name]
             while todo:
                 for state, _ in parents.get(todo.pop(), ()):

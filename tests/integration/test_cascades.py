@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from capture_kit import Capturer, source_of
 from cascade_kit import NAMES, SCHEMA, SERVERS, Shop
-from fix_e2e import assert_identical
+from fix_e2e import assert_identical, source_rows
 
 from core.types import MisfitPolicy, arrow_schema
 from lab.servers import Server
+from merge import direct
 from merge.rounds import Merger
 from merge.step import MergeOptions, StepResult
 from store.delta_tables import create_mirrored_table
@@ -163,7 +164,7 @@ def test_killed_between_the_tables_of_a_step(follow: Make, monkeypatch: pytest.M
                     raise KilledError
 
         with monkeypatch.context() as patch:
-            patch.setattr(merge.direct, "reach", reach)
+            patch.setattr(direct, "reach", reach)
             with pytest.raises(KilledError):
                 follower.merger.step()
         follower.merger.close()
