@@ -61,7 +61,13 @@ class ValueCheck:
         theirs = self.theirs(server)
         if theirs is NOT_COMPARED:
             return NOT_COMPARED
-        return False if theirs is None else self.same(self.ours(lake), theirs)
+        if theirs is None:
+            return False
+        try:
+            ours = self.ours(lake)
+        except (ValueError, ArithmeticError, RecursionError):
+            return False  # the lake's is no value of this type at all
+        return self.same(ours, theirs)
 
 
 def check_of(column: Column, second: SecondColumn, policy: MisfitPolicy) -> ValueCheck | str:
