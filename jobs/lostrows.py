@@ -53,7 +53,11 @@ def lost_files(
 
 
 def why_a_dump(
-    lake: Lake, state: TableState, rounds: Sequence[Round], partings: Mapping[str, Parting]
+    lake: Lake,
+    state: TableState,
+    rounds: Sequence[Round],
+    partings: Mapping[str, Parting],
+    policy: MisfitPolicy,
 ) -> str:
     """Why a table's rows cannot be healed one by one; empty if they can.
 
@@ -62,6 +66,7 @@ def why_a_dump(
         state: the table.
         rounds: all rounds behind the earliest parting.
         partings: shard -> where its history and the mirror's part.
+        policy: decides about the lake's types.
 
     Raises:
         LakeError: the lake cannot be read.
@@ -75,7 +80,7 @@ def why_a_dump(
     if newest_repair(lake, state) > min(parting.round for parting in partings.values()):
         return "it was repaired since"
     parted = {shard: parting.round for shard, parting in partings.items()}
-    if parent := _followed(lake, state, rounds, parted):
+    if parent := _followed(lake, state, rounds, parted, policy):
         return f"foreign keys changed rows of it by what was lost of {parent}"
     statement = next(_statements(state, rounds, parted), "")
     if statement:
@@ -84,7 +89,11 @@ def why_a_dump(
 
 
 def _followed(
-    lake: Lake, state: TableState, rounds: Iterable[Round], parted: Mapping[str, int]
+    lake: Lake,
+    state: TableState,
+    rounds: Iterable[Round],
+    parted: Mapping[str, int],
+    policy: MisfitPolicy,
 ) -> str:
     """A parent by whose lost changes foreign keys may have changed rows of the table, unlogged."""
     if not state.foreign_keys:
@@ -96,7 +105,7 @@ def _followed(
         for file in value.files
         if value.number > parted.get(file.shard, value.number)
     ]
-    return concerned(lake, MisfitPolicy(), states, lost).get(state.name, "")
+    return concerned(lake, policy, states, lost).get(state.name, "")
 
 
 def too_much(lake: Lake, files: Sequence[ChangeFile]) -> str:
