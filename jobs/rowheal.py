@@ -131,7 +131,8 @@ def heal_rows(
     ordered = sorted(partings, key=lambda one: one.shard)
     for _, group in groupby(ordered, key=lambda one: keyspace_of(one.shard)):
         check()
-        told |= _begin(lake, rounds, list(group), whole=whole, policy=config.policy, now=now())
+        plan = plan_heal(lake, rounds, mine := list(group), config.policy)
+        told |= _begin(lake, rounds, mine, plan, whole=whole, now=now())
     return {**told, **finish_healing(config, lake, spark, check=check)}
 
 
@@ -190,13 +191,12 @@ def _begin(
     lake: Lake,
     rounds: RoundLog,
     partings: Sequence[Parting],
+    plan: HealPlan,
     *,
     whole: Collection[str],
-    policy: MisfitPolicy,
     now: int,
 ) -> dict[str, str]:
     """Begin the streams of one keyspace's partings; the tables that are dumped by it, and why."""
-    plan = plan_heal(lake, rounds, partings, policy)
     streams, number = rounds.streams(), rounds.last_number() + 1
     healing = Healing(round=number, parted={one.shard: one.round for one in partings})
     waits = Stopped(message=_WAITS, hint=_GO_ON, round=number, healing=healing)

@@ -142,7 +142,7 @@ def test_two_keyspaces_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> N
         Parting(shard=A, round=2, position=at(3)),
     ]
     told = heal_rows(
-        SimpleNamespace(policy=MisfitPolicy()),  # type: ignore[arg-type] # all that is asked of it
+        SimpleNamespace(policy=MisfitPolicy()),  # type: ignore[arg-type]
         lake,
         None,  # type: ignore[arg-type]
         partings,
