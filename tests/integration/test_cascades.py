@@ -6,8 +6,10 @@ seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,9 @@ from capture_kit import Capturer, source_of
 from cascade_kit import NAMES, SCHEMA, SERVERS, Shop
 from fix_e2e import assert_identical, source_rows
 
+from core.patterns import TablePatterns
 from core.types import MisfitPolicy, arrow_schema
+from jobs.foreignkeys import ForeignKeyWatch, Rules, read_all
 from lab.servers import Server
 from merge import direct
 from merge.plan import app_id
@@ -282,3 +286,29 @@ def test_keys_as_an_account_sees_them_that_may_only_select(follow: Make) -> None
     )
     follower.step()
     follower.compare()
+
+
+def test_a_run_reads_them_for_tables_that_lack_them(follow: Make) -> None:
+    follower = follow(*SCHEMA)
+    follower.begin()
+    for state in follower.tables.list():
+        follower.tables.save(replace(state, foreign_keys=None))
+    section = SimpleNamespace(tables=TablePatterns())
+    asked = []
+
+    def read() -> Mapping[str, Rules]:
+        asked.append(1)
+        return read_all({follower.source.shard: follower.source})
+
+    watch = ForeignKeyWatch(
+        follower.tables,
+        read,
+        sources=lambda: {"shop": section},  # type: ignore[dict-item]
+        last_round=follower.capturer.log.last_number,
+    )
+    for _ in range(3):
+        watch.look()
+    assert len(asked) == 1
+    found = {state.table: state.foreign_keys for state in follower.tables.list()}
+    assert found == {name: follower.keys.by_table.get(name, ()) for name in NAMES}
+    assert bool(follower.doubts()) == (not follower.keys.logged)
