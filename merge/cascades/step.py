@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.change import DELETE, TOKEN_TYPE, UPDATE, change_schema
+from core.errors import TableStoppedError
 from core.foreignkeys import ForeignKey
 from core.rounds import ChangeFile, Round
 from core.schema import TableSchema
@@ -286,6 +287,7 @@ class Cascades:
         ]
         state = child.state if child else next((s for s in self.states if s.name == name), None)
         columns = self._columns(name, wanted, state, files)
+        self._refuse_other_shapes(name, wanted, columns, state, files)
         if child is None:
             return Part(name=name, layout=wanted, columns=columns, files=files)
         return Part(
@@ -312,6 +314,36 @@ class Cascades:
         if not files:  # nothing of it is looked at
             return pa.schema([(column, pa.null()) for column in wanted.columns])
         raise UnknownRowsError(f"{name} lacks columns that a foreign key needs")
+
+    def _refuse_other_shapes(
+        self,
+        name: str,
+        wanted: Layout,
+        columns: pa.Schema,
+        state: TableState | None,
+        files: Sequence[ChangeFile],
+    ) -> None:
+        """Changes that were captured in another shape than the lake's cannot be laid beside it.
+
+        Their table stops by them; what its changes led to until then is not told apart here.
+
+        Raises:
+            UnknownRowsError: there are such.
+        """
+        come = {column.name for column in state.added} if state is not None else set()
+        for schema in {file.schema: self._schema(file) for file in files}.values():
+            try:
+                found = arrow_schema(schema, self.policy)
+            except TableStoppedError as error:
+                raise UnknownRowsError(f"{name}: {error.message}") from error
+            lacks = set(wanted.columns) - set(found.names) - come
+            others = [
+                one.name
+                for one in columns
+                if one.name in found.names and found.field(one.name).type != one.type
+            ]
+            if lacks or others:
+                raise UnknownRowsError(f"{name} has changed its columns")
 
     def _schema(self, file: ChangeFile) -> TableSchema:
         return get_schema(self.lake, file.keyspace, file.table, file.schema)

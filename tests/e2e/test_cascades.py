@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cascade_kit import NAMES, SCHEMA, SERVERS, Shop
+from deltalake.exceptions import TableNotFoundError
 from fix_e2e import PASSWORD, Ratchet, assert_identical
 
 from lab.servers import create_ratchet_user
@@ -34,7 +35,7 @@ def wait_until_identical(lake: Path, server: Any, seconds: float = 60) -> None:
     while True:
         try:
             assert_identical(lake, [server], "app", NAMES)
-        except AssertionError:
+        except (AssertionError, TableNotFoundError):  # the first: it is not dumped yet
             if time.monotonic() > until:
                 raise
             time.sleep(0.3)

@@ -238,6 +238,32 @@ def test_what_cannot_be_followed_is_in_doubt(follow: Make) -> None:
     follower.compare("right_one")
 
 
+def test_a_child_that_is_swapped_for_a_table_of_another_shape(follow: Make) -> None:
+    """Its changes of both shapes in one step: it stops, and the other tables go on."""
+    follower = follow(
+        "CREATE TABLE p (id INT PRIMARY KEY)",
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, "
+        "FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)",
+        "CREATE TABLE sibling (id INT PRIMARY KEY, p INT, "
+        "FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)",
+    )
+    follower.execute("INSERT INTO p VALUES (1), (2)", "INSERT INTO child VALUES (1, 1)")
+    follower.step()
+    follower.execute(
+        "CREATE TABLE other (id VARCHAR(9) PRIMARY KEY, v INT)",
+        "RENAME TABLE child TO gone, other TO child",
+        "INSERT INTO child VALUES ('a', 7)",
+        "DELETE FROM p WHERE id = 1",
+    )
+    follower.step()
+    states = {state.table: state for state in follower.tables.list()}
+    assert states["child"].phase == "stopped"
+    assert states["sibling"].phase == "streaming"
+    if not follower.keys.logged:
+        assert "has changed its columns" in follower.doubts()["sibling"]
+    follower.compare("p", "sibling")
+
+
 def test_sessions_that_do_not_check(follow: Make) -> None:
     follower = follow(*SCHEMA)
     follower.execute(
