@@ -1,0 +1,359 @@
+"""ALTER TABLE: columns, types, keys, options, in every order and number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from .draw import Draw, kind
+from .model import INTEGERS, Column, Table
+from .values import listing, new_type
+
+DELETE_RULES: Final = (
+    " ON DELETE CASCADE", " ON DELETE CASCADE", " ON DELETE SET NULL", " ON DELETE NO ACTION", "",
+    " ON DELETE RESTRICT",
+)  # fmt: skip
+_DEFAULTS: Final = {
+    "INT": ("0", "7", "NULL"), "BIGINT": ("1", "(1 + 1)"), "SMALLINT": ("3",), "TINYINT": ("1",),
+    "VARCHAR": ("'d'", "''", "NULL", "'it''s # x'"), "CHAR": ("'c'",), "DECIMAL": ("1",),
+    "DOUBLE": ("0.5",), "FLOAT": ("0.5",), "ENUM": ("'a'",), "SET": ("'a'",), "DATE": ("'2024-01-01'",),
+    "DATETIME": ("CURRENT_TIMESTAMP", "'2024-01-01 00:00:00'", "NULL"),
+    "TIMESTAMP": ("CURRENT_TIMESTAMP", "NULL"), "BINARY": ("'b'",), "VARBINARY": ("x'00'",),
+}  # fmt: skip
+
+
+def expression(draw: Draw, number: str) -> str:
+    """Of a generated column, over a number."""
+    name = draw.n(number)
+    return draw.one((f"{name} * 2", f"{name} + 1", f"{name} * 3", f"ABS({name})", f"-{name}"))
+
+
+def attributes(draw: Draw, full: str) -> str:
+    """What stands behind a type."""
+    word = full.split("(")[0].split(" ")[0]
+    text = ""
+    if draw.maybe(0.25) and "NULL" not in full:
+        text += draw.one((" NOT NULL", " NULL"))
+    if draw.maybe(0.3) and (known := _DEFAULTS.get(word)):
+        chosen = draw.one(known)
+        fraction = full[full.find("(") : full.find(")") + 1] if "(" in full else ""
+        if chosen == "CURRENT_TIMESTAMP":
+            chosen += fraction + (f" ON UPDATE {chosen}{fraction}" if draw.maybe(0.4) else "")
+        if not (chosen == "NULL" and "NOT NULL" in text):
+            text += f" DEFAULT {chosen}"
+    if draw.maybe(0.1):
+        text += f" COMMENT {draw.s(draw.one(('#', '-- x', 'it' + chr(39) + 's', '*/', ', DROP v')))}"
+    if draw.maybe(0.05):
+        text += " INVISIBLE"
+    return text
+
+
+def place(draw: Draw, table: Table) -> str:
+    """FIRST or AFTER another column."""
+    if draw.maybe(0.7):
+        return ""
+    return draw.one((" FIRST", f" AFTER {draw.n(draw.one(table.columns).name)}"))
+
+
+Spec = Callable[[Draw, Table], str | None]
+
+
+def _definition(draw: Draw, table: Table) -> str:
+    numbers = [c.name for c in table.plain if c.kind in {"int", "bigint"}]
+    if numbers and draw.maybe(0.15):
+        always = draw.one(("", "GENERATED ALWAYS "))
+        stored = draw.one(("VIRTUAL", "STORED"))
+        return f"BIGINT {always}AS ({expression(draw, draw.one(numbers))}) {stored}"
+    full = new_type(draw.dialect, draw.rng)
+    return full + attributes(draw, full)
+
+
+def _add(draw: Draw, table: Table) -> str:
+    word = draw.one(("ADD COLUMN ", "ADD "))
+    exists = "IF NOT EXISTS " if draw.dialect.mariadb and draw.maybe(0.2) else ""
+    name = draw.n(draw.free_column(table))
+    return f"{word}{exists}{name} {_definition(draw, table)}{place(draw, table)}"
+
+
+def _add_null(draw: Draw, table: Table) -> str:
+    return f"ADD COLUMN {draw.n(draw.free_column(table))} {draw.one(('INT', 'TEXT', 'DATE'))}"
+
+
+def _add_many(draw: Draw, table: Table) -> str:
+    one, two = draw.free_column(table), f"m{draw.rng.randrange(99)}"
+    return f"ADD COLUMN ({draw.n(one)} {_definition(draw, table)}, {draw.n(two)} INT)"
+
+
+def _drop(draw: Draw, table: Table) -> str | None:
+    if len(table.columns) < 3:
+        return None
+    column = draw.one(table.values or table.columns)
+    word = draw.one(("DROP COLUMN ", "DROP "))
+    exists = "IF EXISTS " if draw.dialect.mariadb and draw.maybe(0.2) else ""
+    tail = draw.one(("", "", " RESTRICT")) if draw.dialect.mariadb else ""
+    return f"{word}{exists}{draw.n(column.name)}{tail}"
+
+
+def _drop_add(draw: Draw, table: Table) -> str | None:
+    if not table.values:
+        return None
+    column = draw.one(table.values)
+    name = draw.n(column.name)
+    return f"DROP COLUMN {name}, ADD COLUMN {name} {column.full}"
+
+
+def _rename(draw: Draw, table: Table) -> str | None:
+    column = draw.one(table.columns)
+    new = draw.free_column(table)
+    return f"RENAME COLUMN {draw.n(column.name)} TO {draw.n(new)}"
+
+
+def _rename_swap(draw: Draw, table: Table) -> str | None:
+    same = [c for c in table.values if sum(o.full == c.full for o in table.values) > 1]
+    if not same:
+        return None
+    one = draw.one(same)
+    two = draw.one([c for c in same if c.full == one.full and c != one])
+    a, b = draw.n(one.name), draw.n(two.name)
+    if draw.maybe(0.5):
+        return f"RENAME COLUMN {a} TO {b}, RENAME COLUMN {b} TO {a}"
+    return f"CHANGE {a} {b} {one.full}, CHANGE {b} {a} {one.full}"
+
+
+def _modify(draw: Draw, table: Table) -> str | None:
+    if not table.columns:
+        return None
+    column = draw.one(table.values or table.columns) if draw.maybe(0.85) else draw.one(table.columns)
+    full = _near(draw, column)
+    null = draw.one(("", "", "", " NOT NULL", " NULL"))
+    if column in table.key:
+        null = " NOT NULL"
+    name = draw.n(column.name)
+    if draw.maybe(0.2):
+        new = column.name if draw.maybe(0.6) else draw.free_column(table)
+        return f"CHANGE COLUMN {name} {draw.n(new)} {full}{null}{place(draw, table)}"
+    word = draw.one(("MODIFY COLUMN ", "MODIFY "))
+    return f"{word}{name} {full}{null}{place(draw, table)}"
+
+
+def _near(draw: Draw, column: Column) -> str:
+    """A type near a column's own: what changes values most quietly."""
+    kind_, numbers = column.kind, column.numbers
+    if draw.maybe(0.1):
+        return new_type(draw.dialect, draw.rng)
+    if kind_ in {"enum", "set"} and column.members:
+        labels = list(column.members)
+        how = draw.rng.random()
+        if how < 0.4:
+            draw.rng.shuffle(labels)
+        elif how < 0.6:
+            labels.insert(draw.rng.randrange(len(labels) + 1), f"new{draw.rng.randrange(99)}")
+        elif how < 0.75 and len(labels) > 1:
+            labels.pop(draw.rng.randrange(len(labels)))
+        else:
+            return draw.one(("VARCHAR(60)", listing(kind_.upper(), labels, draw.dialect, draw.rng)))
+        return listing(kind_.upper(), labels, draw.dialect, draw.rng)
+    if kind_ in INTEGERS:
+        sign = draw.one(("", " UNSIGNED"))
+        return draw.one((kind_.upper() + sign, draw.one(tuple(INTEGERS)).upper() + sign, "VARCHAR(30)"))
+    if kind_ == "decimal" and numbers:
+        digits, scale = numbers[0], numbers[-1] if len(numbers) > 1 else 0
+        scales = tuple({max(0, scale - 1), min(scale + 2, 30, digits), scale})
+        return f"DECIMAL({max(draw.one((digits, digits + 2)), 1)},{draw.one(sorted(scales))})".replace(
+            "(66", "(65").replace("(67", "(65")  # fmt: skip
+    if kind_ in {"float", "double"}:
+        return draw.one(("FLOAT", "DOUBLE", "FLOAT(7,1)", "DOUBLE(10,1)", "DOUBLE(12,4)", "DOUBLE UNSIGNED"))
+    if kind_ in {"char", "varchar"}:
+        size = max(1, column.length + draw.one((-2, 0, 0, 5, 60, 300)))
+        charset = draw.one(("", "", " CHARACTER SET latin1", " CHARACTER SET utf8mb4", " COLLATE utf8mb4_bin"))
+        return draw.one((f"VARCHAR({size})", f"CHAR({min(size, 200)})", "TEXT")) + charset
+    if kind_.endswith("text"):
+        return draw.one(("TINYTEXT", "TEXT", "LONGTEXT", "VARCHAR(40)", "TEXT CHARACTER SET latin1", "BLOB"))
+    if kind_ in {"binary", "varbinary"}:
+        size = max(1, column.length + draw.one((-1, 0, 2, 4)))
+        return draw.one((f"BINARY({min(size, 250)})", f"VARBINARY({size})", "BLOB"))
+    if kind_.endswith("blob"):
+        return draw.one(("BLOB", "MEDIUMBLOB", "VARBINARY(40)", "LONGBLOB"))
+    if kind_ in {"datetime", "timestamp", "time"}:
+        fraction = draw.one(("", "(1)", "(3)", "(6)"))
+        other = {"datetime": "TIMESTAMP", "timestamp": "DATETIME"}.get(kind_, "TIME")
+        return draw.one((kind_.upper(), kind_.upper(), other)) + fraction
+    return column.full
+
+
+def _generated(draw: Draw, table: Table) -> str | None:
+    numbers = [c.name for c in table.plain if c.kind in {"int", "bigint"}]
+    chosen = [c for c in table.columns if c.generated] or list(table.values)
+    if not numbers or not chosen:
+        return None
+    column = draw.one(chosen)
+    name = draw.n(column.name)
+    if column.generated and draw.maybe(0.3):
+        return f"MODIFY {name} {column.full}"
+    sources = [number for number in numbers if number != column.name]
+    if not sources:
+        return None
+    kind_ = "BIGINT" if draw.maybe(0.5) or column.kind not in INTEGERS else column.full
+    stored = draw.one(("VIRTUAL", "STORED"))
+    return f"MODIFY COLUMN {name} {kind_} AS ({expression(draw, draw.one(sources))}) {stored}"
+
+
+def _default(draw: Draw, table: Table) -> str | None:
+    if not table.values:
+        return None
+    column = draw.one(table.values)
+    name = draw.n(column.name)
+    return draw.one((f"ALTER COLUMN {name} DROP DEFAULT", f"ALTER {name} SET DEFAULT {draw.value(column)}"))
+
+
+def _index(draw: Draw, table: Table) -> str:
+    fitting = [c for c in table.columns if not c.kind.endswith(("text", "blob", "json"))]
+    names = ", ".join(draw.n(c.name) for c in draw.some(fitting or table.columns, 2))
+    what = draw.one(("INDEX", "KEY", "INDEX", "UNIQUE", "UNIQUE INDEX"))
+    name = draw.n(f"i{draw.rng.randrange(30)}")
+    if draw.dialect.mariadb and draw.maybe(0.1):
+        name = f"IF NOT EXISTS {name}"
+    tail = draw.one(("", "", " COMMENT 'x'", " USING BTREE"))
+    return f"ADD {what} {name} ({names}){tail}"
+
+
+def _drop_index(draw: Draw, table: Table) -> str | None:
+    if not table.indexes:
+        return None
+    index = draw.one(table.indexes)
+    if index.name == "PRIMARY":
+        return draw.one(("DROP PRIMARY KEY", _new_key(draw, table)))
+    if draw.maybe(0.2):
+        return f"RENAME {draw.one(('INDEX', 'KEY'))} {draw.n(index.name)} TO {draw.n('renamed i')}"
+    return f"DROP {draw.one(('INDEX', 'KEY'))} {draw.n(index.name)}"
+
+
+def _new_key(draw: Draw, table: Table) -> str:
+    columns = [c for c in table.columns if c.kind in {*INTEGERS, "varchar", "char", "date"}]
+    chosen = draw.some(columns or table.columns, 2)
+    names = ", ".join(draw.n(column.name) for column in chosen)
+    return f"DROP PRIMARY KEY, ADD PRIMARY KEY ({names})"
+
+
+def _options(draw: Draw, table: Table) -> str:
+    engines = ("InnoDB", "InnoDB", "MyISAM", "MEMORY", "BLACKHOLE")
+    return draw.one(
+        (
+            f"COMMENT = {draw.s(draw.one(('see #42', '-- x', '/*', chr(39), 'x', 'RENAME TO y')))}",
+            f"COMMENT {draw.s('# , DROP COLUMN v')}",
+            f"AUTO_INCREMENT = {draw.rng.randrange(200)}",
+            f"ENGINE = {draw.one(engines)}" if draw.maybe(0.5) else "FORCE",
+            "ROW_FORMAT = COMPACT", "STATS_PERSISTENT = 0", "FORCE", "DEFAULT CHARSET latin1",
+            "DISABLE KEYS", "ENABLE KEYS", f"ORDER BY {draw.n(draw.one(table.columns).name)}",
+        )
+    )  # fmt: skip
+
+
+def _convert(draw: Draw, _: Table) -> str:
+    charset = draw.one(("utf8mb4", "latin1", "utf8mb3", "utf8mb4 COLLATE utf8mb4_bin", "ascii", "binary"))
+    return f"CONVERT TO {draw.one(('CHARACTER SET', 'CHARSET'))} {charset}"
+
+
+def _foreign(draw: Draw, table: Table) -> str | None:
+    if table.references and draw.maybe(0.5):
+        name = draw.n(draw.one(tuple(table.references)))
+        return draw.one((f"DROP FOREIGN KEY {name}", f"DROP CONSTRAINT {name}"))
+    parent = draw.table(lambda one: len(one.key) == 1 and one.engine == "innodb")
+    if parent is None:
+        return None
+    fitting = [c for c in table.values if c.full == parent.key[0].full and c.nullable]
+    if not fitting:
+        return None
+    rule = draw.one(DELETE_RULES) + draw.one(("", " ON UPDATE CASCADE", " ON UPDATE SET NULL"))
+    name = draw.n(f"fk{draw.rng.randrange(9999)}")
+    return (f"ADD CONSTRAINT {name} FOREIGN KEY ({draw.n(draw.one(fitting).name)}) REFERENCES "
+            f"{draw.n(parent.name)} ({draw.n(parent.key[0].name)}){rule}")  # fmt: skip
+
+
+def _check(draw: Draw, table: Table) -> str:
+    name = draw.n(f"ck{draw.rng.randrange(99)}")
+    if draw.maybe(0.3):
+        return f"DROP CONSTRAINT {name}"
+    return f"ADD CONSTRAINT {name} CHECK ({draw.n(draw.one(table.columns).name)} IS NOT NULL)"
+
+
+_SPECS: Final[dict[str, tuple[Spec, float]]] = {
+    "add": (_add, 4), "add_null": (_add_null, 2), "add_many": (_add_many, 0.5), "drop": (_drop, 2),
+    "drop_add": (_drop_add, 1), "rename": (_rename, 1.5), "rename_swap": (_rename_swap, 1),
+    "modify": (_modify, 9), "generated": (_generated, 2), "default": (_default, 1),
+    "index": (_index, 2), "drop_index": (_drop_index, 2), "options": (_options, 2),
+    "convert": (_convert, 1), "foreign": (_foreign, 1.5), "check": (_check, 0.5),
+}  # fmt: skip
+
+
+def _spec(draw: Draw, table: Table, first: str = "") -> str | None:
+    names = list(_SPECS)
+    chosen = first or draw.rng.choices(names, [_SPECS[name][1] for name in names])[0]
+    return _SPECS[chosen][0](draw, table)
+
+
+def altered(draw: Draw, first: str) -> str | None:
+    """An ALTER of some table, with a specification of that kind among others."""
+    table = draw.table()
+    if table is None:
+        return None
+    specs = [_spec(draw, table, first)]
+    if draw.maybe(0.25):
+        specs.append(_spec(draw, table))
+    if draw.maybe(0.1):
+        specs.append(_spec(draw, table))
+    known = [spec for spec in specs if spec]
+    if not known:
+        return None
+    draw.rng.shuffle(known)
+    if draw.maybe(0.1):
+        known.append(draw.one(("ALGORITHM = COPY", "ALGORITHM=INPLACE", "LOCK = SHARED", "LOCK=NONE")))
+    return f"ALTER{_words(draw)} TABLE{_exists(draw)} {draw.t(table.name)}{_wait(draw)} {', '.join(known)}"
+
+
+def _words(draw: Draw) -> str:
+    if not draw.dialect.mariadb:
+        return ""
+    return draw.one(("",) * 12 + (" IGNORE", " IGNORE", " ONLINE", " ONLINE IGNORE"))
+
+
+def _exists(draw: Draw) -> str:
+    return " IF EXISTS" if draw.dialect.mariadb and draw.maybe(0.1) else ""
+
+
+def _wait(draw: Draw) -> str:
+    return draw.one((" NOWAIT", " WAIT 5")) if draw.dialect.mariadb and draw.maybe(0.05) else ""
+
+
+def _register() -> None:
+    for name, (_, weight) in _SPECS.items():
+        kind(f"alter.{name}", weight)(lambda draw, name=name: altered(draw, name))
+
+
+_register()
+
+
+@kind("alter.index", 1)
+def _create_index(draw: Draw) -> str | None:
+    table = draw.table(lambda one: bool(one.indexes))
+    if table is None:
+        return None
+    name = draw.n(f"i{draw.rng.randrange(30)}")
+    if draw.maybe(0.4):
+        return f"DROP INDEX {draw.n(draw.one(table.indexes).name)} ON {draw.t(table.name)}"
+    column = draw.n(draw.one(table.columns).name)
+    what = draw.one(("INDEX", "UNIQUE INDEX", "INDEX"))
+    return f"CREATE {what} {name} ON {draw.t(table.name)} ({column})"
+
+
+@kind("alter.duplicates", 0.7, only="mariadb")
+def _duplicates(draw: Draw) -> str | None:
+    """The server deletes rows, and says nothing of it."""
+    table = draw.table(lambda one: bool(one.values))
+    if table is None:
+        return None
+    fitting = [c for c in table.values if not c.kind.endswith(("text", "blob", "json"))]
+    if not fitting:
+        return None
+    column = draw.n(draw.one(fitting).name)
+    return f"ALTER IGNORE TABLE {draw.t(table.name)} ADD UNIQUE ({column})"
