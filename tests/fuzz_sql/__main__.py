@@ -43,10 +43,10 @@ def main() -> int:
     os.environ["PYTHONPATH"] = str(ROOT)
     from tests.fuzz_sql.commands import campaign, replay
 
-    if given.replay or given.shrink:
-        path = given.replay or given.shrink
-        return replay(json.loads(path.read_text()), smaller=bool(given.shrink))
     with tempfile.TemporaryDirectory(prefix="ratchet-fuzz-sql-") as folder:
+        if given.replay or given.shrink:
+            data = json.loads((given.replay or given.shrink).read_text())
+            return replay(data, Path(folder), smaller=bool(given.shrink))
         return campaign(
             given.server,
             Path(folder),

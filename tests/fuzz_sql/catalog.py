@@ -30,7 +30,8 @@ def read_model(cursor: Any, database: str) -> Model:
     for table, part, method in _rows(
         cursor,
         "SELECT TABLE_NAME, PARTITION_NAME, PARTITION_METHOD FROM information_schema.PARTITIONS "
-        "WHERE TABLE_SCHEMA = %s AND PARTITION_NAME IS NOT NULL ORDER BY PARTITION_ORDINAL_POSITION",
+        "WHERE TABLE_SCHEMA = %s AND PARTITION_NAME IS NOT NULL "
+        "ORDER BY PARTITION_ORDINAL_POSITION",
         database,
     ):
         parts[table].append((part, (method or "").lower()))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from lab.servers import MariadbServer, MysqlServer, Server
 
-from .driver import Campaign, Figures, Source, save
-from .mirror import Mirror
+from .driver import Campaign, Figures, Source, replayed, save
+from .grammar import Step
+from .mirror import Finding, Mirror
+from .shrink import shrunk
 
 DATABASE = "fuzzed"
 
@@ -62,13 +66,49 @@ def _tell(line: str) -> None:
 
 
 def _print(flavor: str, seed: int, figures: Figures) -> None:
-    values = asdict(figures)
-    stops, kinds = values.pop("stops"), values.pop("kinds")
-    _tell(f"{flavor}, seed {seed}: {values}")
-    for title, counted in (("stopped by name", stops), ("kinds", kinds)):
+    values = {one.name: getattr(figures, one.name) for one in fields(figures)}
+    plain = {name: value for name, value in values.items() if not isinstance(value, Counter)}
+    _tell(f"{flavor}, seed {seed}: {plain}")
+    for title, counted in (("stopped by name", figures.stops), ("kinds", figures.kinds)):
         _tell(f"{title}: " + ", ".join(f"{n} {what}" for what, n in counted.most_common()))
 
 
-def replay(data: dict[str, object], *, smaller: bool) -> int:
-    """A kept finding once more."""
-    raise NotImplementedError
+def replay(data: dict[str, Any], folder: Path, *, smaller: bool) -> int:
+    """A kept finding once more; with `smaller` as few statements as it takes.
+
+    Args:
+        data: as `driver.save` wrote it.
+        folder: for config and lake.
+        smaller: whether to shrink it.
+    """
+    steps = [Step.from_json(one) for one in data["steps"]]
+    wanted = (data["what"], data["table"])
+    with server_of(data["flavor"], native=data.get("native", False)) as server:
+        source = Source(server, DATABASE, folder)
+        mirror = Mirror(server, DATABASE, folder)
+        tries = 0
+        last: list[Finding] = []
+
+        def fails(some: Sequence[Step]) -> bool:
+            nonlocal tries, last
+            tries += 1
+            findings = replayed(source, mirror, some)
+            same = [one for one in findings if (one.what, one.table) == wanted]
+            last = same or last
+            _tell(f"try {tries}: {len(some)} steps: {'the same' if same else 'not'}")
+            return bool(same)
+
+        try:
+            mirror.begin()
+            if not fails(steps):
+                _tell("it does not come again")
+                return 0
+            small = shrunk(steps, fails, table=data["table"]) if smaller else steps
+        finally:
+            mirror.end()
+            source.close()
+    for step in small:
+        print(f"-- {step.kind}\n{step}", end="")
+    for one in last:
+        print(f"{one.what} {one.table!r}: {one.detail}")
+    return 1

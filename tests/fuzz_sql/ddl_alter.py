@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from .draw import Draw, kind
@@ -16,7 +17,8 @@ DELETE_RULES: Final = (
 _DEFAULTS: Final = {
     "INT": ("0", "7", "NULL"), "BIGINT": ("1", "(1 + 1)"), "SMALLINT": ("3",), "TINYINT": ("1",),
     "VARCHAR": ("'d'", "''", "NULL", "'it''s # x'"), "CHAR": ("'c'",), "DECIMAL": ("1",),
-    "DOUBLE": ("0.5",), "FLOAT": ("0.5",), "ENUM": ("'a'",), "SET": ("'a'",), "DATE": ("'2024-01-01'",),
+    "DOUBLE": ("0.5",), "FLOAT": ("0.5",), "ENUM": ("'a'",), "SET": ("'a'",),
+    "DATE": ("'2024-01-01'",),
     "DATETIME": ("CURRENT_TIMESTAMP", "'2024-01-01 00:00:00'", "NULL"),
     "TIMESTAMP": ("CURRENT_TIMESTAMP", "NULL"), "BINARY": ("'b'",), "VARBINARY": ("x'00'",),
 }  # fmt: skip
@@ -30,7 +32,7 @@ def expression(draw: Draw, number: str) -> str:
 
 def attributes(draw: Draw, full: str) -> str:
     """What stands behind a type."""
-    word = full.split("(")[0].split(" ")[0]
+    word = full.split("(", maxsplit=1)[0].split(" ", maxsplit=1)[0]
     text = ""
     if draw.maybe(0.25) and "NULL" not in full:
         text += draw.one((" NOT NULL", " NULL"))
@@ -42,7 +44,9 @@ def attributes(draw: Draw, full: str) -> str:
         if not (chosen == "NULL" and "NOT NULL" in text):
             text += f" DEFAULT {chosen}"
     if draw.maybe(0.1):
-        text += f" COMMENT {draw.s(draw.one(('#', '-- x', 'it' + chr(39) + 's', '*/', ', DROP v')))}"
+        text += (
+            f" COMMENT {draw.s(draw.one(('#', '-- x', 'it' + chr(39) + 's', '*/', ', DROP v')))}"
+        )
     if draw.maybe(0.05):
         text += " INVISIBLE"
     return text
@@ -123,7 +127,9 @@ def _rename_swap(draw: Draw, table: Table) -> str | None:
 def _modify(draw: Draw, table: Table) -> str | None:
     if not table.columns:
         return None
-    column = draw.one(table.values or table.columns) if draw.maybe(0.85) else draw.one(table.columns)
+    column = (
+        draw.one(table.values or table.columns) if draw.maybe(0.85) else draw.one(table.columns)
+    )
     full = _near(draw, column)
     null = draw.one(("", "", "", " NOT NULL", " NULL"))
     if column in table.key:
@@ -138,47 +144,80 @@ def _modify(draw: Draw, table: Table) -> str | None:
 
 def _near(draw: Draw, column: Column) -> str:
     """A type near a column's own: what changes values most quietly."""
-    kind_, numbers = column.kind, column.numbers
     if draw.maybe(0.1):
         return new_type(draw.dialect, draw.rng)
-    if kind_ in {"enum", "set"} and column.members:
-        labels = list(column.members)
-        how = draw.rng.random()
-        if how < 0.4:
-            draw.rng.shuffle(labels)
-        elif how < 0.6:
-            labels.insert(draw.rng.randrange(len(labels) + 1), f"new{draw.rng.randrange(99)}")
-        elif how < 0.75 and len(labels) > 1:
-            labels.pop(draw.rng.randrange(len(labels)))
-        else:
-            return draw.one(("VARCHAR(60)", listing(kind_.upper(), labels, draw.dialect, draw.rng)))
-        return listing(kind_.upper(), labels, draw.dialect, draw.rng)
-    if kind_ in INTEGERS:
-        sign = draw.one(("", " UNSIGNED"))
-        return draw.one((kind_.upper() + sign, draw.one(tuple(INTEGERS)).upper() + sign, "VARCHAR(30)"))
-    if kind_ == "decimal" and numbers:
-        digits, scale = numbers[0], numbers[-1] if len(numbers) > 1 else 0
-        scales = tuple({max(0, scale - 1), min(scale + 2, 30, digits), scale})
-        return f"DECIMAL({max(draw.one((digits, digits + 2)), 1)},{draw.one(sorted(scales))})".replace(
-            "(66", "(65").replace("(67", "(65")  # fmt: skip
-    if kind_ in {"float", "double"}:
-        return draw.one(("FLOAT", "DOUBLE", "FLOAT(7,1)", "DOUBLE(10,1)", "DOUBLE(12,4)", "DOUBLE UNSIGNED"))
-    if kind_ in {"char", "varchar"}:
-        size = max(1, column.length + draw.one((-2, 0, 0, 5, 60, 300)))
-        charset = draw.one(("", "", " CHARACTER SET latin1", " CHARACTER SET utf8mb4", " COLLATE utf8mb4_bin"))
-        return draw.one((f"VARCHAR({size})", f"CHAR({min(size, 200)})", "TEXT")) + charset
-    if kind_.endswith("text"):
-        return draw.one(("TINYTEXT", "TEXT", "LONGTEXT", "VARCHAR(40)", "TEXT CHARACTER SET latin1", "BLOB"))
-    if kind_ in {"binary", "varbinary"}:
-        size = max(1, column.length + draw.one((-1, 0, 2, 4)))
-        return draw.one((f"BINARY({min(size, 250)})", f"VARBINARY({size})", "BLOB"))
-    if kind_.endswith("blob"):
-        return draw.one(("BLOB", "MEDIUMBLOB", "VARBINARY(40)", "LONGBLOB"))
-    if kind_ in {"datetime", "timestamp", "time"}:
-        fraction = draw.one(("", "(1)", "(3)", "(6)"))
-        other = {"datetime": "TIMESTAMP", "timestamp": "DATETIME"}.get(kind_, "TIME")
-        return draw.one((kind_.upper(), kind_.upper(), other)) + fraction
-    return column.full
+    make = _NEAR.get(column.kind)
+    return column.full if make is None else make(draw, column)
+
+
+def _near_list(draw: Draw, column: Column) -> str:
+    labels, word = list(column.members) or ["a"], column.kind.upper()
+    how = draw.rng.random()
+    if how < 0.4:
+        draw.rng.shuffle(labels)
+    elif how < 0.6:
+        labels.insert(draw.rng.randrange(len(labels) + 1), f"new{draw.rng.randrange(99)}")
+    elif how < 0.75 and len(labels) > 1:
+        labels.pop(draw.rng.randrange(len(labels)))
+    elif how < 0.9:
+        return "VARCHAR(60)"
+    return listing(word, labels, draw.dialect, draw.rng)
+
+
+def _near_integer(draw: Draw, column: Column) -> str:
+    sign = draw.one(("", " UNSIGNED"))
+    other = draw.one(tuple(INTEGERS)).upper() + sign
+    return draw.one((column.kind.upper() + sign, other, "VARCHAR(30)"))
+
+
+def _near_decimal(draw: Draw, column: Column) -> str:
+    digits, scale = (*column.numbers, 10, 0)[:2] if len(column.numbers) > 1 else (10, 0)
+    new = min(65, digits + draw.one((0, 0, 2)))
+    return f"DECIMAL({new},{min(new, 30, draw.one((max(0, scale - 1), scale, scale + 2)))})"
+
+
+def _near_real(draw: Draw, _: Column) -> str:
+    kinds = ("FLOAT", "DOUBLE", "FLOAT(7,1)", "DOUBLE(10,1)", "DOUBLE(12,4)", "DOUBLE UNSIGNED")
+    return draw.one(kinds)
+
+
+def _near_word(draw: Draw, column: Column) -> str:
+    size = max(1, column.length + draw.one((-2, 0, 0, 5, 60, 300)))
+    charset = draw.one(("", "", "CHARACTER SET latin1", "CHARACTER SET utf8mb4", "BINARY"))
+    return f"{draw.one((f'VARCHAR({size})', f'CHAR({min(size, 200)})', 'TEXT'))} {charset}"
+
+
+def _near_text(draw: Draw, _: Column) -> str:
+    kinds = ("TINYTEXT", "TEXT", "LONGTEXT", "VARCHAR(40)", "TEXT CHARACTER SET latin1", "BLOB")
+    return draw.one(kinds)
+
+
+def _near_binary(draw: Draw, column: Column) -> str:
+    size = max(1, column.length + draw.one((-1, 0, 2, 4)))
+    return draw.one((f"BINARY({min(size, 250)})", f"VARBINARY({size})", "BLOB"))
+
+
+def _near_blob(draw: Draw, _: Column) -> str:
+    return draw.one(("BLOB", "MEDIUMBLOB", "VARBINARY(40)", "LONGBLOB"))
+
+
+def _near_moment(draw: Draw, column: Column) -> str:
+    other = {"datetime": "TIMESTAMP", "timestamp": "DATETIME"}.get(column.kind, "TIME")
+    own = column.kind.upper()
+    return draw.one((own, own, other)) + draw.one(("", "(1)", "(3)", "(6)"))
+
+
+_NEAR: Final[dict[str, Callable[[Draw, Column], str]]] = {
+    **dict.fromkeys(("enum", "set"), _near_list),
+    **dict.fromkeys(INTEGERS, _near_integer),
+    **dict.fromkeys(("float", "double"), _near_real),
+    **dict.fromkeys(("char", "varchar"), _near_word),
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), _near_text),
+    **dict.fromkeys(("binary", "varbinary"), _near_binary),
+    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), _near_blob),
+    **dict.fromkeys(("datetime", "timestamp", "time"), _near_moment),
+    "decimal": _near_decimal,
+}
 
 
 def _generated(draw: Draw, table: Table) -> str | None:
@@ -203,7 +242,9 @@ def _default(draw: Draw, table: Table) -> str | None:
         return None
     column = draw.one(table.values)
     name = draw.n(column.name)
-    return draw.one((f"ALTER COLUMN {name} DROP DEFAULT", f"ALTER {name} SET DEFAULT {draw.value(column)}"))
+    return draw.one(
+        (f"ALTER COLUMN {name} DROP DEFAULT", f"ALTER {name} SET DEFAULT {draw.value(column)}")
+    )
 
 
 def _index(draw: Draw, table: Table) -> str:
@@ -250,7 +291,9 @@ def _options(draw: Draw, table: Table) -> str:
 
 
 def _convert(draw: Draw, _: Table) -> str:
-    charset = draw.one(("utf8mb4", "latin1", "utf8mb3", "utf8mb4 COLLATE utf8mb4_bin", "ascii", "binary"))
+    charset = draw.one(
+        ("utf8mb4", "latin1", "utf8mb3", "utf8mb4 COLLATE utf8mb4_bin", "ascii", "binary")
+    )
     return f"CONVERT TO {draw.one(('CHARACTER SET', 'CHARSET'))} {charset}"
 
 
@@ -307,8 +350,11 @@ def altered(draw: Draw, first: str) -> str | None:
         return None
     draw.rng.shuffle(known)
     if draw.maybe(0.1):
-        known.append(draw.one(("ALGORITHM = COPY", "ALGORITHM=INPLACE", "LOCK = SHARED", "LOCK=NONE")))
-    return f"ALTER{_words(draw)} TABLE{_exists(draw)} {draw.t(table.name)}{_wait(draw)} {', '.join(known)}"
+        known.append(
+            draw.one(("ALGORITHM = COPY", "ALGORITHM=INPLACE", "LOCK = SHARED", "LOCK=NONE"))
+        )
+    head = f"ALTER{_words(draw)} TABLE{_exists(draw)} {draw.t(table.name)}{_wait(draw)}"
+    return f"{head} {', '.join(known)}"
 
 
 def _words(draw: Draw) -> str:
@@ -327,7 +373,7 @@ def _wait(draw: Draw) -> str:
 
 def _register() -> None:
     for name, (_, weight) in _SPECS.items():
-        kind(f"alter.{name}", weight)(lambda draw, name=name: altered(draw, name))
+        kind(f"alter.{name}", weight)(partial(altered, first=name))
 
 
 _register()

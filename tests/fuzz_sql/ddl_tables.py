@@ -67,7 +67,9 @@ def _options(draw: Draw, *, split: bool) -> str:
         engines += ["Aria", "BLACKHOLE"] if draw.dialect.mariadb else ["BLACKHOLE"]
         options.append(f"ENGINE = {draw.one(engines)}")
     if draw.maybe(0.2):
-        options.append(draw.one(("DEFAULT CHARSET = latin1", "CHARSET utf8mb4 COLLATE utf8mb4_bin")))
+        options.append(
+            draw.one(("DEFAULT CHARSET = latin1", "CHARSET utf8mb4 COLLATE utf8mb4_bin"))
+        )
     if draw.maybe(0.2):
         options.append(f"COMMENT = {draw.s(draw.one(('see #42', 'x -- y', '/* z', chr(39))))}")
     if draw.maybe(0.1):
@@ -111,9 +113,9 @@ def child(draw: Draw, name: str, parent: Table) -> str | None:
     value = new_type(draw.dialect, draw.rng)
     own = "" if draw.maybe(0.5) else f", KEY ({draw.n('ref')})"
     return (
-        f"CREATE TABLE {draw.t(name)} (id {full} NOT NULL PRIMARY KEY, {draw.n('ref')} {full} NULL, "
-        f"{draw.n('v')} {value}{own}{itself}, CONSTRAINT {draw.n(f'fk{draw.rng.randrange(9999)}')} "
-        f"{back}{rule})"
+        f"CREATE TABLE {draw.t(name)} (id {full} NOT NULL PRIMARY KEY, "
+        f"{draw.n('ref')} {full} NULL, {draw.n('v')} {value}{own}{itself}, "
+        f"CONSTRAINT {draw.n(f'fk{draw.rng.randrange(9999)}')} {back}{rule})"
     )
 
 
@@ -135,7 +137,9 @@ def _like(draw: Draw) -> str | None:
     if name is None or table is None:
         return None
     new, old = draw.t(name), draw.t(table.name)
-    return draw.one((f"CREATE TABLE {new} LIKE {old}", f"CREATE TABLE IF NOT EXISTS {new} (LIKE {old})"))
+    return draw.one(
+        (f"CREATE TABLE {new} LIKE {old}", f"CREATE TABLE IF NOT EXISTS {new} (LIKE {old})")
+    )
 
 
 @kind("create.select", 1)
@@ -340,19 +344,18 @@ def _exchange(draw: Draw) -> Sequence[str] | None:
 # What a beginning has, besides what chance brings.
 def first_tables(draw: Draw) -> list[str]:
     """The tables that a run begins with: profiles that statements need."""
+    rule = draw.one(DELETE_RULES)
     fixed = [
-        "CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(20), n INT, e ENUM('a','b','c'), KEY (n))",
-        (
-            "CREATE TABLE items (id INT PRIMARY KEY, ref INT NULL, v VARCHAR(9), CONSTRAINT f1 FOREIGN "
-            "KEY (ref) REFERENCES orders (id) ON DELETE CASCADE ON UPDATE CASCADE)"
-        ),
-        (
-            "CREATE TABLE child (id INT PRIMARY KEY, ref INT NULL, s SET('a','b','c'), CONSTRAINT f2 "
-            f"FOREIGN KEY (ref) REFERENCES items (id){draw.one(DELETE_RULES)} ON UPDATE SET NULL)"
-        ),
-        "CREATE TABLE logs (id INT PRIMARY KEY, v DATETIME(6), b BINARY(4), u INT UNSIGNED)"
-        + partitioning(draw, draw.one(_PARTITIONED), "id"),
+        f"CREATE TABLE {text}"
+        for text in (
+            "orders (id INT PRIMARY KEY, v VARCHAR(20), n INT, e ENUM('a','b','c'), KEY (n))",
+            "items (id INT PRIMARY KEY, ref INT NULL, v VARCHAR(9), CONSTRAINT f1 FOREIGN KEY (ref)"
+            " REFERENCES orders (id) ON DELETE CASCADE ON UPDATE CASCADE)",
+            "child (id INT PRIMARY KEY, ref INT NULL, s SET('a','b','c'), CONSTRAINT f2 FOREIGN KEY"
+            f" (ref) REFERENCES items (id){rule} ON UPDATE SET NULL)",
+            "logs (id INT PRIMARY KEY, v DATETIME(6), b BINARY(4), u INT UNSIGNED)"
+            f"{partitioning(draw, draw.one(_PARTITIONED), 'id')}",
+        )
     ]
     names = draw.rng.sample(("a", "b", "t_one", "UPPER", "a#b", "it's", "c/*d*/", "select"), 5)
     return [*fixed, *(create(draw, name) for name in names)]
-

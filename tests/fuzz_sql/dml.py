@@ -104,25 +104,25 @@ def change(draw: Draw, table: Table) -> str:
 @kind("dml.insert", 14, ddl=False)
 def _insert(draw: Draw) -> str | None:
     table = draw.table()
-    return table and insert(draw, table)
+    return insert(draw, table) if table else None
 
 
 @kind("dml.update", 8, ddl=False)
 def _update(draw: Draw) -> str | None:
     table = draw.table()
-    return table and update(draw, table)
+    return update(draw, table) if table else None
 
 
 @kind("dml.delete", 4, ddl=False)
 def _delete(draw: Draw) -> str | None:
     table = draw.table()
-    return table and delete(draw, table)
+    return delete(draw, table) if table else None
 
 
 @kind("dml.replace", 4, ddl=False)
 def _replace(draw: Draw) -> str | None:
     table = draw.table()
-    return table and f"REPLACE INTO {draw.t(table.name)} {columns_and_rows(draw, table)}"
+    return f"REPLACE INTO {draw.t(table.name)} {columns_and_rows(draw, table)}" if table else None
 
 
 @kind("dml.duplicate", 4, ddl=False)
@@ -245,7 +245,7 @@ def _timestamp(draw: Draw) -> Sequence[str] | None:
 @kind("dml.truncate", 1, ddl=False)
 def _truncate(draw: Draw) -> str | None:
     table = draw.table()
-    return table and f"TRUNCATE {draw.one(('TABLE ', ''))}{draw.t(table.name)}"
+    return f"TRUNCATE {draw.one(('TABLE ', ''))}{draw.t(table.name)}" if table else None
 
 
 @kind("dml.temporary", 1, ddl=False)

@@ -28,6 +28,9 @@ from .grammar import Grammar, Step
 from .mirror import Finding, Mirror, Seen
 from .model import Model
 
+# Stands among steps where the mirror was looked at.
+LOOK = Step(kind="look", body=(), ddl=False)
+
 
 class Source:
     """The database that steps are done in.
@@ -44,7 +47,9 @@ class Source:
         self._file.write_text("1,x\n2,y\n3,\n")
         for name in (database, OTHER):
             server.execute(f"CREATE DATABASE IF NOT EXISTS `{name}`")
-        server.execute(f"CREATE TABLE IF NOT EXISTS {OTHER}.heartbeat (id INT PRIMARY KEY, ts BIGINT)")
+        server.execute(
+            f"CREATE TABLE IF NOT EXISTS {OTHER}.heartbeat (id INT PRIMARY KEY, ts BIGINT)"
+        )
         self._catalog = server.connect(database=database)
 
     def begin(self) -> None:
@@ -105,13 +110,11 @@ class Found:
         finding: what is wrong.
         epoch: of which epoch.
         steps: all steps of the epoch until then.
-        window: how many of them are new since the look before.
     """
 
     finding: Finding
     epoch: int
     steps: tuple[Step, ...]
-    window: int
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -120,7 +123,6 @@ class Found:
             "table": self.finding.table,
             "detail": self.finding.detail,
             "epoch": self.epoch,
-            "window": self.window,
             "steps": [step.to_json() for step in self.steps],
         }
 
@@ -138,6 +140,8 @@ class Figures:
         stops: reason (its first words) -> how often.
         kinds: kind of step -> how often all of it was taken.
         doubts: looks that waited for a doubt.
+        waiting: seconds that looks took.
+        seconds: that all took.
     """
 
     statements: int = 0
@@ -148,6 +152,7 @@ class Figures:
     stops: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     doubts: int = 0
+    waiting: float = 0.0
     seconds: float = 0.0
 
 
@@ -199,8 +204,7 @@ class Campaign:
         done: list[Step] = []
         for step in self._grammar.beginning(rng):
             self._do(step, done)
-        window = len(done)
-        self._look(number, done, window)
+        self._look(number, done)
         model, began, last = self._source.model(), self.figures.statements, self.figures.statements
         looked = len(done)
         while min(began + self._epoch, statements) > self.figures.statements:
@@ -209,10 +213,10 @@ class Campaign:
             if step.ddl:
                 model = self._source.model()
             if self.figures.statements - last >= self._every:
-                self._look(number, done, len(done) - looked)
+                self._look(number, done)
                 last, looked = self.figures.statements, len(done)
         if looked < len(done):
-            self._look(number, done, len(done) - looked)
+            self._look(number, done)
 
     def _do(self, step: Step, done: list[Step]) -> None:
         answers = self._source.do(step)
@@ -223,8 +227,11 @@ class Campaign:
         if not any(own):
             self.figures.kinds[step.kind] += 1
 
-    def _look(self, number: int, done: Sequence[Step], window: int) -> None:
+    def _look(self, number: int, done: list[Step]) -> None:
+        began = time.monotonic()
         seen = self._mirror.look()
+        steps = tuple(done)
+        done.append(LOOK)
         figures = self.figures
         figures.looks += 1
         figures.compared += seen.compared
@@ -233,25 +240,52 @@ class Campaign:
         for reason in seen.stopped.values():
             figures.stops[_head(reason)] += 1
         for finding in seen.findings:
-            found = Found(finding=finding, epoch=number, steps=tuple(done), window=window)
+            found = Found(finding=finding, epoch=number, steps=steps)
             self.found.append(found)
             self._tell(f"epoch {number}, {figures.statements} statements: {finding.what} "
                        f"{finding.table!r}: {finding.detail[:700]}")  # fmt: skip
-        self._mend(seen)
+        # In every other epoch the next statements come while tables are dumped again.
+        mend(self._mirror, seen, wait=number % 2 == 0)
+        figures.waiting += time.monotonic() - began
 
-    def _mend(self, seen: Seen) -> None:
-        """So that what comes next is looked at as well."""
-        whats = {finding.what for finding in seen.findings}
-        if whats & {"died", "hung"}:
-            self._mirror.begin()
-            return
-        wrong = {finding.table for finding in seen.findings if finding.what != "gone"}
-        self._mirror.again(sorted(wrong | set(seen.stopped)))
+
+def mend(mirror: Mirror, seen: Seen, *, wait: bool) -> None:
+    """Bring a mirror to where all tables stream again, so that what comes next is looked at.
+
+    Args:
+        mirror: was looked at.
+        seen: what came of it.
+        wait: until they do.
+    """
+    if {finding.what for finding in seen.findings} & {"died", "hung"}:
+        mirror.begin()
+        return
+    wrong = {finding.table for finding in seen.findings if finding.what != "gone"}
+    mirror.again(sorted(wrong | set(seen.stopped)))
+    if wait:
+        mirror.rest()
+
+
+def replayed(source: Source, mirror: Mirror, steps: Sequence[Step]) -> list[Finding]:
+    """Do steps from an empty database on; all that is found, in the end or where it was looked."""
+    source.begin()
+    findings: list[Finding] = []
+    for step in steps:
+        if step.kind == LOOK.kind:
+            seen = mirror.look()
+            findings += seen.findings
+            mend(mirror, seen, wait=True)
+        else:
+            source.do(step)
+    seen = mirror.look()
+    if {finding.what for finding in seen.findings} & {"died", "hung"}:
+        mirror.begin()
+    return [*findings, *seen.findings]
 
 
 def _head(reason: str) -> str:
     """A reason without what is special to the case."""
-    return reason.split(":")[0].split("(")[0][:70]
+    return reason.split(":", maxsplit=1)[0].split("(", maxsplit=1)[0][:70]
 
 
 def save(path: Path, seed: int, flavor: str, found: Found) -> None:

@@ -98,12 +98,14 @@ class Grammar:
         """The tables that a run begins with, and some rows."""
         draw = Draw(rng, Dialect(self._flavor), Model(), self._database)
         rows = [
-            "INSERT INTO orders VALUES " + ", ".join(f"({n}, 'v{n}', {n % 3}, 'b')" for n in range(9)),
-            "INSERT INTO items VALUES " + ", ".join(f"({n}, {n % 5}, 'i{n}')" for n in range(9)),
-            "INSERT INTO child VALUES " + ", ".join(f"({n}, {n % 6}, 'a,c')" for n in range(9)),
-            "INSERT IGNORE INTO logs VALUES " + ", ".join(
-                f"({n}, '2024-01-01 00:00:00.123456', 'b{n}', {n})" for n in range(9)),
-        ]  # fmt: skip
+            f"INSERT IGNORE INTO {table} VALUES {', '.join(row.format(n, n % 5) for n in range(9))}"
+            for table, row in (
+                ("orders", "({0}, 'v{0}', {1}, 'b')"),
+                ("items", "({0}, {1}, 'i{0}')"),
+                ("child", "({0}, {1}, 'a,c')"),
+                ("logs", "({0}, '2024-01-01 00:00:00.123456', 'b{0}', {1})"),
+            )
+        ]
         texts = [*ddl_tables.first_tables(draw), *rows]
         return [Step(kind="first", body=(Sql.of(text),)) for text in texts]
 

@@ -4,7 +4,8 @@ Lives here: starting it, waiting until a cut covers the source, the comparison o
 right. Does not live here: statements, what comes of a finding.
 
 Invariant: what a table's rows are is read by PyMySQL on one side and deltalake on the other
-(`tests/fix_e2e.py`). Ratchet's own files are asked only what it says of itself: phases, doubts, cuts.
+(`tests/fix_e2e.py`). Ratchet's own files are asked only what it says of itself: phases, doubts,
+cuts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from lab.servers import RATCHET_PASSWORD, Server, create_ratchet_user
 from store.cuts import Cut, Cuts
 from store.files import Lake
 from store.layout import encode_part
-from store.requests import Request, Requests
+from store.requests import Kind, Refusal, Request, Requests
 from store.tables import Tables, TableState
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -91,7 +92,9 @@ class Mirror:
         self._fence = 0
         self._lakes = 0
         self._asked: dict[tuple[str, str], float] = {}
+        self._waiting: list[Request] = []
         self._cache: dict[tuple[str, str, int], Shown] = {}
+        self._told: set[str] = set()
         create_ratchet_user(server, RATCHET_PASSWORD, [database])
 
     # --- its life ---------------------------------------------------------------------------------
@@ -100,7 +103,7 @@ class Mirror:
         """Start a run on a new, empty lake."""
         self.end()
         self._lakes += 1
-        self._asked, self._cache = {}, {}
+        self._asked, self._cache, self._told, self._waiting = {}, {}, set(), []
         home = self._folder / f"mirror-{self._lakes}"
         home.mkdir(parents=True)
         shard = {"host": self._server.host, "port": self._server.port, "user": "ratchet",
@@ -154,7 +157,9 @@ class Mirror:
         return Finding(what="died", table="", detail=f"exit {code}\n{self._tail()}")
 
     def _tail(self) -> str:
-        return self.log.read_text(errors="replace")[-2500:]
+        lines = self.log.read_text(errors="replace").splitlines()
+        told = [line for line in lines if "error:" in line and "is stopped:" not in line]
+        return "\n".join([*told[-3:], "...", *lines[-8:]])[-3000:]
 
     # --- a look at it -----------------------------------------------------------------------------
 
@@ -162,21 +167,29 @@ class Mirror:
         """Wait until it has come to rest behind all that the source has done, and compare."""
         self._raise_fence()
         seen = Seen()
+        rest = self._wait(seen)
+        if rest is not None:
+            self._compare_all(*rest, seen)
+        return seen
+
+    def rest(self) -> None:
+        """Wait until all that was asked for is done; what goes wrong shows in the next look."""
+        self._wait(Seen())
+
+    def _wait(self, seen: Seen) -> tuple[dict[str, TableState], set[str], Cut] | None:
         deadline = time.monotonic() + PATIENCE
         while True:
             if (finding := self.died()) is not None:
                 seen.findings.append(finding)
-                return seen
+                return None
             rest = self._at_rest(seen)
             if not isinstance(rest, str):
-                break
+                return rest
             if time.monotonic() > deadline:
                 detail = f"{rest}\n{self._tail()}"
                 seen.findings.append(Finding(what="hung", table="", detail=detail))
-                return seen
+                return None
             time.sleep(0.1)
-        self._compare_all(*rest, seen)
-        return seen
 
     def again(self, tables: Collection[str]) -> None:
         """Ask for new dumps."""
@@ -201,6 +214,9 @@ class Mirror:
             self._lake = Lake.at(self.lake_folder)
             self._cuts, self._tables = Cuts(self._lake), Tables(self._lake)
             self._requests = Requests(self._lake)
+        self._waiting = [one for one in self._waiting if not self._answered(one)]
+        if self._waiting:
+            return f"asked: {[(one.kind, one.table) for one in self._waiting]}"
         states = {state.table: state for state in self._tables.list(KEYSPACE)}
         source = self._source_tables()
         for name in source - set(states):
@@ -244,14 +260,22 @@ class Mirror:
         found = _read(self.lake_folder, FENCE, version).column("n").to_pylist()
         return max((n for n in found if n is not None), default=0)
 
-    def _ask(self, kind: str, table: str, *, every: float) -> None:
+    def _ask(self, kind: Kind, table: str, *, every: float) -> None:
         now = time.monotonic()
         if now - self._asked.get((kind, table), -1e9) < every:
             return
         self._asked[kind, table] = now
-        self._requests.ask(
-            Request(kind=kind, keyspace=KEYSPACE, table=table, asked_at=time.time_ns() // 1000)  # type: ignore[arg-type]
+        request = Request(
+            kind=kind, keyspace=KEYSPACE, table=table, asked_at=time.time_ns() // 1000
         )
+        self._requests.ask(request)
+        self._waiting.append(request)
+
+    def _answered(self, request: Request) -> bool:
+        answer = self._requests.answer(request)
+        if isinstance(answer, Refusal):
+            self._requests.done(request)  # a table that went meanwhile, or is being dumped
+        return answer != "waiting"
 
     # --- the comparison ---------------------------------------------------------------------------
 
@@ -265,11 +289,15 @@ class Mirror:
                     seen.stopped[name] = why
                 if not why.strip():
                     seen.findings.append(Finding(what="unnamed", table=name, detail=str(state)))
+            elif name not in source and name in self._told:
+                continue
             elif name not in source:
+                self._told.add(name)
                 seen.findings.append(
                     Finding(what="gone", table=name, detail=f"{state.phase}, and there is no such")
                 )
             else:
+                self._told.discard(name)
                 version = cut.tables[state.name]
                 self._compare(name, version, "" if state.dump is None else state.dump.id, seen)
 

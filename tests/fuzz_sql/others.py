@@ -53,7 +53,11 @@ def _routine(draw: Draw) -> Sequence[str] | None:
     name = draw.n(f"proc{draw.rng.randrange(3)}")
     ddl = f"ALTER TABLE {draw.t(table.name)} COMMENT 'by routine'"
     body = f"BEGIN {change(draw, table)}; {ddl if draw.maybe(0.3) else change(draw, table)}; END"
-    return [f"DROP PROCEDURE IF EXISTS {name}", f"CREATE PROCEDURE {name}() {body}", f"CALL {name}()"]
+    return [
+        f"DROP PROCEDURE IF EXISTS {name}",
+        f"CREATE PROCEDURE {name}() {body}",
+        f"CALL {name}()",
+    ]
 
 
 @kind("other.prepared", 1)
@@ -82,7 +86,9 @@ def _sequence(draw: Draw) -> str | None:
     name = draw.free_name()
     if draw.model.sequences and draw.maybe(0.7):
         old = draw.t(draw.one(draw.model.sequences))
-        return draw.one((f"SELECT NEXTVAL({old})", f"DROP SEQUENCE {old}", f"ALTER SEQUENCE {old} RESTART 5"))
+        return draw.one(
+            (f"SELECT NEXTVAL({old})", f"DROP SEQUENCE {old}", f"ALTER SEQUENCE {old} RESTART 5")
+        )
     return name and f"CREATE SEQUENCE {draw.t(name)}"
 
 
@@ -111,8 +117,9 @@ def _elsewhere(draw: Draw) -> Sequence[str] | None:
     if draw.maybe(0.5):
         return [f"USE {other}", f"CREATE TABLE IF NOT EXISTS {name} (id INT PRIMARY KEY)",
                 f"TRUNCATE TABLE {name}", f"DROP TABLE {name}"]  # fmt: skip
-    return [f"USE {other}", draw.one((f"ALTER TABLE {ours} COMMENT 'afar'", f"DELETE FROM {ours} LIMIT 1",
-                                      f"TRUNCATE TABLE {ours}"))]  # fmt: skip
+    touch = (f"ALTER TABLE {ours} COMMENT 'afar'", f"DELETE FROM {ours} LIMIT 1",
+             f"TRUNCATE TABLE {ours}")  # fmt: skip
+    return [f"USE {other}", draw.one(touch)]
 
 
 @kind("other.names", 0.5, ddl=False)

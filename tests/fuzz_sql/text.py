@@ -18,7 +18,20 @@ Flavor = Literal["mariadb", "mysql"]
 
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*\Z")
 _RESERVED: Final = frozenset(
-    {"select", "order", "key", "table", "group", "rows", "from", "set", "to", "rename", "default", "drop"}
+    {
+        "select",
+        "order",
+        "key",
+        "table",
+        "group",
+        "rows",
+        "from",
+        "set",
+        "to",
+        "rename",
+        "default",
+        "drop",
+    }
 )
 
 
@@ -191,7 +204,7 @@ def _remark(rng: random.Random, *, glue: bool = False) -> Piece:
         text = f" {text}"
     if rng.random() < 0.5:
         text = f"{text} "
-    if not glue and text in {"/*!*/"}:
+    if not glue and text == "/*!*/":
         text = f"{text} "
     return Piece(text, "" if glue else " ")
 
