@@ -35,30 +35,28 @@ def main() -> int:
     parser.add_argument("--epoch", type=int, help="this epoch alone")
     parser.add_argument("--findings", type=int, default=10**9, help="stop after so many")
     parser.add_argument("--without", default="", help="kinds and modes left out, with commas")
-    parser.add_argument("--native-fk", action="store_true", help="MySQL: InnoDB cascades itself")
     parser.add_argument("--replay", type=Path)
     parser.add_argument("--shrink", type=Path)
     given = parser.parse_args()
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     os.environ["PYTHONPATH"] = str(ROOT)
-    from tests.fuzz_sql.commands import campaign, replay
+    from tests.fuzz_sql.commands import Wish, campaign, replay
+    from tests.fuzz_sql.driver import EPOCH
 
     with tempfile.TemporaryDirectory(prefix="ratchet-fuzz-sql-") as folder:
         if given.replay or given.shrink:
             data = json.loads((given.replay or given.shrink).read_text())
             return replay(data, Path(folder), smaller=bool(given.shrink))
-        return campaign(
-            given.server,
-            Path(folder),
-            KEPT,
+        wish = Wish(
+            flavor=given.server,
             seed=given.seed,
-            statements=given.statements,
+            statements=given.statements if given.epoch is None else EPOCH,
             every=given.every,
-            epoch=given.epoch,
+            epoch=given.epoch or 0,
             most_findings=given.findings,
             without=tuple(filter(None, given.without.split(","))),
-            native=given.native_fk,
         )
+        return 1 if campaign(wish, Path(folder), KEPT).found else 0
 
 
 if __name__ == "__main__":

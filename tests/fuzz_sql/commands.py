@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lab.servers import MariadbServer, MysqlServer, Server
 
@@ -16,61 +16,64 @@ from .grammar import Step
 from .mirror import Finding, Mirror
 from .shrink import shrunk
 
-DATABASE = "fuzzed"
+DATABASE: Final = "fuzzed"
 
 
-def server_of(flavor: str, *, native: bool = False) -> Server:
-    """A server of our own, not started."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a campaign is to do.
+
+    Attributes:
+        flavor: the server.
+        seed: of all that is drawn.
+        statements: how many, in epochs of some hundred.
+        every: statements between two looks at the mirror.
+        epoch: the first one; with `statements` below its length, the only one.
+        most_findings: ends it.
+        without: kinds and modes that are left out.
+    """
+
+    flavor: str
+    seed: int
+    statements: int
+    every: int
+    epoch: int = 0
+    most_findings: int = 10**9
+    without: tuple[str, ...] = ()
+
+
+def server_of(flavor: str) -> Server:
+    """A server of our own, not started; of MySQL's, InnoDB cascades as in all before 9.6."""
     if flavor == "mariadb":
         return MariadbServer()
-    return MysqlServer(options={"innodb-native-foreign-keys": "ON"} if native else {})
+    return MysqlServer(options={"innodb-native-foreign-keys": "ON"})
 
 
-def campaign(
-    flavor: str,
-    folder: Path,
-    kept: Path,
-    *,
-    seed: int,
-    statements: int,
-    every: int,
-    epoch: int | None,
-    most_findings: int,
-    without: Collection[str],
-    native: bool,
-) -> int:
-    """Run one, print its figures, keep its findings."""
-    with server_of(flavor, native=native) as server:
+def campaign(wish: Wish, folder: Path, kept: Path) -> Campaign:
+    """Run one, print its figures, keep its findings.
+
+    Args:
+        wish: see Wish.
+        folder: for configs and lakes.
+        kept: where findings go.
+    """
+    with server_of(wish.flavor) as server:
         source = Source(server, DATABASE, folder)
         mirror = Mirror(server, DATABASE, folder)
-        ran = Campaign(source, mirror, seed=seed, every=every, without=without, tell=_tell)
+        ran = Campaign(
+            source, mirror, seed=wish.seed, every=wish.every, without=wish.without, tell=_tell
+        )
         try:
-            ran.run(
-                400 if epoch is not None else statements,
-                first_epoch=epoch or 0,
-                most_findings=most_findings,
-            )
+            ran.run(wish.statements, first_epoch=wish.epoch, most_findings=wish.most_findings)
         finally:
             mirror.end()
             source.close()
-            _print(flavor, seed, ran.figures)
+            _print(wish, ran.figures)
             for number, found in enumerate(ran.found):
-                path = kept / f"{flavor}-{seed}-{found.epoch}-{number}-{found.finding.what}.json"
-                save(path, seed, flavor, found)
-                _tell(f"kept: {path}")
-    return 1 if ran.found else 0
-
-
-def _tell(line: str) -> None:
-    print(time.strftime("%H:%M:%S"), line, flush=True)
-
-
-def _print(flavor: str, seed: int, figures: Figures) -> None:
-    values = {one.name: getattr(figures, one.name) for one in fields(figures)}
-    plain = {name: value for name, value in values.items() if not isinstance(value, Counter)}
-    _tell(f"{flavor}, seed {seed}: {plain}")
-    for title, counted in (("stopped by name", figures.stops), ("kinds", figures.kinds)):
-        _tell(f"{title}: " + ", ".join(f"{n} {what}" for what, n in counted.most_common()))
+                name = f"{wish.flavor}-{wish.seed}-{found.epoch}-{number}-{found.finding.what}"
+                save(kept / f"{name}.json", wish.seed, wish.flavor, found)
+                _tell(f"kept: {kept / name}.json")
+    return ran
 
 
 def replay(data: dict[str, Any], folder: Path, *, smaller: bool) -> int:
@@ -78,12 +81,12 @@ def replay(data: dict[str, Any], folder: Path, *, smaller: bool) -> int:
 
     Args:
         data: as `driver.save` wrote it.
-        folder: for config and lake.
+        folder: for configs and lakes.
         smaller: whether to shrink it.
     """
     steps = [Step.from_json(one) for one in data["steps"]]
     wanted = (data["what"], data["table"])
-    with server_of(data["flavor"], native=data.get("native", False)) as server:
+    with server_of(data["flavor"]) as server:
         source = Source(server, DATABASE, folder)
         mirror = Mirror(server, DATABASE, folder)
         tries = 0
@@ -112,3 +115,15 @@ def replay(data: dict[str, Any], folder: Path, *, smaller: bool) -> int:
     for one in last:
         print(f"{one.what} {one.table!r}: {one.detail}")
     return 1
+
+
+def _tell(line: str) -> None:
+    print(time.strftime("%H:%M:%S"), line, flush=True)
+
+
+def _print(wish: Wish, figures: Figures) -> None:
+    values = {one.name: getattr(figures, one.name) for one in fields(figures)}
+    plain = {name: value for name, value in values.items() if not isinstance(value, Counter)}
+    _tell(f"{wish.flavor}, seed {wish.seed}: {plain}")
+    for title, counted in (("stopped by name", figures.stops), ("kinds", figures.kinds)):
+        _tell(f"{title}: " + ", ".join(f"{n} {what}" for what, n in counted.most_common()))

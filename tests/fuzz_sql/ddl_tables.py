@@ -345,17 +345,14 @@ def _exchange(draw: Draw) -> Sequence[str] | None:
 def first_tables(draw: Draw) -> list[str]:
     """The tables that a run begins with: profiles that statements need."""
     rule = draw.one(DELETE_RULES)
-    fixed = [
-        f"CREATE TABLE {text}"
-        for text in (
-            "orders (id INT PRIMARY KEY, v VARCHAR(20), n INT, e ENUM('a','b','c'), KEY (n))",
-            "items (id INT PRIMARY KEY, ref INT NULL, v VARCHAR(9), CONSTRAINT f1 FOREIGN KEY (ref)"
-            " REFERENCES orders (id) ON DELETE CASCADE ON UPDATE CASCADE)",
-            "child (id INT PRIMARY KEY, ref INT NULL, s SET('a','b','c'), CONSTRAINT f2 FOREIGN KEY"
-            f" (ref) REFERENCES items (id){rule} ON UPDATE SET NULL)",
-            "logs (id INT PRIMARY KEY, v DATETIME(6), b BINARY(4), u INT UNSIGNED)"
-            f"{partitioning(draw, draw.one(_PARTITIONED), 'id')}",
-        )
-    ]
+    split = partitioning(draw, draw.one(_PARTITIONED), "id")
+    up, refers = "ON DELETE CASCADE ON UPDATE CASCADE", "FOREIGN KEY (ref) REFERENCES"
+    inside = (
+        "orders (id INT PRIMARY KEY, v VARCHAR(20), n INT, e ENUM('a','b','c'), KEY (n))",
+        f"items (id INT PRIMARY KEY, ref INT, v VARCHAR(9), {refers} orders (id) {up})",
+        f"child (id INT PRIMARY KEY, ref INT, s SET('a','b','c'), {refers} items (id){rule})",
+        f"logs (id INT PRIMARY KEY, v DATETIME(6), b BINARY(4), u INT UNSIGNED){split}",
+    )
+    fixed = [f"CREATE TABLE {text}" for text in inside]
     names = draw.rng.sample(("a", "b", "t_one", "UPPER", "a#b", "it's", "c/*d*/", "select"), 5)
     return [*fixed, *(create(draw, name) for name in names)]

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pymysql
 
@@ -28,8 +28,9 @@ from .grammar import Grammar, Step
 from .mirror import Finding, Mirror, Seen
 from .model import Model
 
+EPOCH: Final = 400  # statements from an empty database on
 # Stands among steps where the mirror was looked at.
-LOOK = Step(kind="look", body=(), ddl=False)
+LOOK: Final = Step(kind="look", body=(), ddl=False)
 
 
 class Source:
@@ -176,7 +177,7 @@ class Campaign:
         *,
         seed: int,
         every: int,
-        epoch: int = 400,
+        epoch: int = EPOCH,
         without: Collection[str] = (),
         tell: Callable[[str], None] = print,
     ) -> None:
