@@ -77,7 +77,7 @@ def _changed(draw: Draw, table: Table, column: Column, dot: str) -> str:
 
 def insert(draw: Draw, table: Table) -> str:
     """An INSERT of some kind."""
-    ignore = draw.one(("", "", "IGNORE ", "LOW_PRIORITY "))
+    ignore = draw.one(("", "", "IGNORE ", "IGNORE ", "LOW_PRIORITY "))
     return f"INSERT {ignore}INTO {draw.t(table.name)} {columns_and_rows(draw, table)}"
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pymysql
+from pymysql.constants import CLIENT
 
 from lab.servers import Server
 
@@ -84,13 +85,17 @@ class Source:
         """
         answers = []
         with self.server.connect(
-            database=self.database, local_infile=True, read_timeout=60
+            database=self.database,
+            local_infile=True,
+            read_timeout=60,
+            client_flag=CLIENT.MULTI_STATEMENTS,
         ) as connection:
             cursor = connection.cursor()
             for text in (*step.setup, *(sql.text for sql in step.body)):
                 try:
                     cursor.execute(text.replace("@FILE@", str(self._file)))
-                    cursor.fetchall()
+                    while cursor.nextset():
+                        pass
                     answers.append("")
                 except pymysql.err.MySQLError as error:
                     answers.append(str(error))

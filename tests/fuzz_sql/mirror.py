@@ -289,7 +289,7 @@ class Mirror:
                     seen.stopped[name] = why
                 if not why.strip():
                     seen.findings.append(Finding(what="unnamed", table=name, detail=str(state)))
-            elif name not in source and name in self._told:
+            elif name not in source and (state.phase != "streaming" or name in self._told):
                 continue
             elif name not in source:
                 self._told.add(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .ddl_tables import first_tables
 from .dml import change
 from .draw import Draw, kind
 
@@ -120,6 +121,29 @@ def _elsewhere(draw: Draw) -> Sequence[str] | None:
     touch = (f"ALTER TABLE {ours} COMMENT 'afar'", f"DELETE FROM {ours} LIMIT 1",
              f"TRUNCATE TABLE {ours}")  # fmt: skip
     return [f"USE {other}", draw.one(touch)]
+
+
+@kind("other.multi", 1)
+def _multi(draw: Draw) -> str | None:
+    """Several statements in one packet."""
+    one, two = draw.table(), draw.table()
+    if one is None or two is None:
+        return None
+    ddl = f"ALTER TABLE {draw.t(two.name)} COMMENT {draw.s('; x')}"
+    return "; ".join((change(draw, one), draw.one((ddl, change(draw, two))), change(draw, one)))
+
+
+@kind("other.database", 0.1)
+def _database(draw: Draw) -> Sequence[str]:
+    """All of it goes, and some of it comes again."""
+    name = draw.n(draw.database)
+    word = draw.one(("DATABASE", "SCHEMA"))
+    exists = draw.one(("", "IF EXISTS "))
+    table = f"{draw.n(draw.database)}.{draw.n('orders')}"
+    return [
+        f"DROP {word} {exists}{name}", f"CREATE {word} {name}", f"USE {name}",
+        *first_tables(draw), f"INSERT INTO {table} (id) VALUES (1)",
+    ]  # fmt: skip
 
 
 @kind("other.names", 0.5, ddl=False)
