@@ -20,7 +20,8 @@ def columns_of(draw: Draw, keys: list[tuple[str, str]], values: list[str]) -> st
     for name, full in keys:
         extra = " AUTO_INCREMENT" if auto else ""
         parts.append(f"{draw.n(name)} {full} NOT NULL{extra}")
-    numbers = [name for name, full in keys if full.startswith(("INT", "BIGINT"))]
+    # No expression may be over a column with AUTO_INCREMENT.
+    numbers = [name for name, full in keys if full.startswith(("INT", "BIGINT")) and not auto]
     for name in values:
         if numbers and draw.maybe(0.12):
             stored = draw.one(("VIRTUAL", "STORED"))

@@ -199,10 +199,14 @@ class Campaign:
         began = time.monotonic()
         number = first_epoch
         self._mirror.begin()
-        while self.figures.statements < statements and len(self.found) < most_findings:
+        figures = self.figures
+        while figures.statements < statements and len(self.found) < most_findings:
             self._one(number, statements)
             number += 1
-        self.figures.seconds = time.monotonic() - began
+            figures.seconds = time.monotonic() - began
+            self._tell(f"{figures.statements} statements in {figures.seconds:.0f} s, of them "
+                       f"{figures.waiting:.0f} s at {figures.looks} looks: {figures.compared} tables "
+                       f"right, {figures.stops.total()} stopped by name")  # fmt: skip
 
     def _one(self, number: int, statements: int) -> None:
         rng = random.Random(f"{self._seed}:{number}")
