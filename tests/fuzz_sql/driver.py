@@ -204,9 +204,11 @@ class Campaign:
             self._one(number, statements)
             number += 1
             figures.seconds = time.monotonic() - began
-            self._tell(f"{figures.statements} statements in {figures.seconds:.0f} s, of them "
-                       f"{figures.waiting:.0f} s at {figures.looks} looks: {figures.compared} tables "
-                       f"right, {figures.stops.total()} stopped by name")  # fmt: skip
+            self._tell(
+                f"{figures.statements} statements in {figures.seconds:.0f} s, "
+                f"{figures.waiting:.0f} s of them at {figures.looks} looks; "
+                f"{figures.compared} tables right, {figures.stops.total()} stopped by name"
+            )
 
     def _one(self, number: int, statements: int) -> None:
         rng = random.Random(f"{self._seed}:{number}")
