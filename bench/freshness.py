@@ -47,8 +47,11 @@ _PER_TRANSACTION: Final = _UPDATED + _INSERTED + _DELETED
 class Writer(threading.Thread):
     """Changes rows at a steady rate until told to end."""
 
-    def __init__(self, server: MysqlServer, tables: int, rows: int, rate: float) -> None:
+    def __init__(
+        self, server: MysqlServer, tables: int, rows: int, rate: float, *, first: int | None = None
+    ) -> None:
         super().__init__(daemon=True)
+        self._first = rows if first is None else first  # key of the first row that it inserts
         self._server = server
         self._tables = tables
         self._rows = rows
@@ -71,7 +74,7 @@ class Writer(threading.Thread):
                 else:
                     self.late = max(self.late, now - due)
                 number = self.transactions
-                table, first = f"t{number % self._tables}", self._rows + number * _INSERTED
+                table, first = f"t{number % self._tables}", self._first + number * _INSERTED
                 some = rng.sample(range(self._rows), _UPDATED + _DELETED)
                 keys = ", ".join(map(str, some[:_UPDATED]))
                 cursor.execute(f"UPDATE {table} SET amount = amount + 1 WHERE id IN ({keys})")
@@ -116,16 +119,16 @@ def _measure(tables: int, rate: float, seconds: float, rows: int) -> None:
                 writer.start()
                 time.sleep(WARM_UP)
                 all_of_it, begin = Processes(run.pid), time.time()
-                cpu, own = all_of_it.cpu(), _own_and(server)
+                cpu, own = all_of_it.cpu(), own_and(server)
                 memory, until = 0.0, time.monotonic() + seconds
                 while time.monotonic() < until:
                     time.sleep(5)
                     memory = max(memory, all_of_it.memory())
                     all_of_it.cpu()
                 took = time.time() - begin
-                cpu, own = (all_of_it.cpu() - cpu) / took, (_own_and(server) - own) / took
+                cpu, own = (all_of_it.cpu() - cpu) / took, (own_and(server) - own) / took
                 writer.finish()
-        ages, commits = _ages(home / "lake" / "shop", begin, begin + took)
+        ages, commits = ages_of(home / "lake" / "shop", begin, begin + took)
         median, late = np.percentile(ages, [50, 99])
         print(f"{tables} tables, {len(ages):,} rows added in {took:.0f} s:")
         print(f"  median {median:.2f} s, 99 % {late:.2f} s, all {ages.max():.2f} s")
@@ -138,7 +141,7 @@ def _measure(tables: int, rate: float, seconds: float, rows: int) -> None:
         shutil.rmtree(home)
 
 
-def _ages(keyspace: Path, begin: float, end: float) -> tuple[Any, int]:
+def ages_of(keyspace: Path, begin: float, end: float) -> tuple[Any, int]:
     """How old each row was when its commit was there, and the commits of that time."""
     found, commits = [], 0
     seen: set[Path] = set()  # a file that gets a vector is named again, and its rows are not new
@@ -158,7 +161,8 @@ def _ages(keyspace: Path, begin: float, end: float) -> tuple[Any, int]:
     return np.concatenate(found), commits
 
 
-def _own_and(server: MysqlServer) -> float:
+def own_and(server: MysqlServer) -> float:
+    """Processor seconds of this process and of the server."""
     times = os.times()
     return times.user + times.system + Processes(server.daemon.pid).cpu()
 

@@ -8,6 +8,7 @@
      |    +-- SourceUnfitError  a server setting or privilege is missing  (exit 3)
      |    +-- PositionLostError the source no longer has what we need     (exit 5)
      |    |    +-- ShardGoneError  it was resharded away; a run heals it by itself
+     |    +-- TableDifferentError rows differ from the source's, and it was told (exit 1)
      |    +-- TableStoppedError one table cannot go on, the others can    (exit 6)
      |    +-- LakeError         the lake is not ours, busy or broken      (exit 7)
      +-- DecodeError            bytes from a server that we cannot accept (exit 8)
@@ -129,6 +130,12 @@ class PositionLostError(OperatorError):
 
 class ShardGoneError(PositionLostError):
     """The shard is no more: a reshard was completed before its stream was read to the end."""
+
+
+class TableDifferentError(OperatorError):
+    """Rows of the mirror differ from the source's; the config asks for no more than to be told."""
+
+    exit_code: ClassVar[int] = 1
 
 
 class TableStoppedError(OperatorError):

@@ -2,7 +2,8 @@
 
 A table is mirrored when a pattern matches it and no pattern with `!` does; the order plays no part.
 A list of exclusions only stands for everything else. `*`, `?` and `[abc]` are the wildcards;
-letter case matters, as it does in MySQL's table names.
+letter case matters, as it does in MySQL's table names, but for servers that fold it
+(lower_case_table_names 1 or 2).
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ class TablePatterns:
 
     Attributes:
         patterns: as in the config, such as ("*", "!tmp_*").
+        folded: whether letter case does not count, as the server has it.
     """
 
     patterns: tuple[str, ...] = ("*",)
+    folded: bool = False
 
     def matches(self, table: str) -> bool:
         """Whether the table of this name is mirrored.
@@ -28,8 +31,9 @@ class TablePatterns:
         >>> TablePatterns(("*", "!tmp_*")).matches("tmp_orders")
         False
         """
-        wanted = [p for p in self.patterns if not p.startswith("!")] or ["*"]
-        unwanted = [p[1:] for p in self.patterns if p.startswith("!")]
+        table, patterns = self._fold(table), [self._fold(p) for p in self.patterns]
+        wanted = [p for p in patterns if not p.startswith("!")] or ["*"]
+        unwanted = [p[1:] for p in patterns if p.startswith("!")]
         return any(fnmatchcase(table, p) for p in wanted) and not any(
             fnmatchcase(table, p) for p in unwanted
         )
@@ -41,4 +45,8 @@ class TablePatterns:
         ['ordrs']
         """
         names = [p for p in self.patterns if not p.startswith("!") and not {*"*?["} & {*p}]
-        return [name for name in names if name not in tables]
+        known = {self._fold(table) for table in tables}
+        return [name for name in names if self._fold(name) not in known]
+
+    def _fold(self, name: str) -> str:
+        return name.lower() if self.folded else name

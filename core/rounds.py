@@ -162,7 +162,8 @@ class ShardSlice:
         transactions: how many there were (of all databases).
         rows: row changes of mirrored tables.
         bytes: binlog bytes read.
-        min_ts: earliest commit time inside, microseconds UTC; None if no transaction.
+        min_ts: earliest commit time inside, microseconds UTC; None if no transaction. Like
+            `max_ts` bounded by what can be (core.committimes): along a stream they never fall.
         max_ts: latest commit time inside.
         observed_at: capture's clock when the slice had been read (its files may have been closed
             later), microseconds UTC.
@@ -172,6 +173,7 @@ class ShardSlice:
             other shards are behind (`SliceLimits.not_after`), microseconds UTC; None: none was.
         ancestors: only where a reshard's target begins: shard -> the generation up to which
             everything written there is older than this stream.
+        odd_ts: a commit time inside as the log has it that cannot be; None: none.
         seen: shard -> what the mirror has of it. The stream began before its shard took over from
             that one, so copies of this may still come behind the slice: they are left out.
     """
@@ -190,6 +192,7 @@ class ShardSlice:
     caught_up: bool
     journal: Journal | None = None
     held_ts: int | None = None
+    odd_ts: int | None = None
     ancestors: Mapping[str, int] = field(default_factory=dict)
     seen: Mapping[str, Position] = field(default_factory=dict)
 
@@ -280,15 +283,15 @@ def _plain(value: ChangeFile | TableEvent) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
+_OPTIONAL: Final = {"start", "end", "runs", "journal", "held_ts", "odd_ts", "ancestors", "seen"}
+
+
 def slice_to_json(value: ShardSlice) -> dict[str, Any]:
     """A ShardSlice as plain JSON values."""
     return {
-        **{
-            name: getattr(value, name)
-            for name in ShardSlice.__slots__
-            if name not in {"start", "end", "runs", "journal", "held_ts", "ancestors", "seen"}
-        },
+        **{name: getattr(value, name) for name in ShardSlice.__slots__ if name not in _OPTIONAL},
         **({} if value.held_ts is None else {"held_ts": value.held_ts}),
+        **({} if value.odd_ts is None else {"odd_ts": value.odd_ts}),
         **({"journal": value.journal.to_json()} if value.journal else {}),
         **({"ancestors": dict(value.ancestors)} if value.ancestors else {}),
         **({"seen": positions_to_json(value.seen)} if value.seen else {}),

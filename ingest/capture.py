@@ -114,7 +114,8 @@ def _attempt(
         Lake.at(request.lake), shard=request.source.shard, round_number=request.round_number
     )
     sink = found.sink
-    sink.begin(files, request.generation)
+    bound = request.limits.clock_bound
+    sink.begin(files, request.generation, since=request.since, clock_bound=bound)
     try:
         taken = found.feed.read(known=frozenset(request.known), limits=request.limits)
         read_at = clock()  # not when its files are closed: the source writes on meanwhile
@@ -138,8 +139,9 @@ def _attempt(
         transactions=sink.transactions,
         rows=files.rows,
         bytes=taken.bytes,
-        min_ts=sink.min_ts,
-        max_ts=sink.max_ts,
+        min_ts=sink.told.first,
+        max_ts=sink.told.last,
+        odd_ts=sink.told.odd,
         observed_at=int(read_at * 1e6),
         caught_up=taken.caught_up,
         journal=taken.journal,

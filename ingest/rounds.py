@@ -165,6 +165,7 @@ class RoundTaker:
             bytes=old.bytes + new.bytes,
             min_ts=_least(old.min_ts, new.min_ts),
             max_ts=_greatest(old.max_ts, new.max_ts),
+            odd_ts=old.odd_ts if new.odd_ts is None else new.odd_ts,
         )
 
     def _is_worth_it(self, slices: Sequence[ShardSlice], taken: Sequence[CaptureResult]) -> bool:

@@ -6,10 +6,12 @@ Does not live here: taking a slice (`capture`), the feeds (`binlog.feed`, `vstre
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from core.committimes import Told
 from core.errors import BugError, RatchetError
 from core.gtid import GtidSet
 from core.patterns import TablePatterns
@@ -36,6 +38,8 @@ class SliceLimits:
         stop_at: transactions that the caller waits for; the slice ends once it holds them.
         not_after: microseconds UTC: the slice ends before the first transaction in the stream that
             was committed later, whatever follows it; None: no such bound.
+        clock_bound: microseconds that clocks may be apart: a commit time further ahead of ours than
+            that is not believed.
     """
 
     max_bytes: int = 256 << 20
@@ -43,6 +47,7 @@ class SliceLimits:
     min_seconds: float = 0.5
     stop_at: GtidSet | None = None
     not_after: int | None = None
+    clock_bound: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,7 @@ class CaptureRequest:
         vitess: whether the binlog is that of a Vitess tablet, with journals in it.
         moves: whether another process may take the next slice: a stream that has more to give is
             not kept then, since the server would be stuck with it.
+        since: no transaction of the slice was committed earlier, microseconds UTC; 0: unknown.
         seen: shard (ShardId as text) -> what the mirror has of it: copies of that, which the binlog
             holds where the source system copied rows between its shards, are left out.
     """
@@ -81,6 +87,7 @@ class CaptureRequest:
     vtgate: VtgateConfig | None = None
     vitess: bool = False
     moves: bool = False
+    since: int = 0
     seen: Mapping[str, Position] = field(default_factory=dict)
 
 
@@ -152,21 +159,32 @@ class Sink:
         generation: of the slice's stream.
         events: table events of the slice, in stream order.
         transactions: how many have ended.
-        min_ts: earliest commit time, microseconds UTC; None before the first transaction.
-        max_ts: latest one.
+        told: what their commit times amount to.
+        clock_bound: see SliceLimits.
+        clock: wall clock in seconds.
     """
 
     generation: int = 0
     events: list[TableEvent] = field(default_factory=list)
     transactions: int = 0
-    min_ts: int | None = None
-    max_ts: int | None = None
+    told: Told = field(default_factory=Told)
+    clock_bound: int = 0
+    clock: Callable[[], float] = time.time
     _files: ChangeFiles | None = None
 
-    def begin(self, files: ChangeFiles, generation: int) -> None:
-        """A new slice, with its files."""
+    def begin(
+        self, files: ChangeFiles, generation: int, *, since: int = 0, clock_bound: int = 0
+    ) -> None:
+        """A new slice, with its files.
+
+        Args:
+            files: where changes go.
+            generation: of the slice's stream.
+            since: see CaptureRequest.
+            clock_bound: see SliceLimits.
+        """
         self._files, self.generation, self.events = files, generation, []
-        self.transactions, self.min_ts, self.max_ts = 0, None, None
+        self.transactions, self.told, self.clock_bound = 0, Told(since=since), clock_bound
 
     def end(self) -> None:
         """The slice is over: nothing more may come."""
@@ -183,14 +201,13 @@ class Sink:
         for one in changes:
             self._files.add(one)
 
-    def ended(self, transactions: int, first: int, last: int) -> None:
+    def ended(self, transactions: int, times: Sequence[int]) -> None:
         """Note so many ended transactions.
 
         Args:
             transactions: how many.
-            first: their earliest commit time, microseconds UTC.
-            last: their latest.
+            times: their commit times as logged, in stream order, microseconds UTC.
         """
         self.transactions += transactions
-        self.min_ts = first if self.min_ts is None else min(self.min_ts, first)
-        self.max_ts = last if self.max_ts is None else max(self.max_ts, last)
+        now = int(self.clock() * 1e6)
+        self.told = self.told.and_then(times, now=now, bound=self.clock_bound)

@@ -26,6 +26,7 @@ from jobs.loops import Captured
 from jobs.observe import Observer, RoundCommitted
 from jobs.selection import Turnstile
 from jobs.skew import Skew
+from jobs.text import moment
 from wire.binlog import DumpOptions
 from wire.connect import SourceConfig
 from wire.vtgate import VtgateConfig
@@ -37,6 +38,7 @@ _STILL: Final = 3  # heartbeats without a byte after which a stream is dead
 # Seconds after which a stream that gives nothing, of a server that has more, is told about: a slice
 # does not end inside a transaction, so each one brings something.
 _PATIENCE: Final = 30.0
+_ODD_EVERY: Final = 3600.0  # seconds between two warnings of commit times that cannot be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,8 @@ class Stream:
         vtgate: the vtgate whose VStream is read; None: the server's binlog.
         vitess: whether that is a Vitess tablet's.
         seen: see core.rounds.ShardSlice; as the run begins.
+        since: nothing that is still to be read was committed earlier, microseconds UTC; as the run
+            begins; 0: unknown.
     """
 
     source: SourceConfig
@@ -58,6 +62,7 @@ class Stream:
     vtgate: VtgateConfig | None = None
     vitess: bool = False
     seen: Mapping[str, Position] = field(default_factory=dict)
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +165,7 @@ class Capturing:
         self.rows = 0  # changes captured so far
         # Shard -> everything committed before this moment has been read; microseconds UTC.
         self.seen_until: dict[str, int] = {}
+        self._odd: dict[str, float] = {}  # shard -> when it was told of an odd commit time
         self._empty: dict[str, float] = {}  # shard -> since when its slices bring nothing
         self.skew = Skew(settings.max_skew, slack=settings.clock_bound, clock=clock, wall=wall)
         if target is not None:
@@ -189,8 +195,11 @@ class Capturing:
         if not outcome.refused or outcome.errors:
             self.skew.note(outcome.slices, outcome.errors)
         for piece in outcome.slices:
-            self._streams[piece.shard] = replace(self._streams[piece.shard], seen=piece.seen)
+            stream = self._streams[piece.shard]
+            since = max(stream.since, self._since(piece))
+            self._streams[piece.shard] = replace(stream, seen=piece.seen, since=since)
             self._watch(piece)
+            self._tell_odd(piece)
         if outcome.committed is not None:
             self._tell(outcome.committed, self._clock() - began)
             self._end(outcome.committed)
@@ -218,6 +227,28 @@ class Capturing:
                 piece.shard,
                 _PATIENCE,
                 extra={"fields": {"event": "stream_empty", "source": piece.shard}},
+            )
+
+    def _since(self, piece: ShardSlice) -> int:
+        """What comes behind a slice was not committed before this; 0: unknown."""
+        if piece.caught_up:
+            return piece.observed_at - int(self._settings.clock_bound * 1e6)
+        return piece.max_ts or 0
+
+    def _tell_odd(self, piece: ShardSlice) -> None:
+        """Say so, not too often, when a commit time cannot be."""
+        if piece.odd_ts is None:
+            return
+        now = self._clock()
+        if now - self._odd.get(piece.shard, -_ODD_EVERY) >= _ODD_EVERY:
+            self._odd[piece.shard] = now
+            log.warning(
+                "%s: its log says that a transaction was committed at %s UTC, which cannot be: "
+                "time travel and lags take it for when it was read, or for the time before it. A "
+                "session has said SET TIMESTAMP, or the server's clock is wrong (`ratchet check`)",
+                piece.shard,
+                moment(piece.odd_ts),
+                extra={"fields": {"event": "odd_commit_time", "source": piece.shard}},
             )
 
     def _without_gone(self, errors: Mapping[str, RatchetError]) -> dict[str, RatchetError]:
@@ -276,6 +307,7 @@ class Capturing:
                 min_seconds=settings.round_seconds,
                 stop_at=None if wanted is None else wanted.executed,
                 not_after=not_after,
+                clock_bound=int(settings.clock_bound * 1e6),
             ),
             dump=DumpOptions(
                 server_id=stream.server_id,
@@ -284,6 +316,7 @@ class Capturing:
             ),
             vtgate=stream.vtgate,
             vitess=stream.vitess,
+            since=stream.since,
             seen=stream.seen,
         )
 

@@ -25,6 +25,7 @@ from jobs.finding import Finding
 from jobs.fitness import judge
 from jobs.mirrorfitness import judge_mirror, judge_position
 from jobs.sources import server_ids, source_config
+from jobs.spelling import ask_spelling, with_noted_spelling
 from jobs.tablefitness import judge_shards, judge_tables
 from jobs.text import counted
 from jobs.vitess import try_vstream, with_serving_shards
@@ -88,7 +89,7 @@ def _check_mirror(config: Config) -> tuple[list[Finding], Mapping[str, StreamSta
         return [], {}
     try:
         streams = RoundLog(lake).streams()
-        return judge_mirror(config, lake, streams), streams
+        return judge_mirror(with_noted_spelling(config, lake), lake, streams), streams
     except LakeError as error:
         text, mend = error.message, error.hint
         return [Finding(place="lake", check="mirror", status="fail", text=text, mend=mend)], {}
@@ -212,6 +213,9 @@ def _check_vitess(
 
 
 def _ask(config: Config, server: SourceConfig) -> ServerFacts:
+    spelling = ask_spelling(server)
+    server = dataclasses.replace(server, database=spelling.database)
+    patterns = config.sources[server.shard.keyspace].tables
     with Session.connect(server) as session:
         return gather(
             session,
@@ -219,7 +223,7 @@ def _ask(config: Config, server: SourceConfig) -> ServerFacts:
             host=server.host,
             user=server.user,
             database=server.database,
-            patterns=config.sources[server.shard.keyspace].tables,
+            patterns=dataclasses.replace(patterns, folded=spelling.folded),
         )
 
 

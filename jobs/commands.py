@@ -35,6 +35,8 @@ from jobs.reshard import locate
 from jobs.serving import ConfigFile
 from jobs.signals import stop_on_signals
 from jobs.sources import source_configs
+from jobs.spelling import note_spelling, with_spelling
+from jobs.unfit import begin_without, look_at
 from jobs.wiring import Plan, wire
 from merge.maintain import remove_orphans
 from snapshot.patience import Patience
@@ -151,8 +153,7 @@ def _prepare(
     tables, rounds = Tables(lake), RoundLog(lake)
     located = locate(file.config, lake, rounds, now=_now())
     config, configs = located.config, source_configs(located.config)
-    states = tables.list()
-    known = tuple((state.keyspace, state.table) for state in states)
+    known = tuple((state.keyspace, state.table) for state in tables.list())
     if located.following:
         return Plan(
             config=config,
@@ -166,13 +167,22 @@ def _prepare(
             following=True,
             known=known,
         )
+    config = with_spelling(config)
+    note_spelling(lake, config)
+    configs = source_configs(config)
+    verdict = look_at(config.sources, configs)
+    config = begin_without(config, tables, verdict)
+    configs = source_configs(config)
+    states = tables.list()
     lost, waiting = find_lost(configs, rounds.streams())  # refuses servers of other shards
     if config.capture.lost_position == "heal":
         heal(config, lost)
         states = tables.list()
         _tell_unhealed(waiting)
     target = Target(heads(configs)) if until else None
-    found = look(config.sources, configs)
+    found = [
+        one for one in look(config.sources, configs) if not verdict.of(one.keyspace, one.table)
+    ]
     named = named_again(again, found)
     check_keys(states, config.sources, named)
     shards = [str(shard) for shard in configs]
@@ -198,6 +208,7 @@ def _prepare(
         again=frozenset(named | retried),
         target=target,
         known=known,
+        verdict=verdict,
     )
 
 

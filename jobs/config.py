@@ -20,6 +20,7 @@ from core.errors import ConfigError
 from core.keyrange import KeyRange
 from core.patterns import TablePatterns
 from core.shard import ShardId
+from core.types import MisfitPolicy
 from jobs.settings import (
     SECTIONS,
     CaptureSection,
@@ -30,6 +31,7 @@ from jobs.settings import (
     SourceSection,
     SparkSection,
     TypesSection,
+    VerifySection,
     VtgateSection,
     is_null,
     keys_of,
@@ -52,6 +54,7 @@ class Config:
         capture: see CaptureSection.
         snapshot: see SnapshotSection.
         merge: see MergeSection.
+        verify: see VerifySection.
         types: see TypesSection.
         spark: see SparkSection.
     """
@@ -62,6 +65,7 @@ class Config:
     capture: CaptureSection
     snapshot: SnapshotSection
     merge: MergeSection
+    verify: VerifySection
     types: TypesSection
     spark: SparkSection
 
@@ -73,6 +77,11 @@ class Config:
             for keyspace, source in self.sources.items()
             for name, shard in source.shards.items()
         }
+
+    @property
+    def policy(self) -> MisfitPolicy:
+        """What becomes of values that Delta cannot hold."""
+        return MisfitPolicy(zero_dates=self.types.zero_dates)
 
     def mirrors(self, keyspace: str, table: str) -> bool:
         """Whether `tables` of that source takes the table in."""

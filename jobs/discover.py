@@ -19,7 +19,7 @@ from jobs.settings import SourceSection
 from jobs.text import CORRECT_NAME, how_to_exclude, nearest
 from snapshot.records import Wanted
 from store.tables import TableState
-from wire.decode.catalog import unfit_tables
+from wire.decode.unfit import unfit_tables
 from wire.session import Session, SourceConfig
 
 # Told of keyspace.table, why it is not mirrored, and what to do.
@@ -84,7 +84,7 @@ def look(
         for table, estimate in rows:
             if sources[shard.keyspace].is_vitess and is_internal(str(table)):
                 continue
-            if patterns.matches(str(table)):
+            if patterns.matches(str(table)) and str(table) not in odd:
                 shards, total = found.get((shard.keyspace, str(table)), ([], 0))
                 found[shard.keyspace, str(table)] = (
                     [*shards, str(shard)],

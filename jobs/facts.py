@@ -14,13 +14,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from core.columnrules import UnfitColumn, unfit_column
 from core.errors import SourceUnfitError
 from core.patterns import TablePatterns
 from core.shard import ShardId
+from jobs.replicafilters import ReplicaFilters, read_filters
 from jobs.text import CORRECT_NAME, nearest
-from wire.decode.catalog import unfit_tables
+from wire.decode.catalog import read_schemas
+from wire.decode.unfit import unfit_tables
 
 Rows = list[tuple[Any, ...]]
+
+# What `fitness.judge_log` goes by.
+LOG_VARIABLES: Final = (
+    "log_bin",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "binlog_row_value_options",
+    "log_replica_updates",
+    "log_slave_updates",
+    "wsrep_on",
+    "replicate_do_db",
+    "replicate_ignore_db",
+    "replicate_do_table",
+    "replicate_ignore_table",
+    "replicate_wild_do_table",
+    "replicate_wild_ignore_table",
+)
 
 _TABLES: Final = (
     "SELECT TABLE_NAME, ENGINE, TABLE_ROWS, DATA_LENGTH FROM information_schema.TABLES "
@@ -52,6 +73,9 @@ class Asks(Protocol):
     def query(self, sql: str, args: Any = None) -> Rows:
         """Run a statement."""
 
+    def query_named(self, sql: str) -> list[dict[str, Any]]:
+        """Run a statement; its rows by the columns' names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
@@ -64,6 +88,7 @@ class TableFacts:
         bytes: the server's estimate of the data's size.
         has_key: whether a primary or a unique key over NOT NULL columns identifies its rows.
         columns: name and type of each.
+        odd: a column that it cannot be mirrored with; None: there is none.
     """
 
     name: str
@@ -72,51 +97,30 @@ class TableFacts:
     bytes: int
     has_key: bool
     columns: tuple[tuple[str, str], ...]
+    odd: UnfitColumn | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFacts:
-    """One server's answers.
+class LogFacts:
+    """What decides whether a server's log has every change of the mirrored tables.
 
     Attributes:
         shard: the shard it serves.
-        host: as in the config.
-        user: the account asked with, without its host.
-        database: the database that is mirrored.
+        database: the database that is mirrored, in the server's own spelling.
         mariadb: whether it is a MariaDB.
-        version: as it says.
-        numbers: the version's numbers.
-        cipher: the TLS cipher of our connection, "" without TLS.
-        variables: its global variables, names in lower case.
-        grants: what SHOW GRANTS says, with the active roles' grants.
+        variables: its global variables, names in lower case: all, or those of `LOG_VARIABLES`.
         binlog_filters: binlog_do_db and binlog_ignore_db; None if we may not ask.
-        replicas: server ids of the connected replicas; None if we may not ask.
         follows: whether it is a replica itself; None if we may not ask.
-        clock_ahead: its clock less ours, seconds.
-        clock_error: how far off that may be, seconds.
-        tables: the tables that the config mirrors.
-        unfit: those that it names but no config can mirror, with the reason.
-        missing: names in the config's `tables` that no table has, with a hint.
+        replica_filters: the filters of each of its replication channels.
     """
 
     shard: ShardId
-    host: str
-    user: str
     database: str
     mariadb: bool
-    version: str
-    numbers: tuple[int, ...]
-    cipher: str
     variables: Mapping[str, str]
-    grants: tuple[str, ...]
     binlog_filters: tuple[str, str] | None
-    replicas: frozenset[int] | None
     follows: bool | None
-    clock_ahead: float
-    clock_error: float
-    tables: tuple[TableFacts, ...]
-    unfit: Mapping[str, str] = field(default_factory=dict)
-    missing: Mapping[str, str] = field(default_factory=dict)
+    replica_filters: tuple[ReplicaFilters, ...] = ()
 
     def on(self, variable: str) -> bool:
         """Whether a variable is switched on."""
@@ -125,6 +129,45 @@ class ServerFacts:
     def value(self, *names: str) -> str:
         """The first of these variables that the server has, in upper case; "" if none."""
         return next((self.variables[n].upper() for n in names if n in self.variables), "")
+
+    def left_out(self, table: str) -> str:
+        """Why the log lacks changes of this table of the database; empty if it does not."""
+        found = (one.of_table(self.database, table) for one in self.replica_filters)
+        name = next(filter(None, found), "") if self.follows else ""
+        return f"the server is a replica, and its {name} leaves the table out" if name else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts(LogFacts):
+    """One server's answers.
+
+    Attributes:
+        host: as in the config.
+        user: the account asked with, without its host.
+        version: as it says.
+        numbers: the version's numbers.
+        cipher: the TLS cipher of our connection, "" without TLS.
+        grants: what SHOW GRANTS says, with the active roles' grants.
+        replicas: server ids of the connected replicas; None if we may not ask.
+        clock_ahead: its clock less ours, seconds.
+        clock_error: how far off that may be, seconds.
+        tables: the tables that the config mirrors.
+        unfit: those that it names but no config can mirror, with the reason.
+        missing: names in the config's `tables` that no table has, with a hint.
+    """
+
+    host: str
+    user: str
+    version: str
+    numbers: tuple[int, ...]
+    cipher: str
+    grants: tuple[str, ...]
+    replicas: frozenset[int] | None
+    clock_ahead: float
+    clock_error: float
+    tables: tuple[TableFacts, ...]
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 def gather(
@@ -146,6 +189,12 @@ def gather(
     listed = session.query(_TABLES, (database,))
     names = [str(row[0]) for row in listed]
     cipher = session.query("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
+    variables = {
+        str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")
+    }
+    follows, filters = _following(session, variables)
+    odd = unfit_tables(session.query, database=database)
+    fit = [row for row in listed if str(row[0]) not in odd]
     return ServerFacts(
         shard=shard,
         host=host,
@@ -155,22 +204,38 @@ def gather(
         version=session.version,
         numbers=session.version_numbers,
         cipher=str(cipher[0][1]) if cipher else "",
-        variables={
-            str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")
-        },
+        variables=variables,
         grants=_grants(session),
         binlog_filters=_binlog_filters(session),
         replicas=_replicas(session),
-        follows=_follows(session),
+        follows=follows,
+        replica_filters=filters,
         clock_ahead=ahead,
         clock_error=error,
-        tables=_tables(session, database, listed, patterns),
-        unfit={
-            name: reason
-            for name, reason in unfit_tables(session.query, database=database).items()
-            if patterns.matches(name)
-        },
+        tables=_tables(session, database, fit, patterns),
+        unfit={name: reason for name, reason in odd.items() if patterns.matches(name)},
         missing={name: nearest(name, names, CORRECT_NAME) for name in patterns.missing(names)},
+    )
+
+
+def gather_log(session: Asks, *, shard: ShardId, database: str) -> LogFacts:
+    """Ask a server what its log has: some small questions that it does not feel.
+
+    Raises:
+        RetryableError: the connection broke.
+    """
+    names = ", ".join(f"'{name}'" for name in LOG_VARIABLES)
+    found = session.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    variables = {str(name).lower(): str(value) for name, value in found}
+    follows, filters = _following(session, variables)
+    return LogFacts(
+        shard=shard,
+        database=database,
+        mariadb=session.is_mariadb,
+        variables=variables,
+        binlog_filters=_binlog_filters(session),
+        follows=follows,
+        replica_filters=filters,
     )
 
 
@@ -210,13 +275,27 @@ def _replicas(session: Asks) -> frozenset[int] | None:
     return None if rows is None else frozenset(int(row[0]) for row in rows)
 
 
-def _follows(session: Asks) -> bool | None:
-    new = not session.is_mariadb and session.version_numbers >= (8, 0, 22)
-    rows = _allowed(session, "SHOW REPLICA STATUS" if new else "SHOW SLAVE STATUS")
-    if rows is None and session.is_mariadb:
-        # Not empty once it has followed another server by GTID; anybody may read it.
-        return True if session.query("SELECT @@GLOBAL.gtid_slave_pos")[0][0] else None
-    return None if rows is None else bool(rows)
+def _following(
+    session: Asks, variables: Mapping[str, str]
+) -> tuple[bool | None, tuple[ReplicaFilters, ...]]:
+    """Whether the server is a replica, None if we may not ask, and what it leaves out as one."""
+    if session.is_mariadb:
+        status = "SHOW ALL SLAVES STATUS"
+    else:
+        new = session.version_numbers >= (8, 0, 22)
+        status = f"SHOW {'REPLICA' if new else 'SLAVE'} STATUS"
+    try:
+        rows = session.query_named(status)
+    except SourceUnfitError:  # a privilege is missing
+        rows = None
+    if rows is not None:
+        return bool(rows), tuple(map(read_filters, rows))
+    if not session.is_mariadb:
+        return None, ()
+    # Not empty once it has followed another server by GTID; anybody may read it, as the filters of
+    # the connection without a name.
+    follows = True if session.query("SELECT @@GLOBAL.gtid_slave_pos")[0][0] else None
+    return follows, (read_filters(variables),)
 
 
 def _allowed(session: Asks, sql: str) -> Rows | None:
@@ -238,6 +317,7 @@ def _tables(
         name = (str(table), str(index))
         useless[name] = useless.get(name, False) or bool(odd)
     keyed = {table for (table, _), odd in useless.items() if not odd}
+    schemas = read_schemas(session.query, keyspace=database, database=database)
     return tuple(
         TableFacts(
             name=str(name),
@@ -246,6 +326,7 @@ def _tables(
             bytes=int(size or 0),
             has_key=str(name) in keyed,
             columns=tuple(columns.get(str(name), ())),
+            odd=unfit_column(schemas[str(name)]) if str(name) in schemas else None,
         )
         for name, engine, rows, size in listed
         if patterns.matches(str(name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from jobs.facts import ServerFacts
+from jobs.facts import LogFacts
 
 Status = Literal["ok", "info", "warn", "fail"]
 
@@ -29,6 +29,6 @@ class Finding:
     mend: str = ""
 
 
-def finding(facts: ServerFacts, check: str, status: Status, text: str, mend: str = "") -> Finding:
+def finding(facts: LogFacts, check: str, status: Status, text: str, mend: str = "") -> Finding:
     """A finding about one server."""
     return Finding(place=str(facts.shard), check=check, status=status, text=text, mend=mend)

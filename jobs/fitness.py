@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from jobs.facts import ServerFacts
+from jobs.facts import LogFacts, ServerFacts
 from jobs.finding import Finding, finding
 from jobs.privileges import privileges
 from jobs.text import duration, size
@@ -25,6 +25,9 @@ _START: Final = 30.0  # seconds until Spark and its workers read the first rows
 _OLDEST: Final = {"mysql": (8, 0, 14), "mariadb": (10, 5, 0)}
 _TESTED: Final = {"mysql": (9, 7), "mariadb": (10, 11)}
 _SMALL_PACKET: Final = 1 << 20
+_UNLOGGED: Final = frozenset(
+    {"log_bin", "binlog filters", "replica filters", "log_replica_updates", "log_slave_updates"}
+)
 
 
 def judge(facts: ServerFacts, *, server_id: int, ours: bool, clock_bound: float) -> list[Finding]:
@@ -40,15 +43,9 @@ def judge(facts: ServerFacts, *, server_id: int, ours: bool, clock_bound: float)
         _version,
         _encryption,
         privileges,
-        _log_bin,
-        _format,
-        _row_image,
-        _row_metadata,
-        _partial_json,
+        judge_log,
         _gtids,
         _retention,
-        _filters,
-        _replica,
         _compression,
         _packet,
     )
@@ -56,6 +53,29 @@ def judge(facts: ServerFacts, *, server_id: int, ours: bool, clock_bound: float)
     found.append(_server_id(facts, server_id, ours=ours))
     found.append(_clock(facts, clock_bound))
     return found
+
+
+def judge_log(facts: LogFacts) -> list[Finding]:
+    """Whether a server's log has what the mirror needs; what fails stops its tables in a run."""
+    rules = (
+        _log_bin,
+        _format,
+        _row_image,
+        _row_metadata,
+        _partial_json,
+        _filters,
+        _replica_filters,
+        _replica,
+    )
+    return [finding for rule in rules for finding in rule(facts)]
+
+
+def unlogged(found: Finding) -> bool:
+    """Whether changes get lost without a trace in the log while a finding of `judge_log` holds.
+
+    What else fails can be seen in the log where it did harm.
+    """
+    return found.status == "fail" and found.check in _UNLOGGED
 
 
 def judge_tablet(facts: ServerFacts, *, clock_bound: float) -> list[Finding]:
@@ -70,7 +90,7 @@ def judge_tablet(facts: ServerFacts, *, clock_bound: float) -> list[Finding]:
     return [*found, _clock(facts, clock_bound)]
 
 
-def _set(facts: ServerFacts, name: str, value: str) -> str:
+def _set(facts: LogFacts, name: str, value: str) -> str:
     """A change that a running server takes, and keeps."""
     if facts.mariadb:
         return (
@@ -126,7 +146,7 @@ def _encryption(facts: ServerFacts) -> Iterator[Finding]:
         )
 
 
-def _log_bin(facts: ServerFacts) -> Iterator[Finding]:
+def _log_bin(facts: LogFacts) -> Iterator[Finding]:
     if facts.on("log_bin"):
         yield finding(facts, "log_bin", "ok", "on")
     else:
@@ -135,7 +155,7 @@ def _log_bin(facts: ServerFacts) -> Iterator[Finding]:
         )
 
 
-def _needs(facts: ServerFacts, name: str, wanted: str, why: str) -> Finding:
+def _needs(facts: LogFacts, name: str, wanted: str, why: str) -> Finding:
     value = facts.value(name)
     if value == wanted:
         return finding(facts, name, "ok", value)
@@ -143,19 +163,19 @@ def _needs(facts: ServerFacts, name: str, wanted: str, why: str) -> Finding:
     return finding(facts, name, "fail", f"{shown}: {why}", _set(facts, name, f"'{wanted}'"))
 
 
-def _format(facts: ServerFacts) -> Iterator[Finding]:
+def _format(facts: LogFacts) -> Iterator[Finding]:
     yield _needs(facts, "binlog_format", "ROW", "changes would be logged as statements")
 
 
-def _row_image(facts: ServerFacts) -> Iterator[Finding]:
+def _row_image(facts: LogFacts) -> Iterator[Finding]:
     yield _needs(facts, "binlog_row_image", "FULL", "the log would hold parts of rows only")
 
 
-def _row_metadata(facts: ServerFacts) -> Iterator[Finding]:
+def _row_metadata(facts: LogFacts) -> Iterator[Finding]:
     yield _needs(facts, "binlog_row_metadata", "FULL", "the log would not tell columns' names")
 
 
-def _partial_json(facts: ServerFacts) -> Iterator[Finding]:
+def _partial_json(facts: LogFacts) -> Iterator[Finding]:
     if "binlog_row_value_options" not in facts.variables:
         return
     if "PARTIAL_JSON" in facts.value("binlog_row_value_options"):
@@ -236,7 +256,7 @@ def _kept_for(facts: ServerFacts) -> float | None:
     return seconds or None
 
 
-def _filters(facts: ServerFacts) -> Iterator[Finding]:
+def _filters(facts: LogFacts) -> Iterator[Finding]:
     if facts.binlog_filters is None or facts.binlog_filters == ("", ""):
         return
     do, ignore = (set(text.split(",")) - {""} for text in facts.binlog_filters)
@@ -258,14 +278,39 @@ def _filters(facts: ServerFacts) -> Iterator[Finding]:
         )
 
 
-def _replica(facts: ServerFacts) -> Iterator[Finding]:
+def _replica_filters(facts: LogFacts) -> Iterator[Finding]:
+    for filters in facts.replica_filters:
+        name = filters.of_database(facts.database)
+        if name and facts.follows:
+            text = f"this server is a replica, and its {name} leaves {facts.database} out"
+            yield finding(facts, "replica filters", "fail", text, _unfiltered(facts, name))
+        elif name and facts.follows is None:
+            text = f"if this server is a replica, its {name} leaves {facts.database} out"
+            yield finding(facts, "replica filters", "warn", text, _unfiltered(facts, name))
+
+
+def _unfiltered(facts: LogFacts, name: str) -> str:
+    if facts.mariadb:
+        return (
+            f"STOP ALL SLAVES; SET GLOBAL {name} = ''; START ALL SLAVES;  -- and without {name} in "
+            "my.cnf; or read the primary"
+        )
+    return (
+        f"STOP REPLICA SQL_THREAD; CHANGE REPLICATION FILTER {name.upper()} = (); START REPLICA "
+        f"SQL_THREAD;  -- and without {name} in my.cnf; or read the primary"
+    )
+
+
+def _replica(facts: LogFacts) -> Iterator[Finding]:
     new = "log_replica_updates" in facts.variables
     name = "log_replica_updates" if new else "log_slave_updates"
+    # A node of Galera gets the others' changes as a replica does.
+    follows = True if facts.on("wsrep_on") else facts.follows
     if facts.on(name):
-        if facts.follows:
+        if follows:
             yield finding(facts, name, "ok", "on; this server is a replica")
         return
-    if facts.follows:
+    if follows:
         yield finding(
             facts,
             name,
@@ -273,7 +318,7 @@ def _replica(facts: ServerFacts) -> Iterator[Finding]:
             "off: this server is a replica, and does not log what it replicates",
             _restart(f"{name} = ON"),
         )
-    elif facts.follows is None:
+    elif follows is None:
         yield finding(
             facts,
             name,

@@ -41,6 +41,7 @@ from jobs.rowheal import (
     waiting_tables,
 )
 from jobs.sources import source_configs
+from jobs.spelling import with_spelling
 from jobs.text import counted, nearest
 from store.files import Lake, open_lake
 from store.lease import Lease
@@ -79,7 +80,7 @@ def run_heal(
     with Lease.acquire(lake, f"ratchet heal {config.path}") as lease, ExitStack() as stack:
         lease.start(lambda _: None)  # `check` tells of it
         rounds = RoundLog(lake)
-        located = locate(config, lake, rounds, now=_now()).config
+        located = with_spelling(locate(config, lake, rounds, now=_now()).config)
         configs = source_configs(located)
         streams = rounds.streams()
         named = _named(shards, configs)

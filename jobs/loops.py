@@ -1,4 +1,4 @@
-"""The three loops of a run: capture, dump and merge, which never wait for each other.
+"""The loops of a run: capture, dump, merge and verify, which never wait for each other.
 
 Lives here: when each of them works, rests, tries again and ends. Does not live here: what they do
 (functions given from outside, wired in `pipeline`), signals, the lake.
@@ -14,9 +14,9 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from core.errors import BugError, RatchetError, RetryableError
 
@@ -264,6 +264,30 @@ class DumpLoop(Loop):
         return lambda: self.control.looks != looks
 
 
+class WatchLoop(Loop):
+    """Looks from time to time whether the sources are still fit to be followed.
+
+    Args:
+        control: see Control.
+        look: looks.
+        every: seconds between two looks.
+    """
+
+    def __init__(self, control: Control, look: Callable[[], None], *, every: float) -> None:
+        super().__init__("watch", control)
+        self._look = look
+        self._every = every
+
+    def work(self) -> None:
+        """Rest, look: a run looks before its loops begin."""
+        while True:
+            self.control.rest(self._every)
+            if self.control.draining:
+                return
+            self._look()
+            self.control.ring()
+
+
 class MergeLoop(Loop):
     """A merge step whenever there is something to merge.
 
@@ -327,3 +351,70 @@ class MergeLoop(Loop):
 
     def _rest(self, began: float) -> None:
         self.control.rest(began + self._interval - self._clock())
+
+
+class Task(Protocol):
+    """Something that a run does in the background, a bite at a time."""
+
+    def next_bite(self) -> float:
+        """Do a bit of it; seconds until it wants to do more.
+
+        Raises:
+            RetryableError: it is tried again.
+        """
+
+
+class VerifyLoop(Loop):
+    """Does background tasks: of those whose time has come, the one that stands first.
+
+    Args:
+        control: see Control.
+        tasks: the most urgent ones first.
+        patience: seconds that a task may fail in a row until the run ends with its error.
+        clock: seconds, rising.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        tasks: Sequence[Task],
+        *,
+        patience: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__("verify", control, drain_on_error=True)
+        self._tasks = tasks
+        self._patience = patience
+        self._clock = clock
+        self._due = [clock()] * len(tasks)
+        self._trouble: dict[int, _Trouble] = {}
+        self.rested = False  # whether there was a moment at which no task had something to do
+
+    def work(self) -> None:
+        """Bite after bite."""
+        while not self.control.draining:
+            seen = self.control.rings
+            now = self._clock()
+            ready = [number for number, due in enumerate(self._due) if due <= now]
+            if ready:
+                self._due[ready[0]] = self._clock() + self._bite(ready[0])
+            else:
+                self.rested = True
+                self.control.wait(min(self._due, default=now + 1.0) - now, seen)
+
+    def _bite(self, number: int) -> float:
+        try:
+            rest = self._tasks[number].next_bite()
+        except RetryableError as error:
+            if self.control.draining:
+                return 0.0  # it was told to stop
+            now = self._clock()
+            trouble = self._trouble.setdefault(number, _Trouble(now, 0, now))
+            if now - trouble.since >= self._patience:
+                raise
+            pause: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2**trouble.count)
+            trouble.count += 1
+            log.warning("verification: %s; trying again in %.1f s", error, pause)
+            return pause
+        self._trouble.pop(number, None)
+        return rest

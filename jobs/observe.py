@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Final
 
-from jobs.text import counted, size, within
+from jobs.text import counted, one_line, size, within
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -86,7 +86,7 @@ class _TableRefused:
 
     def sentence(self) -> str:
         """For people."""
-        return f"{self.table} is {self.what}: {self.message} ({self.hint})"
+        return f"{self.table} is {self.what}: {one_line(self.message)} ({one_line(self.hint)})"
 
 
 class TableStopped(_TableRefused):
@@ -104,6 +104,43 @@ class TableLeftOut(_TableRefused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableCompared:
+    """A table was compared with its source.
+
+    Attributes:
+        table: keyspace.table.
+        why: what it was compared after, for people; empty: it was due.
+        rows: rows of the source.
+        differences: rows that differ.
+        unsettled: rows that changed whenever they were looked at.
+        found: what was found, for people: kinds and columns.
+        seconds: how long it took, pauses included.
+    """
+
+    table: str
+    why: str
+    rows: int
+    differences: int
+    unsettled: int
+    found: str
+    seconds: float
+
+    @property
+    def level(self) -> int:
+        """A difference is a warning; what becomes of it is told besides."""
+        return logging.WARNING if self.differences else logging.INFO
+
+    def sentence(self) -> str:
+        """For people."""
+        after = f" after {self.why}" if self.why else ""
+        moving = f", {self.unsettled:,} too busy to tell" if self.unsettled else ""
+        if self.differences:
+            return f"{self.table}: compared with its source{after}: {self.found}{moving}"
+        rows = counted(self.rows, "row")
+        return f"{self.table}: compared with its source{after}: equal ({rows}{moving})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
     """One look at the whole run.
 
@@ -113,6 +150,7 @@ class Pulse:
         streaming: tables that stream.
         others: tables in other phases, stopped ones left out.
         stopped: tables that are stopped.
+        doubtful: of those that stream, the ones in doubt.
         rows_per_second: changes captured since the last look.
         lag: seconds that the change log is behind the servers at most; None while unknown.
         tables_lag: seconds that the streaming tables are; None before anything is merged.
@@ -127,6 +165,7 @@ class Pulse:
     streaming: int
     others: int
     stopped: int
+    doubtful: int
     rows_per_second: float
     lag: float | None
     tables_lag: float | None
@@ -141,6 +180,7 @@ class Pulse:
             f"{counted(self.streaming, 'table')} streaming",
             f"{self.others} on their way" if self.others else "",
             f"{self.stopped} stopped" if self.stopped else "",
+            f"{self.doubtful} in doubt" if self.doubtful else "",
             f"{self.rows_per_second:,.0f} changes/s",
             _behind("tables", self.tables_lag),
             _behind("log", self.lag),
@@ -179,7 +219,7 @@ class Stops:
         self._observer(record)
 
 
-Record = RoundCommitted | Merged | TableStopped | TableLeftOut | Pulse
+Record = RoundCommitted | Merged | TableStopped | TableLeftOut | TableCompared | Pulse
 Observer = Callable[[Record], None]
 
 

@@ -16,19 +16,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from core.errors import RatchetError, TableStoppedError
+from core.errors import RatchetError, TableDifferentError, TableStoppedError
 from jobs.capturing import Target
 from jobs.lag import tables_lag
-from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
+from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, VerifyLoop, WatchLoop
 from jobs.observe import Observer, Pulse, Stops
 from jobs.skew import Skew
-from jobs.text import counted
+from jobs.text import counted, one_line
+from store.comparisons import Comparison, Comparisons
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
 
 log: Final = logging.getLogger("jobs.run")
 
 PULSE_SECONDS: Final = 30.0
+SHARE_SECONDS: Final = 15.0  # that a run which has caught up gives what verifies, at most
+_SHOWN: Final = 50  # stopped tables that an error names
 LOOK_SECONDS: Final = 30.0  # between two looks for tables that have come
 
 
@@ -71,6 +74,8 @@ class Parts:
         dump: the dump's loop, if the command dumps.
         merging: merges, if the command does.
         merge: its loop.
+        verify: the loop that finds out whether tables are right, if the command merges.
+        watch: looks whether the sources stay fit, if the command merges.
         target: what the run waits for, if it does.
         following: whether the run goes on until a reshard's sources have ended.
     """
@@ -82,6 +87,8 @@ class Parts:
     dump: DumpLoop | None = None
     merging: Reaches | None = None
     merge: MergeLoop | None = None
+    verify: VerifyLoop | None = None
+    watch: WatchLoop | None = None
     target: Target | None = None
     following: bool = False
 
@@ -93,6 +100,7 @@ class Run:
         parts: see Parts.
         rounds: the round log, for this thread alone.
         tables: the states.
+        comparisons: what the tables' last comparisons with their sources came to.
         mirrored: whether the config mirrors a table.
         observer: told of pulses.
         stops: told of tables that stop.
@@ -106,6 +114,7 @@ class Run:
         *,
         rounds: RoundLog,
         tables: Tables,
+        comparisons: Comparisons,
         mirrored: Callable[[TableState], bool],
         observer: Observer,
         stops: Stops,
@@ -115,12 +124,14 @@ class Run:
         self._parts = parts
         self._rounds = rounds
         self._tables = tables
+        self._comparisons = comparisons
         self._mirrored = mirrored
         self._observer = observer
         self._clock = clock
         self._wall = wall
         self._stops = stops
         self._last_rows = (clock(), 0)
+        self._waits_since = 0.0
 
     def run(self) -> None:
         """Start the loops and wait for their end.
@@ -130,7 +141,8 @@ class Run:
             TableStoppedError: the command came to its end, but some tables are stopped.
         """
         parts, control = self._parts, self._parts.control
-        loops = [loop for loop in (parts.capture, parts.dump, parts.merge) if loop is not None]
+        wanted = (parts.capture, parts.dump, parts.merge, parts.verify, parts.watch)
+        loops = [loop for loop in wanted if loop is not None]
         for loop in loops:
             loop.start()
         came_to_its_end = False
@@ -156,6 +168,7 @@ class Run:
                 [s for s in self._states() if s.phase == "stopped"],
                 others="loaded" if parts.merging is None else "up to date",
             )
+            self._refuse_different()
 
     def _look(self, look: Callable[[], None]) -> None:
         """Look at the lake on the side: if it fails, that is one more error that ends the run.
@@ -167,6 +180,10 @@ class Run:
             look()
         except RatchetError as error:
             self._parts.control.fail(error)
+
+    def _refuse_different(self) -> None:
+        found = [self._comparisons.of(state) for state in self._states()]
+        refuse_different([one for one in found if one is not None and not one.equal])
 
     def _tell_end(self, *, came_to_its_end: bool) -> None:
         merging = self._parts.merging
@@ -192,7 +209,18 @@ class Run:
             return True  # `dump`: the tables are loaded
         if parts.target is None or parts.target.round is None:
             return False
-        return parts.merging.has_reached(parts.target.round)
+        return parts.merging.has_reached(parts.target.round) and self._is_verified()
+
+    def _is_verified(self) -> bool:
+        """Whether no table is in doubt, and what is due has had its share of a short run."""
+        verify = self._parts.verify
+        if verify is None:
+            return True
+        # Behind what was merged: by then the states tell of every doubt.
+        if any(state.is_doubtful for state in self._states()):
+            return False
+        self._waits_since = self._waits_since or self._clock()
+        return verify.rested or self._clock() - self._waits_since > SHARE_SECONDS
 
     def _states(self) -> list[TableState]:
         return [state for state in self._tables.list() if self._mirrored(state)]
@@ -212,6 +240,7 @@ class Run:
                 merged=0 if merging is None else merging.round,
                 streaming=phases.count("streaming"),
                 stopped=phases.count("stopped"),
+                doubtful=sum(state.is_doubtful for state in states),
                 others=sum(phase not in {"streaming", "stopped"} for phase in phases),
                 rows_per_second=round((rows - rows_before) / max(now - before, 1e-3), 1),
                 lag=lag,
@@ -250,17 +279,38 @@ def refuse_stopped(stopped: Sequence[TableState], *, others: str = "up to date")
         others: what all others are.
 
     Raises:
-        TableStoppedError: naming each with its reason and remedy.
+        TableStoppedError: naming each with its reason, on a line of its own, and their remedies.
     """
     if not stopped:
         return
-    reasons = [
-        f"{state.name}: {state.stopped.message}" if state.stopped else state.name
-        for state in stopped
-    ]
-    hints = list(dict.fromkeys(state.stopped.hint for state in stopped if state.stopped))
+    by_hint: dict[str, list[str]] = {}
+    for state in stopped[:_SHOWN]:
+        hint, why = (state.stopped.hint, state.stopped.message) if state.stopped else ("", "")
+        by_hint.setdefault(one_line(hint), []).append(f"{state.name}: {one_line(why)}")
+    lines = [line for hint, tables in by_hint.items() for line in (*tables, f"  -> {hint}")]
+    if len(stopped) > _SHOWN:
+        lines.append(f"and {len(stopped) - _SHOWN} more: `ratchet status CONFIG` names them all")
     raise TableStoppedError(
         f"all other tables are {others}, but {len(stopped)} "
-        f"{'is' if len(stopped) == 1 else 'are'} stopped: {'; '.join(reasons)}",
-        hint=" / ".join(hints),
+        f"{'is' if len(stopped) == 1 else 'are'} stopped",
+        hint="\n  ".join(lines),
+    )
+
+
+def refuse_different(found: Sequence[Comparison]) -> None:
+    """End with the exit code of a difference, if rows differ and were only told of.
+
+    Args:
+        found: the comparisons that found differences.
+
+    Raises:
+        TableDifferentError: naming each table.
+    """
+    if not found:
+        return
+    tables = "; ".join(f"{one.name}: {counted(one.differences, 'row')}" for one in found)
+    names = " ".join(f"--table '{one.name}'" for one in found)
+    raise TableDifferentError(
+        f"all tables are up to date, but rows differ from the source: {tables}",
+        hint=f"stop the run, then `ratchet repair CONFIG {names}`; or set verify.on_difference",
     )

@@ -11,6 +11,7 @@ from typing import Final
 
 from jobs.facts import ServerFacts
 from jobs.finding import Finding, finding
+from jobs.text import sql_like
 
 
 def privileges(facts: ServerFacts) -> Iterator[Finding]:
@@ -68,15 +69,6 @@ def _may_select(facts: ServerFacts) -> bool:
         if where == _ALL:
             return True
         name, table = where
-        if table == "*" and _like(facts.database, name[1:-1].replace("``", "`")):
+        if table == "*" and sql_like(facts.database, name[1:-1].replace("``", "`")):
             return True
     return False
-
-
-def _like(name: str, pattern: str) -> bool:
-    """Whether GRANT's pattern (`%`, `_`, backslash) covers the database."""
-    parts = re.findall(r"\\.|.", pattern, flags=re.DOTALL)
-    regex = "".join(
-        ".*" if part == "%" else "." if part == "_" else re.escape(part[-1]) for part in parts
-    )
-    return re.fullmatch(regex, name, flags=re.DOTALL) is not None

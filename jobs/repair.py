@@ -16,18 +16,22 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from core.errors import LakeError, TableStoppedError
-from core.types import MisfitPolicy
 from jobs import logs
+from jobs.compared import record_of
 from jobs.config import Config
 from jobs.discover import look
+from jobs.likeness import unlike
+from jobs.lineage import keyspace_of
+from jobs.reading import Reading, reading_of
 from jobs.sources import source_configs
 from jobs.spark import spark_session
+from jobs.spelling import with_spelling
 from jobs.tablets import with_live_shards
 from jobs.text import clock_time, counted
 from jobs.verify import EXIT_DIFFERENT, Chosen, Verifier, choose, describe
@@ -36,11 +40,13 @@ from merge.repair import Truth, repair_table
 from merge.rounds import Merger
 from merge.step import MergeOptions
 from snapshot.verify import Correction, VerifyResult
+from store.comparisons import Comparisons
 from store.cuts import Cut, Cuts
 from store.delta_tables import table_version
 from store.files import Lake, open_lake
 from store.lease import Lease
-from store.rounds import RoundLog
+from store.rounds import RoundLog, StreamState
+from store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,9 +103,11 @@ def run_repair(config: Config, *, tables: Sequence[str], dry_run: bool) -> int:
             lease.start(lambda _: None)  # `check` tells of it
             check = lease.check
         config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
+        config = with_spelling(config)
         found = look(config.sources, source_configs(config))
         spark = stack.enter_context(spark_session(config, "repair"))
         if not dry_run:
+            resume(lake, tables, config.mirrors)
             merge_rest(spark, lake, config, check)
         cut, chosen, left = choose(lake, found, tables, config.mirrors)
         if not chosen:
@@ -109,15 +117,78 @@ def run_repair(config: Config, *, tables: Sequence[str], dry_run: bool) -> int:
                 operation="repair",
                 hint="`ratchet status` tells which tables stream; the others are mended by a dump",
             )
-        repairer = Repairer(config, lake, spark, check=check, dry_run=dry_run)
+        reading = reading_of(config, RoundLog(lake).generations())
+        repairer = Repairer(config, lake, spark, reading, check=check, dry_run=dry_run)
         outcomes = []
         for one in chosen:
+            now = _now()
             outcomes.append(repairer.table(cut, one))
-            cut = outcomes[-1].cut
+            cut, result = outcomes[-1].cut, outcomes[-1].result
+            if result is not None and not dry_run:
+                Comparisons(lake).save(record_of(one.state, result, since=now, until=_now()))
+            if outcomes[-1].right and not dry_run:
+                clear(lake, one, reading)
             _print_outcome(outcomes[-1], dry_run=dry_run)
     _print_summary(outcomes, left, time.monotonic() - began, dry_run=dry_run)
     missed = left if tables else ()
     return 0 if all(one.right for one in outcomes) and not missed else EXIT_DIFFERENT
+
+
+def resume(
+    lake: Lake, names: Collection[str], mirrors: Callable[[str, str], bool]
+) -> Sequence[str]:
+    """Let tables go on that are stopped because their rows differ, and for nothing else.
+
+    They do not count as right by that: their doubts stay until a comparison finds them equal, by
+    this repair or, if that is killed, by the next run.
+
+    Args:
+        lake: the lake, whose lease is ours.
+        names: only these (table or keyspace.table); all if empty.
+        mirrors: whether the config mirrors the table of that keyspace.
+
+    Returns:
+        keyspace.table of those that go on.
+    """
+    tables, rounds = Tables(lake), RoundLog(lake)
+    streams, first = rounds.streams(), rounds.first_number()
+    resumed = []
+    for state in tables.list():
+        named = not names or {state.table, state.name} & set(names)
+        wanted = named and mirrors(state.keyspace, state.table)
+        if not wanted or state.stopped is None or not state.stopped.differs:
+            continue
+        if not 0 < first <= state.merged_round or not _same_streams(
+            state, rounds.streams_at(state.merged_round), streams
+        ):
+            log.warning("%s stopped too long ago: %s", state.name, _AGAIN.format(table=state.name))
+            continue
+        tables.save(replace(state, phase="streaming", stopped=None))
+        resumed.append(state.name)
+    return resumed
+
+
+def _same_streams(
+    state: TableState, then: Mapping[str, StreamState], now: Mapping[str, StreamState]
+) -> bool:
+    """Whether a keyspace's streams are those of then: nothing between them is missing."""
+
+    def generations(streams: Mapping[str, StreamState]) -> dict[str, int]:
+        mine = {s: one for s, one in streams.items() if keyspace_of(s) == state.keyspace}
+        return {shard: one.generation for shard, one in mine.items()}
+
+    return generations(then) == generations(now)
+
+
+def clear(lake: Lake, one: Chosen, reading: Reading) -> None:
+    """A comparison found the table's rows as its source's: if it was in doubt, that is over.
+
+    Not if its columns are others there: then it stays in doubt, and the next run says why.
+    """
+    tables = Tables(lake)
+    state = tables.load(one.state.keyspace, one.state.table)
+    if state is not None and state.is_doubtful and not unlike(state, one.wanted, reading):
+        tables.save(replace(state, doubts={}))
 
 
 def merge_rest(spark: SparkSession, lake: Lake, config: Config, check: Callable[[], None]) -> None:
@@ -125,7 +196,7 @@ def merge_rest(spark: SparkSession, lake: Lake, config: Config, check: Callable[
 
     A run that was killed in the midst of a step has left some that are.
     """
-    options = MergeOptions(policy=_policy(config), parallel=config.merge.parallel)
+    options = MergeOptions(policy=config.policy, parallel=config.merge.parallel)
     with Merger(
         spark, lake, options, wanted=lambda state: config.mirrors(state.keyspace, state.table)
     ) as merger:
@@ -145,6 +216,7 @@ class Repairer:
         config: with its live shards.
         lake: the lake.
         spark: the session.
+        reading: how sources are read.
         check: raises when the lease is lost.
         dry_run: nothing is written.
     """
@@ -154,16 +226,17 @@ class Repairer:
         config: Config,
         lake: Lake,
         spark: SparkSession,
+        reading: Reading,
         *,
         check: Callable[[], None],
         dry_run: bool,
     ) -> None:
-        self._policy = _policy(config)
+        self._policy = config.policy
         self._lake = lake
         self._spark = spark
         self._check = check
         self._dry_run = dry_run
-        self._verifier = Verifier(config, lake, spark)
+        self._verifier = Verifier(config, lake, spark, reading=reading)
 
     def table(self, cut: Cut, one: Chosen) -> _Outcome:
         """Repair one table, until a comparison finds it right or nothing more can be mended.
@@ -265,8 +338,8 @@ def _place(one: Correction) -> str:
     return repr((sorted(one.difference.key.items()), one.difference.shard))
 
 
-def _policy(config: Config) -> MisfitPolicy:
-    return MisfitPolicy(zero_dates=config.types.zero_dates)
+def _now() -> int:
+    return time.time_ns() // 1000
 
 
 def _nothing() -> None:

@@ -171,7 +171,7 @@ def finish_healing(
             shard_in_key=state.shard_in_key,
         )
         table = _Table(lake, rounds, state)
-        told[state.name] = table.heal(verifier, wanted, _Writer(lake, spark, _policy(config)))
+        told[state.name] = table.heal(verifier, wanted, _Writer(lake, spark, config.policy))
         log.info("%s: %s", state.name, told[state.name])
         reach("heal.after_table")
     merge_rest(spark, lake, config, check)
@@ -396,7 +396,3 @@ def _all(state: TableState, keys: Keys) -> list[Mapping[str, object]]:
 
 def _count(keys: Keys) -> int:
     return sum(len(found) for found in keys.values())
-
-
-def _policy(config: Config) -> MisfitPolicy:
-    return MisfitPolicy(zero_dates=config.types.zero_dates)

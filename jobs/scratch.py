@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -31,6 +31,36 @@ from wire.binlog import DumpOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def changes_from(
+    spark: SparkSession,
+    root: Lake,
+    files: Iterable[ChangeFile],
+    events: Iterable[TableEvent],
+    *,
+    table: tuple[str, str],
+    reached: Mapping[str, Position],
+) -> Changes:
+    """What captured files and events say of one table.
+
+    Args:
+        spark: the session.
+        root: where the files lie.
+        files: of all tables, from the cut on.
+        events: likewise.
+        table: keyspace and table.
+        reached: shard -> everything up to here is among them.
+    """
+    mine = [f for f in files if (f.keyspace, f.table) == table]
+    heard = [e for e in events if (e.keyspace, e.table) == table]
+    disturbed = f"meanwhile: {heard[0].statement[:100]}" if heard else ""
+    if len({file.schema for file in mine}) > 1:
+        disturbed = disturbed or "its columns changed meanwhile"
+    if disturbed or not mine:
+        return Changes(frame=None, reached=dict(reached), disturbed=disturbed)
+    paths = [root.hadoop_uri(file.path) for file in mine]
+    return Changes(frame=spark.read.parquet(*paths), reached=dict(reached))
 
 
 class Scratch:
@@ -86,16 +116,10 @@ class Scratch:
             OperatorError: a stream cannot go on.
         """
         self._reach(ends)
-        name = f"{keyspace}.{table}"
-        files = [f for f in self._files if f"{f.keyspace}.{f.table}" == name]
-        events = [e for e in self._events if f"{e.keyspace}.{e.table}" == name]
-        disturbed = f"meanwhile: {events[0].statement[:100]}" if events else ""
-        if len({file.schema for file in files}) > 1:
-            disturbed = disturbed or "its columns changed meanwhile"
-        if disturbed or not files:
-            return Changes(frame=None, reached=dict(self._reached), disturbed=disturbed)
-        paths = [self._root.hadoop_uri(file.path) for file in files]
-        return Changes(frame=spark.read.parquet(*paths), reached=dict(self._reached))
+        return changes_from(
+            spark, self._root, self._files, self._events,
+            table=(keyspace, table), reached=self._reached,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Remove the files."""

@@ -134,10 +134,13 @@ class Serving:
             LakeError: the lake cannot be written.
         """
         config, changed = self._file.read_again()
-        self._change(changed)
+        self._change({name: self._folded(name, one) for name, one in changed.items()})
         self._file.config = config
         state = self._tables.load(request.keyspace, request.table)
-        mirrored = config.mirrors(request.keyspace, request.table)
+        source = config.sources.get(request.keyspace)
+        mirrored = source is not None and self._folded(request.keyspace, source.tables).matches(
+            request.table
+        )
         if request.kind == "drop":
             if mirrored:
                 raise _says_otherwise(request, config, f"add '!{request.table}' to")
@@ -153,6 +156,10 @@ class Serving:
                 )
             self._begin_anew(state)
         self._look()
+
+    def _folded(self, keyspace: str, patterns: TablePatterns) -> TablePatterns:
+        """Patterns of the file, compared as the server does."""
+        return replace(patterns, folded=self._selection.patterns(keyspace).folded)
 
     def _change(self, patterns: Mapping[str, TablePatterns]) -> None:
         """Bring patterns into force; tables that come or go by it have to be dumped anew."""

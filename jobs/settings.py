@@ -272,6 +272,38 @@ class MergeSection:
     clock_bound_ms: int = setting(500, _integer(0, 3_600_000))
 
 
+def _interval(item: Item) -> float | None:
+    return None if item.text in {"off", "never"} else item.seconds(60, 3650 * DAY)
+
+
+def _share(item: Item) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", (item.text or "").strip())
+    share = float(match[1]) / 100 if match else 0.0
+    if not 0.0001 <= share <= 1:
+        item.fail(f"a share from 0.01% to 100% is needed here, not {item.shown()}")
+    return share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifySection:
+    """What a run does to find out whether its tables are what their sources are.
+
+    Attributes:
+        every: how often each table is compared with its source, seconds; None: only those that a
+            statement has put in doubt.
+        load: which share of the time such a comparison may read the source, or the lake.
+        on_difference: what becomes of a table whose rows differ: stop it, repair the rows, or tell
+            of it and go on.
+    """
+
+    every: float | None = field(default=DAY, metadata={"read": _interval})
+    load: float = setting(0.05, _share)
+    on_difference: Literal["stop", "repair", "tell"] = setting(
+        "stop",
+        _choice("stop", "repair", "tell"),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypesSection:
     """Values that Delta cannot hold as they are.
@@ -320,6 +352,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "capture": CaptureSection,
     "snapshot": SnapshotSection,
     "merge": MergeSection,
+    "verify": VerifySection,
     "types": TypesSection,
     "spark": SparkSection,
 }

@@ -61,7 +61,7 @@ def run_sql(
     with spark_session(config, "sql") as spark:
         text = rename(query, names)
         if fresh:
-            policy = MisfitPolicy(zero_dates=config.types.zero_dates)
+            policy = config.policy
             views = make_fresh_views(spark, lake, [state for state, _ in named], names, policy)
             named = [one for one in named if (one[0].keyspace, one[0].table) not in views]
             text = rename(text, _in_any_case(views, names), any_case=True)

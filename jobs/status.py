@@ -12,10 +12,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from core.errors import BehindError, PositionLostError, RatchetError, SourceUnfitError
@@ -27,10 +27,12 @@ from jobs import logs
 from jobs.config import Config
 from jobs.lag import seen_until, tables_lag
 from jobs.sources import source_configs
+from jobs.spelling import with_noted_spelling
 from jobs.tablets import with_live_shards
-from jobs.text import age, counted, moment, size, within
+from jobs.text import age, counted, moment, one_line, size, within
 from jobs.vitess import with_shards
 from store import layout
+from store.comparisons import Comparison, Comparisons
 from store.cuts import Cut, Cuts
 from store.delta_tables import open_delta, query
 from store.files import Lake, open_lake
@@ -50,6 +52,8 @@ Follower = Literal["running", "ended", "dead"]
 # How many rounds back a shard's newest slice is looked for.
 _ROUNDS_BACK = 50
 _WIDE = 10_000  # columns
+_SHOWN = 3  # rows of a table that differ
+_DOUBTFUL = "a run compares it with its source by itself, as soon as it has come as far"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,8 @@ class ShardStatus:
         lag_min: seconds that the change log is behind the server at least; None if unknown.
         lag_max: and at most.
         held: whether its newest slice was held back, so that the other shards come as far.
+        odd_ts: a commit time that its log had lately and that cannot be, microseconds UTC; None:
+            none.
     """
 
     shard: str
@@ -83,6 +89,7 @@ class ShardStatus:
     lag_min: float | None
     lag_max: float | None
     held: bool = False
+    odd_ts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +99,18 @@ class TableStatus:
     Attributes:
         keyspace: its keyspace.
         table: its name.
-        phase: new, dumping, catching_up, streaming or stopped; "excluded" if the config leaves it
-            out and it is in the lake from before.
+        phase: new, dumping, catching_up, streaming, doubtful (it streams, and is still to be
+            compared with its source) or stopped; "excluded" if the config leaves it out and it is
+            in the lake from before.
         rows: rows in the Delta table; None before there is one.
         version: its Delta version; None before there is one.
         round: it holds everything up to this round.
         last_change: when its newest Delta commit was made, microseconds UTC.
         stopped: why it is stopped, "" if it is not.
         hint: what to do about that.
+        doubts: why it is doubtful: what happened, where, and since which round.
+        compared: what its last comparison with the source came to; None if there was none since
+            its dump.
     """
 
     keyspace: str
@@ -111,6 +122,8 @@ class TableStatus:
     last_change: int | None
     stopped: str
     hint: str
+    doubts: tuple[str, ...] = ()
+    compared: Comparison | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +171,7 @@ def gather(config: Config) -> Status:
         LakeError: there is no lake, or it is not ours.
     """
     lake = open_lake(config.lake, now=0, create=False)
+    config = with_noted_spelling(config, lake)
     holder = read_holder(lake)
     running = holder if holder is not None and is_alive(holder, time.time()) else None
     follower: Follower = "running" if running else "ended" if holder is None else "dead"
@@ -173,15 +187,19 @@ def gather(config: Config) -> Status:
     cut = Cuts(lake).last()
     merged = 0 if cut is None else cut.round
     now = time.time()
+    odd = {p.shard: p.odd_ts for one in recent for p in one.slices if p.odd_ts is not None}
     shards = tuple(
-        judge_shard(
-            str(shard),
-            position=positions.get(str(shard)),
-            newest=slices.get(str(shard)),
-            head=heads[shard],
-            follower=follower,
-            now=now,
-            bound=bound,
+        replace(
+            judge_shard(
+                str(shard),
+                position=positions.get(str(shard)),
+                newest=slices.get(str(shard)),
+                head=heads[shard],
+                follower=follower,
+                now=now,
+                bound=bound,
+            ),
+            odd_ts=odd.get(str(shard)),
         )
         for shard in config.shards
     )
@@ -333,14 +351,25 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> Ta
     return TableStatus(
         keyspace=state.keyspace,
         table=state.table,
-        phase=state.phase if mirrored else "excluded",
+        phase=_phase(state) if mirrored else "excluded",
         rows=rows,
         version=version,
         round=merged,
         last_change=last,
         stopped="" if stopped is None else stopped.message,
         hint="" if stopped is None else stopped.hint,
+        doubts=tuple(
+            f"{shard}, round {doubt.round}: {doubt.message}"
+            f"{f' ({doubt.statement[:200]})' if doubt.statement else ''}"
+            for shard, doubt in state.doubts.items()
+            if mirrored and state.is_doubtful
+        ),
+        compared=Comparisons(lake).of(state) if mirrored else None,
     )
+
+
+def _phase(state: TableState) -> str:
+    return "doubtful" if state.is_doubtful else state.phase
 
 
 def count_rows(delta: DeltaTable, path: str) -> int:
@@ -373,6 +402,7 @@ def _print(found: Status, now: float) -> None:
     for name in ("rows", "round", "version"):
         tables.add_column(name, justify="right")
     tables.add_column("last written (UTC)")
+    tables.add_column("compared with its source (UTC)")
     for table in found.tables:
         tables.add_row(
             f"{table.keyspace}.{table.table}",
@@ -381,6 +411,7 @@ def _print(found: Status, now: float) -> None:
             str(table.round),
             "" if table.version is None else str(table.version),
             moment(table.last_change),
+            _compared(table.compared),
         )
     console.print()
     console.print(shards)
@@ -392,10 +423,34 @@ def _print(found: Status, now: float) -> None:
     for shard in found.shards:
         if shard.reason:
             console.print(logs.clean(f"{shard.shard}: {shard.reason}"), markup=False)
-    for table in found.tables:
-        if table.stopped:
-            text = f"{table.keyspace}.{table.table} is stopped: {table.stopped}\n  {table.hint}"
-            console.print(logs.clean(text), markup=False)
+        if shard.odd_ts is not None:
+            text = (
+                f"{shard.shard}: its log had a commit time that cannot be, {moment(shard.odd_ts)} "
+                "UTC (docs/operations.md, 'Time travel')"
+            )
+            console.print(text, markup=False)
+    for text in (text for table in found.tables for text in _told(table)):
+        console.print(logs.clean(text), markup=False)
+
+
+def _told(table: TableStatus) -> Iterator[str]:
+    """What is wrong with a table, or may be."""
+    name = f"{table.keyspace}.{table.table}"
+    if table.stopped:
+        yield f"{name} is stopped: {one_line(table.stopped)}\n  {one_line(table.hint)}"
+    for why in table.doubts:
+        yield f"{name} is doubtful: {one_line(why)}\n  {_DOUBTFUL}"
+    if table.compared is not None and not table.compared.equal:
+        yield f"{name} differs from its source: {'; '.join(table.compared.examples[:_SHOWN])}"
+
+
+def _compared(found: Comparison | None) -> str:
+    if found is None:
+        return ""
+    rows, moving = counted(found.rows, "row"), f", {found.unsettled:,} too busy to tell"
+    differ = "1 difference" if found.differences == 1 else f"{found.differences:,} differences"
+    equal = "equal as of" if found.equal else "DIFFERENT as of"
+    return f"{equal} {moment(found.until)}: {rows}, {differ}{moving if found.unsettled else ''}"
 
 
 def _mirror(found: Status) -> str:

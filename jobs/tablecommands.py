@@ -19,6 +19,7 @@ from jobs.reshard import locate
 from jobs.selection import Selection
 from jobs.serving import ConfigFile, Serving
 from jobs.sources import source_configs
+from jobs.spelling import with_noted_spelling, with_spelling
 from jobs.text import nearest
 from store.cuts import Cuts
 from store.files import Lake, open_lake
@@ -60,7 +61,8 @@ def run_table(config: Config, kind: Kind, name: str, *, delete: bool = False, wa
         file = ConfigFile(config)
         with Lease.acquire(lake, f"ratchet table {kind} {config.path}") as lease:
             lease.start(lambda _: None)
-            Serving(lake, file, Selection(config.sources)).do(request)
+            noted = with_noted_spelling(config, lake)
+            Serving(lake, file, Selection(noted.sources)).do(request)
     state = Tables(lake).load(keyspace, table)
     there = kind == "add" and _was_there(before, state)
     if kind == "drop":
@@ -110,7 +112,7 @@ def _resolve(config: Config, lake: Lake, kind: Kind, name: str) -> tuple[str, st
 
 
 def _look(config: Config, lake: Lake) -> list[Found]:
-    located = locate(config, lake, RoundLog(lake), now=_now()).config
+    located = with_spelling(locate(config, lake, RoundLog(lake), now=_now()).config)
     return look(located.sources, source_configs(located))
 
 

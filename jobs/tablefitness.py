@@ -14,7 +14,6 @@ from jobs.facts import ServerFacts
 from jobs.finding import Finding, Status
 from jobs.text import how_to_exclude
 
-_OURS: Final = "_token"
 _SHOWN: Final = 5
 
 
@@ -109,18 +108,10 @@ def _keys(place: str, facts: ServerFacts) -> Iterator[Finding]:
 
 
 def _columns(place: str, facts: ServerFacts) -> Iterator[Finding]:
-    """Any name will do (decisions/0020) but that of Ratchet's own column."""
     for table in facts.tables:
-        for name, _ in table.columns:
-            if name.lower() == _OURS:
-                yield _finding(
-                    place,
-                    f"columns of {table.name}",
-                    "fail",
-                    f"the column {name} has the name of Ratchet's own",
-                    f"ALTER TABLE {_quoted(table.name)} RENAME COLUMN {_quoted(name)} TO `token`;  "
-                    f'-- or exclude it: "!{table.name}"',
-                )
+        if table.odd is not None:
+            what = f"columns of {table.name}"
+            yield _finding(place, what, "fail", table.odd.message, table.odd.hint)
 
 
 def _case(place: str, facts: ServerFacts) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import re
 from collections.abc import Collection
 
 
@@ -89,3 +90,25 @@ def clock_time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def sql_like(name: str, pattern: str) -> bool:
+    r"""Whether a pattern of GRANT's or of a replica's filters (`%`, `_`, backslash) covers a name.
+
+    >>> sql_like("shop.log_1", "shop.log%"), sql_like("shop", r"sh\_p")
+    (True, False)
+    """
+    parts = re.findall(r"\\.|.", pattern, flags=re.DOTALL)
+    regex = "".join(
+        ".*" if part == "%" else "." if part == "_" else re.escape(part[-1]) for part in parts
+    )
+    return re.fullmatch(regex, name, flags=re.DOTALL) is not None
+
+
+def one_line(text: str) -> str:
+    r"""A text, as a statement that a server logged, without its line ends.
+
+    >>> one_line("CREATE TABLE t\\n  (id INT)")
+    'CREATE TABLE t (id INT)'
+    """
+    return " ".join(text.split())

@@ -11,29 +11,34 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from core.errors import ConfigError, LakeError, RetryableError, TableStoppedError
-from core.types import MisfitPolicy, arrow_schema
+from core.types import arrow_schema
 from ingest.rounds import spark_runner
 from jobs import logs
 from jobs.asof import tables_of
 from jobs.capturing import CaptureSettings, Stream
+from jobs.changelog import ChangeLog
 from jobs.config import Config
 from jobs.discover import Found, look
+from jobs.reading import Reading, reading_of
 from jobs.scratch import Scratch
 from jobs.sources import server_ids, source_configs, vtgate_config
 from jobs.spark import spark_session, use_pool
 from jobs.sparksettings import DUMP
+from jobs.spelling import with_spelling
 from jobs.tablets import with_live_shards
 from jobs.text import clock_time, counted
 from jobs.vitess import with_serving_shards
 from merge.plan import app_id
+from snapshot.confirm import Finding
 from snapshot.mirror import MirrorAt
-from snapshot.records import DumpSettings, ShardSource, Wanted
+from snapshot.records import Wanted
 from snapshot.rowsat import RowsAt, rows_at
 from snapshot.tasks import spark_reader
 from snapshot.verify import EXAMINED, Correction, Difference, VerifyResult, verify_table
@@ -74,6 +79,7 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     """Compare and print; gives the exit code. A table named and not compared is no success."""
     lake = open_lake(config.lake, now=0, create=False)
     config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
+    config = with_spelling(config)
     began = time.monotonic()
     results = []
     found = look(config.sources, source_configs(config))
@@ -213,18 +219,28 @@ class Verifier:
         config: with its live shards.
         lake: the lake.
         spark: the session.
+        reading: how sources are read, if that is shared with others.
+        since: gives what changed after a cut; None: it is captured beside whatever runs.
+        stop: when set, a comparison ends with RetryableError.
     """
 
-    def __init__(self, config: Config, lake: Lake, spark: SparkSession) -> None:
+    def __init__(
+        self,
+        config: Config,
+        lake: Lake,
+        spark: SparkSession,
+        *,
+        reading: Reading | None = None,
+        since: Callable[[Cut], Scratch | ChangeLog] | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
         self._config, self._lake, self._spark = config, lake, spark
-        self._policy = MisfitPolicy(zero_dates=config.types.zero_dates)
         streams = RoundLog(lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
         self._ancestors = {shard: stream.ancestors for shard, stream in streams.items()}
-        self._shards = {
-            str(shard): ShardSource(config=source, generation=self._generations.get(str(shard), 0))
-            for shard, source in source_configs(config).items()
-        }
+        self._reading = reading or reading_of(config, self._generations)
+        self._since = since or self._scratch
+        self._stop = stop
 
     def table(self, cut: Cut, table: Chosen) -> VerifyResult:
         """Compare one table; again, at a newer cut, if no verdict was possible on some rows.
@@ -261,7 +277,7 @@ class Verifier:
             if shard in cut.shards
         }
         state = table.state
-        with self._scratch(cut) as scratch:
+        with self._since(cut) as since:
             return verify_table(
                 self._spark,
                 self._lake,
@@ -270,16 +286,15 @@ class Verifier:
                 key=state.key,
                 round_number=cut.round,
                 positions=positions,
-                shards=self._shards,
+                shards=self._reading.shards,
                 read=spark_reader(self._spark),
-                changes=lambda ends: scratch.changes(
-                    self._spark, state.keyspace, state.table, ends
-                ),
+                changes=lambda ends: since.changes(self._spark, state.keyspace, state.table, ends),
                 now=time.time_ns() // 1000,
-                settings=self._settings,
+                settings=self._reading.settings,
                 homes={s: {s, *self._ancestors.get(s, ())} for s in table.wanted.shards},
                 on_difference=on_difference,
                 examined=examined,
+                stop=self._stop,
             )
 
     def rows_at(
@@ -293,19 +308,17 @@ class Verifier:
         """
         use_pool(self._spark, DUMP)
         self._refuse_resharded(cut, wanted)
-        with self._scratch(cut) as scratch:
+        with self._since(cut) as since:
             return rows_at(
                 self._spark,
                 wanted,
                 keys,
                 key=state.key,
-                columns=arrow_schema(state.whole, self._policy),
+                columns=arrow_schema(state.whole, self._reading.settings.policy),
                 positions={shard: cut.shards[shard].position for shard in wanted.shards},
-                shards=self._shards,
-                changes=lambda ends: scratch.changes(
-                    self._spark, state.keyspace, state.table, ends
-                ),
-                settings=self._settings,
+                shards=self._reading.shards,
+                changes=lambda ends: since.changes(self._spark, state.keyspace, state.table, ends),
+                settings=self._reading.settings,
             )
 
     def _refuse_resharded(self, cut: Cut, wanted: Wanted) -> None:
@@ -316,15 +329,6 @@ class Verifier:
                 table=wanted.name,
                 hint="let the run go on until it has followed the reshard",
             )
-
-    @property
-    def _settings(self) -> DumpSettings:
-        return DumpSettings(
-            parallel=self._config.snapshot.readers,
-            chunk_seconds=self._config.snapshot.chunk_seconds,
-            patience=self._config.capture.reconnect_seconds,
-            policy=self._policy,
-        )
 
     def _scratch(self, cut: Cut) -> Scratch:
         config = self._config
@@ -343,7 +347,7 @@ class Verifier:
             round_seconds=config.capture.round_seconds,
             round_bytes=config.capture.round_bytes,
             heartbeat=config.capture.heartbeat_seconds,
-            policy=self._policy,
+            policy=self._reading.settings.policy,
         )
         tables: dict[str, list[str]] = {}
         for state in Tables(self._lake).list():
@@ -387,7 +391,7 @@ def print_result(result: VerifyResult) -> None:
         print(f"  and {result.differences - _SHOWN:,} more (--json lists up to 100)")
 
 
-def describe(one: Difference) -> str:
+def describe(one: Difference | Finding) -> str:
     """A difference as a line for people."""
     what = f" columns {', '.join(one.columns)}" if one.columns else ""
     where = f" on {one.shard}" if one.shard else ""

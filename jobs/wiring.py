@@ -7,34 +7,43 @@ ours. Does not live here: any decision.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from core.types import MisfitPolicy
 from ingest.rounds import RoundTaker, spark_runner
+from jobs.background import Background
 from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
+from jobs.changelog import ChangeLog
 from jobs.config import Config
 from jobs.discover import Found, look
+from jobs.doubts import Doubts
 from jobs.dumping import Dumping
-from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop
+from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop, WatchLoop
+from jobs.mending import Mender
 from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
 from jobs.pipeline import LOOK_SECONDS, Parts, Run
+from jobs.reading import reading_of
 from jobs.selection import Selection, Turnstile
 from jobs.serving import ConfigFile, Serving
-from jobs.sources import replica_configs, server_ids, source_configs, vtgate_config
+from jobs.sources import server_ids, source_configs, vtgate_config
 from jobs.spark import log_folder, use_pool
 from jobs.sparksettings import CAPTURE, DUMP, MERGE
+from jobs.unfit import Unfit, Verdict, look_at
+from jobs.verdicts import Verdicts
+from jobs.verify import Verifier
 from merge.failures import spark_failure
 from merge.keep import keep_rows
 from merge.rounds import Merger
 from merge.step import MergeOptions
 from snapshot.dump import Dumper
-from snapshot.records import DumpSettings, OnProgress, ShardSource
+from snapshot.records import OnProgress
 from snapshot.tasks import spark_reader
-from snapshot.throttle import ThrottleLimits
+from store.comparisons import Comparisons
 from store.files import Lake
 from store.lease import Lease
 from store.rounds import RoundLog
@@ -42,6 +51,8 @@ from store.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_MERGE_PATIENCE: Final = 60.0  # seconds that a piece waits for the mirror to come as far
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,6 +73,7 @@ class Plan:
         target: what it waits for, if it does.
         following: whether shards are read that serve no more, up to their end by a reshard.
         known: keyspace and table of what the mirror holds besides `found`.
+        verdict: which sources and tables are not fit to be followed.
     """
 
     config: Config
@@ -74,6 +86,7 @@ class Plan:
     target: Target | None
     following: bool = False
     known: tuple[tuple[str, str], ...] = ()
+    verdict: Verdict = field(default_factory=Verdict)
 
 
 def wire(plan: Plan, spark: SparkSession, lease: Lease, control: Control) -> Run:
@@ -92,10 +105,15 @@ class _Wiring:
         self._stop = threading.Event()
         self._stops = Stops(tell)
         self._selection = Selection(plan.config.sources)
+        self._unfit = Unfit(lambda: look_at(self._selection.sources, self._configs), plan.verdict)
         self._turnstile = Turnstile()
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
+        self._reading = reading_of(plan.config, self._generations)
         self._seen = {shard: stream.seen for shard, stream in streams.items()}
+        # Earlier versions took any time that a log had.
+        now = time.time_ns() // 1000
+        self._since = {shard: min(stream.ts, now) for shard, stream in streams.items()}
         for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
             self._selection.add(keyspace, table)
 
@@ -109,15 +127,25 @@ class _Wiring:
             shards=[str(shard) for shard in config.shards],
             patience=config.capture.reconnect_seconds,
         )
-        dump = merging = merge = None
+        dump = merging = merge = verify = watch = None
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = LOOK_SECONDS if self._plan.merge else None
             dump = DumpLoop(control, guard.plain("dump", self._dumping().once), every=every)
         if self._plan.merge:
-            merging = self._merging()
+            merger = self._merger()
+            verifier = self._verifier()
+            verdicts = self._verdicts(merger, verifier)
+            merging = self._merging(merger, verdicts)
             step = guard.in_pool(MERGE, "merge", merging.step)
             merge = MergeLoop(control, step, interval=config.merge.interval_seconds)
+            if not self._plan.following:
+                tasks = [
+                    _Guarded(guard, self._doubts(verifier, verdicts)),
+                    _Guarded(guard, self._background(verdicts)),
+                ]
+                verify = VerifyLoop(control, tasks, patience=config.capture.reconnect_seconds)
+            watch = WatchLoop(control, self._unfit.look, every=LOOK_SECONDS)
         parts = Parts(
             control=control,
             stop=self._stop,
@@ -126,6 +154,8 @@ class _Wiring:
             dump=dump,
             merging=merging,
             merge=merge,
+            verify=verify,
+            watch=watch,
             target=self._plan.target,
             following=self._plan.following,
         )
@@ -133,6 +163,7 @@ class _Wiring:
             parts,
             rounds=RoundLog(self._plan.lake),
             tables=Tables(self._plan.lake),
+            comparisons=Comparisons(self._plan.lake),
             mirrored=self._selection.mirrors,
             observer=tell,
             stops=self._stops,
@@ -149,6 +180,7 @@ class _Wiring:
                 vtgate=vtgate_config(config.sources[shard.keyspace]),
                 vitess=config.sources[shard.keyspace].vitess,
                 seen=self._seen.get(str(shard), {}),
+                since=self._since.get(str(shard), 0),
             )
             for shard, source in self._configs.items()
         }
@@ -181,7 +213,7 @@ class _Wiring:
     def _dumping(self) -> Dumping:
         config = self._config
         return Dumping(
-            lambda: look(self._selection.sources, self._configs, unfit=self._stops.leave_out),
+            self._looked,
             Tables(self._plan.lake),
             self._selection,
             self._dumper,
@@ -193,48 +225,81 @@ class _Wiring:
             again=self._plan.again,
         )
 
+    def _looked(self) -> list[Found]:
+        found = look(self._selection.sources, self._configs, unfit=self._stops.leave_out)
+        return [one for one in found if self._unfit.of(one.keyspace, one.table) is None]
+
     def _dumper(self, on_progress: OnProgress) -> Dumper:
-        config, given = self._config, self._config.snapshot
-        shards = {
-            str(shard): ShardSource(
-                config=self._configs[shard],
-                generation=self._generations.get(str(shard), 0),
-                replicas=replica_configs(shard, server),
-            )
-            for shard, server in config.shards.items()
-        }
-        settings = DumpSettings(
-            parallel=given.readers,
-            chunk_seconds=given.chunk_seconds,
-            chunk_rows=given.chunk_rows,
-            patience=config.capture.reconnect_seconds,
-            throttle=ThrottleLimits(
-                rows_per_second=given.max_rows_per_second or 0,
-                threads_running=given.max_threads_running or 0,
-                replica_lag=given.max_replica_lag or 0,
-            ),
-            policy=self._policy,
-            deletion_vectors=config.merge.deletion_vectors,
-        )
         return Dumper(
             self._plan.lake,
-            shards,
+            self._reading.shards,
             # Per call, because the dumper's threads are its own.
             self._guard.in_pool(DUMP, "dump", spark_reader(self._spark)),
-            settings=settings,
+            settings=self._reading.settings,
             keep=partial(keep_rows, self._spark, self._plan.lake, policy=self._policy),
             on_progress=on_progress,
             stop=self._stop,
         )
 
-    def _merging(self) -> Merging:
-        config, lake = self._config.merge, self._plan.lake
-        merger = Merger(
-            self._spark,
+    def _verifier(self) -> Verifier:
+        lake, patience = self._plan.lake, self._config.capture.reconnect_seconds
+        return Verifier(
+            self._config,
             lake,
-            MergeOptions(policy=self._policy, parallel=config.parallel, pool=MERGE),
+            self._spark,
+            reading=self._reading,
+            since=lambda cut: ChangeLog(lake, cut, stop=self._stop, patience=patience),
+            stop=self._stop,
+        )
+
+    def _verdicts(self, merger: Merger, verifier: Verifier) -> Verdicts:
+        mender = Mender(
+            spark=self._spark,
+            lake=self._plan.lake,
+            verifier=verifier,
+            policy=self._policy,
+            check=self._lease.check,
+            forget=merger.forget,
+        )
+        return Verdicts(
+            self._plan.lake, mend=mender.mend, stops=self._stops, ring=self._control.ring
+        )
+
+    def _doubts(self, verifier: Verifier, verdicts: Verdicts) -> Doubts:
+        return Doubts(
+            self._plan.lake,
+            lambda: look(self._selection.sources, self._configs),
+            self._selection.mirrors,
+            reading=self._reading,
+            verifier=verifier,
+            verdicts=verdicts,
+            on_difference=self._config.verify.on_difference,
+            observer=tell,
+        )
+
+    def _background(self, verdicts: Verdicts) -> Background:
+        return Background(
+            self._plan.lake,
+            lambda: look(self._selection.sources, self._configs),
+            self._selection.mirrors,
+            reading=self._reading,
+            verdicts=verdicts,
+            settings=self._config.verify,
+            observer=tell,
+            stop=self._stop,
+            patience=_MERGE_PATIENCE,
+        )
+
+    def _merger(self) -> Merger:
+        return Merger(
+            self._spark,
+            self._plan.lake,
+            MergeOptions(policy=self._policy, parallel=self._config.merge.parallel, pool=MERGE),
             wanted=self._selection.mirrors,
         )
+
+    def _merging(self, merger: Merger, verdicts: Verdicts) -> Merging:
+        config, lake = self._config.merge, self._plan.lake
         upkeep = LakeUpkeep(
             spark=self._spark,
             lake=lake,
@@ -250,14 +315,40 @@ class _Wiring:
             lake,
             check=self._lease.check,
             mirrored=self._selection.mirrors,
-            serve=Serving(lake, self._plan.file, self._selection, look=self._control.look).serve,
+            serve=self._serve(verdicts),
             observer=tell,
             stops=self._stops,
         )
 
+    def _serve(self, verdicts: Verdicts) -> Callable[[], None]:
+        """What is done between two steps: requests, verdicts, stops of what is not fit any more."""
+        lake = self._plan.lake
+        serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
+        tables = Tables(lake)
+
+        def serve() -> None:
+            serving.serve()
+            verdicts.apply()
+            self._unfit.stop(tables, self._stops)
+
+        return serve
+
     @property
     def _policy(self) -> MisfitPolicy:
-        return MisfitPolicy(zero_dates=self._config.types.zero_dates)
+        return self._config.policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """A background task whose Spark errors come out as ours."""
+
+    guard: _Guard
+    task: Task
+
+    def next_bite(self) -> float:
+        """See Task."""
+        bite: Callable[[], float] = self.guard.plain("verify", self.task.next_bite)
+        return bite()
 
 
 class _Guard:

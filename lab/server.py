@@ -163,7 +163,8 @@ class Server:
             raise BugError("it is running already", operation=f"start a {self.flavor} server")
         self._options |= {name.replace("_", "-"): v for name, v in (options or {}).items()}
         if not self.datadir.exists():
-            new_datadir(self.installation, self.datadir)
+            lower_case = self._options.get("lower-case-table-names") == "1"
+            new_datadir(self.installation, self.datadir, lower_case=lower_case)
         self._daemon = Daemon(self._command(), log=self.log, datadir=self.datadir, remove=self.home)
         self._wait_until_ready(self._daemon)
         return self

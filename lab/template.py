@@ -41,14 +41,21 @@ _MARIADB_SCRIPTS: Final = (
 )
 
 
-def new_datadir(installation: Installation, target: Path) -> None:
-    """Fill `target`, which must not exist yet, with a fresh data directory."""
-    name = f"{installation.flavor}-{installation.version}-{_LAYOUT}"
+def new_datadir(installation: Installation, target: Path, *, lower_case: bool = False) -> None:
+    """Fill `target`, which must not exist yet, with a fresh data directory.
+
+    Args:
+        installation: whose.
+        target: the folder.
+        lower_case: for lower_case_table_names=1, which a MySQL keeps from its first start on.
+    """
+    lower_case = lower_case and installation.flavor == "mysql"
+    name = f"{installation.flavor}-{installation.version}-{_LAYOUT}{'-lower' * lower_case}"
     template = cache_folder() / "templates" / re.sub(r"[^A-Za-z0-9.-]", "_", name)
 
     def build(work: Path) -> None:
         if installation.flavor == "mysql":
-            _initialise_mysql(installation, work)
+            _initialise_mysql(installation, work, lower_case=lower_case)
         else:
             _initialise_mariadb(installation, work)
 
@@ -62,7 +69,7 @@ def base_command(installation: Installation) -> list[str]:
     return [str(installation.program), "--no-defaults", *user, *installation.options]
 
 
-def _initialise_mysql(installation: Installation, work: Path) -> None:
+def _initialise_mysql(installation: Installation, work: Path, *, lower_case: bool) -> None:
     script = work.with_suffix(".sql")
     script.write_text(_MYSQL_ROOT)
     work.rmdir()  # the server wants to make it
@@ -73,6 +80,7 @@ def _initialise_mysql(installation: Installation, work: Path) -> None:
         f"--init-file={script}",
         "--disable-log-bin",
         "--innodb-redo-log-capacity=64M",
+        *(["--lower-case-table-names=1"] if lower_case else []),
     ]
     try:
         _run(command, installation, script=b"")

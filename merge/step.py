@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from core.committimes import is_ahead
 from core.errors import RatchetError, TableStoppedError
 from core.position import Position
 from core.rounds import Round, ShardSlice
@@ -19,6 +20,7 @@ from store.tables import TableState
 # Seconds after which a cut asks an object store again for the newest version of a table that rests:
 # a request for each of thousands of tables in each step would be most of its work.
 LOOK_AGAIN: Final = 120
+_SECOND: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +142,8 @@ def step_to(
         early = [p.min_ts for p in pieces if p.min_ts is not None]
         late = [p.max_ts for p in pieces if p.max_ts is not None]
         seen = [p.observed_at for p in pieces]
-        known = [old.latest_ts] if old else seen[:1] or [now]
+        # Earlier versions took any time that a log had.
+        known = [min(old.latest_ts, old.observed_at + _SECOND)] if old else seen[:1] or [now]
         latest = [*map(_latest, pieces), *_jumps(pieces, old), *known]
         shards[shard] = CutShard(
             position=stream.position,
@@ -172,6 +175,8 @@ def _latest(piece: ShardSlice) -> int:
     """
     if piece.max_ts is None:
         return 0
+    if is_ahead(piece.odd_ts, piece.max_ts):
+        return piece.observed_at  # all that is known of one whose time cannot be
     if piece.end.flavor != "mariadb":
         return piece.max_ts
     return min(piece.max_ts + 999_999, max(piece.max_ts, piece.observed_at))

@@ -16,7 +16,6 @@ half to the next one. So a table is read in parallel from the start, and so is i
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
 import time
@@ -49,7 +48,6 @@ from snapshot.sessions import close_sessions, open_session
 from snapshot.source import SourceCatalog
 from snapshot.start import KeepRows, Started, finish_table, start_table, stop_table
 from snapshot.tasks import ReadChunk
-from snapshot.throttle import Throttle
 from store import crashpoints
 from store.files import Lake
 from wire.session import SourceConfig
@@ -142,7 +140,7 @@ class Dumper:
         self._stop = stop or threading.Event()
         self._clock = clock
         self._now = now
-        self._throttle = Throttle(self._settings.throttle, clock=clock)
+        self._throttle = self._settings.throttle
         self._patience = Patience(self._settings.patience, clock=clock)
         self._tables: list[_Table] = []
         self._changed = threading.Condition()
@@ -280,16 +278,13 @@ class Dumper:
     def _prepare(self, started: Started, claim: Claim) -> Claim | None:
         """What of a claimed range is to be read now; None if nothing is."""
         source = self._shards[claim.shard]
-        with contextlib.ExitStack() as stack:
-            session = stack.enter_context(open_session(source.config))
-            replicas = [stack.enter_context(open_session(c)) for c in source.replicas]
-            reason = self._throttle.reason(session, replicas)
-            if reason:
-                with self._changed:
-                    started.ledger.give_back(claim)
-                    self._resume_at[claim.shard] = self._clock() + _THROTTLED
-                self._report(Waiting(shard=claim.shard, reason=reason))
-                return None
+        reason = self._throttle.reason_on(source)
+        if reason:
+            with self._changed:
+                started.ledger.give_back(claim)
+                self._resume_at[claim.shard] = self._clock() + _THROTTLED
+            self._report(Waiting(shard=claim.shard, reason=reason))
+            return None
         with self._changed:
             queued = sum(t.started.ledger.queued for t in self._tables if t.started)
             enough = self._reading + queued >= self._settings.parallel
@@ -307,7 +302,7 @@ class Dumper:
         shard, fixed = self._shards[claim.shard], settings.chunk_rows
         limits = ReadLimits(
             seconds=settings.chunk_seconds if fixed is None else math.inf,
-            rows=fixed or ReadLimits().rows,
+            rows=self._throttle.most_rows(fixed or ReadLimits().rows),
             bytes=settings.chunk_bytes,
             first_rows=max(1, min(_FIRST_ROWS, _FIRST_BYTES // max(1, source.size.row_bytes))),
         )

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from core.columnrules import unfit_key
 from core.errors import TableStoppedError
 from core.schema import Column, TableSchema
 from wire.session import quoted
@@ -286,9 +287,14 @@ def find_plan(query: Query, *, database: str, schema: TableSchema, mariadb: bool
 def _refuse_unusable(schema: TableSchema) -> None:
     if not schema.key:
         raise _no_key(schema, "the table has neither a primary key nor a unique key without NULLs")
-    for name in schema.key:
-        if schema.column(name).type.name in {"float", "double"}:
-            raise _no_key(schema, f"its key column {name!r} is a FLOAT or DOUBLE")
+    odd = unfit_key(schema)
+    if odd is not None:
+        raise TableStoppedError(
+            odd.message,
+            operation="choose the key to read a table by",
+            table=schema.name,
+            hint=odd.hint,
+        )
 
 
 def _no_key(schema: TableSchema, message: str) -> TableStoppedError:

@@ -50,6 +50,27 @@ class MirrorAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The lowest and the highest value of a column, as the lake orders them; both are inside.
+
+    Attributes:
+        column: its name.
+        low: of the column's type in the mirror; not NULL.
+        high: likewise.
+    """
+
+    column: str
+    low: pa.Scalar
+    high: pa.Scalar
+
+    @property
+    def condition(self) -> str:
+        """As deltalake's SQL has it."""
+        name = f"t.{_identifier(self.column)}"
+        return f"{name} >= {_literal(self.low)} AND {name} <= {_literal(self.high)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Printed:
     """A mirror's fingerprint.
 
@@ -130,10 +151,14 @@ class Mirror:
         self._table: DeltaTable = table
         self.columns: pa.Schema = pa.schema(table.schema().to_arrow())
 
-    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All rows: these columns and `SHARD`."""
+    def batches(
+        self, names: Sequence[str], bounds: Sequence[Bounds] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows, or those within all of some bounds: these columns and `SHARD`."""
         wanted = ", ".join(f"t.{_identifier(name)}" for name in names)
         sql = f"SELECT {wanted}, t.{_identifier(TOKEN_COLUMN)}['shard'] FROM t"
+        if bounds:
+            sql += " WHERE " + " AND ".join(one.condition for one in bounds)
         schema = self._schema(names)
         for batch in query(self._table, self._at.path, sql, batch_rows=self._batch_rows()):
             columns = zip(batch.columns, schema.types, strict=True)  # some are of view types
@@ -215,3 +240,20 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _identifier(name: str) -> str:
     """An identifier as deltalake's SQL quotes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(value: pa.Scalar) -> str:
+    """A value as deltalake's SQL has it, of exactly its type."""
+    kind, plain = value.type, value.as_py()
+    if isinstance(plain, str):
+        return "'" + plain.replace("'", "''") + "'"
+    if isinstance(plain, bytes):
+        return f"X'{plain.hex()}'"
+    if pa.types.is_timestamp(kind):
+        zone = 'Some("UTC")' if kind.tz else "None"
+        text = plain.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+        return f"arrow_cast('{text}', 'Timestamp(Microsecond, {zone})')"
+    if pa.types.is_decimal(kind):
+        return f"arrow_cast('{plain:f}', 'Decimal128({kind.precision}, {kind.scale})')"
+    name = "Date32" if pa.types.is_date(kind) else str(kind).capitalize()
+    return f"arrow_cast('{plain}', '{name}')"

@@ -196,11 +196,20 @@ class RowPrinter:
             batch: see `prints`.
             shards: `shard_print` of each row's shard where that is a part of the key.
         """
+        return self.keys(batch, shards) & np.uint64(BUCKETS - 1)
+
+    def keys(self, batch: pa.RecordBatch, shards: Words | None = None) -> Words:
+        """The print of each row's key: uint64, one a row.
+
+        Args:
+            batch: has the columns of the key; others are ignored.
+            shards: see `buckets`.
+        """
         prints = self._printed(batch, self.key)
         if shards is not None:
             prints = prints ^ shards
             _finish(prints)
-        return prints & np.uint64(BUCKETS - 1)
+        return prints
 
     def _printed(self, batch: pa.RecordBatch, names: Sequence[str]) -> Words:
         prints = np.full(batch.num_rows, _P5, np.uint64)

@@ -11,7 +11,7 @@ from typing import Final
 
 from core.errors import RatchetError
 from core.types import MisfitPolicy
-from snapshot.throttle import ThrottleLimits
+from snapshot.throttle import Throttle, ThrottleLimits
 from wire.session import SourceConfig
 from wire.vitess import on_primary
 
@@ -52,7 +52,7 @@ class DumpSettings:
         chunk_bytes: about the most that a server sends for a chunk.
         commit_seconds: a table's chunks are committed at most this often.
         patience: seconds without success after which a failing server ends the dump.
-        throttle: when to wait for the source's sake.
+        throttle: asked before each read; one for all that reads in this process.
         policy: what becomes of values that do not fit.
         deletion_vectors: whether new Delta tables have them.
     """
@@ -63,7 +63,7 @@ class DumpSettings:
     chunk_bytes: int = 256 << 20
     commit_seconds: float = 1.0
     patience: float = 300.0
-    throttle: ThrottleLimits = field(default_factory=ThrottleLimits)
+    throttle: Throttle = field(default_factory=lambda: Throttle(ThrottleLimits()))
     policy: MisfitPolicy = field(default_factory=MisfitPolicy)
     deletion_vectors: bool = True
 

@@ -17,7 +17,7 @@ import numpy as np
 from core.position import Position
 from core.types import MisfitPolicy
 from snapshot.judge import Look
-from snapshot.records import ShardSource
+from snapshot.records import DumpSettings, ShardSource
 from snapshot.rows import Row, frozen_row, key_literal
 from snapshot.sessions import open_session
 from snapshot.source import SourceTable
@@ -48,7 +48,7 @@ def read_keys(
     tables: Mapping[str, SourceTable],
     shards: Mapping[str, ShardSource],
     columns: Sequence[str],
-    policy: MisfitPolicy,
+    settings: DumpSettings,
 ) -> Reread:
     """Read rows of the source by key, on every shard of the table.
 
@@ -57,7 +57,7 @@ def read_keys(
         tables: ShardId as text -> the table there.
         shards: ShardId as text -> its source.
         columns: the columns of the frozen rows, in order.
-        policy: what becomes of values that do not fit.
+        settings: how the source is read: the throttle, and what becomes of values.
 
     Raises:
         RetryableError: a server does not answer.
@@ -67,12 +67,14 @@ def read_keys(
     for shard, table in tables.items():
         with open_session(shards[shard].config) as session:
             for group in _batches(keys, _READ):
+                settings.throttle.wait(shards[shard])
                 with session.snapshot() as snapshot:
                     found: dict[Row, Row] = {}
                     # A key with a NULL in it, which a damaged mirror may have, no source has.
                     asked = [key for key in group if None not in key.values()]
                     for part in _batches(asked, _STATEMENT):
-                        found |= _select(session, table, part, columns, policy)
+                        found |= _select(session, table, part, columns, settings.policy)
+                settings.throttle.count(len(asked))
                 for key in group:
                     name = frozen_row(key, table.schema.key)
                     assert name is not None  # noqa: S101 - keys are rows

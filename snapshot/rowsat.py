@@ -93,7 +93,7 @@ def rows_at(
     if {f.name: f.type for f in found} != {f.name: f.type for f in columns}:
         return RowsAt(reason="its columns are not the source's")
     names = list(columns.names)
-    again = read_keys(keys, tables=tables, shards=shards, columns=names, policy=settings.policy)
+    again = read_keys(keys, tables=tables, shards=shards, columns=names, settings=settings)
     for shard, looks in again.seen.items():
         cut = positions[shard].executed
         if not all(look.floor.executed.contains_all(cut) for look in looks.values()):

@@ -60,6 +60,17 @@ def table_shapes(query: Query, database: str, table: str | None = None) -> dict[
     }
 
 
+def has_generated_columns(query: Query, plan: KeyPlan) -> bool:
+    """Whether a table has columns that the server computes."""
+    ((count,),) = query(
+        "SELECT COUNT(*) FROM information_schema.COLUMNS"
+        f" WHERE TABLE_SCHEMA = {string_literal(plan.database)}"
+        f" AND TABLE_NAME = {string_literal(plan.table)}"
+        " AND COALESCE(GENERATION_EXPRESSION, '') <> ''"
+    )
+    return bool(count)
+
+
 class SourceCatalog:
     """The schemas of the shards' tables, read once for each shard; for several threads."""
 

@@ -9,6 +9,7 @@ the scan's end is a position that contains all that any chunk may have shown.
 
 from __future__ import annotations
 
+import math
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -234,6 +235,7 @@ class _Scan:
         self._read = read
         self._settings = settings
         self._stop = stop or threading.Event()
+        self._failed = threading.Event()  # then the other ranges' work would be lost
         self._patience = Patience(settings.patience)
         self._lock = threading.Lock()
         self._number = 0
@@ -257,20 +259,22 @@ class _Scan:
                 chunks.append(self._chunk(shard, rest))
                 rest = chunks[-1].rest
         except BaseException:
-            self._stop.set()  # the other ranges' work would be lost
+            self._failed.set()
             raise
         finally:
             close_sessions()
         return chunks
 
     def _chunk(self, shard: str, keys: KeyRange) -> ChunkResult:
-        while not self._stop.is_set():
+        while not (self._stop.is_set() or self._failed.is_set()):
             try:
+                self._settings.throttle.wait(self._shards[shard], self._stop)
                 result = self._read(self._request(shard, keys))
             except RetryableError as error:
                 self._stop.wait(self._patience.failed(shard, error))
                 continue
             self._patience.succeeded(shard)
+            self._settings.throttle.count(result.rows)
             return result
         raise RetryableError(
             "the scan was told to stop", operation="read a table to verify it", source=shard
@@ -295,8 +299,8 @@ class _Scan:
             policy=settings.policy,
             key=table.schema.key,
             limits=ReadLimits(
-                seconds=settings.chunk_seconds,
-                rows=settings.chunk_rows or ReadLimits().rows,
+                seconds=settings.chunk_seconds if settings.chunk_rows is None else math.inf,
+                rows=settings.throttle.most_rows(settings.chunk_rows or ReadLimits().rows),
                 bytes=settings.chunk_bytes,
             ),
             columns=self._columns,

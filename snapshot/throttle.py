@@ -1,26 +1,36 @@
-"""Holding a dump back for the sake of the source.
+"""Holding back whoever reads a source's tables: a dump, a verification, a repair.
 
-Lives here: when the next chunk may be read, by rows per second, by the server's running threads, by
-the lag of its replicas. Does not live here: making chunks small enough for that to bite (`dump`).
+Lives here: when the next read may begin, by rows per second, by the server's running threads, by
+the lag of its replicas. Does not live here: how much is read at a time (`reader`, `reread`).
 
-Invariant: a throttle only ever delays; it never skips a chunk, and says why it waits.
+Invariant: a throttle only ever delays; it never skips a read, and says why it waits. Whatever of
+one process reads tables asks the same one, so that its rate holds for all of them together.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from core.errors import SourceUnfitError
+from core.errors import RetryableError, SourceUnfitError
+from snapshot.sessions import open_session
+
+if TYPE_CHECKING:
+    from snapshot.records import ShardSource
+
+log: Final = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at a server
 # Seconds_Behind_Master or Seconds_Behind_Source: in this place in every version of both servers.
 _LAG_COLUMN: Final = 32
 _BURST: Final = 2.0  # seconds' worth of rows that may be ahead of the rate
+_PAUSE: Final = 0.5  # seconds until a shard that is held back is looked at again
 
 
 class Asked(Protocol):
@@ -52,9 +62,14 @@ class ThrottleLimits:
     threads_running: int = 0
     replica_lag: float = 0
 
+    @property
+    def any(self) -> bool:
+        """Whether anything is limited."""
+        return bool(self.rows_per_second or self.threads_running or self.replica_lag)
+
 
 class Throttle:
-    """Decides for one dump; may be used by several threads."""
+    """Decides for all reads of one process; may be used by several threads."""
 
     def __init__(
         self,
@@ -63,19 +78,28 @@ class Throttle:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is looked at before `reason`."""
-        self._limits = limits
+        self.limits = limits
         self._clock = clock
         self._lock = threading.Lock()
         self._rows_until = clock()  # by when the rows read so far are due at the wanted rate
         # Not by the server's id(), which is another one's when that is gone.
         self._looks: WeakKeyDictionary[Asked, tuple[float, str]] = WeakKeyDictionary()
 
+    def most_rows(self, wanted: int) -> int:
+        """Rows that one read may take, so that the rate bites: some two seconds' worth.
+
+        Args:
+            wanted: how many it would take without a rate.
+        """
+        rate = self.limits.rows_per_second
+        return min(wanted, max(1, int(rate * _BURST))) if rate else wanted
+
     def count(self, rows: int) -> None:
         """Note that rows were read."""
-        if self._limits.rows_per_second:
+        if self.limits.rows_per_second:
             with self._lock:
                 start = max(self._rows_until, self._clock() - _BURST)
-                self._rows_until = start + rows / self._limits.rows_per_second
+                self._rows_until = start + rows / self.limits.rows_per_second
 
     def reason(self, source: Asked, replicas: Sequence[Asked] = ()) -> str:
         """Why the next chunk must wait; empty if it may begin.
@@ -90,13 +114,48 @@ class Throttle:
         """
         with self._lock:
             if self._rows_until > self._clock():
-                return f"rate above {self._limits.rows_per_second} rows/s"
+                return f"rate above {self.limits.rows_per_second} rows/s"
             return self._running(source) or next(
                 (why for replica in replicas if (why := self._lag(replica))), ""
             )
 
+    def reason_on(self, shard: ShardSource) -> str:
+        """As `reason`, by this thread's sessions with the shard's server and its replicas.
+
+        Raises:
+            RetryableError, SourceUnfitError: see `reason`.
+        """
+        if not self.limits.any:
+            return ""
+        with ExitStack() as stack:
+            session = stack.enter_context(open_session(shard.config))
+            replicas = [stack.enter_context(open_session(one)) for one in shard.replicas]
+            return self.reason(session, replicas)
+
+    def wait(self, shard: ShardSource, stop: threading.Event | None = None) -> None:
+        """Until the next read of a shard may begin.
+
+        Args:
+            shard: where it is read.
+            stop: ends the waiting with RetryableError when it is set.
+
+        Raises:
+            RetryableError, SourceUnfitError: see `reason`.
+        """
+        stop, told = stop or threading.Event(), False
+        while reason := self.reason_on(shard):
+            if not told:
+                log.debug("reading of %s waits: %s", shard.config.shard, reason)
+                told = True
+            if stop.wait(_PAUSE):
+                raise RetryableError(
+                    "told to stop while the throttle held it back",
+                    operation="read a table",
+                    source=str(shard.config.shard),
+                )
+
     def _running(self, source: Asked) -> str:
-        limit = self._limits.threads_running
+        limit = self.limits.threads_running
         if not limit:
             return ""
 
@@ -107,7 +166,7 @@ class Throttle:
         return self._recent(source, look)
 
     def _lag(self, replica: Asked) -> str:
-        limit = self._limits.replica_lag
+        limit = self.limits.replica_lag
         if not limit:
             return ""
 

@@ -20,6 +20,7 @@ from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import TableNotFoundError
 
 from core.change import TOKEN_COLUMN, TOKEN_TYPE
+from core.columnrules import unfit_name
 from core.errors import LakeError, TableStoppedError
 from store.delta_errors import delta_errors
 from store.failures import LOST_FILE_HINT, errno_of, storage_error
@@ -27,8 +28,6 @@ from store.files import Lake
 
 RETENTION: Final = "interval 7 days"
 BATCH_ROWS: Final = 8_192  # of a batch that is read, as the engine has it by itself
-# Names of columns -> who has a column of that name; Spark's is in every file that it reads.
-_TAKEN: Final = {TOKEN_COLUMN: "Ratchet's own column", "_metadata": "Spark's own column"}
 _FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
 
 
@@ -38,14 +37,11 @@ def mirrored_schema(columns: pa.Schema, *, table: str) -> pa.Schema:
     Raises:
         TableStoppedError: a column of the source has a name that is taken.
     """
-    for name in columns.names:
-        if name.lower() in _TAKEN:
-            raise TableStoppedError(
-                f"the column {name!r} has the name that {_TAKEN[name.lower()]} needs",
-                operation="create the mirrored table",
-                table=table,
-                hint="rename the column at the source, or exclude the table in the config",
-            )
+    odd = unfit_name(columns.names, table=table.rsplit(".", 1)[-1])
+    if odd is not None:
+        raise TableStoppedError(
+            odd.message, operation="create the mirrored table", table=table, hint=odd.hint
+        )
     fields = [field.with_nullable(True).remove_metadata() for field in columns]
     return pa.schema([*fields, pa.field(TOKEN_COLUMN, TOKEN_TYPE)])
 
@@ -141,7 +137,7 @@ def create_mirrored_table(
         Whether it was created now.
 
     Raises:
-        TableStoppedError: a column of the source is named `_token`.
+        TableStoppedError: a column of the source has a name that is taken.
     """
     schema = mirrored_schema(columns, table=name)
     return create_delta_table(

@@ -18,7 +18,11 @@ TABLES: Final = f"{PRIVATE}/tables"
 CHANGES: Final = f"{PRIVATE}/changes"
 SCHEMAS: Final = f"{PRIVATE}/schemas"
 SIDE: Final = f"{PRIVATE}/side"
+# Keyspaces whose servers compare names without regard to letter case, as a JSON list.
+FOLDED_FILE: Final = f"{PRIVATE}/folded.json"
 REQUESTS: Final = f"{PRIVATE}/requests"
+VERIFIED: Final = f"{PRIVATE}/verified"
+PASS: Final = f"{PRIVATE}/pass"
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")
 _LONGEST = 200  # bytes; file systems allow 255, and files add their own endings
@@ -79,6 +83,11 @@ def side_path(keyspace: str, table: str, dump: str) -> str:
 def state_path(keyspace: str, table: str) -> str:
     """The TableState file."""
     return f"{TABLES}/{table_path(keyspace, table)}.json"
+
+
+def verified_path(keyspace: str, table: str) -> str:
+    """What the last comparison of a table with its source came to."""
+    return f"{VERIFIED}/{table_path(keyspace, table)}.json"
 
 
 def changes_path(keyspace: str, table: str) -> str:

@@ -117,6 +117,10 @@ class RoundLog:
         found = self._read_last()
         return dict(found.streams) if found else {}
 
+    def generations(self) -> dict[str, int]:
+        """The generations in `streams`."""
+        return {shard: stream.generation for shard, stream in self.streams().items()}
+
     def positions(self) -> dict[str, Position]:
         """The positions in `streams`."""
         return {shard: stream.position for shard, stream in self.streams().items()}

@@ -123,12 +123,15 @@ class Stopped:
         hint: the remedy.
         round: the round in which it happened; rounds below it are merged.
         healing: what is left to do, of a table that `ratchet heal` lets go on.
+        differs: whether its rows were found to differ from the source, and nothing else is wrong:
+            `ratchet repair` lets it go on. Its doubts stay, so it does not count as right before.
     """
 
     message: str
     hint: str
     round: int
     healing: Healing | None = None
+    differs: bool = False
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Stopped:
@@ -206,6 +209,11 @@ class TableState:
     def name(self) -> str:
         """keyspace.table, for messages."""
         return f"{self.keyspace}.{self.table}"
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it streams on without counting as right."""
+        return self.phase == "streaming" and bool(self.doubts)
 
     @property
     def path(self) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from wire.decode import catalog
+from wire.decode.unfit import unfit_tables
 from wire.session import Session
 
 # Cheap to ask, and most databases have none: only then all columns are read.
@@ -21,6 +22,7 @@ SELECT COUNT(*) FROM information_schema.columns
        OR column_type LIKE 'year(2)%%' OR column_type LIKE '%%mariadb-5.3%%'
        OR column_name REGEXP '^DB_ROW_HASH_[0-9]+$')
 """
+_TABLES: Final = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
 
 
 class ServerCatalog:
@@ -32,6 +34,7 @@ class ServerCatalog:
         self._database = session.config.database
         self._hints: dict[str, Mapping[str, str]] | None = None
         self._unfit: Mapping[str, str] = {}
+        self._names: Mapping[str, str] | None = None
 
     def hints(self, table: str) -> Mapping[str, str] | None:
         """Column hints for `parse_table_map`; None for what is no table that can be mirrored."""
@@ -41,14 +44,21 @@ class ServerCatalog:
             self._hints = self._read()
         return None if table in self._unfit else self._hints.get(table, {})
 
+    def spelling(self, table: str) -> str:
+        """The server's own spelling of a table, on one that takes names in any letter case."""
+        if self._names is None:
+            rows = self._session.query(_TABLES, [self._database])
+            self._names = {str(name).lower(): str(name) for (name,) in rows}
+        return self._names.get(table.lower(), table)
+
     def forget(self, table: str) -> None:
         """The table may have changed: ask again."""
         del table  # one table costs as much as all of them
-        self._hints = None
+        self._hints = self._names = None
 
     def _read(self) -> dict[str, Mapping[str, str]]:
         query = self._session.query
-        self._unfit = catalog.unfit_tables(query, database=self._database)
+        self._unfit = unfit_tables(query, database=self._database)
         if not query(_SPECIAL, [self._database])[0][0]:
             return {}
         schemas = catalog.read_schemas(query, keyspace=self._keyspace, database=self._database)

@@ -151,6 +151,16 @@ class Session:
         except pymysql.err.Error as error:
             raise self._failure(error, "query the server") from error
 
+    def query_named(self, sql: str) -> list[dict[str, Any]]:
+        """Run a statement and return its rows by the columns' names."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(sql)
+                names = [str(column[0]) for column in cursor.description or ()]
+                return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        except pymysql.err.Error as error:
+            raise self._failure(error, "query the server") from error
+
     def execute(self, sql: str, args: Sequence[object] | None = None) -> int:
         """Run a statement and return the number of affected rows."""
         try:

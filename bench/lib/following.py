@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +35,13 @@ def fill(server: Server, tables: int, rows: int) -> None:
         add_rows(server, f"t{table}", 0, rows)
 
 
+def add_table(server: Server, table: str, rows: int) -> None:
+    """Make one more table, of so many rows."""
+    server.execute(f"CREATE TABLE {table} {_COLUMNS}", database=DATABASE)
+    for first in range(0, rows, 1_000_000):
+        add_rows(server, table, first, min(1_000_000, rows - first))
+
+
 def add_rows(server: Server, table: str, first: int, count: int) -> None:
     """Insert rows with keys from `first` on, in one transaction; 10,000,000 at most."""
     number = " + ".join(f"t{n}.d * {10**n}" for n in range(7))
@@ -48,11 +55,15 @@ def add_rows(server: Server, table: str, first: int, count: int) -> None:
 
 
 @contextmanager
-def following(server: Server, home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A run that has dumped the tables and follows."""
+def following(
+    server: Server, home: Path, verify: Mapping[str, Any] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that has dumped the tables and follows; `verify` of its config, if given."""
     shard = {"host": server.host, "port": server.port, "user": RATCHET_USER}
     shard |= {"password": RATCHET_PASSWORD, "database": DATABASE}
-    config = {"lake": "./lake", "sources": {"shop": {"kind": "binlog", "shards": {"-": shard}}}}
+    source = {"kind": "binlog", "shards": {"-": shard}}
+    config: dict[str, Any] = {"lake": "./lake", "sources": {"shop": source}}
+    config |= {} if verify is None else {"verify": dict(verify)}
     path = home / "ratchet.yaml"
     path.write_text(yaml.safe_dump(config))
     ratchet = [sys.executable, "-m", "jobs.cli"]

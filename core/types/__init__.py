@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from core.change import TOKEN_COLUMN
+from core.columnrules import unfit_name
 from core.errors import TableStoppedError
 from core.schema import ColumnType, TableSchema
 from core.types import binary, network, numeric, temporal, text
@@ -72,14 +72,9 @@ def arrow_schema(schema: TableSchema, policy: MisfitPolicy) -> pa.Schema:
 
     Nullable, because a source may drop NOT NULL at any time, and older files keep their schema.
     """
-    fields = []
-    for column in schema.columns:
-        if column.name.lower() == TOKEN_COLUMN:
-            raise TableStoppedError(
-                f"the column {column.name!r} has the name of Ratchet's own column",
-                operation="find a table's lake schema",
-                table=schema.name,
-                hint="rename the column in the source, or exclude the table in the config",
-            )
-        fields.append(pa.field(column.name, rule_for(column.type, policy).arrow))
-    return pa.schema(fields)
+    odd = unfit_name((column.name for column in schema.columns), table=schema.table)
+    if odd is not None:
+        raise TableStoppedError(
+            odd.message, operation="find a table's lake schema", table=schema.name, hint=odd.hint
+        )
+    return pa.schema([pa.field(c.name, rule_for(c.type, policy).arrow) for c in schema.columns])

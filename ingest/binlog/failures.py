@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.errors import BugError, DecodeError, OperatorError, PositionLostError, SourceUnfitError
+from core.errors import (
+    BugError,
+    DecodeError,
+    OperatorError,
+    PositionLostError,
+    SourceUnfitError,
+    TableStoppedError,
+)
 from ingest.binlog.machine import Action
 
 _OPERATION: Final = "follow the binlog"
@@ -29,12 +36,9 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
         f"see the server's error log for the cause, {_REDUMP}",
     ),
     Action.PARTIAL_JSON: (
-        SourceUnfitError,
-        "a JSON column was logged as a partial update",
-        (
-            "SET GLOBAL binlog_row_value_options='' (also in the server's configuration; sessions "
-            f"that are open keep the old value until they end), {_REDUMP}"
-        ),
+        DecodeError,
+        "a partial update of a JSON column came without a table map ({event})",
+        "the stream may be damaged; reading it again tells. Report it if it persists",
     ),
     Action.STATEMENT_DML: (
         SourceUnfitError,
@@ -82,6 +86,17 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
         "servers before MySQL 8.0.2 are not supported without GTIDs: turn gtid_mode on",
     ),
 }
+
+
+def partial_json(table: str) -> TableStoppedError:
+    """Why a table stops of which a JSON column was updated in part."""
+    return TableStoppedError(
+        "a JSON column was logged as a partial update",
+        operation=_OPERATION,
+        table=table,
+        hint="SET GLOBAL binlog_row_value_options=''; (also in the server's configuration; "
+        "sessions that are open keep the old value until they end)",
+    )
 
 
 def refusal(action: Action, *, event: str, source: str, position: str) -> Exception:

@@ -127,14 +127,19 @@ class BinlogFeed:
         changes, rows, left_out = self._decode(batch)
         self._sink.add(changes)
         self._sink.events += [*batch.events, *left_out]
-        ts = batch.txns["ts"]
-        self._sink.ended(batch.ended, int(ts.min()), int(ts.max()))
+        self._sink.ended(batch.ended, batch.txns["ts"].tolist())
         return rows
 
     def _read(self, known: frozenset[str], limits: SliceLimits) -> bool:
         """Read until a limit; whether the stream had nothing more to give."""
         stream, reader = self._stream, self._reader
-        reader.start_slice(known=known, limit=limits.max_bytes, not_after=limits.not_after)
+        believed = int(time.time() * 1e6) + limits.clock_bound
+        reader.start_slice(
+            known=known,
+            limit=limits.max_bytes,
+            not_after=limits.not_after,
+            believed=believed,
+        )
         began = time.monotonic()
         end = began + limits.max_seconds
         caught_up = False

@@ -126,6 +126,8 @@ class PlainReader:
             return Kind.GTID_SINGLE
         if kind is Kind.ROTATE:
             self._file = events.parse_rotate(body)[0]
+        if kind is Kind.PARTIAL_ROWS and int.from_bytes(body[:6], "little") in self._maps:
+            return Kind.OTHER_ROWS  # left out, and a mirrored table stops for it
         if kind is Kind.ROWS:
             found = self._maps.get(int.from_bytes(body[:6], "little"))
             return Kind.OTHER_ROWS if found and found[0] != self._database else kind

@@ -15,14 +15,21 @@ from typing import Final
 
 import numpy as np
 
-from core.errors import BugError, DecodeError, RatchetError, RetryableError, SourceUnfitError
+from core.errors import (
+    BugError,
+    DecodeError,
+    RatchetError,
+    RetryableError,
+    SourceUnfitError,
+    TableStoppedError,
+)
 from core.gtid import Gtid, format_gtid
 from core.patterns import TablePatterns
 from core.position import Position
 from core.rounds import Run
 from core.shard import ShardId
 from ingest.binlog import events, walk
-from ingest.binlog.failures import refusal
+from ingest.binlog.failures import partial_json, refusal
 from ingest.binlog.ledger import Ledger
 from ingest.binlog.machine import (
     COMPRESSED_V2,
@@ -98,6 +105,7 @@ class Reader:
             last=last,
         )
         self._ends = False
+        self._left_out: set[str] = set()  # tables that this slice tells of already
         self._side = SideBuffer()
         self._data: Bytes = np.zeros(0, np.uint8)
         self._server = start.server
@@ -111,7 +119,7 @@ class Reader:
         self._state = state = np.zeros(walk.SIZE, np.int64)
         state[walk.KIND] = -1
         state[walk.FLAVOR] = walk.FLAVORS[start.flavor]
-        state[walk.LIMIT] = state[walk.NOT_AFTER] = _NEVER
+        state[walk.LIMIT] = state[walk.NOT_AFTER] = state[walk.BELIEVED] = _NEVER
         state[walk.UNFINISHED] = -1
         state[walk.END_OFFSET] = start.offset if start.file else 0
         self._ledger = Ledger(start, state)
@@ -146,7 +154,12 @@ class Reader:
         return int(self._state[walk.HELD]) or None
 
     def start_slice(
-        self, *, known: frozenset[str], limit: int, not_after: int | None = None
+        self,
+        *,
+        known: frozenset[str],
+        limit: int,
+        not_after: int | None = None,
+        believed: int | None = None,
     ) -> None:
         """Forget the counts; stop behind the transaction that brings the bytes to `limit`.
 
@@ -154,14 +167,18 @@ class Reader:
             known: names of tables that are mirrored already: statements are searched for them.
             limit: bytes of events.
             not_after: stop before the first transaction committed later, microseconds UTC.
+            believed: a commit time later than this is wrong, and stops nothing; None: any is right.
         """
         self._ledger.runs = []
         self._known = known
         self._ends = False
         self._slots.ask_for_last()
+        self._slots.ask_for_unreadable()
+        self._left_out.clear()
         self._state[walk.BYTES] = 0
         self._state[walk.LIMIT] = limit
         self._state[walk.NOT_AFTER] = _NEVER if not_after is None else not_after
+        self._state[walk.BELIEVED] = _NEVER if believed is None else believed
         self._state[walk.HELD] = 0
 
     def first_follows(self) -> bool | None:
@@ -306,8 +323,8 @@ class Reader:
         elif kind in {Kind.GTID, Kind.GTID_GROUP, Kind.GTID_SINGLE}:
             if not self._name(event, body):
                 return  # there is room for another origin now: the kernel looks again
-        elif kind == Kind.ROWS:
-            self._uncompress(body, logged)
+        elif kind in {Kind.ROWS, Kind.PARTIAL_ROWS}:
+            answer = self._look_at_rows(body, logged)
         elif kind == Kind.XA_PREPARE and self._state[walk.STATE] in {State.OPEN, State.XA_ENDED}:
             self._watch.prepare(body)
         self._state[walk.KIND] = answer
@@ -316,6 +333,30 @@ class Reader:
         if self._slots.register(body):
             self._ends = True
             self._state[walk.LIMIT] = 0
+        for table, error in self._slots.take_unreadable():
+            self._leave_out(table, error)
+
+    def _leave_out(self, table: str, error: TableStoppedError) -> None:
+        """Rows of a table cannot be read: it stops here, and the others go on."""
+        now = self._moment()
+        if now is None:
+            self._slots.ask_for_unreadable()  # it may come in a transaction that counts
+        elif table not in self._left_out:
+            self._left_out.add(table)
+            self._watch.unreadable(table, error, now)
+
+    def _look_at_rows(self, body: bytes, logged: int) -> Kind:
+        """Compressed rows, or a partial update of a JSON column, which is left out."""
+        if KIND_OF_TYPE[logged] == Kind.ROWS:
+            self._uncompress(body, logged)
+            return Kind.ROWS
+        slot = self._slots.slot_of(int.from_bytes(body[:6], "little"))
+        if slot < 0:
+            return Kind.PARTIAL_ROWS
+        found = self._slots.maps[slot]
+        if found is not None:
+            self._leave_out(found.table, partial_json(found.schema.name))
+        return Kind.OTHER_ROWS
 
     # --- transactions' names ----------------------------------------------------------------------
 
@@ -408,20 +449,22 @@ class Reader:
     # --- statements and compressed events ---------------------------------------------------------
 
     def _look_at_statement(self, body: bytes, *, compressed: bool) -> Kind:
-        state = self._state
-        now = None
-        if state[walk.TXNS] and state[walk.SKIP] == 0:
-            txn = self._txns[int(state[walk.TXNS]) - 1]
-            name = self._ledger.names()[int(txn["origin"])]
-            gtid = Gtid(name, int(txn["number"]), int(txn["server"]))
-            now = Moment(
-                gtid=format_gtid(self.flavor, gtid), seq=int(txn["seq"]), ts=int(txn["ts"])
-            )
+        now = self._moment()
         query = events.parse_query(body, compressed=compressed)
         found = self._watch.look(query, known=self._known | self._slots.tables, now=now)
         for table in found.tables:
             self._slots.forget(table)
         return found.kind
+
+    def _moment(self) -> Moment | None:
+        """The open transaction; None if it leaves no trace."""
+        state = self._state
+        if not state[walk.TXNS] or state[walk.SKIP]:
+            return None
+        txn = self._txns[int(state[walk.TXNS]) - 1]
+        name = self._ledger.names()[int(txn["origin"])]
+        gtid = Gtid(name, int(txn["number"]), int(txn["server"]))
+        return Moment(gtid=format_gtid(self.flavor, gtid), seq=int(txn["seq"]), ts=int(txn["ts"]))
 
     def _uncompress(self, body: bytes, logged: int) -> None:
         """Uncompress one of MariaDB's rows events into the side buffer."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Self
 
+from core.errors import RatchetError
 from core.gtid import GtidSet
 from core.patterns import TablePatterns
 from core.position import Position
@@ -72,9 +73,17 @@ class Skim:
         stream, reader = self._stream, self._reader
         reader.start_slice(known=frozenset(), limit=1 << 62, not_after=not_after)
         while not enough():
-            stream.first, limited = reader.feed(
-                stream.data, stream.index, stream.first, stream.count
-            )
+            try:
+                stream.first, limited = reader.feed(
+                    stream.data, stream.index, stream.first, stream.count
+                )
+            except RatchetError:
+                # What stands behind that which is looked for is of no concern: else no remedy for
+                # it would get past this look.
+                reader.flush()
+                if enough():
+                    break
+                raise
             if limited:
                 break
             if reader.between and reader.position().executed.contains_all(self._head):

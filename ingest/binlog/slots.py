@@ -10,11 +10,12 @@ map (ids begin anew when a server restarts) gets another slot, because the bytes
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, Literal, Protocol
 
 import numpy as np
 
-from core.errors import DecodeError
+from core.errors import DecodeError, SourceUnfitError, TableStoppedError
 from core.gtid import Flavor
 from core.patterns import TablePatterns
 from core.shard import ShardId
@@ -41,6 +42,9 @@ class Catalog(Protocol):
 
     def hints(self, table: str) -> Mapping[str, str] | None:
         """Column hints for a table (see parse_table_map); None: it cannot be mirrored."""
+
+    def spelling(self, table: str) -> str:
+        """The server's own spelling of a table; asked where letter case does not count."""
 
     def forget(self, table: str) -> None:
         """The table may have changed."""
@@ -84,6 +88,8 @@ class Slots:
         self._catalog = catalog
         self._by_body: dict[bytes, int] = {}
         self._used = 0
+        self._unread: set[bytes] = set()  # bodies of maps that do not say enough
+        self._unreadable: list[tuple[str, TableStoppedError]] = []
         self.maps: list[TableMap | None] = []
         self.ids = np.full(256, _FREE, np.int64)
         self.slots = np.zeros(256, np.int32)
@@ -116,6 +122,17 @@ class Slots:
             if self._is_last(slot):
                 self._unlink(slot)
 
+    def take_unreadable(self) -> list[tuple[str, TableStoppedError]]:
+        """Mirrored tables whose maps came since this was last asked, and do not say enough."""
+        found, self._unreadable = self._unreadable, []
+        return found
+
+    def ask_for_unreadable(self) -> None:
+        """See to it that `register` is called when such a map comes again."""
+        for body in self._unread:
+            self._unlink(self._by_body.pop(body))
+        self._unread.clear()
+
     def slot_of(self, number: int) -> int:
         """The slot of a table id; -1 if it has none."""
         at = self._place(number)
@@ -125,8 +142,9 @@ class Slots:
         """Parse the table's map anew when it comes again, even if its bytes are the same."""
         self._catalog.forget(table)
         for body, slot in list(self._by_body.items()):
-            if _names(body, operation="forget a table")[1] == table:
+            if self._fold(_names(body, operation="forget a table")[1]) == self._fold(table):
                 del self._by_body[body]
+                self._unread.discard(body)
                 self._unlink(slot)
 
     def clear_ids(self) -> None:
@@ -149,7 +167,17 @@ class Slots:
             self._put(number, found)
 
     def _add(self, body: bytes) -> int:
-        found = self._parse(body)
+        try:
+            found = self._parse(body)
+        except TableStoppedError as error:
+            found = None
+            database, table = _names(body[8:], operation="read a table map")
+            if database == self._sidecar[0]:
+                raise SourceUnfitError(error.message, table=table, hint=error.hint) from error
+            if self._patterns.folded:
+                table = self._catalog.spelling(table)
+            self._unread.add(body[8:])
+            self._unreadable.append((table, error))
         slot = len(self.maps)
         self.maps.append(found)
         self._by_body[body[8:]] = slot
@@ -162,17 +190,26 @@ class Slots:
         database, table = _names(body[8:], operation="read a table map")
         if database == self._sidecar[0] and table in self._sidecar[1]:
             return parse_table_map(body, keyspace=database, flavor="mysql")
-        if database != self._database or not self._patterns.matches(table):
+        own = self._fold(database) == self._fold(self._database)
+        if not own or not self._patterns.matches(table):
             return None
         if self._sidecar[0] and is_internal(table):
             return None
+        if self._patterns.folded:
+            table = self._catalog.spelling(table)
         hints = self._catalog.hints(table)
         if hints is None:
             return None
         flavor: Literal["mysql", "mariadb"] = "mariadb" if self._flavor == "mariadb" else "mysql"
         found = parse_table_map(body, keyspace=self._shard.keyspace, hints=hints, flavor=flavor)
         columns = tuple(column.name for column in found.schema.columns)
-        return None if columns == _SEQUENCE and flavor == "mariadb" else found
+        if columns == _SEQUENCE and flavor == "mariadb":
+            return None
+        return replace(found, table=table, schema=replace(found.schema, table=table))
+
+    def _fold(self, name: str) -> str:
+        """A name as it is compared."""
+        return name.lower() if self._patterns.folded else name
 
     def _put(self, number: int, slot: int) -> None:
         if self._used * 2 >= self.ids.size:

@@ -77,7 +77,8 @@ UNFINISHED: Final = 24  # where one begins that never came to its end; -1: none 
 NOT_AFTER: Final = 25  # of TS: stop before the first transaction that is later
 HELD: Final = 26  # TS of the transaction that this stopped before; 0: it has not
 COMMITTED: Final = 27  # TS on the server that wrote the transaction first
-SIZE: Final = 28
+BELIEVED: Final = 28  # of TS: what is later is wrong, and not held
+SIZE: Final = 29
 
 MYSQL, MARIADB, FILE_FLAVOR = 0, 1, 2
 FLAVORS: Final = {"mysql": MYSQL, "mariadb": MARIADB, "file": FILE_FLAVOR}
@@ -112,6 +113,7 @@ class Codes(NamedTuple):
     rows: int
     other_rows: int
     payload: int
+    partial: int
     garbled: int
     unknown: int
     a_begin: int
@@ -140,6 +142,7 @@ CODES: Final = Codes(
     rows=int(Kind.ROWS),
     other_rows=int(Kind.OTHER_ROWS),
     payload=int(Kind.PAYLOAD),
+    partial=int(Kind.PARTIAL_ROWS),
     garbled=int(Kind.GARBLED),
     unknown=int(Kind.UNKNOWN),
     a_begin=int(Action.BEGIN),
@@ -341,7 +344,7 @@ def _begin(state: Ints, txns: Records, highs: Ints, position: int, size: int) ->
         state[SKIP] = 1
     if state[SKIP] == 1:
         return 0
-    if state[TS] > state[NOT_AFTER]:
+    if state[NOT_AFTER] < state[TS] <= state[BELIEVED]:
         state[HELD] = state[TS]
         state[LOW] = begin % (1 << 32)
         state[HIGH] = begin - state[LOW]
@@ -424,6 +427,8 @@ def _other_kind(
     if kind == CODES.xa_prepare:
         one_phase = end > body and data[body] == 1
         return (CODES.one_phase if one_phase else kind), (0 if one_phase else 1)
+    if kind == CODES.partial:
+        return kind, 1  # it may be of a table that is not mirrored
     ask = kind == CODES.format or kind == CODES.rotate or kind == CODES.payload  # noqa: PLR1714
     if ask and inner == 1:
         return CODES.unknown, 0  # never in a compressed transaction

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from core.errors import TableStoppedError
 from core.patterns import TablePatterns
 from core.rounds import STATEMENT_LENGTH, TableEvent
 from core.shard import ShardId
@@ -74,10 +75,33 @@ class StatementWatch:
                     seq=now.seq,
                     ts=now.ts,
                 )
-                for table in found.tables
+                for table in self._spelled(found.tables, known)
                 if self._patterns.matches(table)
             ]
         return found
+
+    def _spelled(self, tables: Collection[str], known: Collection[str]) -> list[str]:
+        """Names as the mirror has them: statements may have them in any letter case there."""
+        if not self._patterns.folded:
+            return list(tables)
+        own = {name.lower(): name for name in known}
+        return list(dict.fromkeys(own.get(name.lower(), name.lower()) for name in tables))
+
+    def unreadable(self, table: str, error: TableStoppedError, now: Moment) -> None:
+        """Note that rows of a table are left out from here on, since they cannot be read."""
+        why = error.message + (f" ({error.hint})" if error.hint else "")
+        self.events.append(
+            TableEvent(
+                keyspace=self._shard.keyspace,
+                table=table,
+                shard=str(self._shard),
+                kind="unreadable",
+                statement=why[:STATEMENT_LENGTH],
+                gtid=now.gtid,
+                seq=now.seq,
+                ts=now.ts,
+            )
+        )
 
     def prepare(self, body: bytes) -> None:
         """An XA transaction without mirrored rows was prepared: its commit is of no concern.

@@ -157,12 +157,13 @@ class Backlog:
             if not began:
                 held = []
 
-    def take(self, not_after: int | None = None) -> Sequence[Piece]:
+    def take(self, not_after: int | None = None, believed: int | None = None) -> Sequence[Piece]:
         """Whole transactions, in stream order; they are not held any more.
 
         Args:
             not_after: microseconds UTC: the first transaction that was committed later stays, with
                 all that follow it, and `held_ts` tells of it; None: none stays.
+            believed: a commit time later than this is wrong, and stops nothing; None: any is right.
         """
         self.held_ts = None
         count = 0  # pieces up to the last end of a transaction that is handed out
@@ -170,6 +171,8 @@ class Backlog:
             ends = np.flatnonzero(is_end(piece.types()))
             times = piece.places[ends, kernels.TIMESTAMP] * 1_000_000
             late = np.flatnonzero(times > not_after) if not_after is not None else ends[:0]
+            if believed is not None:
+                late = late[times[late] <= believed]
             if late.size:
                 first = int(late[0])
                 self.held_ts = int(times[first])

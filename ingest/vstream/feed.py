@@ -251,7 +251,8 @@ class VStreamFeed:
 
     def _flush(self, known: frozenset[str], not_after: int | None) -> None:
         """Write the transactions that are whole, up to the first one behind the bound."""
-        pieces = self._backlog.take(not_after)
+        believed = int(time.time() * 1e6) + self._sink.clock_bound
+        pieces = self._backlog.take(not_after, believed)
         if not pieces:
             return
         txns = self._named(pieces)
@@ -273,7 +274,7 @@ class VStreamFeed:
         # Vitess's own tables come and go beside the keyspace's: Online DDL, dropped tables.
         self._sink.events += [one for one in self._watch.events if not is_internal(one.table)]
         self._watch.events = []
-        self._sink.ended(txns.size, int(txns["ts"].min()), int(txns["ts"].max()))
+        self._sink.ended(txns.size, txns["ts"].tolist())
         self._backlog.release()
 
     def _named(self, pieces: Sequence[Piece]) -> Records:

@@ -33,7 +33,7 @@ from snapshot.records import (
     TableRestarted,
     Waiting,
 )
-from snapshot.throttle import ThrottleLimits
+from snapshot.throttle import Throttle, ThrottleLimits
 from store.files import Lake
 from store.tables import Tables
 
@@ -212,7 +212,7 @@ def test_throttled_dump_takes_its_time(dump: Dump, server: Server, database: str
     """With a rate, chunks wait until the rows read so far are due, and the reason is reported."""
     make_table(server, database, 300)
     limits = ThrottleLimits(rows_per_second=150, threads_running=10_000)
-    dump.settings = DumpSettings(chunk_rows=100, throttle=limits, parallel=1)
+    dump.settings = DumpSettings(chunk_rows=100, throttle=Throttle(limits), parallel=1)
     dump.run(wanted())
     waits = [record.reason for record in dump.records if isinstance(record, Waiting)]
     assert "rate above 150 rows/s" in waits

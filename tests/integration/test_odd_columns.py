@@ -17,9 +17,10 @@ from core.schema import TableSchema
 from core.types import MisfitPolicy
 from lab.servers import Server
 from tests.binlog_file import rotate, rows_events
-from wire.decode.catalog import hints, read_schemas, unfit_tables
+from wire.decode.catalog import hints, read_schemas
 from wire.decode.rows import RowImageDecoder
 from wire.decode.tablemap import TableMap, parse_table_map
+from wire.decode.unfit import unfit_tables
 
 POLICY = MisfitPolicy()
 

@@ -43,15 +43,6 @@ SELECT s.table_name, s.index_name, s.column_name, s.nullable, s.sub_part
  WHERE s.table_schema = %s AND s.non_unique = 0 AND (s.index_type <> 'HASH' OR t.engine = 'MEMORY')
  ORDER BY s.table_name, s.index_name, s.seq_in_index
 """
-_UNFIT: Final = """
-SELECT table_name, table_type
-  FROM information_schema.tables
- WHERE table_schema = %s AND table_type IN ('SYSTEM VERSIONED', 'SEQUENCE')
-"""
-_UNFIT_REASONS: Final = {
-    "SYSTEM VERSIONED": "it is system-versioned: the log mixes its history with its rows",
-    "SEQUENCE": "it is a sequence, not a table",
-}
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
 _ESCAPES: Final = {"''": "'", r"\\": "\\", r"\n": "\n", r"\r": "\r", r"\0": "\0"}
 _ESCAPE: Final = re.compile(r"''|\\[\\nr0]")
@@ -65,7 +56,7 @@ _ADDRESSES: Final = {"uuid", "inet4", "inet6"}
 def read_schemas(query: Query, *, keyspace: str, database: str) -> dict[str, TableSchema]:
     """The schemas of all tables of a database that can be mirrored, by table name.
 
-    See `unfit_tables` for those that cannot.
+    See `unfit.unfit_tables` for those that cannot.
 
     Args:
         query: runs a statement with arguments (%s) and returns its rows.
@@ -106,11 +97,6 @@ def read_declared(query: Query, *, keyspace: str, database: str) -> dict[str, De
         )
         for table, found in columns.items()
     }
-
-
-def unfit_tables(query: Query, *, database: str) -> dict[str, str]:
-    """Tables that cannot be mirrored, with the reason; views are no tables and not listed."""
-    return {_text(name): _UNFIT_REASONS[_text(kind)] for name, kind in query(_UNFIT, [database])}
 
 
 def hints(schema: TableSchema) -> dict[str, str]:

@@ -28,6 +28,6 @@ def check_misfits(
             f"column {column} holds {misfits[column]} {what}",
             operation="decode rows",
             table=table,
-            hint='set zero_dates: "text" for this source, or mend the values there, '
-            "and dump the table again",
+            hint='set types: {zero_dates: "text"} in the config (for all sources), or mend the '
+            f"values there; then `ratchet table CONFIG redump '{table}'` and `ratchet run CONFIG`",
         )

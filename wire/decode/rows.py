@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.change import DELETE, INSERT, UPDATE
-from core.errors import DecodeError, SourceUnfitError
+from core.errors import DecodeError, TableStoppedError
 from core.types import MisfitPolicy, arrow_schema, rule_for
 from wire.decode.arrays import Bytes, Ints, Longs
 from wire.decode.columns import ColumnSpec, Numbered, read_image
@@ -103,7 +103,7 @@ class RowImageDecoder:
             op: INSERT, UPDATE or DELETE of core.change: of all events, or of each.
 
         Raises:
-            SourceUnfitError: the images lack columns.
+            TableStoppedError: the images lack columns.
             TableStoppedError: a value does not fit, and may not become NULL.
             DecodeError: the bytes are no row images of this table.
         """
@@ -144,14 +144,13 @@ class RowImageDecoder:
         number = int(np.searchsorted(starts, place, side="right")) - 1
         where = f"event {number} of this batch, byte {place - int(starts[max(number, 0)])} of it"
         if status == walk.INCOMPLETE:
-            raise SourceUnfitError(
+            raise TableStoppedError(
                 "row events do not hold all columns",
                 operation=_OPERATION,
                 table=self._table,
                 position=where,
-                hint="SET GLOBAL binlog_row_image=FULL (and set it in the server's "
-                "configuration; sessions that are open keep the old value until they end), "
-                "then dump the table again",
+                hint="SET GLOBAL binlog_row_image=FULL; (and set it in the server's "
+                "configuration; sessions that are open keep the old value until they end)",
             )
         raise DecodeError(
             _MESSAGES[status],

@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeVar
 
 import numpy as np
 
-from core.errors import DecodeError, SourceUnfitError
+from core.errors import DecodeError, TableStoppedError
 from core.schema import Column, ColumnType, TableSchema
 from wire.decode import plan
 from wire.decode.charsets import transcode_column, transcoder
@@ -103,7 +103,7 @@ def parse_table_map(
         flavor: which server wrote it; found out from the event if it is not given.
 
     Raises:
-        SourceUnfitError: the server does not log full metadata.
+        TableStoppedError: the server does not log full metadata.
         DecodeError: the bytes are no table map, or hold something unknown.
     """
     cursor = Cursor(body, operation=_OPERATION)
@@ -151,13 +151,12 @@ def parse_table_map(
     )
 
 
-def _no_metadata(table: str) -> SourceUnfitError:
-    return SourceUnfitError(
+def _no_metadata(table: str) -> TableStoppedError:
+    return TableStoppedError(
         "the log does not tell the names of the columns",
         operation=_OPERATION,
         table=table,
-        hint="SET GLOBAL binlog_row_metadata=FULL (and set it in the server's configuration), "
-        "then dump the table again",
+        hint="SET GLOBAL binlog_row_metadata=FULL; (and set it in the server's configuration)",
     )
 
 

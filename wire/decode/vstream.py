@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.change import DELETE, INSERT, UPDATE
-from core.errors import DecodeError, SourceUnfitError, TableStoppedError
+from core.errors import DecodeError, TableStoppedError
 from core.schema import TableSchema
 from core.types import Family, MisfitPolicy, arrow_schema
 from wire.decode.arrays import Bytes, Ints, Longs
@@ -110,7 +110,7 @@ class VStreamRowDecoder:
             ends: where it ends.
 
         Raises:
-            SourceUnfitError: the images lack columns.
+            TableStoppedError: the images lack columns.
             TableStoppedError: a value does not fit, and may not become NULL.
             DecodeError: the bytes are no row events of this table.
         """
@@ -147,13 +147,13 @@ class VStreamRowDecoder:
 
     def _refuse(self, status: int, where: str) -> NoReturn:
         if status == vstream.INCOMPLETE:
-            raise SourceUnfitError(
+            raise TableStoppedError(
                 "row events do not hold whole rows",
                 operation=_OPERATION,
                 table=self._table,
                 position=where,
                 hint="let the tablets' MySQL run with binlog_row_image=FULL and "
-                "binlog_row_value_options='', then dump the table again",
+                "binlog_row_value_options=''",
             )
         raise DecodeError(
             _MESSAGES[status],

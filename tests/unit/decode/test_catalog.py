@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from core.schema import Column, ColumnType
-from wire.decode.catalog import hints, read_schemas, unfit_tables
+from wire.decode.catalog import hints, read_schemas
+from wire.decode.unfit import unfit_tables
 
 Row = tuple[Any, ...]
 
@@ -136,7 +137,35 @@ def test_hints_for_what_the_log_does_not_tell() -> None:
 
 def test_tables_that_cannot_be_mirrored_come_with_the_reason() -> None:
     found = unfit_tables(
-        lambda _sql, _args: [("h", "SYSTEM VERSIONED"), (b"s", b"SEQUENCE")], database="shop_db"
+        lambda _sql, _args: [
+            ("h", "SYSTEM VERSIONED", "InnoDB"),
+            (b"s", b"SEQUENCE", b"MyISAM"),
+            ("f", "BASE TABLE", "FEDERATED"),
+            ("new", "BASE TABLE", "SomethingNew"),
+        ],
+        database="shop_db",
     )
-    assert list(found) == ["h", "s"]
+    assert list(found) == ["h", "s", "f", "new"]
     assert "history" in found["h"]
+    assert "FEDERATED" in found["f"]
+    assert "SomethingNew" in found["new"]
+
+
+def test_what_a_merge_table_writes_to_is_named_in_any_database() -> None:
+    shown = {
+        "`shop_db`.`mm`": "CREATE TABLE `mm` (...) ENGINE=MRG_MyISAM UNION=(`m1`,`m``2`)",
+        "`other`.`x`": "CREATE TABLE `x` (...) ENGINE=MRG_MYISAM UNION=(`far`,`shop_db`.`m3`)",
+    }
+
+    def query(sql: str, _args: object) -> list[tuple[str, ...]]:
+        if sql.startswith("SHOW"):
+            return [("t", shown[sql.removeprefix("SHOW CREATE TABLE ")])]
+        if "mrg_myisam" in sql and "%s" not in sql:
+            return [("shop_db", "mm"), ("other", "x")]
+        names = ("m1", "m`2", "m3", "free")
+        kinds = [(name, "BASE TABLE", "MyISAM") for name in names]
+        return [*kinds, ("mm", "BASE TABLE", "MRG_MyISAM")]
+
+    found = unfit_tables(query, database="shop_db")
+    assert sorted(found) == ["m1", "m3", "m`2", "mm"]
+    assert "other.x" in found["m3"]

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.change import DELETE, INSERT, UPDATE
-from core.errors import DecodeError, RatchetError, SourceUnfitError, TableStoppedError
+from core.errors import DecodeError, RatchetError, TableStoppedError
 from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy
 from tests.decode_kit import KERNEL, PLAIN, STEADY, frozen
@@ -217,11 +217,11 @@ def test_no_events_and_events_without_rows(engine: Engine) -> None:
 def test_incomplete_images_say_which_setting_is_wrong(engine: Engine) -> None:
     """As binlog_row_image=MINIMAL makes them; in the first bitmap or in the second."""
     body = b"\x02\xff\x01" + int_and_name(1, "a") * 2
-    with pytest.raises(SourceUnfitError, match="columns") as caught:
+    with pytest.raises(TableStoppedError, match="columns") as caught:
         decode(engine, TWO, [event(2, [int_and_name(1, "a")] * 2, bitmaps=2), body], UPDATE)
     assert "binlog_row_image=FULL" in caught.value.hint
     assert caught.value.position.startswith("event 1 ")
-    with pytest.raises(SourceUnfitError):
+    with pytest.raises(TableStoppedError):
         decode(engine, TWO, [b"\x02\xfd" + int_and_name(1, "a")])
 
 

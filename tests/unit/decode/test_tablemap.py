@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.errors import DecodeError, RatchetError, SourceUnfitError
+from core.errors import DecodeError, RatchetError, TableStoppedError
 from core.schema import ColumnType
 from tests.decode_kit import STEADY
 from wire.decode.collations import charset_of
@@ -98,7 +98,7 @@ def test_hidden_columns_are_not_in_the_schema() -> None:
 def test_without_names_the_setting_is_named() -> None:
     """As binlog_row_metadata=MINIMAL logs it: the optional fields end before the names."""
     names = MYSQL_FUNCTIONAL.index(b"\x04\x07\x02id")
-    with pytest.raises(SourceUnfitError, match="names of the columns") as caught:
+    with pytest.raises(TableStoppedError, match="names of the columns") as caught:
         parse_table_map(MYSQL_FUNCTIONAL[:names], keyspace="shop")
     assert "binlog_row_metadata=FULL" in caught.value.hint
     assert caught.value.table == "t.fi"
@@ -129,7 +129,7 @@ def test_a_map_cut_at_any_byte_is_an_error(body: bytes) -> None:
     for length in range(len(body)):
         try:
             found = parse_table_map(body[:length], keyspace="shop", flavor="mariadb")
-        except (DecodeError, SourceUnfitError):
+        except (DecodeError, TableStoppedError):
             continue
         assert [c.name for c in found.columns] == [c.name for c in whole.columns]
 

@@ -150,7 +150,7 @@ def test_a_slice_ends_before_the_bound_and_the_next_one_goes_on(
         sink.begin(ChangeFiles(lake, shard=request.source.shard, round_number=1), 0)
         limits = SliceLimits(max_seconds=0.05, not_after=None if bound is None else bound * SECOND)
         taken = stream.read(known=frozenset(), limits=limits)
-        found.append((taken.end.seq, taken.held_ts, sink.max_ts))
+        found.append((taken.end.seq, taken.held_ts, sink.told.last))
     stream.close()
     assert found == [
         (1, 9 * SECOND, 5 * SECOND),

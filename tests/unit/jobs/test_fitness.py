@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from core.columnrules import unfit_name
 from core.shard import ShardId
 from jobs.facts import ServerFacts, TableFacts
 from jobs.finding import Finding
-from jobs.fitness import judge
+from jobs.fitness import judge, judge_log, unlogged
+from jobs.replicafilters import ReplicaFilters, read_filters
 from jobs.tablefitness import judge_shards, judge_tables
 from jobs.text import duration
 
@@ -219,12 +221,47 @@ def test_versions(version: str, numbers: tuple[int, ...], *, mariadb: bool, stat
     assert judged(facts)["version"].status == status
 
 
+@pytest.mark.parametrize("facts", [MYSQL, MARIADB], ids=["mysql", "mariadb"])
+def test_filters_of_a_replica(facts: ServerFacts) -> None:
+    """All of the database: not fit; one table: that one is left out, by name."""
+    do = replace(facts, replica_filters=(ReplicaFilters(), ReplicaFilters(do_db=("other",))))
+    assert "replica filters" not in judged(do)  # it is no replica
+    found = judged(replace(do, follows=True))["replica filters"]
+    assert (found.status, unlogged(found)) == ("fail", True)
+    assert "replicate_do_db leaves shop out" in found.text
+    assert ("CHANGE REPLICATION FILTER REPLICATE_DO_DB = ()" in found.mend) != facts.mariadb
+    assert judged(replace(do, follows=None))["replica filters"].status == "warn"
+    shown = {"Replicate_Wild_Ignore_Table": "shop.log%,shop.x\\_", "Replicate_Do_DB": ""}
+    some = replace(facts, follows=True, replica_filters=(read_filters(shown),))
+    assert "replica filters" not in judged(some)
+    assert "replicate_wild_ignore_table" in some.left_out("logins")
+    assert [t for t in ("orders", "x1", "x_") if some.left_out(t)] == ["x_"]
+    assert not replace(some, follows=False).left_out("logins")
+
+
+def test_a_filter_that_names_what_to_replicate_leaves_the_rest_out() -> None:
+    filters = ReplicaFilters(do_table=("shop.a",), wild_do=("shop.b%",), wild_ignore=("shop.%",))
+    assert [t for t in ("a", "b1", "c") if filters.of_table("shop", t)] == ["c"]
+    assert ReplicaFilters(ignore_db=("shop",)).of_table("shop", "a") == "replicate_ignore_db"
+    assert ReplicaFilters(ignore_table=("shop.a",)).of_table("shop", "b") == ""
+
+
+def test_what_the_log_shows_is_told_from_what_is_lost() -> None:
+    """Only what leaves no trace makes rows doubtful that were mirrored meanwhile."""
+    seen = with_variables(MYSQL, binlog_row_image="MINIMAL", binlog_format="MIXED")
+    failed = [one for one in judge_log(seen) if one.status == "fail"]
+    assert len(failed) == 2
+    assert not any(map(unlogged, failed))
+    gone = replace(with_variables(MYSQL, log_replica_updates="OFF"), follows=True)
+    assert [unlogged(one) for one in judge_log(gone) if one.status == "fail"] == [True]
+    node = with_variables(MARIADB, log_replica_updates="OFF", wsrep_on="ON")
+    assert [one.check for one in judge_log(node) if unlogged(one)] == ["log_replica_updates"]
+
+
 def test_tables() -> None:
     odd = (
         replace(ORDERS, name="nokey", has_key=False),
-        replace(
-            ORDERS, name="odd`", columns=(("a b", "int"), ("_Token", "int"), ("fine-$", "int"))
-        ),
+        replace(ORDERS, name="odd`", odd=unfit_name(("a b", "_Token", "fine-$"), table="odd`")),
         replace(ORDERS, name="Orders"),
         ORDERS,
     )
@@ -232,8 +269,8 @@ def test_tables() -> None:
     assert found["key of nokey"].status == "fail"
     assert "ALTER TABLE `nokey` ADD PRIMARY KEY" in found["key of nokey"].mend
     odd_one = found["columns of odd`"]
-    assert "a b" not in odd_one.text  # any name will do but our own
-    assert "ALTER TABLE `odd``` RENAME COLUMN `_Token` TO `token`" in odd_one.mend
+    assert "a b" not in odd_one.text  # any name will do but those that are taken
+    assert "ALTER TABLE `odd``` RENAME COLUMN `_Token` TO `token_`" in odd_one.mend
     assert found["table names"].status == "warn"
     (_, versioned) = judge_tables(replace(MYSQL, unfit={"h": "it is system-versioned"}))
     assert (versioned.check, versioned.status) == ("kind of h", "warn")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 
 from core.errors import BugError, ConfigError, RatchetError, RetryableError
-from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop
+from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop, VerifyLoop
 
 
 class Clock:
@@ -166,3 +167,60 @@ def test_the_first_error_is_the_one_that_counts() -> None:
     control.fail(first, drain=True)
     control.fail(second)
     assert control.error is first
+
+
+class Work:
+    """A background task that says how long it rests."""
+
+    def __init__(self, control: Control, name: str, log: list[str], rests: list[float]) -> None:
+        self.control, self.name, self.log, self.rests = control, name, log, rests
+        self.errors: list[RetryableError] = []
+
+    def next_bite(self) -> float:
+        self.log.append(self.name)
+        if len(self.log) > 20:
+            self.control.stop()
+        if self.errors:
+            raise self.errors.pop()
+        return self.rests.pop(0) if self.rests else 100.0
+
+
+def test_the_most_urgent_task_comes_first() -> None:
+    control, log = Control(), []
+    urgent = Work(control, "doubts", log, [0.0, 0.0, 0.05])
+    other = Work(control, "background", log, [0.0, 100.0])
+    loop = VerifyLoop(control, [urgent, other], patience=10)
+    loop.start()
+    deadline = time.monotonic() + 5
+    while len(log) < 6 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    control.stop()
+    loop.join(5)
+    assert log[:3] == ["doubts"] * 3
+    assert sorted(log[3:6]) == ["background", "background", "doubts"]
+    assert loop.rested
+    assert control.error is None
+
+
+def test_a_task_that_fails_is_tried_again_and_ends_the_run_in_the_end() -> None:
+    control, log = Control(), []
+    task = Work(control, "doubts", log, [])
+    task.errors = [RetryableError("away")]
+    loop = VerifyLoop(control, [task], patience=60)
+    loop.start()
+    deadline = time.monotonic() + 5
+    while len(log) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    control.stop()
+    loop.join(5)
+    assert control.error is None
+
+    control = Control()
+    task = Work(control, "doubts", [], [])
+    task.errors = [RetryableError("away")] * 9
+    loop = VerifyLoop(control, [task], patience=0)
+    loop.start()
+    loop.join(5)
+    assert isinstance(control.error, RetryableError)
+    assert control.draining
+    assert not control.stopping, "what is captured is merged before the run ends"

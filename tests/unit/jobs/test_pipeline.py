@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
 
-from core.errors import LakeError, PositionLostError, RatchetError, TableStoppedError
+from core.errors import (
+    LakeError,
+    PositionLostError,
+    RatchetError,
+    TableDifferentError,
+    TableStoppedError,
+)
 from core.gtid import GtidSet
 from core.position import Position
 from core.rounds import Round, ShardSlice
 from core.schema import TableSchema
 from jobs.capturing import Target
-from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, Loop, MergeLoop
+from jobs.loops import (
+    Captured,
+    CaptureLoop,
+    Control,
+    DumpLoop,
+    Loop,
+    MergeLoop,
+    Task,
+    VerifyLoop,
+)
 from jobs.observe import Pulse, Record, Stops, TableStopped
 from jobs.pipeline import PULSE_SECONDS, Parts, Run, refuse_stopped
 from jobs.skew import Skew
+from store.comparisons import Comparison, Comparisons
 from store.files import Lake, open_lake
 from store.rounds import RoundLog
-from store.tables import Stopped, Tables, TableState
+from store.tables import Doubt, Stopped, Tables, TableState
 
 
 class Stage:
@@ -69,6 +85,7 @@ class Stage:
         dump: bool = True,
         merge: bool = True,
         target: Target | None = None,
+        verify: Sequence[Task] | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> Run:
         control = self.control
@@ -80,12 +97,14 @@ class Stage:
             dump=DumpLoop(control, self.dump, every=100.0 if merge else None) if dump else None,
             merging=self if merge else None,
             merge=MergeLoop(control, self.merge, interval=0) if merge else None,
+            verify=None if verify is None else VerifyLoop(control, verify, patience=1),
             target=target,
         )
         return Run(
             parts,
             rounds=RoundLog(self.lake),
             tables=Tables(self.lake),
+            comparisons=Comparisons(self.lake),
             mirrored=lambda state: state.table != "left_out",
             observer=self.told.append,
             stops=Stops(self.told.append),
@@ -187,8 +206,9 @@ def test_a_stopped_table_is_told_of_once_and_decides_the_end(stage: Stage) -> No
     stop_table(stage.lake, "nokey")
     stop_table(stage.lake, "left_out")
     times = iter(range(0, 10_000_000, 100))
-    with pytest.raises(TableStoppedError, match=r"1 is stopped: shop\.nokey: nokey has no key"):
+    with pytest.raises(TableStoppedError, match=r"but 1 is stopped") as caught:
         stage.run(target=reached(20), clock=lambda: float(next(times))).run()
+    assert caught.value.hint == "shop.nokey: nokey has no key\n    -> add one"
     assert [r.table for r in stage.told if isinstance(r, TableStopped)] == ["shop.nokey"]
     pulses = [r for r in stage.told if isinstance(r, Pulse)]
     assert pulses
@@ -240,5 +260,74 @@ def test_several_stopped_tables_and_their_hints(stage: Stage) -> None:
     with pytest.raises(TableStoppedError) as caught:
         refuse_stopped(Tables(stage.lake).list())
     assert "2 are stopped" in caught.value.message
-    assert caught.value.hint == "add one"
+    lines = ["shop.a: a has no key", "shop.b: b has no key", "  -> add one"]
+    assert caught.value.hint == "\n  ".join(lines)
     refuse_stopped([])
+
+
+class Rests:
+    """A background task that rests, after it has done what it is told."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+
+    def next_bite(self) -> float:
+        self._work()
+        return 0.05
+
+
+def doubt_table(lake: Lake, name: str, *, doubtful: bool) -> None:
+    schema = TableSchema(keyspace="shop", table=name, columns=(), key=())
+    doubt = Doubt(message="an ALTER", statement="ALTER ...", round=1)
+    Tables(lake).save(
+        TableState(
+            keyspace="shop", table=name, schema=schema, key=(), phase="streaming",
+            doubts={"shop/-": doubt} if doubtful else {},
+        )
+    )  # fmt: skip
+
+
+def test_a_run_does_not_end_before_all_doubts_are_decided(stage: Stage) -> None:
+    doubt_table(stage.lake, "orders", doubtful=True)
+    doubt_table(stage.lake, "left_out", doubtful=True)
+    times = iter(range(10**6))
+    decided: list[int] = []
+
+    def decide() -> None:
+        if next(times) == 5:
+            assert not stage.control.stopping
+            decided.append(1)
+            doubt_table(stage.lake, "orders", doubtful=False)
+
+    stage.run(target=reached(2), verify=[Rests(decide)]).run()
+    assert decided
+
+
+def test_a_run_ends_though_a_background_task_never_rests(stage: Stage) -> None:
+    """What is due has a share of a run that has caught up, and no more."""
+
+    class Busy:
+        def next_bite(self) -> float:
+            stage.control.wait(0.01, stage.control.rings)
+            return 0.0
+
+    clock = iter(float(n) for n in range(10**6))
+    stage.run(target=reached(2), verify=[Busy()], clock=lambda: next(clock)).run()
+    assert stage.merged >= 2
+
+
+def test_differences_that_were_only_told_are_the_exit_code(stage: Stage) -> None:
+    doubt_table(stage.lake, "orders", doubtful=False)
+    doubt_table(stage.lake, "left_out", doubtful=False)
+    done = Comparisons(stage.lake)
+    for name, wrong in (("orders", 3), ("left_out", 4)):
+        done.save(
+            Comparison(keyspace="shop", table=name, since=1, until=2, round=1, differences=wrong)
+        )
+    with pytest.raises(TableDifferentError, match=r"shop\.orders: 3 rows") as caught:
+        stage.run(target=reached(2), verify=[]).run()
+    assert caught.value.exit_code == 1
+    assert "--table 'shop.orders'" in caught.value.hint
+    done.save(Comparison(keyspace="shop", table="orders", since=3, until=4, round=2))
+    stage.control.go_on()
+    Stage(stage.lake).run(target=reached(2), verify=[]).run()

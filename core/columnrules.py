@@ -1,0 +1,95 @@
+"""Columns that a mirrored table cannot have: by their names, and as a part of its key. Pure.
+
+Lives here: the one rule that `check`, the dump and capture ask. Does not live here: types
+(`core.types`), whether there is a key at all.
+
+Any name will do (decisions/0020) but those under which Ratchet, Spark or Delta have a column of
+their own in every file that they read or write: with some of them a reader gives its own values in
+place of the table's, without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from core.change import TOKEN_COLUMN
+from core.schema import TableSchema
+
+# Compared without regard to letter case, as Spark does.
+TAKEN: Final = {
+    TOKEN_COLUMN: "Ratchet's own column",
+    "_metadata": "Spark's own column",
+    "_tmp_metadata_row_index": "Spark's own column",
+    "__delta_internal_row_index": "Delta's own column",
+    "__delta_internal_is_row_deleted": "Delta's own column",
+}
+_ROUNDED: Final = frozenset({"float", "double"})
+
+
+@dataclass(frozen=True, slots=True)
+class UnfitColumn:
+    """A column that its table cannot be mirrored with.
+
+    Attributes:
+        column: its name.
+        message: one sentence: why.
+        hint: what mends it.
+    """
+
+    column: str
+    message: str
+    hint: str
+
+
+def unfit_name(names: Iterable[str], *, table: str) -> UnfitColumn | None:
+    """The first of a table's columns whose name cannot be in the lake; None if all can.
+
+    Args:
+        names: of its columns, in order.
+        table: its own name.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        low = name.lower()
+        renamed = f"ALTER TABLE {_quoted(table)} RENAME COLUMN {_quoted(name)} TO"
+        exclude = f'  -- or exclude the table: "!{table}"'
+        if low in TAKEN:
+            return UnfitColumn(
+                name,
+                f"the column {name!r} has the name of {TAKEN[low]}",
+                f"{renamed} {_quoted(low.strip('_') + '_')};{exclude}",
+            )
+        if low in seen:
+            return UnfitColumn(
+                name,
+                f"the columns {seen[low]!r} and {name!r} are one name to Spark",
+                f"{renamed} {_quoted(low + '_2')};{exclude}",
+            )
+        seen[low] = name
+    return None
+
+
+def unfit_key(schema: TableSchema) -> UnfitColumn | None:
+    """The first column of a table's key that cannot tell rows apart; None if all can."""
+    for name in schema.key:
+        kind = schema.column(name).type.name
+        if kind in _ROUNDED:
+            return UnfitColumn(
+                name,
+                f"its key column {name!r} is a {kind.upper()}, which is no exact value",
+                f"ALTER TABLE {_quoted(schema.table)} MODIFY {_quoted(name)} DECIMAL(38,10) NOT "
+                f'NULL;  -- if that holds its values; or exclude the table: "!{schema.table}"',
+            )
+    return None
+
+
+def unfit_column(schema: TableSchema) -> UnfitColumn | None:
+    """What a table cannot be mirrored with, by its name or as a part of its key."""
+    found = unfit_name((column.name for column in schema.columns), table=schema.table)
+    return found or unfit_key(schema)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

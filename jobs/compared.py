@@ -1,0 +1,48 @@
+"""What a comparison of a whole table came to: as a line for people, and as a record for the lake.
+
+Does not live here: comparing (`verify`, `background`), the record's file (`store.comparisons`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jobs.text import counted
+from jobs.verify import describe
+from snapshot.verify import VerifyResult
+from store.comparisons import Comparison
+from store.tables import TableState
+
+_EXAMPLES: Final = 3
+
+
+def record_of(state: TableState, result: VerifyResult, *, since: int, until: int) -> Comparison:
+    """The record of a comparison at one cut.
+
+    Args:
+        state: the table.
+        result: what came of it.
+        since: when it began, microseconds UTC.
+        until: when it ended.
+    """
+    return Comparison(
+        keyspace=state.keyspace,
+        table=state.table,
+        since=since,
+        until=until,
+        round=result.round,
+        positions={shard: str(p.executed) for shard, p in result.positions.items()},
+        rows=result.source_rows,
+        differences=result.differences,
+        unsettled=sum(result.unsettled.values()),
+        kinds=dict(result.kinds),
+        examples=tuple(describe(one) for one in result.examples),
+    )
+
+
+def shown(result: VerifyResult) -> str:
+    """What differs, in a line for people."""
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(result.kinds.items()))
+    some = "; ".join(describe(one) for one in result.examples[:_EXAMPLES])
+    more = " ..." if result.differences > _EXAMPLES else ""
+    return f"{counted(result.differences, 'row')} ({kinds}): {some}{more}"

@@ -1,0 +1,346 @@
+"""Tables in doubt, decided by the run itself: at once, whatever the config says of `verify.every`.
+
+Lives here: when a doubtful table can be judged, by which way, and the verdict. Does not live here:
+what puts a table in doubt (`merge.plan`), comparing (`verify`), applying a verdict (`verdicts`).
+
+1. Where a statement can only have changed what the columns' types tell (`Doubt.by_shape`), the
+   server is asked for the shape that it has now, and for what it has executed. If values are surely
+   as before, and the mirror has come as far without a second statement, the doubt goes.
+2. Else the whole table is compared with its source, at a cut at or behind the statement; again at
+   newer ones as long as rows are without a verdict.
+
+Invariant: a doubt goes only if every row and column was found to be the same, or cannot have
+changed. What cannot be decided stays in doubt, and a run that is to catch up does not end.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from core.errors import TableStoppedError
+from core.position import Position
+from core.schema import TableSchema
+from jobs.changelog import NotYetError, covers
+from jobs.compared import record_of, shown
+from jobs.discover import Found
+from jobs.likeness import unlike
+from jobs.observe import Observer, TableCompared
+from jobs.reading import Reading
+from jobs.text import counted
+from jobs.verdicts import Outcome, Place, Verdict, Verdicts
+from jobs.verify import Chosen, Verifier, newest_at
+from merge.ddl import lossy, misfit
+from snapshot.positions import seen_position
+from snapshot.reader import ShapeChangedError
+from snapshot.records import Wanted
+from snapshot.sessions import close_sessions, open_session
+from snapshot.source import SourceCatalog, has_generated_columns
+from snapshot.verify import Correction, VerifyResult
+from store.comparisons import Comparisons
+from store.cuts import Cut, Cuts
+from store.files import Lake
+from store.schemas import get_schema
+from store.tables import Doubt, Stopped, Tables, TableState
+
+log: Final = logging.getLogger("jobs.run")
+
+LOOK_EVERY: Final = 1.0  # seconds between two looks for tables in doubt
+_TRIES: Final = 5  # comparisons of a table of which some rows stay without a verdict
+_MENDS: Final = 3  # of one table, until it is given up
+MOST_MENDED: Final = 20_000  # rows that a run mends by itself
+
+OnDifference = Literal["stop", "repair", "tell"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the servers said of a table's shape."""
+
+    doubts: dict[str, Doubt]
+    kept: bool
+    seen: dict[str, Position]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A table as it is judged."""
+
+    wanted: Wanted
+    state: TableState
+    cut: Cut
+
+
+@dataclass(slots=True)
+class _Tried:
+    """How often a table was compared."""
+
+    doubts: dict[str, Doubt]
+    round: int = 0
+    unsettled: int = 0
+    mended: int = 0
+
+
+class Doubts:
+    """Decides about tables in doubt, one at a time. A background task; for one thread.
+
+    Args:
+        lake: the lake.
+        look: asks the servers for their tables.
+        mirrors: whether the config mirrors a table.
+        reading: how sources are read.
+        verifier: compares.
+        verdicts: where verdicts go.
+        on_difference: what becomes of a table whose rows differ.
+        observer: told of each comparison.
+        wall: microseconds UTC.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        look: Callable[[], Sequence[Found]],
+        mirrors: Callable[[TableState], bool],
+        *,
+        reading: Reading,
+        verifier: Verifier,
+        verdicts: Verdicts,
+        on_difference: OnDifference,
+        observer: Observer,
+        wall: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        self._lake, self._look, self._mirrors = lake, look, mirrors
+        self._reading, self._verifier, self._verdicts = reading, verifier, verdicts
+        self._on_difference, self._observer, self._wall = on_difference, observer, wall
+        self._tables, self._cuts, self._done = Tables(lake), Cuts(lake), Comparisons(lake)
+        self._asked: dict[str, _Asked] = {}
+        self._tried: dict[str, _Tried] = {}
+
+    def next_bite(self) -> float:
+        """Decide about one table, if one can be decided; seconds until there may be another.
+
+        Raises:
+            RetryableError: a server stays away, or the run ends.
+            OperatorError: the lake cannot be read, or a server refuses us.
+        """
+        try:
+            cut = self._cuts.last()
+            # Behind the cut: what it shows of a table, the state tells of.
+            doubtful = [s for s in self._tables.list() if s.is_doubtful and self._mirrors(s)]
+            for state in doubtful:
+                if cut is not None and self._may_be_judged(state, cut) and self._judge(state, cut):
+                    return 0.0
+        except NotYetError as error:
+            log.debug("tables in doubt: %s", error)
+        finally:
+            close_sessions()
+        return LOOK_EVERY
+
+    def _may_be_judged(self, state: TableState, cut: Cut) -> bool:
+        rounds = [doubt.round for doubt in state.doubts.values()]
+        tried = self._tried.get(state.name)
+        again = tried is None or tried.doubts != state.doubts or cut.round > tried.round
+        waits = self._verdicts.waits(state.name)
+        return cut.shows(state.name) and cut.round >= max(rounds) and again and not waits
+
+    def _judge(self, state: TableState, cut: Cut) -> bool:
+        """Whether there was anything to do."""
+        if all(doubt.by_shape for doubt in state.doubts.values()):
+            asked = self._asked.get(state.name)
+            if asked is None or asked.doubts != state.doubts:
+                asked = self._asked[state.name] = self._ask(state)
+            if asked.kept:
+                if not covers({n: s.position for n, s in cut.shards.items()}, asked.seen):
+                    return False  # at a newer cut
+                log.info(
+                    "%s: %s has left its values alone, as its types show",
+                    state.name,
+                    _statement(state),
+                )
+                self._hand_in(_Case(_wanted(state, tuple(state.doubts)), state, cut), "right")
+                return True
+        self._compare(state, cut)
+        return True
+
+    def _ask(self, state: TableState) -> _Asked:
+        """The shape that the servers of the doubtful shards have now, and what they have executed.
+
+        In this order: whatever made that shape is in what they have executed then.
+        """
+        policy = self._reading.settings.policy
+        shards = {shard: source.primary for shard, source in self._reading.shards.items()}
+        catalog = SourceCatalog({s: shards[s] for s in state.doubts if s in shards})
+        kept, seen = True, {}
+        for shard in state.doubts:
+            if shard not in shards:
+                return _Asked(state.doubts, kept=False, seen={})
+            try:
+                source = catalog.table(shard, state.table)
+            except TableStoppedError:
+                return _Asked(state.doubts, kept=False, seen={})
+            with open_session(shards[shard]) as session:
+                odd = has_generated_columns(session.query, source.plan)
+                seen[shard] = seen_position(session)
+            nulls = state.nulls.get(shard, ())
+            for before in self._shapes(state, shard):
+                fits = misfit(state.whole, source.schema, policy, known=before, nulls=nulls) is None
+                kept = kept and fits and lossy(before, source.schema) is None and not odd
+        return _Asked(state.doubts, kept=kept, seen=seen)
+
+    def _shapes(self, state: TableState, shard: str) -> list[TableSchema]:
+        """The shapes that a shard's table had before: as dumped, and as its rows had it last."""
+        logged = state.logged.get(shard, state.schema.fingerprint)
+        if logged == state.schema.fingerprint:
+            return [state.schema]
+        found = get_schema(self._lake, state.keyspace, state.table, logged)
+        # A key by a unique index is not in the log.
+        return [state.schema, found if found.key else replace(found, key=state.schema.key)]
+
+    def _compare(self, state: TableState, cut: Cut) -> None:
+        began, now = time.monotonic(), self._wall()
+        found = next((one for one in self._look() if one.name == state.name), None)
+        shards = tuple(state.doubts) if found is None else found.shards
+        case = _Case(_wanted(state, shards), state, cut)
+        if found is None:
+            self._stop(case, "the source does not have it any more", _gone(state))
+            return
+        corrections: list[Correction] = []
+
+        def collect(one: Correction) -> None:
+            if len(corrections) < MOST_MENDED:
+                corrections.append(one)
+
+        log.info("%s: comparing it with its source after %s", state.name, _statement(state))
+        try:
+            if why := unlike(state, case.wanted, self._reading):
+                self._stop(case, why, how_to_redump(state))
+                return
+            version = newest_at(self._lake, cut, state, cut.tables[state.name])
+            chosen = Chosen(state=state, version=version, wanted=case.wanted)
+            result = self._verifier.once(cut, chosen, collect)
+        except ShapeChangedError:
+            log.info("%s: its columns changed while it was compared: again", state.name)
+            return
+        except TableStoppedError as error:
+            self._stop(case, error.message, error.hint or how_to_redump(state))
+            return
+        self._done.save(record_of(state, result, since=now, until=self._wall()))
+        self._tell(state, result, time.monotonic() - began)
+        self._decide(case, result, corrections)
+
+    def _decide(self, case: _Case, result: VerifyResult, corrections: Sequence[Correction]) -> None:
+        state = case.state
+        tried = self._tried.get(state.name)
+        if tried is None or tried.doubts != state.doubts:
+            tried = self._tried[state.name] = _Tried(state.doubts)
+        tried.round = case.cut.round
+        if result.columns_missing:
+            names = ", ".join(result.columns_missing)
+            self._stop(
+                case, f"the source has columns that the mirror lacks: {names}", how_to_redump(state)
+            )
+        elif result.differences:
+            self._differs(case, tried, corrections, result)
+        elif result.unsettled:
+            tried.unsettled += 1
+            if tried.unsettled >= _TRIES:
+                found = [f"{counted(n, 'row')}: {why}" for why, n in result.unsettled.items()]
+                why = f"after {_statement(state)} its rows cannot be compared with the source: "
+                self._stop(case, why + "; ".join(found), how_to_redump(state))
+        else:
+            self._hand_in(case, "right")
+
+    def _differs(
+        self,
+        case: _Case,
+        tried: _Tried,
+        corrections: Sequence[Correction],
+        result: VerifyResult,
+    ) -> None:
+        odd = any(correction.reason for correction in corrections)
+        too_many = len(corrections) < result.differences
+        mends = self._on_difference == "repair" and tried.mended < _MENDS
+        if self._on_difference == "tell":
+            self._hand_in(case, "right")
+        elif mends and not (odd or too_many or result.unsettled):
+            tried.mended += 1
+            tried.round = 0  # compared again, at the cut that the mended rows are in
+            places = tuple((c.difference.shard, c.difference.key) for c in corrections)
+            self._hand_in(case, "mend", places=places)
+        else:
+            since = _statement(case.state)
+            told = f"its rows differ from the source since {since}: {shown(result)}"
+            self._stop(case, told, how_to_mend(case.state), differs=True)
+
+    def _stop(self, case: _Case, message: str, hint: str, *, differs: bool = False) -> None:
+        why = Stopped(message=message, hint=hint, round=case.cut.round, differs=differs)
+        self._hand_in(case, "wrong", why)
+
+    def _hand_in(
+        self,
+        case: _Case,
+        outcome: Outcome,
+        why: Stopped | None = None,
+        places: Sequence[Place] = (),
+    ) -> None:
+        self._asked.pop(case.state.name, None)
+        self._verdicts.hand_in(
+            Verdict(
+                wanted=case.wanted,
+                judged=case.state.doubts,
+                outcome=outcome,
+                why=why,
+                places=places,
+            )
+        )
+
+    def _tell(self, state: TableState, result: VerifyResult, seconds: float) -> None:
+        self._observer(
+            TableCompared(
+                table=state.name,
+                why=_statement(state),
+                rows=result.source_rows,
+                differences=result.differences,
+                unsettled=sum(result.unsettled.values()),
+                found=shown(result),
+                seconds=round(seconds, 3),
+            )
+        )
+
+
+def how_to_mend(state: TableState) -> str:
+    """What to do about a table whose rows differ."""
+    return (
+        f"stop the run and `ratchet repair CONFIG --table '{state.name}'` mends its rows; or "
+        f"`ratchet table CONFIG redump '{state.name}'` dumps it again, while the run goes on"
+    )
+
+
+def how_to_redump(state: TableState) -> str:
+    """What to do about a table whose columns are others."""
+    return f"`ratchet table CONFIG redump '{state.name}'` dumps it again, while the run goes on"
+
+
+def _gone(state: TableState) -> str:
+    return (
+        f'exclude it in `tables` of the config ("!{state.table}"); or create it again, then '
+        f"`ratchet table CONFIG redump '{state.name}'`"
+    )
+
+
+def _statement(state: TableState) -> str:
+    """What put a table in doubt, for people."""
+    said = {one.statement[:200] or one.message: None for one in state.doubts.values()}
+    return " and ".join(said)
+
+
+def _wanted(state: TableState, shards: Sequence[str]) -> Wanted:
+    return Wanted(
+        keyspace=state.keyspace,
+        table=state.table,
+        shards=tuple(shards),
+        shard_in_key=state.shard_in_key,
+    )

@@ -1,0 +1,190 @@
+"""Each refusal is provoked on a real server, and its printed remedy typed: it gets out.
+
+A case says what brings the refusal about and what is expected to be said. The rest is the same for
+all: the SQL and the `ratchet` commands are taken from the printed text, run, and the mirror is
+compared with its source. Between two cases nothing else is done to the lake.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from fix_e2e import PASSWORD, Ratchet, assert_identical, status
+
+from lab.servers import create_ratchet_user
+
+SQL = re.compile(r"(?:SET (?:GLOBAL|PERSIST)|ALTER TABLE|GRANT|STOP|START|CHANGE)\b[^;]*;")
+COMMAND = re.compile(r"`ratchet ([^`]*)`")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A refusal.
+
+    Attributes:
+        name: for messages.
+        provoke: brings it about, right behind what is mirrored.
+        exit: of `run --until-caught-up`.
+        says: a part of what is printed.
+        flavor: of the servers that can be brought to it; empty: both.
+    """
+
+    name: str
+    provoke: Callable[[Any], None]
+    exit: int
+    says: str
+    flavor: str = ""
+
+
+def execute(*statements: str) -> Callable[[Any], None]:
+    def provoke(server: Any) -> None:
+        with server.connect(database="shop") as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    return provoke
+
+
+def put_into_the_log(kind: int, body: bytes) -> Callable[[Any], None]:
+    """An event that no statement brings about, at the end of the newest file."""
+
+    def provoke(server: Any) -> None:
+        server.stop()
+        name = (
+            max(server.datadir.glob("bin.[0-9]*"))
+            if server.flavor == "mariadb"
+            else max(server.datadir.glob("*bin.[0-9]*"))
+        )
+        raw = name.read_bytes()
+        size = 19 + len(body) + 4
+        event = struct.pack("<IBIIIH", 1, kind, 1, size, len(raw) + size, 0) + body
+        name.write_bytes(raw + event + struct.pack("<I", zlib.crc32(event)))
+        server.start()
+
+    return provoke
+
+
+XA = ("XA START 'x'", "UPDATE t SET v = v + 1", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
+MIXED = ("BEGIN", "UPDATE t SET v = v + 1", "INSERT INTO my VALUES (NULL, 1)", "ROLLBACK")
+# These stop the stream of the whole server.
+STREAM = (
+    Case("xa", execute(*XA), 3, "an XA transaction on mirrored tables"),
+    Case("rollback", execute(*MIXED), 3, "rolled back in part"),
+    Case("incident", put_into_the_log(26, struct.pack("<HB", 1, 4) + b"lost"), 5, "an incident",
+         "mariadb"),
+    Case("order", execute("SET SESSION gtid_seq_no = 100000", "INSERT INTO t VALUES (70, 1)",
+                          "SET SESSION gtid_seq_no = 50000", "INSERT INTO t VALUES (71, 1)"),
+         3, "is not above the last one", "mariadb"),
+)  # fmt: skip
+# These stop one table.
+JSON = "UPDATE j SET doc = JSON_SET(doc, '$.b', v), v = v + 1"
+TABLES = (
+    Case("image", execute("SET binlog_row_image = 'MINIMAL'", "UPDATE t SET v = 9 WHERE id = 1"),
+         6, "row events do not hold all columns"),
+    Case("json", execute("SET binlog_row_value_options = 'PARTIAL_JSON'", JSON), 6,
+         "logged as a partial update", "mysql"),
+    Case("metadata", execute("SET GLOBAL binlog_row_metadata = 'MINIMAL'", "UPDATE t SET v = 8"),
+         3, "binlog_row_metadata is MINIMAL"),
+    Case("token", execute("ALTER TABLE t ADD COLUMN _token INT", "UPDATE t SET v = 7, _token = 1"),
+         6, "the name of Ratchet's own column"),
+    Case("row_index", execute("CREATE TABLE odd (id INT PRIMARY KEY, _tmp_metadata_row_index INT)",
+                              "INSERT INTO odd VALUES (1, 1)"),
+         6, "the name of Spark's own column"),
+    Case("float", execute("CREATE TABLE f (k DOUBLE NOT NULL PRIMARY KEY, v INT)",
+                          "INSERT INTO f VALUES (0.5, 1), (1.25, 2)"),
+         6, "is a DOUBLE, which is no exact value"),
+    Case("key", execute("CREATE TABLE nokey (a INT NOT NULL)", "INSERT INTO nokey VALUES (1)"), 6,
+         "neither a primary key nor a unique key"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def stage(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet]
+) -> Callable[[str], tuple[Any, Ratchet]]:
+    def make(flavor: str) -> tuple[Any, Ratchet]:
+        server = make_server(flavor)
+        server.execute("CREATE DATABASE shop")
+        execute(
+            "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, v INT)",
+            "INSERT INTO t VALUES (1, 1), (2, 2)",
+            "CREATE TABLE my (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=MyISAM",
+            "CREATE TABLE j (id INT NOT NULL PRIMARY KEY, doc JSON, v INT)",
+            "INSERT INTO j VALUES (1, CONCAT('{\"a\": \"', REPEAT('x', 300), '\", \"b\": 1}'), 1)",
+        )(server)
+        create_ratchet_user(server, PASSWORD, ["shop"])
+        ratchet = make_ratchet({"-": server}, "shop")
+        ratchet.run("run", "--until-caught-up")
+        return server, ratchet
+
+    return make
+
+
+def remedies(ratchet: Ratchet, said: str) -> str:
+    """What is printed: by the command that failed, and of stopped tables by `status`."""
+    tables = status(ratchet)["tables"]
+    hints = [one["stopped"] + " " + one["hint"] for one in tables if one["phase"] == "stopped"]
+    return " ".join(hints) or " ".join(said.split())
+
+
+def type_remedy(server: Any, ratchet: Ratchet, said: str) -> None:
+    """Type what the text says, word for word; a key's columns are the reader's to fill in."""
+    for statement in SQL.findall(said.replace("(...)", "(a)")):
+        server.execute(statement, database="shop")
+    for command in dict.fromkeys(COMMAND.findall(said)):
+        words = [word.strip("'\"") for word in command.split() if word != "CONFIG"]
+        if words[0] in {"dump", "heal", "table"}:
+            ratchet.run(*words)
+
+
+def play(server: Any, ratchet: Ratchet, cases: Sequence[Case]) -> None:
+    for case in cases:
+        if case.flavor not in {"", server.flavor}:
+            continue
+        case.provoke(server)
+        done = ratchet.run("run", "--until-caught-up", expect=None)
+        said = " ".join(done.stderr.split())
+        assert done.returncode == case.exit, f"{case.name}: {done.returncode} {said}"
+        assert case.says in said, f"{case.name}: {said}"
+        text = remedies(ratchet, said)
+        type_remedy(server, ratchet, text)
+        ratchet.run("run", "--until-caught-up")
+        tables = {one["table"]: one["phase"] for one in status(ratchet)["tables"]}
+        assert set(tables.values()) == {"streaming"}, f"{case.name}: {tables}; {text}"
+        execute("UPDATE t SET v = v + 1")(server)
+        ratchet.run("run", "--until-caught-up")
+        assert_identical(ratchet.lake, [server], "shop", sorted(tables))
+
+
+def of_flavor(cases: Sequence[Case], flavor: str) -> list[Case]:
+    return [case for case in cases if case.flavor in {"", flavor}]
+
+
+CORE = [("mysql", STREAM[0]), ("mariadb", STREAM[2]), ("mysql", TABLES[0])]
+OTHERS = [
+    (flavor, case)
+    for flavor in ("mariadb", "mysql")
+    for case in (*of_flavor(STREAM, flavor), *of_flavor(TABLES, flavor))
+    if (flavor, case) not in CORE
+]
+
+
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+def test_remedies(stage: Callable[[str], tuple[Any, Ratchet]], flavor: str) -> None:
+    """The core of the table."""
+    server, ratchet = stage(flavor)
+    play(server, ratchet, [case for on, case in CORE if on == flavor])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+def test_the_other_remedies(stage: Callable[[str], tuple[Any, Ratchet]], flavor: str) -> None:
+    """The rest of it."""
+    server, ratchet = stage(flavor)
+    play(server, ratchet, [case for on, case in OTHERS if on == flavor])

@@ -1,0 +1,217 @@
+"""What the log does not tell of is refused by `run` as by `check`, by name, with what mends it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from fix_e2e import PASSWORD, Ratchet, assert_identical, status
+
+from lab.replication import replicate_from, wait_for_replica
+from lab.servers import create_ratchet_user
+
+both = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+
+
+def name(one: dict[str, Any]) -> str:
+    return f"{one['keyspace']}.{one['table']}"
+
+
+def phases(ratchet: Ratchet) -> dict[str, str]:
+    return {name(one): one["phase"] for one in status(ratchet)["tables"]}
+
+
+def stopped(ratchet: Ratchet) -> dict[str, tuple[str, str]]:
+    tables = status(ratchet)["tables"]
+    found = [one for one in tables if one["phase"] == "stopped"]
+    return {name(one): (one["stopped"], one["hint"]) for one in found}
+
+
+def checked(ratchet: Ratchet, expect: int) -> dict[str, dict[str, Any]]:
+    found = json.loads(ratchet.run("check", "--json", expect=expect).stdout)["findings"]
+    return {one["check"]: one for one in found}
+
+
+def exclude(ratchet: Ratchet, *tables: str) -> None:
+    config = yaml.safe_load(ratchet.config.read_text())
+    for source in config["sources"].values():
+        source["tables"] += [f"!{table}" for table in tables]
+    ratchet.config.write_text(yaml.safe_dump(config))
+
+
+@both
+def test_engines(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
+) -> None:
+    """Only engines of which the log has every change; the children of MERGE tables are not."""
+    server = make_server(flavor)
+    for database in ("shop", "other"):
+        server.execute(f"CREATE DATABASE {database}")
+    good = {"inno": "InnoDB", "my": "MyISAM", "mem": "MEMORY", "turns": "InnoDB"}
+    good |= {"aria": "Aria"} if flavor == "mariadb" else {}
+    odd = {"m1": "MyISAM", "m2": "MyISAM", "m3": "MyISAM"}
+    odd |= {"hole": "BLACKHOLE"} if flavor == "mysql" else {}
+    columns = "(id INT NOT NULL PRIMARY KEY, v INT)"
+    for table, engine in (good | odd).items():
+        server.execute(f"CREATE TABLE shop.{table} {columns} ENGINE={engine}")
+        server.execute(f"INSERT INTO shop.{table} VALUES (1, 1), (2, 2)")
+    if flavor == "mysql":
+        archive = "(id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=ARCHIVE"
+        server.execute(f"CREATE TABLE shop.arch {archive}")
+        server.execute("INSERT INTO shop.arch (v) VALUES (1), (2)")
+    merge = f"{columns} INSERT_METHOD=LAST ENGINE=MERGE"
+    server.execute(f"CREATE TABLE shop.mm {merge} UNION=(shop.m1, shop.m2)")
+    server.execute(f"CREATE TABLE other.mm {merge} UNION=(shop.m3)")
+    server.execute("CREATE TABLE shop.csv (id INT NOT NULL, v INT NOT NULL) ENGINE=CSV")
+    create_ratchet_user(server, PASSWORD, ["shop", "other"])
+    ratchet = make_ratchet({"-": server}, "shop")
+    odd |= {"mm": "MERGE", "csv": "CSV"}
+    found = checked(ratchet, 0)
+    assert {f"kind of {table}" for table in odd} == {n for n in found if n.startswith("kind of")}
+
+    ratchet.run("run", "--until-caught-up")
+    kept = sorted({*good, *(["arch"] if flavor == "mysql" else [])})
+    assert phases(ratchet) == {f"shop.{table}": "streaming" for table in kept}
+    for table in good:
+        server.execute(f"UPDATE shop.{table} SET v = 7 WHERE id = 1")
+        server.execute(f"DELETE FROM shop.{table} WHERE id = 2")
+        server.execute(f"INSERT INTO shop.{table} VALUES (3, 3)")
+    if flavor == "mysql":
+        server.execute("INSERT INTO shop.arch (v) VALUES (3), (4)")
+    server.execute("INSERT INTO shop.mm VALUES (5, 5)")
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [server], "shop", kept)
+
+    # An engine that changes while nobody looks, and nobody writes.
+    server.execute(f"CREATE TABLE shop.my2 {merge} UNION=(shop.my)")
+    done = ratchet.run("run", "--until-caught-up", expect=6)
+    assert list(stopped(ratchet)) == ["shop.my"]
+    assert "shop.my2 holds it" in done.stderr
+    exclude(ratchet, "my", "my2")
+    ratchet.run("run", "--until-caught-up")
+
+
+@both
+def test_a_log_that_leaves_a_database_out(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
+) -> None:
+    """Refused at the start; what was lost meanwhile is dumped again by the remedy as printed."""
+    server = make_server(flavor)
+    for database in ("shop", "other"):
+        server.execute(f"CREATE DATABASE {database}")
+        server.execute(f"CREATE TABLE {database}.t (id INT NOT NULL PRIMARY KEY, v INT)")
+        server.execute(f"INSERT INTO {database}.t VALUES (1, 1)")
+    create_ratchet_user(server, PASSWORD, ["shop", "other"])
+    ratchet = make_ratchet({"-": server}, "shop")
+    ratchet.run("run", "--until-caught-up")
+
+    server.restart(options={"binlog-ignore-db": "shop"})
+    server.execute("INSERT INTO shop.t VALUES (2, 2)")
+    refused = checked(ratchet, 3)["binlog filters"]
+    assert refused["status"] == "fail"
+    done = ratchet.run("run", "--until-caught-up", expect=3)
+    assert refused["text"] in done.stderr
+    assert "removed" in done.stderr  # the mend
+    assert list(stopped(ratchet)) == ["shop.t"]
+
+    # Of two sources the other one goes on, and the table that is new here is told of.
+    server.execute("CREATE TABLE shop.late (id INT NOT NULL PRIMARY KEY)")
+    one_source = ratchet.config.read_text()
+    config = yaml.safe_load(one_source)
+    shard = config["sources"]["shop"]["shards"]["-"]
+    config["sources"]["more"] = {"kind": "binlog", "shards": {"-": {**shard, "database": "other"}}}
+    ratchet.config.write_text(yaml.safe_dump(config))
+    done = ratchet.run("run", "--until-caught-up", expect=6)
+    assert set(stopped(ratchet)) == {"shop.t", "shop.late"}
+    assert phases(ratchet)["more.t"] == "streaming"
+    assert_identical(ratchet.lake, [server], "other", ["t"], keyspace="more")
+
+    del server._options["binlog-ignore-db"]
+    server.restart()
+    ratchet.run("check")
+    commands = re.findall(r"`ratchet ([^`]+)`", " ".join(h for _, h in stopped(ratchet).values()))
+    assert any("redump" in command for command in commands)
+    for command in commands:
+        words = [word.strip("'") for word in command.split() if word != "CONFIG"]
+        ratchet.run(*words, *(["--until-caught-up"] if words == ["run"] else []))
+    ratchet.run("run", "--until-caught-up")
+    assert phases(ratchet) == dict.fromkeys(("shop.t", "shop.late", "more.t"), "streaming")
+    assert_identical(ratchet.lake, [server], "shop", ["t", "late"])
+
+
+@both
+def test_a_setting_that_changes_meanwhile(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
+) -> None:
+    """A live run stops the tables by name, with what mends it."""
+    server = make_server(flavor)
+    server.execute("CREATE DATABASE shop")
+    server.execute("CREATE TABLE shop.t (id INT NOT NULL PRIMARY KEY, v INT)")
+    create_ratchet_user(server, PASSWORD, ["shop"])
+    ratchet = make_ratchet({"-": server}, "shop")
+    run = ratchet.start("run")
+    _wait(lambda: phases(ratchet) == {"shop.t": "streaming"})
+    server.execute("SET GLOBAL binlog_row_image = 'MINIMAL'")
+    _wait(lambda: phases(ratchet) == {"shop.t": "stopped"})
+    message, hint = stopped(ratchet)["shop.t"]
+    assert "binlog_row_image is MINIMAL" in message
+    statement, _, command = hint.partition("  --")
+    server.execute(statement)
+    assert "`ratchet table CONFIG redump 'shop.t'`" in command
+    ratchet.run("table", "redump", "shop.t")
+    _wait(lambda: phases(ratchet) == {"shop.t": "streaming"})
+    run.terminate()
+    assert run.wait(60) == 0
+
+
+@both
+def test_filters_of_a_replica(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
+) -> None:
+    """What a replica does not replicate is not in its log: the table by name, or all of it."""
+    primary = make_server(flavor, options={"server-id": "11"})
+    ignored = {"replicate-ignore-table": "shop.gone", "server-id": "12"}
+    replica = make_server(flavor, options=ignored)
+    replicate_from(replica, primary)
+    primary.execute("CREATE DATABASE shop")
+    for table in ("gone", "kept"):
+        primary.execute(f"CREATE TABLE shop.{table} (id INT NOT NULL PRIMARY KEY)")
+        primary.execute(f"INSERT INTO shop.{table} VALUES (1)")
+    create_ratchet_user(primary, PASSWORD, ["shop"])
+    wait_for_replica(replica, primary)
+    replica.execute("CREATE TABLE shop.gone (id INT NOT NULL PRIMARY KEY)")
+    ratchet = make_ratchet({"-": replica}, "shop")
+    assert "replicate_ignore_table" in checked(ratchet, 0)["kind of gone"]["text"]
+    ratchet.run("run", "--until-caught-up")
+    assert phases(ratchet) == {"shop.kept": "streaming"}
+
+    stop, start = ("REPLICA", "REPLICA") if flavor == "mysql" else ("SLAVE", "SLAVE")
+    replica.execute(f"STOP {stop}")
+    if flavor == "mysql":
+        replica.execute("CHANGE REPLICATION FILTER REPLICATE_IGNORE_DB = (shop)")
+    else:
+        replica.execute("SET GLOBAL replicate_ignore_db = 'shop'")
+    replica.execute(f"START {start}")
+    refused = checked(ratchet, 3)["replica filters"]
+    done = ratchet.run("run", "--until-caught-up", expect=3)
+    assert "replicate_ignore_db leaves shop out" in done.stderr
+    for statement in refused["mend"].split("  --")[0].split(";"):
+        if statement.strip():
+            replica.execute(statement)
+    (command,) = re.findall(r"`ratchet ([^`]+)`", done.stderr)
+    words = [word.strip("'") for word in command.split() if word != "CONFIG"]
+    ratchet.run(*words)
+    ratchet.run("run", "--until-caught-up")
+    assert phases(ratchet) == {"shop.kept": "streaming"}
+
+
+def _wait(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(1)

@@ -1,0 +1,211 @@
+"""Tables in doubt on real servers: the run decides by itself, and only what is equal goes on.
+
+The servers are changed behind their own logs (sql_log_bin=0), as the statements do that a table is
+put in doubt for; the doubts are written into the states, as the merge does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from mirror_kit import Mirror
+
+from lab.servers import Server
+from store.comparisons import Comparison, Comparisons
+from store.cuts import Cuts
+from store.tables import Doubt, Tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+STATEMENT: Final = "ALTER TABLE t MODIFY s something"
+# Table -> what is done to the source without a word in its log, and why the run stops it ("": it
+# counts as right).
+CASES: Final[Mapping[str, tuple[str, str]]] = {
+    "same": ("", ""),
+    "came": ("ALTER TABLE came ADD COLUMN c INT NULL", ""),
+    "changed": ("UPDATE changed SET s = 'other' WHERE id < 4", "3 rows (3 changed): changed: id="),
+    "missing": ("INSERT INTO missing VALUES (1001, 1, 'x')", "1 row (1 missing): missing: id=1001"),
+    "extra": ("DELETE FROM extra WHERE id = 5", "1 row (1 extra): extra: id=5"),
+    "gone": ("DROP TABLE gone", "the source does not have it any more"),
+    "filled": (
+        "ALTER TABLE filled ADD COLUMN c INT DEFAULT 5",
+        "the source has columns that the mirror lacks: c",
+    ),
+    "lost": ("ALTER TABLE lost DROP COLUMN s", "the source has no column s any more"),
+    "wider": ("ALTER TABLE wider MODIFY v BIGINT", "v from int32 to int64"),
+    "key": (
+        "ALTER TABLE `key` DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)",
+        "its key was (id) and is (id, v)",
+    ),
+}
+# The same where only the shape is in question.
+BY_SHAPE: Final[Mapping[str, tuple[str, str]]] = {
+    "shape_same": ("", ""),
+    "shape_longer": ("ALTER TABLE shape_longer MODIFY s VARCHAR(50)", ""),
+    "shape_cut": ("ALTER TABLE shape_cut MODIFY s VARCHAR(3)", "(10 changed)"),
+    "shape_virtual": (
+        "ALTER TABLE shape_virtual DROP COLUMN v, ADD COLUMN v INT AS (id * 2) STORED AFTER id",
+        "(10 changed)",
+    ),
+}
+ALL: Final = {**CASES, **BY_SHAPE}
+
+
+class Shop:
+    """A mirror of one table for each case."""
+
+    def __init__(self, mirror: Mirror, server: Server, database: str) -> None:
+        self.mirror, self._server, self._database = mirror, server, database
+        self.tables = Tables(mirror.lake)
+        self.comparisons = Comparisons(mirror.lake)
+
+    def sql(self, *statements: str, logged: bool = True) -> None:
+        connection = self._server.connect(database=self._database)
+        with connection, connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION sql_log_bin = {int(logged)}, sql_mode = ''")
+            for statement in filter(None, statements):
+                cursor.execute(statement)
+
+    def make(self, *tables: str) -> None:
+        rows = ",".join(f"({n}, {n}, 'text {n}')" for n in range(1, 11))
+        for table in tables:
+            self.sql(
+                f"CREATE TABLE `{table}` (id INT NOT NULL PRIMARY KEY, v INT, s VARCHAR(20))",
+                f"INSERT INTO `{table}` VALUES {rows}",
+            )
+
+    def doubt(self, table: str, *, by_shape: bool = False) -> None:
+        cut = Cuts(self.mirror.lake).last()
+        assert cut is not None
+        doubt = Doubt(message="why", statement=STATEMENT, round=cut.round, by_shape=by_shape)
+        state = self.mirror.state("shop", table)
+        self.tables.save(replace(state, doubts={"shop/-": doubt}))
+
+    def compared(self, table: str) -> Comparison | None:
+        return self.comparisons.last("shop", table)
+
+    def run(self, expect: int = 0, **verify: Any) -> str:
+        self.configure(**verify)
+        said = self.mirror.ratchet("run", "--until-caught-up", expect=expect)
+        return said.out + said.err
+
+    def configure(self, **verify: Any) -> None:
+        import yaml
+
+        config = yaml.safe_load(self.mirror.config.read_text())
+        config["verify"] = {"every": "off", **verify}
+        self.mirror.config.write_text(yaml.safe_dump(config))
+
+
+@pytest.fixture(scope="module")
+def shop(
+    server: Server, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shop]:
+    """All cases in doubt, changed at the source, and a run behind them."""
+    database = "doubts"
+    server.execute(f"CREATE DATABASE {database}")
+    folder: Path = tmp_path_factory.mktemp("doubts")
+    made = Shop(Mirror(folder, server, spark, {"shop": {"-": database}}, {}), server, database)
+    made.make(*ALL)
+    made.run()
+    for table, (statement, _) in ALL.items():
+        made.doubt(table, by_shape=table in BY_SHAPE)
+        made.sql(statement, logged=False)
+    yield made
+    server.execute(f"DROP DATABASE {database}")
+
+
+@pytest.fixture(scope="module")
+def ran(shop: Shop) -> Shop:
+    """Behind the run that decides."""
+    shop.run(expect=6)
+    return shop
+
+
+@pytest.mark.parametrize("table", ALL)
+def test_a_run_decides_about_every_doubt(ran: Shop, table: str) -> None:
+    state, why = ran.mirror.state("shop", table), ALL[table][1]
+    if not why:
+        assert (state.phase, state.doubts) == ("streaming", {})
+        return
+    assert state.phase == "stopped"
+    assert state.stopped is not None
+    assert why in state.stopped.message
+
+
+def test_what_the_shape_tells_needs_no_look_at_the_rows(ran: Shop) -> None:
+    for table in ("shape_same", "shape_longer"):
+        assert ran.compared(table) is None
+    for table in ("shape_cut", "shape_virtual", "same"):
+        assert ran.compared(table) is not None
+
+
+def test_the_record_of_a_comparison(ran: Shop) -> None:
+    equal, differs = ran.compared("same"), ran.compared("changed")
+    assert equal is not None
+    assert differs is not None
+    assert (equal.rows, equal.differences, equal.equal) == (10, 0, True)
+    assert (differs.rows, differs.differences, differs.kinds) == (10, 3, {"changed": 3})
+    assert differs.since < differs.until
+
+
+def test_the_remedies_get_out(ran: Shop) -> None:
+    """`repair` where rows differ, and nothing else is wrong; `redump` for all."""
+    for table in ("changed", "missing", "extra", "shape_cut"):
+        hint = ran.mirror.state("shop", table).stopped
+        assert hint is not None
+        assert f"ratchet repair CONFIG --table 'shop.{table}'" in hint.hint
+    ran.sql("UPDATE changed SET v = 77 WHERE id = 9", "DELETE FROM changed WHERE id = 8")
+    names = ("shop.changed", "shop.missing", "shop.extra", "shop.shape_cut")
+    ran.mirror.ratchet("repair", *(part for name in names for part in ("--table", name)))
+    for name in names:
+        state = ran.mirror.state("shop", name.partition(".")[2])
+        assert (state.phase, state.doubts) == ("streaming", {})
+    ran.sql("CREATE TABLE gone (id INT NOT NULL PRIMARY KEY)", "INSERT INTO gone VALUES (1)")
+    for table in ("filled", "lost", "wider", "key", "shape_virtual", "gone"):
+        why = ran.mirror.state("shop", table).stopped
+        assert why is not None
+        assert f"`ratchet table CONFIG redump 'shop.{table}'`" in why.hint
+        ran.mirror.ratchet("table", "redump", f"shop.{table}")
+    ran.run()
+    assert "identical" in ran.mirror.ratchet("verify").out
+
+
+def test_rows_are_mended_by_the_run(ran: Shop) -> None:
+    ran.make("mended")
+    ran.run()
+    ran.doubt("mended")
+    ran.sql(
+        "DELETE FROM mended WHERE id = 1",
+        "UPDATE mended SET s = 'new' WHERE id = 2",
+        "INSERT INTO mended VALUES (3000, 3, 'three')",
+        logged=False,
+    )
+    said = ran.run(on_difference="repair")
+    assert "3 rows mended" in said
+    state = ran.mirror.state("shop", "mended")
+    assert (state.phase, state.doubts) == ("streaming", {})
+    assert "identical" in ran.mirror.ratchet("verify", "--table", "shop.mended").out
+    ran.sql("UPDATE mended SET s = 'newer' WHERE id = 2")
+    ran.run()
+    assert "identical" in ran.mirror.ratchet("verify", "--table", "shop.mended").out
+
+
+def test_a_difference_is_only_told_if_the_config_says_so(ran: Shop) -> None:
+    ran.make("told")
+    ran.run()
+    ran.doubt("told")
+    ran.sql("DELETE FROM told WHERE id = 1", logged=False)
+    said = ran.run(expect=1, on_difference="tell")
+    assert "shop.told: 1 row" in said
+    state = ran.mirror.state("shop", "told")
+    assert (state.phase, state.doubts) == ("streaming", {})
+    assert "shop.told: 1 row" in ran.run(expect=1), "the difference is still there"
+    ran.mirror.ratchet("repair", "--table", "shop.told")
+    ran.run()

@@ -1,0 +1,43 @@
+"""Columns that a mirrored table cannot have."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.columnrules import TAKEN, unfit_column, unfit_name
+from core.schema import Column, ColumnType, TableSchema
+
+
+@pytest.mark.parametrize("name", sorted(TAKEN))
+def test_taken_names_in_any_letter_case(name: str) -> None:
+    found = unfit_name(("id", name.upper()), table="t`x")
+    assert found is not None
+    assert found.column == name.upper()
+    assert found.hint.startswith(f"ALTER TABLE `t``x` RENAME COLUMN `{name.upper()}` TO `")
+    new = found.hint.split("TO `")[1].split("`")[0]
+    assert unfit_name(("id", new), table="t") is None
+
+
+def test_other_names_will_do() -> None:
+    names = ("a b", "path", "_row_id_", "metadata", "token", "_change_type", "Ä", "a")
+    assert unfit_name(names, table="t") is None
+
+
+def test_names_that_are_one_to_spark() -> None:
+    """MySQL takes the Kelvin sign for another letter than k; Spark does not."""
+    found = unfit_name(("k", "\N{KELVIN SIGN}"), table="t")
+    assert found is not None
+    assert "one name to Spark" in found.message
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_keys_without_exact_values(kind: str) -> None:
+    columns = (
+        Column(name="k", type=ColumnType(name=kind), nullable=False),
+        Column(name="v", type=ColumnType(name="double"), nullable=True),
+    )
+    found = unfit_column(TableSchema(keyspace="shop", table="t", columns=columns, key=("k",)))
+    assert found is not None
+    assert f"'k' is a {kind.upper()}" in found.message
+    assert "ADD PRIMARY KEY" not in found.hint
+    assert unfit_column(TableSchema(keyspace="shop", table="t", columns=columns, key=())) is None

@@ -1,0 +1,99 @@
+"""Tables that nothing can mirror, as information_schema describes them: told by name.
+
+Lives here: `unfit_tables` and its reasons. Does not live here: tables that can be mirrored
+(`catalog`), columns' names and keys (`core.columnnames`).
+
+Invariant: a table is fit only if its engine is one of those of which every change was seen in the
+log (docs/decisions/0078-sources.md). What is not known is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from core.errors import SourceUnfitError, TableStoppedError
+
+Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
+
+# In the server's spelling, in lower case. All changes of their rows are in the log, as row events.
+LOGGED_ENGINES: Final = frozenset({"innodb", "myisam", "aria", "memory", "archive"})
+MERGE_ENGINE: Final = "mrg_myisam"
+
+# Views have no engine, and so has a table that the server cannot open just now.
+_KINDS: Final = """
+SELECT table_name, table_type, engine
+  FROM information_schema.tables
+ WHERE table_schema = %s
+   AND (table_type IN ('SYSTEM VERSIONED', 'SEQUENCE')
+        OR LOWER(engine) NOT IN ('innodb', 'aria', 'memory', 'archive'))
+"""
+_MERGES: Final = """
+SELECT table_schema, table_name FROM information_schema.tables WHERE LOWER(engine) = 'mrg_myisam'
+"""
+_TYPES: Final = {
+    "SYSTEM VERSIONED": "it is system-versioned: the log mixes its history with its rows",
+    "SEQUENCE": "it is a sequence, not a table",
+}
+_UNION: Final = re.compile(r"UNION\s*=\s*\((.*)", re.DOTALL | re.IGNORECASE)
+_NAME: Final = r"`((?:[^`]|``)*)`"
+_CHILD: Final = re.compile(rf"(?:{_NAME}\.)?{_NAME}")
+
+
+def unfit_tables(query: Query, *, database: str) -> dict[str, str]:
+    """Tables that cannot be mirrored, with the reason; views are no tables and not listed.
+
+    Args:
+        query: runs a statement with arguments (%s) and returns its rows.
+        database: the database's name on the server.
+    """
+    found: dict[str, str] = {}
+    children = False  # whether there are tables that a MERGE table may write to
+    for row in query(_KINDS, [database]):
+        name, kind, engine = (_text(value) for value in row)
+        children = children or (kind not in _TYPES and engine.lower() == "myisam")
+        reason = _TYPES.get(kind) or _reason(engine)
+        if reason:
+            found[name] = reason
+    if children:
+        found |= _written_through(query, database)
+    return found
+
+
+def _reason(engine: str) -> str:
+    """Why tables of an engine are not mirrored; empty if they are."""
+    low = engine.lower()
+    if low in LOGGED_ENGINES:
+        return ""
+    if low == MERGE_ENGINE:
+        return "its engine is MERGE: the rows are other tables', and change without its name"
+    return f"its engine is {engine}: not every change of its rows is in the log"
+
+
+def _written_through(query: Query, database: str) -> dict[str, str]:
+    """MyISAM tables that a MERGE table of any database writes to: the log has its name only."""
+    found = {}
+    for row in query(_MERGES, []):
+        home, merge = (_text(value) for value in row)
+        try:
+            ((_, text, *_),) = query(f"SHOW CREATE TABLE {_quoted(home)}.{_quoted(merge)}", [])
+        except (SourceUnfitError, TableStoppedError):
+            continue  # the server cannot open it, so nobody writes through it, or we may not look
+        union = _UNION.search(_text(text))
+        for base, child in _CHILD.findall(union[1]) if union else ():
+            if (base.replace("``", "`") or home) == database:
+                name = child.replace("``", "`")
+                found[name] = (
+                    f"the MERGE table {home}.{merge} holds it: what is written through that is in "
+                    "the log under its name"
+                )
+    return found
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``").replace("%", "%%") + "`"
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
