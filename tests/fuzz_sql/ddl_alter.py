@@ -30,6 +30,24 @@ def expression(draw: Draw, number: str) -> str:
     return draw.one((f"{name} * 2", f"{name} + 1", f"{name} * 3", f"ABS({name})", f"-{name}"))
 
 
+def computed(draw: Draw, table: Table) -> str | None:
+    """Type and expression of a generated column, over a column that is there."""
+    column = draw.one(table.plain) if table.plain else None
+    if column is None or column.auto:
+        return None
+    name = draw.n(column.name)
+    always, stored = draw.one(("", "GENERATED ALWAYS ")), draw.one(("VIRTUAL", "STORED", ""))
+    if column.kind in {"int", "bigint", "smallint"}:
+        return f"BIGINT {always}AS ({expression(draw, column.name)}) {stored}"
+    if column.kind in {"char", "varchar"}:
+        body = draw.one((f"UPPER({name})", f"CONCAT({name}, '#')", f"LENGTH({name})", name))
+        return f"VARCHAR(400) {always}AS ({body}) {stored}"
+    if column.kind in {"datetime", "timestamp"}:
+        body = draw.one((f"DAYNAME({name})", f"YEAR({name})", f"{name} + INTERVAL 1 DAY", name))
+        return f"VARCHAR(40) {always}AS ({body}) {stored}"
+    return None
+
+
 def attributes(draw: Draw, full: str) -> str:
     """What stands behind a type."""
     word = full.split("(", maxsplit=1)[0].split(" ", maxsplit=1)[0]
@@ -63,11 +81,8 @@ Spec = Callable[[Draw, Table], str | None]
 
 
 def _definition(draw: Draw, table: Table) -> str:
-    numbers = [c.name for c in table.plain if c.kind in {"int", "bigint"}]
-    if numbers and draw.maybe(0.15):
-        always = draw.one(("", "GENERATED ALWAYS "))
-        stored = draw.one(("VIRTUAL", "STORED"))
-        return f"BIGINT {always}AS ({expression(draw, draw.one(numbers))}) {stored}"
+    if draw.maybe(0.2) and (made := computed(draw, table)):
+        return made
     full = new_type(draw.dialect, draw.rng)
     return full + attributes(draw, full)
 
