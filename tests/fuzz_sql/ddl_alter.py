@@ -7,8 +7,9 @@ from functools import partial
 from typing import Final
 
 from .draw import Draw, kind
-from .model import INTEGERS, Column, Table
-from .values import listing, new_type
+from .model import INTEGERS, Table
+from .near import near
+from .values import new_type
 
 DELETE_RULES: Final = (
     " ON DELETE CASCADE", " ON DELETE CASCADE", " ON DELETE SET NULL", " ON DELETE NO ACTION", "",
@@ -145,7 +146,7 @@ def _modify(draw: Draw, table: Table) -> str | None:
     column = (
         draw.one(table.values or table.columns) if draw.maybe(0.85) else draw.one(table.columns)
     )
-    full = _near(draw, column)
+    full = near(draw, column)
     null = draw.one(("", "", "", " NOT NULL", " NULL"))
     if column in table.key:
         null = " NOT NULL"
@@ -155,84 +156,6 @@ def _modify(draw: Draw, table: Table) -> str | None:
         return f"CHANGE COLUMN {name} {draw.n(new)} {full}{null}{place(draw, table)}"
     word = draw.one(("MODIFY COLUMN ", "MODIFY "))
     return f"{word}{name} {full}{null}{place(draw, table)}"
-
-
-def _near(draw: Draw, column: Column) -> str:
-    """A type near a column's own: what changes values most quietly."""
-    if draw.maybe(0.1):
-        return new_type(draw.dialect, draw.rng)
-    make = _NEAR.get(column.kind)
-    return column.full if make is None else make(draw, column)
-
-
-def _near_list(draw: Draw, column: Column) -> str:
-    labels, word = list(column.members) or ["a"], column.kind.upper()
-    how = draw.rng.random()
-    if how < 0.4:
-        draw.rng.shuffle(labels)
-    elif how < 0.6:
-        labels.insert(draw.rng.randrange(len(labels) + 1), f"new{draw.rng.randrange(99)}")
-    elif how < 0.75 and len(labels) > 1:
-        labels.pop(draw.rng.randrange(len(labels)))
-    elif how < 0.9:
-        return "VARCHAR(60)"
-    return listing(word, labels, draw.dialect, draw.rng)
-
-
-def _near_integer(draw: Draw, column: Column) -> str:
-    sign = draw.one(("", " UNSIGNED"))
-    other = draw.one(tuple(INTEGERS)).upper() + sign
-    return draw.one((column.kind.upper() + sign, other, "VARCHAR(30)"))
-
-
-def _near_decimal(draw: Draw, column: Column) -> str:
-    digits, scale = (*column.numbers, 10, 0)[:2] if len(column.numbers) > 1 else (10, 0)
-    new = min(65, digits + draw.one((0, 0, 2)))
-    return f"DECIMAL({new},{min(new, 30, draw.one((max(0, scale - 1), scale, scale + 2)))})"
-
-
-def _near_real(draw: Draw, _: Column) -> str:
-    kinds = ("FLOAT", "DOUBLE", "FLOAT(7,1)", "DOUBLE(10,1)", "DOUBLE(12,4)", "DOUBLE UNSIGNED")
-    return draw.one(kinds)
-
-
-def _near_word(draw: Draw, column: Column) -> str:
-    size = max(1, column.length + draw.one((-2, 0, 0, 5, 60, 300)))
-    charset = draw.one(("", "", "CHARACTER SET latin1", "CHARACTER SET utf8mb4", "BINARY"))
-    return f"{draw.one((f'VARCHAR({size})', f'CHAR({min(size, 200)})', 'TEXT'))} {charset}"
-
-
-def _near_text(draw: Draw, _: Column) -> str:
-    kinds = ("TINYTEXT", "TEXT", "LONGTEXT", "VARCHAR(40)", "TEXT CHARACTER SET latin1", "BLOB")
-    return draw.one(kinds)
-
-
-def _near_binary(draw: Draw, column: Column) -> str:
-    size = max(1, column.length + draw.one((-1, 0, 2, 4)))
-    return draw.one((f"BINARY({min(size, 250)})", f"VARBINARY({size})", "BLOB"))
-
-
-def _near_blob(draw: Draw, _: Column) -> str:
-    return draw.one(("BLOB", "MEDIUMBLOB", "VARBINARY(40)", "LONGBLOB"))
-
-
-def _near_moment(draw: Draw, column: Column) -> str:
-    other = {"datetime": "TIMESTAMP", "timestamp": "DATETIME"}.get(column.kind, "TIME")
-    own = column.kind.upper()
-    return draw.one((own, own, other)) + draw.one(("", "(1)", "(3)", "(6)"))
-
-
-_NEAR: Final[dict[str, Callable[[Draw, Column], str]]] = {
-    **dict.fromkeys(("enum", "set"), _near_list),
-    **dict.fromkeys(INTEGERS, _near_integer),
-    **dict.fromkeys(("float", "double"), _near_real),
-    **dict.fromkeys(("char", "varchar"), _near_word),
-    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), _near_text),
-    **dict.fromkeys(("binary", "varbinary"), _near_binary),
-    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), _near_blob),
-    **dict.fromkeys(("datetime", "timestamp", "time"), _near_moment),
-    "decimal": _near_decimal,
-}
 
 
 def _generated(draw: Draw, table: Table) -> str | None:
@@ -335,12 +258,39 @@ def _check(draw: Draw, table: Table) -> str:
     return f"ADD CONSTRAINT {name} CHECK ({draw.n(draw.one(table.columns).name)} IS NOT NULL)"
 
 
+def _odd(draw: Draw, table: Table) -> str:
+    column, number = draw.n(draw.one(table.columns).name), draw.rng.randrange(30)
+    common = (
+        "ENABLE KEYS", "ALTER INDEX k1 INVISIBLE", f"RENAME INDEX i{number} TO `i {number}`",
+        "DISCARD TABLESPACE", "IMPORT TABLESPACE", "REMOVE PARTITIONING", "ROW_FORMAT=DYNAMIC",
+        f"ADD FULLTEXT INDEX ft{number} ({column})", f"ADD INDEX ((({column})))", "FORCE, FORCE",
+        f"ADD UNIQUE KEY pre{number} ({column}(2))", f"MODIFY {column} SERIAL",
+        "MAX_ROWS = 100, MIN_ROWS = 1", "UNION = ()", "ENCRYPTION = 'N'", "CHECKSUM = 1",
+    )  # fmt: skip
+    if draw.dialect.mariadb:
+        own: tuple[str, ...] = (
+            "ADD SYSTEM VERSIONING", "DROP SYSTEM VERSIONING", "ALTER INDEX IF EXISTS k1 IGNORED",
+            "PAGE_COMPRESSED = 1", "TRANSACTIONAL = 1", f"DROP INDEX IF EXISTS i{number}",
+            f"MODIFY IF EXISTS {column} TEXT", f"CHANGE IF EXISTS {column} {column} TEXT",
+            f"ADD PRIMARY KEY IF NOT EXISTS ({column})", f"ALTER {column} SET DEFAULT (1)",
+            f"MODIFY {column} TEXT COMPRESSED",
+        )  # fmt: skip
+    else:
+        own = (
+            f"ALTER COLUMN {column} SET INVISIBLE", f"ALTER COLUMN {column} SET VISIBLE",
+            "SECONDARY_ENGINE = NULL", "ALTER CHECK ck1 NOT ENFORCED", "WITH VALIDATION, FORCE",
+            f"MODIFY {column} BLOB STORAGE DISK", "TABLESPACE = innodb_file_per_table",
+        )  # fmt: skip
+    return draw.one((*common, *own))
+
+
 _SPECS: Final[dict[str, tuple[Spec, float]]] = {
     "add": (_add, 4), "add_null": (_add_null, 2), "add_many": (_add_many, 0.5), "drop": (_drop, 2),
     "drop_add": (_drop_add, 1), "rename": (_rename, 1.5), "rename_swap": (_rename_swap, 1),
     "modify": (_modify, 9), "generated": (_generated, 2), "default": (_default, 1),
     "index": (_index, 2), "drop_index": (_drop_index, 2), "options": (_options, 2),
     "convert": (_convert, 1), "foreign": (_foreign, 1.5), "check": (_check, 0.5),
+    "odd": (_odd, 2),
 }  # fmt: skip
 
 

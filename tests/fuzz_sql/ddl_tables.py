@@ -154,6 +154,19 @@ def _select(draw: Draw) -> str | None:
     return f"CREATE TABLE {draw.t(name)} (PRIMARY KEY ({key})) SELECT * FROM {draw.t(table.name)}"
 
 
+@kind("create.over", 0.7)
+def _over(draw: Draw) -> str | None:
+    """What a SELECT brings into a table that is new, or was there."""
+    name, table = draw.free_name(), draw.table(lambda one: len(one.key) == 1)
+    if name is None or table is None or table.key[0].kind.endswith(("text", "blob")):
+        return None
+    how = draw.one(("IGNORE ", "REPLACE ", ""))
+    target = draw.t(draw.one((name, table.name)))
+    key = draw.n(table.key[0].name)
+    return (f"CREATE TABLE IF NOT EXISTS {target} (UNIQUE KEY ({key})) {how}SELECT * FROM "
+            f"{draw.t(table.name)} WHERE {key} IS NOT NULL")  # fmt: skip
+
+
 @kind("create.replace", 1, only="mariadb")
 def _or_replace(draw: Draw) -> str | None:
     table = draw.table()
@@ -189,6 +202,8 @@ def _drop(draw: Draw) -> str | None:
         names.insert(draw.rng.randrange(2), draw.one(("nobody", "x#y", "it's")))
     exists = draw.one(("", "IF EXISTS "))
     tail = draw.one(("", "", " RESTRICT", " CASCADE"))
+    if draw.dialect.mariadb and draw.maybe(0.2):
+        tail = draw.one((" WAIT 3", " NOWAIT"))
     word = draw.one(("TABLE", "TABLE", "TABLES"))
     return f"DROP {word} {exists}{', '.join(draw.t(name) for name in names)}{tail}"
 
@@ -208,9 +223,11 @@ def _rename(draw: Draw) -> str | None:
         return None
     old, new = draw.t(table.name), draw.t(name)
     word = draw.one(("TABLE", "TABLES" if draw.dialect.mariadb else "TABLE"))
+    wait = ("IF EXISTS ", draw.one(("", " WAIT 3"))) if draw.dialect.mariadb else ("", "")
     return draw.one(
         (
             f"RENAME {word} {old} TO {new}",
+            f"RENAME TABLE {wait[0]}{old}{wait[1]} TO {new}",
             f"ALTER TABLE {old} RENAME TO {new}",
             f"ALTER TABLE {old} RENAME {new}",
             f"ALTER TABLE {old} RENAME AS {new}",

@@ -96,9 +96,45 @@ def delete(draw: Draw, table: Table) -> str:
     return f"DELETE FROM {draw.t(table.name)}{where(draw, table)}"
 
 
+def odd(draw: Draw, table: Table) -> str:
+    """What few people write."""
+    name = draw.t(table.name)
+    condition = where(draw, table) or " WHERE 1 = 0"
+    alike = f"SELECT * FROM {name}"
+    common = (
+        f"INSERT IGNORE INTO {name} SET {assignments(draw, table)}",
+        f"REPLACE {name} SET {assignments(draw, table)}",
+        f"DELETE QUICK FROM {name}{condition} LIMIT 1",
+        f"DELETE x FROM {name} AS x{condition}",
+        f"UPDATE {name} AS x, (SELECT 1 AS one) AS y SET {assignments(draw, table, alias='x')}",
+        f"INSERT IGNORE INTO {name} {alike} LIMIT 1",
+    )
+    if draw.dialect.mariadb:
+        own = (
+            f"DELETE FROM {name}{condition} RETURNING 1",
+            f"INSERT IGNORE INTO {name} {columns_and_rows(draw, table)} RETURNING 1",
+            f"EXECUTE IMMEDIATE {draw.s(delete(draw, table))}",
+            f"BEGIN NOT ATOMIC {insert(draw, table)}; {delete(draw, table)}; END",
+        )
+    else:
+        own = (
+            f"WITH w AS (SELECT 1 AS one) DELETE FROM {name}{condition}",
+            f"WITH w AS (SELECT 1 AS one) UPDATE {name} SET {assignments(draw, table)}{condition}",
+            f"INSERT IGNORE INTO {name} TABLE {name} LIMIT 1",
+            f"DELETE FROM {name} x{condition}",
+        )
+    return draw.one((*common, *own))
+
+
 def change(draw: Draw, table: Table) -> str:
     """Any of them."""
-    return draw.one((insert, insert, insert, update, update, delete))(draw, table)
+    return draw.one((insert, insert, insert, update, update, delete, odd))(draw, table)
+
+
+@kind("dml.odd", 2, ddl=False)
+def _odd(draw: Draw) -> str | None:
+    table = draw.table()
+    return odd(draw, table) if table else None
 
 
 @kind("dml.insert", 14, ddl=False)
@@ -245,7 +281,10 @@ def _timestamp(draw: Draw) -> Sequence[str] | None:
 @kind("dml.truncate", 1, ddl=False)
 def _truncate(draw: Draw) -> str | None:
     table = draw.table()
-    return f"TRUNCATE {draw.one(('TABLE ', ''))}{draw.t(table.name)}" if table else None
+    if table is None:
+        return None
+    wait = draw.one(("", "", " NOWAIT", " WAIT 3")) if draw.dialect.mariadb else ""
+    return f"TRUNCATE {draw.one(('TABLE ', ''))}{draw.t(table.name)}{wait}"
 
 
 @kind("dml.temporary", 1, ddl=False)
