@@ -10,6 +10,11 @@ import pyarrow as pa
 
 INSERT, UPDATE, DELETE = 1, 2, 3
 
+# A column of captured changes: whether the server's storage engine looked at the foreign keys that
+# refer to the row, so that it may have changed rows of other tables without a word in the log.
+# Change files of earlier versions lack it.
+SILENT_COLUMN = "silent"
+
 TOKEN_COLUMN = "_token"  # noqa: S105 - a column's name
 
 # A dumped row's token stands behind every row change of the last transaction inside its chunk's
@@ -48,3 +53,8 @@ def change_schema(columns: pa.Schema) -> pa.Schema:
             pa.field("after", image),
         ]
     )
+
+
+def captured_schema(columns: pa.Schema) -> pa.Schema:
+    """The same, and what capture says besides of each change (SILENT_COLUMN)."""
+    return change_schema(columns).append(pa.field(SILENT_COLUMN, pa.bool_(), nullable=False))

@@ -17,13 +17,28 @@ from typing import Final
 from core.change import TOKEN_COLUMN
 from core.schema import TableSchema
 
+# In the plans of a MERGE into a table with deletion vectors (Delta 4.4).
+_IN_PLANS: Final = (
+    "__delta_internal_row_index",
+    "__delta_internal_is_row_deleted",
+    "_row_id_",
+    "_file_name_",
+    "_condition_",
+    "_row_dropped_",
+    "_source_row_present_",
+    "_target_row_present_",
+    "_source_row_index",
+    "_target_row_index_",
+    "deletionvectorid",
+    "rowindexcol",
+    "deletedrowindexset",
+)
 # Compared without regard to letter case, as Spark does.
 TAKEN: Final = {
     TOKEN_COLUMN: "Ratchet's own column",
     "_metadata": "Spark's own column",
     "_tmp_metadata_row_index": "Spark's own column",
-    "__delta_internal_row_index": "Delta's own column",
-    "__delta_internal_is_row_deleted": "Delta's own column",
+    **dict.fromkeys(_IN_PLANS, "Delta's own column"),
 }
 _ROUNDED: Final = frozenset({"float", "double"})
 

@@ -34,7 +34,7 @@ class RatchetError(Exception):
         hint: what the reader should do next; empty only for bugs.
     """
 
-    exit_code: ClassVar[int] = 1
+    exit_code: ClassVar[int]  # each concrete class has its own
 
     def __init__(
         self,

@@ -16,11 +16,16 @@ class ForeignKey:
     Attributes:
         name: the constraint's name, unique in the child's database.
         columns: the child's columns.
-        parent_database: the parent's database, as the server spells it.
+        parent_database: the parent's database, as the server spells it; empty: the child's own.
         parent: the parent table, as the server spells it.
         parent_columns: its columns, in the order of `columns`.
         on_delete: what becomes of a child whose parent is deleted.
         on_update: what becomes of a child whose parent's columns change.
+        unclear: why it cannot be told which rows it changes (values that are equal to the server
+            though they are not the same); empty: it can.
+        blurred: why it cannot be told what rows look like that it changes and does not delete
+            (columns that the server computes from others); empty: it can.
+        padded: columns whose values are the same if they differ in spaces at their ends.
     """
 
     name: str
@@ -30,6 +35,9 @@ class ForeignKey:
     parent_columns: tuple[str, ...]
     on_delete: Rule = "none"
     on_update: Rule = "none"
+    unclear: str = ""
+    blurred: str = ""
+    padded: tuple[str, ...] = ()
 
     @property
     def changes_rows(self) -> bool:
@@ -43,5 +51,6 @@ class ForeignKey:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ForeignKey:
         """Read what `to_json` wrote."""
-        lists = {name: tuple(data[name]) for name in ("columns", "parent_columns")}
+        names = ("columns", "parent_columns", "padded")
+        lists = {name: tuple(data[name]) for name in names if name in data}
         return cls(**{**data, **lists})

@@ -63,6 +63,8 @@ class ChangeFile:
         updates: how many are updates.
         deletes: how many are deletes.
         misfits: column -> how many values its lake type could not hold (see core.types).
+        silent: how many updates and deletes may have changed rows of other tables by foreign keys
+            without a word in the log (core.change.SILENT_COLUMN); None: the file does not tell.
     """
 
     keyspace: str
@@ -78,6 +80,7 @@ class ChangeFile:
     updates: int
     deletes: int
     misfits: dict[str, int]
+    silent: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

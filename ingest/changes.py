@@ -32,6 +32,7 @@ class TableChanges:
         max_seq: highest seq inside.
         counts: how many inserts, updates and deletes.
         misfits: column -> values that its lake type could not hold.
+        silent: updates and deletes for which SILENT_COLUMN holds; None: the rows do not have it.
     """
 
     schema: TableSchema
@@ -40,6 +41,7 @@ class TableChanges:
     max_seq: int
     counts: tuple[int, int, int]
     misfits: dict[str, int]
+    silent: int | None = None
 
 
 class Tokens:

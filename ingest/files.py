@@ -56,6 +56,7 @@ class _File:
     max_seq: int = 0
     counts: list[int] = field(default_factory=lambda: [0, 0, 0])
     misfits: dict[str, int] = field(default_factory=dict)
+    silent: int | None = None
 
 
 class ChangeFiles:
@@ -90,6 +91,8 @@ class ChangeFiles:
         file.min_seq = min(file.min_seq, changes.min_seq)
         file.max_seq = max(file.max_seq, changes.max_seq)
         file.counts = [a + b for a, b in zip(file.counts, changes.counts, strict=True)]
+        if changes.silent is not None:
+            file.silent = changes.silent + (file.silent or 0)
         for column, count in changes.misfits.items():
             file.misfits[column] = file.misfits.get(column, 0) + count
         self.rows += changes.rows.num_rows
@@ -191,6 +194,7 @@ class ChangeFiles:
             updates=updates,
             deletes=deletes,
             misfits=file.misfits,
+            silent=file.silent,
         )
 
 

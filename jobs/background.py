@@ -16,42 +16,39 @@ looked at every row of the source, and at every row of the mirror.
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from core.errors import RetryableError, SourceUnfitError, TableStoppedError
-from core.types import arrow_schema
+from jobs.bites import Bites
 from jobs.budget import MOST_SAVED, Budget
 from jobs.changelog import NotYetError
 from jobs.discover import Found
 from jobs.doubts import how_to_mend, how_to_redump
-from jobs.likeness import unlike
 from jobs.observe import Observer, TableCompared
 from jobs.reading import Reading
-from jobs.secondlook import NewsError, SecondLook, Subject
+from jobs.secondlook import NewsError, SecondLook
 from jobs.settings import VerifySection
+from jobs.subject import Subject, subject_of
 from jobs.text import counted
 from jobs.turns import Turns
 from jobs.verdicts import Verdict, Verdicts
 from jobs.verify import describe
 from snapshot.confirm import Finding
-from snapshot.keys import KeyRange
-from snapshot.piecewise import Compared, read_piece, strangers, suspects
-from snapshot.prints import RowPrinter
 from snapshot.reader import ShapeChangedError
 from snapshot.records import Wanted
 from snapshot.rows import frozen_row
 from snapshot.sessions import close_sessions
-from snapshot.source_df import seen_positions, source_tables
+from snapshot.source_df import seen_positions
 from store.comparisons import Comparison, Comparisons
-from store.cuts import Cut, Cuts
+from store.crashpoints import reach
+from store.cuts import Cuts
 from store.files import Lake
 from store.passes import Pass, Passes
 from store.rounds import RoundLog
@@ -60,14 +57,13 @@ from store.tables import Stopped, Tables, TableState
 log: Final = logging.getLogger("jobs.run")
 
 LOOK_EVERY: Final = 30.0  # seconds between two looks whether a table is due
-PIECE_SECONDS: Final = 0.5  # of reading, in one bite
 _GROUP: Final = 4_000  # keys that are read again together
+_VERDICT: Final = 0.1  # seconds between two looks whether a verdict was applied
 _MENDS: Final = 3  # of the rows of one piece, until the table is given up
 _FIRST_PAUSE: Final = 5.0  # seconds, after a failure; doubles with each in a row
 _LONGEST_PAUSE: Final = 600.0
 _MOST: Final = 20_000  # rows of a table that differ: the pass ends
 _EXAMPLES: Final = 100
-_PART: Final = 16_000_000  # marks that are held in memory
 
 
 class Background:
@@ -117,8 +113,9 @@ class Background:
         self._pass: Pass | None = None
         self._looked_back = False
         self._budget: Budget | None = None
-        self._odd: Iterator[pa.Table] | None = None
+        self._bites = Bites(lake, reading, self._passes, self._looks, stop=stop, clock=clock)
         self._mended: tuple[pa.Table, int] | None = None  # and how often
+        self._given_up = False  # whether the table is about to be stopped
         self._found: set[str] = set()  # rows that this pass has told of
         self._failed = 0  # times in a row
 
@@ -163,7 +160,11 @@ class Background:
             busy = self._clock() - began
         assert self._pass is not None  # noqa: S101 - one of them has begun
         if self._verdicts.waits(self._pass.name):
-            return 0.5
+            return _VERDICT
+        if self._given_up:
+            assert self._table is not None  # noqa: S101 - it has a pass
+            self._end(self._table, self._pass)
+            return 0.0
         budget = self._paid()
         if rest := budget.rest(self._wall() / 1e6):
             return rest
@@ -171,9 +172,18 @@ class Background:
         now = self._wall()
         budget.spend(busy, now / 1e6)
         rest = budget.rest(now / 1e6)
-        if self._pass is not None:
-            self._pass = self._passes.save(replace(self._pass, next_at=now + int(rest * 1e6)))
+        self._keep(now + int(rest * 1e6))
         return rest
+
+    def _keep(self, next_at: int) -> None:
+        """Save how far the pass has come.
+
+        Not before its rows are mended, or its table is stopped: what a kill keeps from happening
+        must be found again.
+        """
+        if self._pass is not None and not (self._mended or self._given_up):
+            reach("verify.before_progress")
+            self._pass = self._passes.save(replace(self._pass, next_at=next_at))
 
     def _paid(self) -> Budget:
         """What the budget is, with what an earlier run has left or owes."""
@@ -238,43 +248,23 @@ class Background:
     def _prepared(self, state: TableState) -> Subject | None:
         """What is the same for all of a pass; None if the table cannot be compared now."""
         found = next((one for one in self._look() if one.name == state.name), None)
-        began = state.dump.start if state.dump else {}
         wanted = Wanted(
             keyspace=state.keyspace,
             table=state.table,
-            shards=tuple(began) if found is None else found.shards,
+            shards=() if found is None else found.shards,
             shard_in_key=state.shard_in_key,
         )
-        why = "the source does not have it any more" if found is None else ""
-        seen = seen_positions(self._reading.shards, wanted.shards)
         try:
-            why = why or unlike(state, wanted, self._reading)
+            return subject_of(state, wanted, self._reading, self._log.streams())
         except TableStoppedError as error:
-            why = error.message
-        if why:
-            self._refuse(state, wanted, self._looks.cut(seen), why)
+            self._refuse(state, wanted, error.message)
             return None
-        policy = self._reading.settings.policy
-        sources, columns = source_tables(wanted, self._reading.shards, policy)
-        have = arrow_schema(state.whole, policy).names
-        ancestors = self._log.streams()
-        return Subject(
-            state=state,
-            wanted=wanted,
-            sources=sources,
-            columns=tuple(columns.names),
-            compared=Compared(
-                printer=RowPrinter(
-                    types=pa.schema([one for one in columns if one.name in have]), key=state.key
-                ),
-                lacking=tuple(name for name in columns.names if name not in have),
-                homes={s: {s, *ancestors[s].ancestors} for s in wanted.shards if s in ancestors},
-                shard_in_key=state.shard_in_key,
-            ),
-        )
 
-    def _refuse(self, state: TableState, wanted: Wanted, cut: Cut, why: str) -> None:
-        """Stop a table for its columns, if the merge knows of nothing that explains them."""
+    def _refuse(self, state: TableState, wanted: Wanted, why: str) -> None:
+        """Stop a table for its columns, if nothing that is merged by now explains them."""
+        shards = wanted.shards or tuple(state.dump.start if state.dump else ())
+        known = [shard for shard in shards if shard in self._reading.shards]
+        cut = self._looks.cut(seen_positions(self._reading.shards, known))
         self._turns.put_off(state.name)
         now = self._tables.load(state.keyspace, state.table)
         if now is not None and now == replace(state, merged_round=now.merged_round):
@@ -283,7 +273,9 @@ class Background:
 
     def _drop(self) -> None:
         self._passes.end()
-        self._pass = self._table = self._odd = self._mended = None
+        self._pass = self._table = self._mended = None
+        self._bites.begin_again()
+        self._given_up = False
         self._found.clear()
 
     # --- one bite ---------------------------------------------------------------------------------
@@ -300,76 +292,33 @@ class Background:
         except BaseException:
             # The bite is done again: what it has found and not acted upon must be found again.
             self._table, self._pass, self._found, self._mended = table, progress, found, mended
-            self._odd = None
+            self._given_up = False
+            self._bites.begin_again()
             raise
 
     def _tried(self, table: Subject, progress: Pass) -> float:
         try:
             if self._mended is not None:
                 return self._look_at_mended(table, *self._mended)
-            if progress.shard < len(progress.shards):
-                return self._piece(table, progress)
-            return self._strangers(table, progress)
+            return self._bitten(table, progress)
         except ShapeChangedError as error:
             raise NewsError(error.message) from error
         except TableStoppedError as error:
-            seen = seen_positions(self._reading.shards, table.wanted.shards)
-            self._refuse(table.state, table.wanted, self._looks.cut(seen), error.message)
+            self._refuse(table.state, table.wanted, error.message)
             raise NewsError(error.message) from error
 
-    def _piece(self, table: Subject, progress: Pass) -> float:
-        shard = progress.shards[progress.shard]
-        self._reading.settings.throttle.wait(self._reading.shards[shard], self._stop)
-        with tempfile.TemporaryDirectory(prefix="ratchet-piece-") as folder:
-            piece = read_piece(
-                table.sources[shard],
-                self._reading.shards,
-                shard,
-                KeyRange(after=progress.after),
-                compared=table.compared,
-                columns=table.columns,
-                settings=self._reading.settings,
-                seconds=PIECE_SECONDS,
-                scratch=Lake.at(folder),
-            )
-        cut = self._looks.cut({shard: piece.seen})
-        began = self._clock()
-        mirror = self._looks.mirror(table, cut)
-        if piece.filled:
-            names = ", ".join(piece.filled)
-            why = f"the source has columns that the mirror lacks: {names}"
-            self._refuse(table.state, table.wanted, cut, why)
-            raise NewsError(why)
-        odd = suspects(piece, mirror, table.compared)
-        busy = piece.seconds + self._clock() - began
-        marked = self._passes.add(progress, piece.marks)
-        last = piece.rest is None
-        self._pass = replace(
-            marked,
-            shard=progress.shard + last,
-            after=None if piece.rest is None else piece.rest.after,
-        )
-        return busy + self._judged(table, odd)
+    def _bitten(self, table: Subject, progress: Pass) -> float:
+        bite = self._bites.next(table, progress)
+        self._pass = bite.progress
+        seconds = bite.seconds + self._judged(table, bite.odd)
+        if bite.last:
+            self._over(table)
+        return seconds
 
-    def _strangers(self, table: Subject, progress: Pass) -> float:
-        """A stretch of the mirror, for rows that no piece had."""
-        if self._odd is None:
-            cut = self._looks.cut({})
-            mirror = self._looks.mirror(table, cut)
-            parts = 1 + progress.rows // _PART
-            marks = _Marks(self._passes, progress)
-            self._odd = strangers(mirror, table.compared, marks, parts=parts)
-        began, found = self._clock(), []
-        for keys in self._odd:
-            found += [keys] if keys.num_rows else []
-            if self._clock() - began >= PIECE_SECONDS or sum(map(len, found)) >= _GROUP:
-                break
-        else:
-            busy = self._clock() - began + self._judged(table, _together(found))
-            if self._pass is not None and self._mended is None:
-                self._end(table, self._pass)
-            return busy
-        return self._clock() - began + self._judged(table, _together(found))
+    def _over(self, table: Subject) -> None:
+        """The pass has looked at everything; unless what it found is still to be done, it ends."""
+        if self._pass is not None and not (self._mended or self._given_up):
+            self._end(table, self._pass)
 
     def _end(self, table: Subject, progress: Pass) -> None:
         now, cut = self._wall(), self._looks.cut({})
@@ -378,6 +327,7 @@ class Background:
             Comparison(
                 keyspace=progress.keyspace,
                 table=progress.table,
+                dump=progress.dump,
                 since=progress.since,
                 until=now,
                 round=cut.round,
@@ -410,12 +360,11 @@ class Background:
 
     # --- rows that seem to differ -----------------------------------------------------------------
 
-    def _judged(self, table: Subject, keys: pa.Table | None) -> float:
+    def _judged(self, table: Subject, keys: pa.Table) -> float:
         """Look at some keys again, and do what is to be done; seconds that it took."""
         began, waited = self._clock(), 0.0
         wrong: list[Finding] = []
-        if keys is None or self._pass is None:
-            return 0.0
+        assert self._pass is not None  # noqa: S101 - see _step
         for at in range(0, keys.num_rows, _GROUP):
             looked = self._looks.at(table, keys.slice(at, _GROUP))
             wrong, waited = [*wrong, *looked.wrong], waited + looked.waited
@@ -424,7 +373,7 @@ class Background:
                 break
         busy = self._clock() - began - waited
         # A row under a wrong shard's name is missing on one shard, and too much on the other.
-        news = {_described(one): one for one in wrong if _described(one) not in self._found}
+        news = {describe(one): one for one in wrong if describe(one) not in self._found}
         self._found |= news.keys()
         if news:
             self._act(table, list(news.values()))
@@ -437,7 +386,7 @@ class Background:
             self._mend(table, wrong, times=1)
             return
         kinds = Counter(progress.kinds) + Counter(str(one.kind) for one in wrong)
-        examples = (*progress.examples, *(_described(one) for one in wrong))
+        examples = (*progress.examples, *(describe(one) for one in wrong))
         self._pass = progress = replace(
             progress,
             differences=progress.differences + len(wrong),
@@ -476,15 +425,14 @@ class Background:
             self._mend(table, wrong, times=times + 1)
         elif wrong:
             kinds = dict(Counter(str(one.kind) for one in wrong))
-            examples = tuple(_described(one) for one in wrong[:_EXAMPLES])
+            examples = tuple(describe(one) for one in wrong[:_EXAMPLES])
             self._pass = replace(self._pass, differences=len(wrong), kinds=kinds, examples=examples)
             self._give_up(table, self._pass)
         return self._clock() - began - looked.waited
 
     def _give_up(self, table: Subject, progress: Pass) -> None:
         """Stop the table."""
-        cut = self._looks.cut({})
-        self._end(table, progress)
+        cut, self._given_up = self._looks.cut({}), True
         self._verdicts.hand_in(
             Verdict(
                 wanted=table.wanted,
@@ -498,24 +446,6 @@ class Background:
                 ),
             )
         )
-
-
-class _Marks:
-    """The marks of all pieces of a pass, read anew each time they are asked for."""
-
-    def __init__(self, passes: Passes, progress: Pass) -> None:
-        self._passes, self._progress = passes, progress
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._passes.marks(self._progress)
-
-
-def _together(tables: Sequence[pa.Table]) -> pa.Table | None:
-    return pa.concat_tables(tables) if tables else None
-
-
-def _described(one: Finding) -> str:
-    return describe(one)
 
 
 def _shown(progress: Pass) -> str:

@@ -116,8 +116,7 @@ def covering_cut(
 
     def reached() -> bool:
         cut = cuts.last()
-        held = {} if cut is None else {name: one.position for name, one in cut.shards.items()}
-        return covers(held, ends)
+        return cut is not None and covers({n: s.position for n, s in cut.shards.items()}, ends)
 
     await_until(
         reached, "the mirror does not come as far as was read",

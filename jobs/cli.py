@@ -285,13 +285,49 @@ def status(config: Path, as_json: bool) -> int:  # noqa: FBT001 - click's form
 @config_argument
 @json_option
 @click.option("--table", "tables", multiple=True, metavar="T", help="Only this table; repeatable.")
+@click.option(
+    "--log",
+    "of_log",
+    is_flag=True,
+    help="Compare what was captured with the servers' logs, as a second decoder reads them.",
+)
+@click.option(
+    "--shard",
+    "shards",
+    multiple=True,
+    metavar="K/S",
+    help="--log: only this shard (keyspace/shard); repeatable.",
+)
+@click.option(
+    "--from",
+    "first",
+    metavar="ROUND|TIME|GTID",
+    help="--log: begin here; otherwise the newest 64 MB of binlog.",
+)
+@click.option("--to", "last", metavar="ROUND|TIME|GTID", help="--log: end here.")
 @common
-def verify(config: Path, as_json: bool, tables: tuple[str, ...]) -> int:  # noqa: FBT001 - click's form
+def verify(  # noqa: PLR0917 - click's form
+    config: Path,
+    as_json: bool,  # noqa: FBT001 - click's form
+    tables: tuple[str, ...],
+    of_log: bool,  # noqa: FBT001
+    shards: tuple[str, ...],
+    first: str | None,
+    last: str | None,
+) -> int:
     """Compare source and mirror row by row, at a stated position.
 
     Rows that change meanwhile are looked at again. Exit 0: the same, 1: different, with the keys
-    and columns.
+    and columns. With --log: each row change of some rounds with the server's binlog.
     """
+    if of_log:
+        if tables:
+            raise click.UsageError("--log compares all tables of a shard: leave --table out")
+        from jobs.logverify import run_verify_log
+
+        return run_verify_log(_load(config), shards=shards, first=first, last=last, as_json=as_json)
+    if shards or first or last:
+        raise click.UsageError("--shard, --from and --to go with --log")
     from jobs.verify import run_verify
 
     return run_verify(_load(config), tables=tables, as_json=as_json)

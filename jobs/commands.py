@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from core.errors import BehindError, RetryableError
 from core.shard import ShardId
+from core.types import MisfitPolicy
 from jobs.begin import (
     again_of_stopped,
     align,
@@ -28,6 +29,7 @@ from jobs.begin import (
 )
 from jobs.capturing import Target
 from jobs.config import Config
+from jobs.datetypes import stop_other_types
 from jobs.discover import look
 from jobs.heal import find_lost, heal_lost, plan_remedies
 from jobs.loops import Control
@@ -170,6 +172,7 @@ def _prepare(
     config = with_spelling(config)
     note_spelling(lake, config)
     configs = source_configs(config)
+    stop_other_types(lake, tables, MisfitPolicy(zero_dates=config.types.zero_dates))
     verdict = look_at(config.sources, configs)
     config = begin_without(config, tables, verdict)
     configs = source_configs(config)

@@ -28,6 +28,7 @@ def record_of(state: TableState, result: VerifyResult, *, since: int, until: int
     return Comparison(
         keyspace=state.keyspace,
         table=state.table,
+        dump=state.dump.id if state.dump else "",
         since=since,
         until=until,
         round=result.round,

@@ -33,7 +33,7 @@ from jobs.reading import Reading
 from jobs.text import counted
 from jobs.verdicts import Outcome, Place, Verdict, Verdicts
 from jobs.verify import Chosen, Verifier, newest_at
-from merge.ddl import lossy, misfit
+from merge.ddl import key_lost, misfit, unproven
 from snapshot.positions import seen_position
 from snapshot.reader import ShapeChangedError
 from snapshot.records import Wanted
@@ -187,7 +187,8 @@ class Doubts:
             nulls = state.nulls.get(shard, ())
             for before in self._shapes(state, shard):
                 fits = misfit(state.whole, source.schema, policy, known=before, nulls=nulls) is None
-                kept = kept and fits and lossy(before, source.schema) is None and not odd
+                lost = key_lost(before, source.schema) or unproven(before, source.schema)
+                kept = kept and fits and lost is None and not odd
         return _Asked(state.doubts, kept=kept, seen=seen)
 
     def _shapes(self, state: TableState, shard: str) -> list[TableSchema]:

@@ -41,6 +41,7 @@ LOG_VARIABLES: Final = (
     "replicate_ignore_table",
     "replicate_wild_do_table",
     "replicate_wild_ignore_table",
+    "slave_run_triggers_for_rbr",
 )
 
 _TABLES: Final = (

@@ -27,6 +27,7 @@ _TESTED: Final = {"mysql": (9, 7), "mariadb": (10, 11)}
 _SMALL_PACKET: Final = 1 << 20
 _UNLOGGED: Final = frozenset(
     {"log_bin", "binlog filters", "replica filters", "log_replica_updates", "log_slave_updates"}
+    | {"slave_run_triggers_for_rbr"}
 )
 
 
@@ -65,6 +66,7 @@ def judge_log(facts: LogFacts) -> list[Finding]:
         _partial_json,
         _filters,
         _replica_filters,
+        _replica_triggers,
         _replica,
     )
     return [finding for rule in rules for finding in rule(facts)]
@@ -298,6 +300,21 @@ def _unfiltered(facts: LogFacts, name: str) -> str:
     return (
         f"STOP REPLICA SQL_THREAD; CHANGE REPLICATION FILTER {name.upper()} = (); START REPLICA "
         f"SQL_THREAD;  -- and without {name} in my.cnf; or read the primary"
+    )
+
+
+def _replica_triggers(facts: LogFacts) -> Iterator[Finding]:
+    """MariaDB's replicas may run triggers for the rows that they get, and not log what these do."""
+    name = "slave_run_triggers_for_rbr"
+    if facts.value(name) != "YES" or facts.follows is False:
+        return
+    if_one = "this server is a replica, and" if facts.follows else "if this server is a replica, it"
+    yield finding(
+        facts,
+        name,
+        "fail" if facts.follows else "warn",
+        f"YES: {if_one} runs triggers whose changes it does not log",
+        f"STOP ALL SLAVES; SET GLOBAL {name} = 'LOGGING'; START ALL SLAVES;  -- and in my.cnf",
     )
 
 

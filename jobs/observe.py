@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Final
 
 from jobs.text import counted, one_line, size, within
+from store.tables import TableState
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -141,6 +142,43 @@ class TableCompared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogSampled:
+    """A part of a round was read again by a second decoder.
+
+    Attributes:
+        shard: keyspace/shard.
+        round: the round.
+        rows: row changes that were compared.
+        transactions: in so many transactions.
+        differences: what is not the same.
+        example: the first of these, for people.
+        not_compared: rows and values that could not be compared.
+    """
+
+    shard: str
+    round: int
+    rows: int
+    transactions: int
+    differences: int
+    example: str
+    not_compared: int
+
+    @property
+    def level(self) -> int:
+        """A difference is an error: what becomes of it is told besides."""
+        return logging.ERROR if self.differences else logging.DEBUG
+
+    def sentence(self) -> str:
+        """For people."""
+        found = f"{counted(self.differences, 'difference')}: {self.example}"
+        return (
+            f"log of {self.shard}, round {self.round}: {counted(self.rows, 'row change')} in "
+            f"{counted(self.transactions, 'transaction')} read again: "
+            f"{found if self.differences else 'equal'}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
     """One look at the whole run.
 
@@ -219,7 +257,14 @@ class Stops:
         self._observer(record)
 
 
-Record = RoundCommitted | Merged | TableStopped | TableLeftOut | TableCompared | Pulse
+def tell_doubtful(states: Iterable[TableState]) -> None:
+    """Tell a reader which of the tables that he looks at do not count as right for now."""
+    for state in states:
+        if state.is_doubtful:
+            log.warning("%s is in doubt (`ratchet status` says why): a run compares it", state.name)
+
+
+Record = RoundCommitted | Merged | TableStopped | TableLeftOut | TableCompared | LogSampled | Pulse
 Observer = Callable[[Record], None]
 
 

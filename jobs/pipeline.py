@@ -62,6 +62,14 @@ class Reaches(Protocol):
         """Whether all tables that can stream hold everything up to this round."""
 
 
+class Waits(Protocol):
+    """What is asked of `Verdicts`."""
+
+    @property
+    def any_waits(self) -> bool:
+        """Whether any verdict on a table is still to be applied."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What a run is made of.
@@ -76,6 +84,7 @@ class Parts:
         merge: its loop.
         verify: the loop that finds out whether tables are right, if the command merges.
         watch: looks whether the sources stay fit, if the command merges.
+        verdicts: what it has decided.
         target: what the run waits for, if it does.
         following: whether the run goes on until a reshard's sources have ended.
     """
@@ -89,6 +98,7 @@ class Parts:
     merge: MergeLoop | None = None
     verify: VerifyLoop | None = None
     watch: WatchLoop | None = None
+    verdicts: Waits | None = None
     target: Target | None = None
     following: bool = False
 
@@ -218,6 +228,8 @@ class Run:
             return True
         # Behind what was merged: by then the states tell of every doubt.
         if any(state.is_doubtful for state in self._states()):
+            return False
+        if self._parts.verdicts is not None and self._parts.verdicts.any_waits:
             return False
         self._waits_since = self._waits_since or self._clock()
         return verify.rested or self._clock() - self._waits_since > SHARE_SECONDS

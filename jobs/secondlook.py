@@ -20,14 +20,12 @@ import pyarrow as pa
 from core.position import Position
 from jobs.changelog import covering_cut
 from jobs.reading import Reading
+from jobs.subject import Subject
 from jobs.verify import newest_at
 from snapshot.confirm import Finding, findings, floors_of, moved_keys, rounds_behind
 from snapshot.mirror import Mirror, MirrorAt
-from snapshot.piecewise import Compared
-from snapshot.records import Wanted
 from snapshot.reread import read_keys
 from snapshot.rows import frozen_row
-from snapshot.source import SourceTable
 from store.cuts import Cut, Cuts
 from store.files import Lake
 from store.rounds import RoundLog
@@ -39,25 +37,6 @@ _PAUSE: Final = 1.0  # seconds between two of them
 
 class NewsError(Exception):
     """The table is not any more what it was when a pass began: another pass will look at it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A table as a pass compares it.
-
-    Attributes:
-        state: as the pass began.
-        wanted: the table and its shards.
-        sources: ShardId as text -> the table there.
-        columns: the source's columns, as the lake has them.
-        compared: what of them is compared.
-    """
-
-    state: TableState
-    wanted: Wanted
-    sources: Mapping[str, SourceTable]
-    columns: tuple[str, ...]
-    compared: Compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from core.errors import ConfigError
 from core.types import MisfitPolicy
 from jobs.asof import find_cut, parse_moment, tables_of
 from jobs.config import Config
+from jobs.observe import tell_doubtful
 from jobs.spark import spark_session
 from jobs.text import age, counted
 from jobs.viewnames import Name, free, quoted, rename, view_names
@@ -58,6 +59,7 @@ def run_sql(
     versions = versions_at(lake, moment, fresh=fresh)
     names = view_names((state.keyspace, state.table) for state, _ in versions)
     named = mentioned(versions, query)
+    tell_doubtful(state for state, _ in named)
     with spark_session(config, "sql") as spark:
         text = rename(query, names)
         if fresh:

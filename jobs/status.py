@@ -37,6 +37,7 @@ from store.cuts import Cut, Cuts
 from store.delta_tables import open_delta, query
 from store.files import Lake, open_lake
 from store.lease import Holder, is_alive, read_holder
+from store.logchecks import LogChecked, LogChecks
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
 from wire.connect import SourceConfig
@@ -141,6 +142,7 @@ class Status:
         tables: see TableStatus.
         change_files: how many the change log has.
         change_bytes: their size.
+        samples: per shard what samples of its log came to, that a second decoder read.
     """
 
     lake: str
@@ -152,6 +154,7 @@ class Status:
     tables: tuple[TableStatus, ...]
     change_files: int
     change_bytes: int
+    samples: tuple[LogChecked, ...] = ()
 
 
 def run_status(config: Config, *, as_json: bool) -> int:
@@ -224,6 +227,9 @@ def gather(config: Config) -> Status:
         ),
         change_files=len(changes),
         change_bytes=sum(file.size for file in changes),
+        samples=tuple(
+            one for one in map(LogChecks(lake).of, map(str, config.shards)) if one.samples
+        ),
     )
 
 
@@ -420,6 +426,8 @@ def _print(found: Status, now: float) -> None:
     console.print()
     files = counted(found.change_files, "file")
     console.print(f"change log: {size(found.change_bytes)} in {files}")
+    for one in found.samples:
+        console.print(logs.clean(_sampled(one, now)), markup=False)
     for shard in found.shards:
         if shard.reason:
             console.print(logs.clean(f"{shard.shard}: {shard.reason}"), markup=False)
@@ -442,6 +450,15 @@ def _told(table: TableStatus) -> Iterator[str]:
         yield f"{name} is doubtful: {one_line(why)}\n  {_DOUBTFUL}"
     if table.compared is not None and not table.compared.equal:
         yield f"{name} differs from its source: {'; '.join(table.compared.examples[:_SHOWN])}"
+
+
+def _sampled(one: LogChecked, now: float) -> str:
+    rows, samples = counted(one.rows, "row change"), counted(one.samples, "sample")
+    return (
+        f"log of {one.shard}: {rows} of {samples} read again by a second decoder, "
+        f"the last one {age(one.last_at, now)}: {counted(one.differences, 'difference')}"
+        + (f", the first in round {one.different_round}: {one.example}" if one.differences else "")
+    )
 
 
 def _compared(found: Comparison | None) -> str:

@@ -44,11 +44,13 @@ class Refused:
         message: one sentence.
         mend: what an administrator does about it.
         loses: whether changes leave no trace in the log meanwhile.
+        of_table: whether it is one table that is refused, and not its source.
     """
 
     message: str
     mend: str
     loses: bool = True
+    of_table: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,7 @@ def look_at(
         failed = [one for one in judge_log(facts) if one.status == "fail"]
         if failed and shard.keyspace not in refused:
             refused[shard.keyspace] = Refused(
-                message="; ".join(f"{one.check} is {one.text}" for one in failed),
+                message="; ".join(f"{one.check}: {one.text}" for one in failed),
                 mend=" ".join(one.mend for one in failed),
                 loses=any(map(unlogged, failed)),
             )
@@ -101,7 +103,7 @@ def look_at(
         for table, reason in ({t: why for t, why in filtered.items() if why} | odd).items():
             if matches(table):
                 name = f"{shard.keyspace}.{table}"
-                tables[name] = Refused(message=reason, mend=how_to_exclude(table))
+                tables[name] = Refused(message=reason, mend=how_to_exclude(table), of_table=True)
     return Verdict(sources=refused, tables=tables)
 
 
@@ -213,4 +215,6 @@ def stop_refused(tables: Tables, verdict: Verdict) -> list[TableState]:
 def remedy(why: Refused, keyspace: str, table: str) -> str:
     """What to do about a table that was stopped by it."""
     name = f"{keyspace}.{table}"
+    if why.of_table:
+        return f"{why.mend}. Or mend that, then `ratchet table CONFIG redump '{name}'`"
     return f"{why.mend} -- then `ratchet table CONFIG redump '{name}'` dumps it again"

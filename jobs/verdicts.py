@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 from jobs.observe import Stops
 from snapshot.records import Wanted
+from store.crashpoints import reach
 from store.cuts import Cuts
 from store.files import Lake
 from store.tables import Doubt, Stopped, Tables, TableState
@@ -81,6 +82,12 @@ class Verdicts:
         with self._lock:
             return table in self._waiting
 
+    @property
+    def any_waits(self) -> bool:
+        """Whether any verdict is still to be applied."""
+        with self._lock:
+            return bool(self._waiting)
+
     def apply(self) -> None:
         """Apply all that wait.
 
@@ -100,6 +107,7 @@ class Verdicts:
 
     def _one(self, verdict: Verdict) -> None:
         wanted = verdict.wanted
+        reach("verify.before_verdict")
         state = self._tables.load(wanted.keyspace, wanted.table)
         if state is None or state.phase != "streaming" or state.doubts != dict(verdict.judged):
             log.debug("%s: there is news, so it is judged again", wanted.name)

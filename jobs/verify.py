@@ -26,6 +26,7 @@ from jobs.capturing import CaptureSettings, Stream
 from jobs.changelog import ChangeLog
 from jobs.config import Config
 from jobs.discover import Found, look
+from jobs.observe import tell_doubtful
 from jobs.reading import Reading, reading_of
 from jobs.scratch import Scratch
 from jobs.sources import server_ids, source_configs, vtgate_config
@@ -86,6 +87,7 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     cut, chosen, left = choose(lake, found, tables, config.mirrors)
     if not chosen:
         raise _nothing(left)
+    tell_doubtful(one.state for one in chosen)
     with spark_session(config, "verify") as spark:
         verifier = Verifier(config, lake, spark)
         for one in chosen:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -22,6 +22,9 @@ from jobs.config import Config
 from jobs.discover import Found, look
 from jobs.doubts import Doubts
 from jobs.dumping import Dumping
+from jobs.foreignkeys import ForeignKeyWatch, read_all
+from jobs.logsample import SHARE as LOG_SHARE
+from jobs.logsample import LogSamples
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop, WatchLoop
 from jobs.mending import Mender
 from jobs.merging import LakeUpkeep, Merging
@@ -127,7 +130,7 @@ class _Wiring:
             shards=[str(shard) for shard in config.shards],
             patience=config.capture.reconnect_seconds,
         )
-        dump = merging = merge = verify = watch = None
+        dump = merging = merge = verify = verdicts = watch = None
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = LOOK_SECONDS if self._plan.merge else None
@@ -142,6 +145,7 @@ class _Wiring:
             if not self._plan.following:
                 tasks = [
                     _Guarded(guard, self._doubts(verifier, verdicts)),
+                    _Guarded(guard, self._log_samples(verdicts)),
                     _Guarded(guard, self._background(verdicts)),
                 ]
                 verify = VerifyLoop(control, tasks, patience=config.capture.reconnect_seconds)
@@ -156,6 +160,7 @@ class _Wiring:
             merge=merge,
             verify=verify,
             watch=watch,
+            verdicts=verdicts,
             target=self._plan.target,
             following=self._plan.following,
         )
@@ -278,16 +283,27 @@ class _Wiring:
         )
 
     def _background(self, verdicts: Verdicts) -> Background:
+        settings = self._config.verify
         return Background(
             self._plan.lake,
             lambda: look(self._selection.sources, self._configs),
             self._selection.mirrors,
             reading=self._reading,
             verdicts=verdicts,
-            settings=self._config.verify,
+            settings=replace(settings, load=settings.load * (1 - LOG_SHARE)),
             observer=tell,
             stop=self._stop,
             patience=_MERGE_PATIENCE,
+        )
+
+    def _log_samples(self, verdicts: Verdicts) -> LogSamples:
+        return LogSamples(
+            self._config,
+            self._plan.lake,
+            reading=self._reading,
+            verdicts=verdicts,
+            observer=tell,
+            stop=self._stop,
         )
 
     def _merger(self) -> Merger:
@@ -315,23 +331,30 @@ class _Wiring:
             lake,
             check=self._lease.check,
             mirrored=self._selection.mirrors,
-            serve=self._serve(verdicts),
+            serve=self._between_steps(verdicts),
             observer=tell,
             stops=self._stops,
         )
 
-    def _serve(self, verdicts: Verdicts) -> Callable[[], None]:
-        """What is done between two steps: requests, verdicts, stops of what is not fit any more."""
+    def _between_steps(self, verdicts: Verdicts) -> Callable[[], None]:
+        """What the merge's thread does before a step, as nobody else writes states then."""
         lake = self._plan.lake
         serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
         tables = Tables(lake)
+        watch = ForeignKeyWatch(
+            tables,
+            partial(read_all, self._configs),
+            sources=lambda: self._selection.sources,
+            last_round=RoundLog(lake).last_number,
+        )
 
-        def serve() -> None:
+        def work() -> None:
             serving.serve()
+            watch.look()
             verdicts.apply()
             self._unfit.stop(tables, self._stops)
 
-        return serve
+        return work
 
     @property
     def _policy(self) -> MisfitPolicy:

@@ -1,140 +1,40 @@
-"""What a statement and a changed schema mean for a mirrored table. Pure.
+"""What a changed schema means for a mirrored table, and what statements of older lakes did. Pure.
 
-Correctness does not rest on parsing: every row event describes its own columns, and a table stops
-as soon as they no longer fit. But some statements change rows without row events (DROP, RENAME,
-partitions), so those are recognised, and a statement of an unknown kind stops the table.
+Every row event describes its own columns. Where they no longer fit the mirrored table, it stops
+(`misfit`). Where they fit, but the server may have rewritten values without row events, it is in
+doubt (`unproven`): a list says which changes of type keep every value.
+
+What a statement does is judged where it is captured (`core.sql`), and stands in its event; only
+rounds that earlier versions wrote are judged here, by what they kept of the text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from enum import Enum
+from collections.abc import Collection, Sequence
 from typing import Final
 
+from core.rounds import STATEMENT_LENGTH, TableEvent
 from core.schema import Column, ColumnType, TableSchema
+from core.sql.effects import Change
+from core.sql.lexer import Mode
+from core.sql.names import Scope
+from core.sql.statements import classify
 from core.types import MisfitPolicy, arrow_schema
-from merge.alter import Altered, altered
-
-CUT_AT: Final = 2000  # statements in events are cut at this length
 
 
-class Effect(Enum):
-    """What a statement may have done to a table."""
-
-    NONE = "none"  # nothing that the mirror shows
-    SHAPE = "shape"  # its columns: the next row events tell
-    KEY = "key"  # an index is gone that may have made rows unique
-    ROWS = "rows"  # its rows, without row events
-
-
-_COMMENTS: Final = re.compile(r"/\*(?!!|M!).*?\*/|(?:--\s|#)[^\n]*", re.DOTALL)
-_VERSIONED: Final = re.compile(r"/\*M?!\d*|\*/")
-_NAME: Final = r"(?:`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[\w$]+)"
-_TABLE: Final = rf"({_NAME}(?:\s*\.\s*{_NAME})?)"
-_HARMLESS: Final = re.compile(
-    r"(CREATE|ALTER|DROP)\s+(OR\s+REPLACE\s+)?(ALGORITHM\s*=\s*\w+\s+)?"
-    r"(DEFINER\s*=\s*\S+\s+)?(SQL\s+SECURITY\s+\w+\s+)?(AGGREGATE\s+)?"
-    r"(VIEW|TRIGGER|PROCEDURE|FUNCTION|EVENT|USER|ROLE|SERVER|SEQUENCE|PACKAGE|LOADABLE)\b"
-    r"|CREATE\s+(OR\s+REPLACE\s+)?(UNIQUE\s+|FULLTEXT\s+|SPATIAL\s+|VECTOR\s+)?INDEX\b"
-    r"|(CREATE|DROP)\s+TEMPORARY\s+TABLE"
-    r"|(GRANT|REVOKE|ANALYZE|OPTIMIZE|CHECK|REPAIR|FLUSH|SET|LOCK|UNLOCK|COMMENT)\b",
-    re.IGNORECASE,
-)
-_CREATE: Final = re.compile(
-    rf"CREATE\s+(OR\s+REPLACE\s+)?TABLE\s+(IF\s+NOT\s+EXISTS\s+)?{_TABLE}", re.IGNORECASE
-)
-_DROP: Final = re.compile(r"DROP\s+TABLES?\s+(?:IF\s+EXISTS\s+)?(.*)", re.IGNORECASE | re.DOTALL)
-_RENAME: Final = re.compile(r"RENAME\s+TABLES?\s(.*)", re.IGNORECASE | re.DOTALL)
-_DROP_INDEX: Final = re.compile(r"DROP\s+INDEX\b", re.IGNORECASE)
-_ALTER: Final = re.compile(
-    rf"ALTER\s+(?:ONLINE\s+)?(?:IGNORE\s+)?TABLE\s+(?:IF\s+EXISTS\s+)?{_TABLE}(.*)",
-    re.IGNORECASE | re.DOTALL,
-)
-_ALTER_ROWS: Final = re.compile(
-    r"\bRENAME\s+(?!COLUMN\b|INDEX\b|KEY\b)|\b(DISCARD|IMPORT)\s+(PARTITION|TABLESPACE)\b"
-    r"|\b(DROP|TRUNCATE|EXCHANGE|CONVERT)\s+PARTITION\b|\bCONVERT\s+TABLE\b",
-    re.IGNORECASE,
-)
-_ALTER_OTHER: Final = re.compile(
-    rf"\bWITH\s+TABLE\s+{_TABLE}|\bCONVERT\s+TABLE\s+{_TABLE}"
-    rf"|\bRENAME\s+(?:TO\s+|AS\s+|=\s*)?{_TABLE}",
-    re.IGNORECASE,
-)
-_ALTER_KEY: Final = re.compile(r"\bDROP\s+(INDEX|KEY|CONSTRAINT|PRIMARY)\b", re.IGNORECASE)
-
-
-def effect_of(statement: str, table: str) -> Effect:
-    """What a statement that names a table may have done to it.
-
-    Args:
-        statement: as logged, maybe cut at CUT_AT characters.
-        table: the table's name without its database.
-    """
-    plain = _VERSIONED.sub(" ", _COMMENTS.sub(" ", statement)).strip()
-    cut = len(statement) >= CUT_AT
-    for head, judge in _JUDGES:
-        if found := head.match(plain):
-            return judge(found, table, cut)
-    return Effect.ROWS
-
-
-def altered_by(statement: str, table: str) -> Altered:
-    """What an ALTER of the table does to its columns; nothing for other statements.
-
-    Args:
-        statement: as logged, maybe cut at CUT_AT characters.
-        table: the table's name without its database.
-    """
-    found = _ALTER.match(_VERSIONED.sub(" ", statement).strip())
-    if found is None:  # a comment in front of it, or another statement
-        found = _ALTER.match(_VERSIONED.sub(" ", _COMMENTS.sub(" ", statement)).strip())
-        return Altered() if found is None else altered(found[2], whole=False)
-    if not _is(found[1], table):
-        return Altered()
-    return altered(found[2], whole=len(statement) < CUT_AT)
-
-
-def _created(found: re.Match[str], table: str, _: bool) -> Effect:  # noqa: FBT001 - a table's row
-    if not _is(found[3], table):
-        return Effect.NONE
-    # IF NOT EXISTS is logged also where there was one already.
-    return Effect.SHAPE if found[2] and not found[1] else Effect.ROWS
-
-
-def _listed(found: re.Match[str], table: str, cut: bool) -> Effect:  # noqa: FBT001 - a table's row
-    return Effect.ROWS if cut or _names(found[1], table) else Effect.NONE
-
-
-def _altered(found: re.Match[str], table: str, cut: bool) -> Effect:  # noqa: FBT001 - a table's row
-    target, what = found[1], found[2]
-    if not _is(target, table):
-        others = [name for names in _ALTER_OTHER.findall(what) for name in names if name]
-        return Effect.ROWS if cut or any(_is(name, table) for name in others) else Effect.NONE
-    if _ALTER_ROWS.search(what):
-        return Effect.ROWS
-    return Effect.KEY if _ALTER_KEY.search(what) else Effect.SHAPE
-
-
-def _names(text: str, table: str) -> bool:
-    return any(_is(name, table) for name in re.findall(_TABLE, text))
-
-
-def _is(name: str, table: str) -> bool:
-    last = re.findall(_NAME, name)[-1]
-    if last[0] in '`"':
-        last = last[1:-1].replace(last[0] * 2, last[0])
-    return bool(last.casefold() == table.casefold())
-
-
-_JUDGES: Final[tuple[tuple[re.Pattern[str], Callable[..., Effect]], ...]] = (
-    (_HARMLESS, lambda *_: Effect.NONE),
-    (_DROP_INDEX, lambda *_: Effect.KEY),
-    (_CREATE, _created),
-    (_DROP, _listed),
-    (_RENAME, _listed),
-    (_ALTER, _altered),
-)
+def changes_of(event: TableEvent) -> Sequence[Change]:
+    """What a statement did to the event's table."""
+    if event.effect:
+        return (Change(event.effect, event.reason, event.nulls),)
+    scope = Scope(database="", default="", known=(event.table,))
+    # Neither the session's mode is known nor, for sure, whose server it was.
+    found = classify(event.statement, mode=Mode(mariadb=True, known=False), scope=scope)
+    changes = [change for table, change in found.changes if table == event.table]
+    if len(event.statement) >= STATEMENT_LENGTH:
+        moved = [change for change in changes if change.effect == "rows"]
+        return moved or (Change("doubt", "a statement was cut in the log of rounds"),)
+    return changes
 
 
 def misfit(
@@ -178,16 +78,21 @@ def misfit(
     return "; ".join(parts) or None
 
 
-def lossy(old: TableSchema, new: TableSchema) -> str | None:
+def key_lost(old: TableSchema, new: TableSchema) -> str | None:
+    """Why rows may not be told apart any more by the key that they had; None if they can."""
+    if set(old.key) == set(new.key):
+        return None
+    return f"primary key was ({', '.join(old.key)}), is now ({', '.join(new.key)})"
+
+
+def unproven(old: TableSchema, new: TableSchema) -> str | None:
     """Why a change of shape may have changed values without row events; None if it cannot have.
 
     They fit each other (`misfit`): what both have has the same lake type.
     """
-    if set(old.key) != set(new.key):
-        return f"primary key was ({', '.join(old.key)}), is now ({', '.join(new.key)})"
     names = {column.name for column in new.columns}
     for column in (column for column in old.columns if column.name in names):
-        reason = _narrowed(column, new.column(column.name))
+        reason = _rewritten(column, new.column(column.name))
         if reason:
             return f"{column.name}: {reason}"
     return None
@@ -197,6 +102,22 @@ _BITS: Final = {"tiny": 8, "": 16, "medium": 24, "long": 32}
 _CAPACITY: Final = {
     size + kind: (1 << bits) - 1 for size, bits in _BITS.items() for kind in ("text", "blob")
 }
+_TEXTS: Final = frozenset(["varchar", "tinytext", "text", "mediumtext", "longtext"])
+_BYTES: Final = frozenset(["varbinary", "tinyblob", "blob", "mediumblob", "longblob"])
+# Integers by how many bytes they have; the lake's type is compared besides (`misfit`).
+_INTS: Final = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
+# Character sets, and those that have each of their characters; None: not told.
+_THREE: Final = frozenset(["utf8", "utf8mb3"])
+_INTO: Final = frozenset(
+    (old, new)
+    for old, several in (
+        ("latin1", {"utf8mb4", None}),
+        *((one, _THREE | {"utf8mb4", None}) for one in _THREE),
+        ("utf8mb4", {None}),
+    )
+    for new in several
+)
+_PLAIN_LABEL: Final = re.compile(r"[0-9A-Za-z _-]*\Z")
 
 
 def _capacity(kind: ColumnType) -> int:
@@ -204,18 +125,56 @@ def _capacity(kind: ColumnType) -> int:
     return _CAPACITY.get(kind.name, kind.length or 0)
 
 
-def _narrowed(old: Column, new: Column) -> str | None:
+def _rewritten(old: Column, new: Column) -> str | None:
+    """Why a column's values may be others; None where it is proven that they are not."""
     a, b = old.type, new.type
-    # BINARY is not among them: it is padded with zeros, so the values are others.
-    wide = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
-    bytes_ = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")
-    checks = {
-        f"type {a.name} became {b.name}": a.name != b.name
-        and not any(a.name in family and b.name in family for family in (wide, bytes_)),
+    if old.nullable and not new.nullable:
+        return "no longer NULL, so NULLs became values"
+    if a == b:
+        return None
+    reasons = {
+        f"type {a.name} became {b.name}": a.name != b.name and not _same_family(a.name, b.name),
+        "it became unsigned": b.unsigned and not a.unsigned,
+        "it is no longer unsigned": a.unsigned and not b.unsigned,
         "fraction of seconds is shorter": b.fraction < a.fraction,
         "length is shorter": _capacity(b) < _capacity(a),
-        "members of the list are gone": not set(a.members) <= set(b.members),
-        "character set changed": a.charset != b.charset and b.charset not in {"utf8mb4", None},
-        "no longer NULL, so NULLs became values": old.nullable and not new.nullable,
+        "length changed": a.length != b.length
+        and a.name == b.name
+        and a.name not in _TEXTS | _BYTES | {"char"},
+        "number of digits changed": (a.precision, a.scale) != (b.precision, b.scale)
+        and not _keeps_digits(a, b),
+        "members of the list are gone or others": not _keeps_members(a, b),
+        "character set changed": not _keeps_characters(a, b),
+        "stored in another format": a.legacy != b.legacy,
     }
-    return next((reason for reason, holds in checks.items() if holds), None)
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _same_family(old: str, new: str) -> bool:
+    if old in _INTS and new in _INTS:
+        return _INTS[new] >= _INTS[old]
+    return any(old in family and new in family for family in (_TEXTS, _BYTES))
+
+
+def _keeps_digits(old: ColumnType, new: ColumnType) -> bool:
+    """Whether a wider DECIMAL shows every value with the same digits."""
+    if None in {old.precision, old.scale, new.precision, new.scale}:
+        return False
+    return old.scale == new.scale and (new.precision or 0) >= (old.precision or 0)
+
+
+def _keeps_members(old: ColumnType, new: ColumnType) -> bool:
+    """Whether labels are there still, and stand in a SET's values in the same order.
+
+    The server looks a label up by its collation, for which others may be the same: so those that
+    stand where they stood are sure, and others only where no collation takes two for one.
+    """
+    if new.members[: len(old.members)] == old.members:
+        return True
+    apart = len({label.casefold() for label in new.members}) == len(new.members)
+    plain = all(_PLAIN_LABEL.match(label) for label in new.members)
+    return old.name == "enum" and apart and plain and set(old.members) <= set(new.members)
+
+
+def _keeps_characters(old: ColumnType, new: ColumnType) -> bool:
+    return old.charset == new.charset or (old.charset, new.charset) in _INTO

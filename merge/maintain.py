@@ -175,13 +175,14 @@ def prune_change_log(
 
 
 def remove_orphans(lake: Lake, log: RoundLog) -> int:
-    """Remove change files of rounds that were never committed; how many.
+    """Remove change files that are nobody's; how many: of rounds that were never committed.
 
     Only for the holder of the lease, before its capture begins: a file of a round above the last
     one is then nobody's.
     """
     last = log.last_number()
     orphans = [f.path for f in lake.list(layout.CHANGES) if (_round_of(f.path) or 0) > last]
+    orphans += [f.path for f in lake.list(layout.DERIVED)]  # of a step that was killed
     for path in orphans:
         lake.delete(path)
     return len(orphans)

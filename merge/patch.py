@@ -133,11 +133,11 @@ def _meet_own_rows(lake: Lake, found: Newest, table: tuple[str, int], side_path:
     if files is None or files.version != version:
         raise Unfit("a merge is under way")
     look(lake, path, found, files)
-    if _may_have_shadows(lake, side_path):
+    if may_have_shadows(lake, side_path):
         raise Unfit("shadows")
 
 
-def _may_have_shadows(lake: Lake, path: str) -> bool:
+def may_have_shadows(lake: Lake, path: str) -> bool:
     """Whether a side table's files may have shadows, by their footers."""
     files = replay(lake, path)
     for file in files.files.values() if files else ():

@@ -16,12 +16,15 @@ from core.gtid import parse_gtid
 from core.position import Position
 from core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from core.schema import Column, TableSchema
+from core.sql.effects import Change
 from core.types import MisfitPolicy
 from merge.ancestry import Ancestry
-from merge.ddl import Effect, altered_by, effect_of, lossy, misfit
+from merge.cascades.step import Found
+from merge.ddl import changes_of, key_lost, misfit, unproven
 from merge.reduce import Mark
 from merge.shape import Shape
-from store.tables import Stopped, TableState
+from store.rounds import StreamState
+from store.tables import Doubt, Stopped, TableState
 
 SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 
@@ -126,6 +129,8 @@ class Gathered:
         added: see TableState.
         nulls: see TableState.
         retyped: see TableState.
+        doubts: see TableState.
+        keys_changed: whether its foreign keys have to be read again.
         stopped: why the table stops in `round`, if it does.
     """
 
@@ -139,12 +144,29 @@ class Gathered:
     added: tuple[Column, ...] = ()
     nulls: dict[str, tuple[str, ...]] = field(default_factory=dict)
     retyped: tuple[str, ...] = ()
+    doubts: dict[str, Doubt] = field(default_factory=dict)
+    keys_changed: bool = False
     stopped: Stopped | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to merge."""
         return not (self.files or self.truncated)
+
+    def add(self, follows: Found, streams: Mapping[str, StreamState]) -> None:
+        """Take in what followed by foreign keys.
+
+        Args:
+            follows: for this table.
+            streams: the live streams.
+        """
+        for file in follows.files:
+            self.files.append(file)
+            generation = streams[file.shard].generation
+            low, high = (generation, file.min_seq), (generation, file.max_seq)
+            self.lowest[file.shard] = min(low, self.lowest.get(file.shard, low))
+            self.highest[file.shard] = max(high, self.highest.get(file.shard, high))
+        self.doubts |= follows.doubts
 
     def learned(self, state: TableState) -> TableState:
         """The state with what these rounds tell of the table's shape."""
@@ -154,6 +176,8 @@ class Gathered:
             added=self.added,
             nulls=dict(self.nulls),
             retyped=self.retyped,
+            doubts=dict(self.doubts),
+            foreign_keys=None if self.keys_changed else state.foreign_keys,
         )
 
     @property
@@ -170,6 +194,9 @@ def gather(
     What stands before the dump's start is in every chunk. Row changes from there may come along
     nevertheless (docs/ordering.md says why that is harmless); statements must not.
 
+    What a statement did counts where it stands, not where the next row comes: a table stops, or is
+    in doubt until it has been compared with its source (`Gathered.doubts`).
+
     A table stops where a reshard's targets begin if what its shards wrote until then cannot be
     followed into them: with the shard in its key, during its catch-up, or in the midst of a step.
 
@@ -185,6 +212,7 @@ def gather(
         added=state.added,
         nulls=dict(state.nulls),
         retyped=state.retyped,
+        doubts=dict(state.doubts),
     )
     for value in rounds:
         first, found.round = found.round == 0, value.number
@@ -260,51 +288,66 @@ class _Shard:
         if event.kind == "unreadable":
             self._stop(event.seq, event.statement, "")
             return
-        effect = effect_of(event.statement, self.state.table)
-        if event.kind == "ddl" and effect in {Effect.SHAPE, Effect.KEY}:
-            self._alter(event)
-        if event.kind == "doubt":
-            if effect is Effect.SHAPE:
-                what = "rows from before a statement may have been read under its new columns"
-                self._stop(event.seq, what, event.statement)
-            return
-        if effect is Effect.SHAPE or (effect is Effect.KEY and self._has_primary_key()):
-            # From here on a new shape is compared with the one before, value by value.
-            self.found.logged.setdefault(self.shard, self.state.schema.fingerprint)
-        elif effect is Effect.KEY:
-            self._stop(
-                event.seq, "an index was dropped that may have been its key", event.statement
-            )
-        elif effect is Effect.ROWS:
-            what = "a statement may have changed its rows without row events"
-            self._stop(event.seq, what, event.statement)
+        for change in changes_of(event):
+            if event.kind == "doubt":
+                if change.effect in {"columns", "types", "doubt"}:
+                    what = "rows from before a statement may have been read under its new columns"
+                    self._stop(event.seq, what, event.statement)
+            else:
+                self._changed(event, change)
 
-    def _alter(self, event: TableEvent) -> None:
-        """Take note of what an ALTER does to columns; stop at what no row event would tell."""
+    def _changed(self, event: TableEvent, change: Change) -> None:
+        """One thing that a statement did. It counts at once, whether rows follow or not."""
         found, shard = self.found, self.shard
-        altered = altered_by(event.statement, self.state.table)
-        if altered.breaks:
-            self._stop(event.seq, altered.breaks, event.statement)
-        elif altered.retyped and shard in found.retyped:
-            what = "its types changed twice with no row between that would have told how"
-            self._stop(event.seq, what, event.statement)
-        elif altered.retyped:
-            found.retyped = (*found.retyped, shard)
-        if altered.nulls and self.state.phase == "streaming":
-            # Not in a catch-up: a chunk read without the column may be newer than changes with it.
-            found.nulls[shard] = tuple(sorted({*found.nulls.get(shard, ()), *altered.nulls}))
+        if change.effect == "rows":
+            self._stop(event.seq, change.reason, event.statement)
+            return
+        if change.effect == "key":
+            if not self._has_primary_key():
+                self._stop(event.seq, change.reason, event.statement)
+                return
+        elif change.effect == "columns":
+            if self.state.phase == "streaming":
+                # Not in a catch-up: a chunk read without the column may be newer than changes with
+                # it.
+                found.nulls[shard] = tuple(sorted({*found.nulls.get(shard, ()), *change.nulls}))
+        elif change.effect == "types":
+            # Two with no row between them that would tell the types of the first.
+            twice = shard in found.retyped
+            found.retyped = (*(one for one in found.retyped if one != shard), shard)
+            self._doubt(change.reason, event.statement, by_shape=not twice)
+        else:
+            found.keys_changed |= change.effect == "foreign_key"
+            self._doubt(change.reason, event.statement)
+        # From here on a new shape is compared with the one before, value by value.
+        found.logged.setdefault(shard, self.state.schema.fingerprint)
+
+    def _doubt(self, message: str, statement: str, *, by_shape: bool = False) -> None:
+        """The rows have to be compared at this round or behind it, whatever was in doubt before."""
+        before = self.found.doubts.get(self.shard)
+        if before is not None and by_shape and not before.by_shape:
+            message, statement = before.message, before.statement
+        self.found.doubts[self.shard] = Doubt(
+            message=message,
+            statement=statement,
+            round=self.found.round,
+            by_shape=by_shape and (before is None or before.by_shape),
+        )
 
     def _check(self, fingerprint: str) -> str | None:
-        if fingerprint == self.found.logged.get(self.shard, self.state.schema.fingerprint):
+        """Why rows of a shape do not fit; None if they do, perhaps with a doubt."""
+        found = self.found
+        if fingerprint == found.logged.get(self.shard, self.state.schema.fingerprint):
+            self._proven()
             return None
         shape = self.schema_of(fingerprint)
-        before = self.found.logged.get(self.shard)
+        before = found.logged.get(self.shard)
         old = self.state.schema
         if before is not None and before != old.fingerprint:
             old = self.schema_of(before)
-        columns = (*self.state.schema.columns, *self.found.added)
+        columns = (*self.state.schema.columns, *found.added)
         lake = replace(self.state.schema, columns=columns)
-        nulls = self.found.nulls.get(self.shard, ())
+        nulls = found.nulls.get(self.shard, ())
         try:
             reason = misfit(lake, shape, self.policy, known=old, nulls=nulls)
         except TableStoppedError as error:  # a type that has no rule
@@ -312,14 +355,30 @@ class _Shard:
         if reason is None and before is not None:
             if old is self.state.schema and not shape.key:
                 old = replace(old, key=())  # a key by a unique index is not in the log
-            reason = lossy(old, shape)
-        if reason is None:
-            known = {column.name for column in columns}
-            come = [column for column in shape.columns if column.name not in known]
-            self.found.added = (*self.found.added, *come)
-        return reason
+            reason = key_lost(old, shape)
+        if reason is not None:
+            return reason
+        why = unproven(old, shape) if before is not None else None
+        if why is None:
+            self._proven()
+        else:
+            doubt = found.doubts.get(self.shard)
+            self._doubt(f"values may have changed ({why})", doubt.statement if doubt else "")
+        known = {column.name for column in columns}
+        come = [column for column in shape.columns if column.name not in known]
+        found.added = (*found.added, *come)
+        return None
+
+    def _proven(self) -> None:
+        """The types behind a statement that changed them say that it kept all values."""
+        doubt = self.found.doubts.get(self.shard)
+        if doubt is not None and doubt.by_shape:
+            del self.found.doubts[self.shard]
 
     def _has_primary_key(self) -> bool:
+        """Whether the table's key is the primary key, which only other statements take away."""
+        if self.state.primary is not None:
+            return self.state.primary
         known = self.found.logged.get(self.shard)
         if known is None or known == self.state.schema.fingerprint:
             return False  # nothing has told yet whether the key is a primary key

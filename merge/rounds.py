@@ -28,7 +28,9 @@ from core.types import misfits_told
 from merge import floors, plan
 from merge.ancestry import Ancestry
 from merge.batch import Batch
+from merge.cascades.step import Cascades, Child
 from merge.failures import spark_errors
+from merge.patch import may_have_shadows
 from merge.plan import Gathered, app_id
 from merge.step import LOOK_AGAIN, Done, MergeOptions, Step, StepResult, Work, step_to
 from merge.table import (
@@ -41,6 +43,7 @@ from merge.table import (
 )
 from store.crashpoints import reach
 from store.cuts import Cut, Cuts
+from store.delta_files import replay, replay_to
 from store.delta_tables import add_columns, app_version, mirrored_schema, newest_version
 from store.files import Lake
 from store.rounds import RoundLog
@@ -96,6 +99,7 @@ class Merger:
         self._misfits: defaultdict[str, set[str]] = defaultdict(set)
         self._held: defaultdict[str, Held] = defaultdict(Held)
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
+        self._derived: list[str] = []  # files of what followed by foreign keys in this step
 
     def __enter__(self) -> Self:
         return self
@@ -129,7 +133,12 @@ class Merger:
         if works is None:
             return StepResult(cut=None, changed={}, stopped={}, seconds=time.monotonic() - began)
         step, todo, idle = works
-        done = list(self._threads.map(partial(self._guarded, step), todo))
+        try:
+            done = list(self._threads.map(partial(self._guarded, step), todo))
+        finally:
+            for path in self._derived:
+                self._lake.delete(path)
+            self._derived = []
         failed = [one.error for one in done if one.error is not None]
         hopeless = [error for error in failed if not isinstance(error, TableStoppedError)]
         if hopeless:
@@ -187,7 +196,7 @@ class Merger:
             # take all their rounds at once anyway.
             number = last
         step = step_to(number, self._log.streams_at(number), above, before, self._clock())
-        works, idle = [], []
+        every, works, idle = [], [], []
         for state in (*streaming, *ready):
             catches_up = state.phase == "catching_up"
             mine = [r for r in rounds if begins[state.name] < r.number <= number]
@@ -195,8 +204,12 @@ class Merger:
             if catches_up and not reached:
                 continue
             found = plan.gather(state, mine, partial(self._schema, state), self._options.policy)
-            work = Work(state=state, found=found, rounds=mine, catches_up=catches_up)
-            if catches_up or found.stopped or not found.is_empty or found.learned(state) != state:
+            every.append(Work(state=state, found=found, rounds=mine, catches_up=catches_up))
+        self._add_what_follows(step, every, rounds, states)
+        for work in every:
+            state, found = work.state, work.found
+            news = found.stopped or not found.is_empty or found.learned(state) != state
+            if work.catches_up or news:
                 works.append(work)
             else:
                 idle.append(state)
@@ -205,6 +218,70 @@ class Merger:
         if not works and not hidden and not (streaming and number > base):
             return None
         return step, works, [*idle, *stopped, *(s for s in states if s.phase == "stopped")]
+
+    def _add_what_follows(
+        self,
+        step: Step,
+        works: Sequence[Work],
+        rounds: Sequence[Round],
+        states: Sequence[TableState],
+    ) -> None:
+        """Add to what the rounds hold what foreign keys did by it, which is in no log."""
+        by_name = {work.state.name: work for work in works}
+
+        def child(state: TableState) -> Child | None:
+            work = by_name.get(state.name)
+            return None if work is None else self._child(step, work)
+
+        found = Cascades(
+            lake=self._lake,
+            policy=self._options.policy,
+            states=states,
+            rounds=rounds,
+            round=step.round,
+            child=child,
+        ).found()
+        for name, one in found.items():
+            by_name[name].found.add(one, step.streams)
+            self._derived += [file.path for file in one.files]
+
+    def _child(self, step: Step, work: Work) -> Child:
+        """A table as it was before the step, with what is known of its foreign keys' rows."""
+        state, before = work.found.learned(work.state), step.before
+        base = before.round if before else 0
+        shape = plan.shape_of(state, self._options.policy, Ancestry.of(state, step.streams))
+        shown = before is not None and before.shows(state.name)
+        unclear, table = "", None
+        if Ancestry.of(state, step.streams):
+            unclear = "its shards were resharded"
+        elif work.found.stopped:
+            unclear = "it stops"
+        elif shape.contested and may_have_shadows(self._lake, state.side_path):
+            unclear = "its shards have rows of the same key"
+        elif not work.catches_up and not shown:
+            unclear = "a merge of it was interrupted"
+        elif not work.catches_up and before and self._committed(state) > base:
+            table = replay_to(self._lake, state.path, before.tables[state.name])
+        else:
+            table = replay(self._lake, state.path, self._held[app_id(state)].main)
+        if table is None and not unclear:
+            unclear = "its history is too short"
+        return Child(
+            state=state,
+            begin=work.rounds[0].number - 1 if work.catches_up and work.rounds else base,
+            table=table,
+            catches_up=work.catches_up,
+            many_shards=shape.many_shards,
+            unclear=unclear,
+            floors=self._floors(work) if work.catches_up else {},
+        )
+
+    def _floors(self, work: Work) -> dict[str, list[int | None]]:
+        dump = work.state.dump
+        if dump is None:
+            return {}
+        chunks = floors.dumped_chunks(self._lake, work.state.path, dump)
+        return floors.as_arrays(floors.floor_overrides(chunks, work.rounds, dump.start))
 
     def _caught_up_with_itself(self, state: TableState, before: Cut | None) -> TableState:
         """The state with what the rounds told that are in the table, and a kill kept from it.

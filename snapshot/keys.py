@@ -50,10 +50,6 @@ _KINDS: Final[Mapping[str, KeyKind]] = {
 _SAME_BYTES: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
 _NO_ENUM: Final = 70000  # an ENUM has at most 65,535 members
 
-_NO_KEY_HINT: Final = (
-    "ALTER TABLE ... ADD PRIMARY KEY (...), or exclude the table: {pattern!r} in `tables`"
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyColumn:
@@ -302,7 +298,8 @@ def _no_key(schema: TableSchema, message: str) -> TableStoppedError:
         message,
         operation="choose the key to read a table by",
         table=schema.name,
-        hint=_NO_KEY_HINT.format(pattern=f"!{schema.table}"),
+        hint=f"ALTER TABLE {quoted(schema.table)} ADD PRIMARY KEY (...);  -- or exclude the table: "
+        f'"!{schema.table}" in `tables`',
     )
 
 

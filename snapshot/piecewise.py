@@ -21,7 +21,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime, timedelta
+from decimal import Decimal, localcontext
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +42,8 @@ from store.files import Lake
 
 _BYTES: Final = 64 << 20
 _FIRST_ROWS: Final = 10_000
+_EXACT: Final = 2**53  # up to here a floating point number is every integer
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +272,11 @@ def rows_of(
 
 
 def bounds_of(keys: pa.Table, mirror: Mirror) -> list[Bounds]:
-    """Between which values the columns of some keys lie, as the lake orders them."""
+    """Between which values the columns of some keys lie, as the lake orders them.
+
+    A bit wider than that, where the statistics by which files are skipped are not exact: readers
+    and writers of Delta have large decimals as floating point numbers, and times in milliseconds.
+    """
     found = []
     for name in keys.column_names:
         kind = mirror.columns.field(name).type
@@ -276,8 +284,27 @@ def bounds_of(keys: pa.Table, mirror: Mirror) -> list[Bounds]:
         if column.null_count or not (column.type == kind or pa.types.is_integer(kind)):
             continue
         ends = pc.min_max(column.cast(kind))
-        found.append(Bounds(column=name, low=ends["min"], high=ends["max"]))
+        low, high = _widened(ends["min"].as_py(), ends["max"].as_py(), kind)
+        found.append(Bounds(column=name, low=pa.scalar(low, kind), high=pa.scalar(high, kind)))
     return found
+
+
+def _widened(low: Any, high: Any, kind: pa.DataType) -> tuple[Any, Any]:
+    if isinstance(low, Decimal):
+        with localcontext(prec=80):
+            unit = Decimal(1).scaleb(-kind.scale)
+            most, sure = (Decimal(10) ** kind.precision - 1) * unit, _EXACT * unit
+            return (
+                -most if low < -sure else min(low, sure),
+                most if high > sure else max(high, -sure),
+            )
+    if isinstance(low, datetime):
+        first, last = (datetime(year, 1, 2, tzinfo=low.tzinfo) for year in (1, 9999))
+        return (
+            low - _MILLISECOND if low > first else low,
+            high + _MILLISECOND if high < last else high,
+        )
+    return low, high
 
 
 def _marked(

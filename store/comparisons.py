@@ -25,6 +25,7 @@ class Comparison:
     Attributes:
         keyspace: the table's keyspace.
         table: its name.
+        dump: id of the dump that its rows are of.
         since: when the comparison began, microseconds UTC.
         until: when it ended: what it found is true as of then.
         round: the round of the newest cut that it looked at.
@@ -39,6 +40,7 @@ class Comparison:
 
     keyspace: str
     table: str
+    dump: str
     since: int
     until: int
     round: int
@@ -82,8 +84,8 @@ class Comparisons:
     def of(self, state: TableState) -> Comparison | None:
         """The newest one of a table that streams, since its last dump; None if there is none."""
         found = self.last(state.keyspace, state.table)
-        began = state.dump.start_round if state.dump else 0
-        stands = state.phase == "streaming" and found is not None and found.round >= began
+        dump = state.dump.id if state.dump else ""
+        stands = state.phase == "streaming" and found is not None and found.dump == dump
         return found if stands else None
 
     def save(self, comparison: Comparison) -> Comparison:

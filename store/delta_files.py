@@ -206,6 +206,29 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
     return state.frozen()
 
 
+def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:
+    """The table at an older version; None if its log does not reach back so far.
+
+    Raises:
+        LakeError: the log cannot be read.
+    """
+    names = (file.path.rpartition("/")[2] for file in lake.list(f"{path}/_delta_log"))
+    found = (name.split(".") for name in names if name.endswith(".checkpoint.parquet"))
+    whole = [int(parts[0]) for parts in found if len(parts) == 3 and parts[0].isdigit()]
+    state = _Replay()
+    begin = max((one for one in whole if one <= version), default=None)
+    if begin is not None:
+        state.take(_checkpoint(lake, path, begin))
+        state.version = begin
+    while state.version < version:
+        actions = _commit_at(lake, path, state.version + 1)
+        if actions is None:
+            return None
+        state.take(actions)
+        state.version += 1
+    return state.frozen()
+
+
 def commit_files(lake: Lake, path: str, version: int, actions: Sequence[Action]) -> bool:
     """Commit actions as a version; False if another process or thread has made that version.
 

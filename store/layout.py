@@ -18,8 +18,12 @@ TABLES: Final = f"{PRIVATE}/tables"
 CHANGES: Final = f"{PRIVATE}/changes"
 SCHEMAS: Final = f"{PRIVATE}/schemas"
 SIDE: Final = f"{PRIVATE}/side"
+# What the lake types of dates were chosen by when a run began last.
+DATES_FILE: Final = f"{PRIVATE}/dates.json"
 # Keyspaces whose servers compare names without regard to letter case, as a JSON list.
 FOLDED_FILE: Final = f"{PRIVATE}/folded.json"
+DERIVED: Final = f"{PRIVATE}/derived"
+LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
 REQUESTS: Final = f"{PRIVATE}/requests"
 VERIFIED: Final = f"{PRIVATE}/verified"
 PASS: Final = f"{PRIVATE}/pass"
@@ -90,6 +94,11 @@ def verified_path(keyspace: str, table: str) -> str:
     return f"{VERIFIED}/{table_path(keyspace, table)}.json"
 
 
+def log_checked_path(keyspace: str, shard: str) -> str:
+    """What samples of a shard's log came to."""
+    return f"{LOG_CHECKED}/{encode_part(keyspace)}/{encode_part(shard)}.json"
+
+
 def changes_path(keyspace: str, table: str) -> str:
     """The folder of a table's change files."""
     return f"{CHANGES}/{table_path(keyspace, table)}"
@@ -110,6 +119,18 @@ def change_file_path(
     """
     name = encode_part(shard.rpartition("/")[2])
     return f"{changes_path(keyspace, table)}/{round_number:012d}-{name}-{schema}-{part}.parquet"
+
+
+def derived_file_path(keyspace: str, table: str, *, round_number: int, part: int) -> str:
+    """A new file of changes that followed from others by foreign keys, for one merge step.
+
+    Args:
+        keyspace: keyspace of the table.
+        table: its name.
+        round_number: the round that the step goes to.
+        part: makes it unique.
+    """
+    return f"{DERIVED}/{table_path(keyspace, table)}/{round_number:012d}-{part}.parquet"
 
 
 def schema_path(keyspace: str, table: str, fingerprint: str) -> str:

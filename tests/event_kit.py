@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from core.patterns import TablePatterns
 from core.position import Position
+from core.rounds import TableEvent
 from core.shard import ShardId
 from ingest.binlog.notes import Batch
 from ingest.binlog.reader import Reader
@@ -91,10 +92,11 @@ class Log:
         """A TABLE_MAP event."""
         return self.add(19, number.to_bytes(6, "little") + b"\1\0" + body)
 
-    def rows(self, image: bytes, number: int = 7, kind: int = 30) -> Log:
+    def rows(self, image: bytes, number: int = 7, kind: int = 30, *, flags: int = 1) -> Log:
         """A rows event: version 2 from type 30 on, else version 1."""
         extra = b"\2\0" if 30 <= kind <= 32 or kind >= 169 else b""
-        return self.add(kind, number.to_bytes(6, "little") + b"\1\0" + extra + image)
+        head = number.to_bytes(6, "little") + flags.to_bytes(2, "little")
+        return self.add(kind, head + extra + image)
 
     def xid(self) -> Log:
         """The end of a transaction."""
@@ -132,8 +134,21 @@ class NoCatalog:
         del table
         return {}
 
+    def spelling(self, table: str) -> str:
+        """The only spelling."""
+        return table
+
     def forget(self, table: str) -> None:
         """Nothing is remembered."""
+
+    def folds(self) -> bool | None:
+        """It does not know."""
+        return None
+
+    def is_plain(self, database: str, table: str) -> bool:
+        """It does not know."""
+        del database, table
+        return False
 
 
 @dataclass
@@ -145,6 +160,8 @@ class Collected:
     ts: list[int] = field(default_factory=list)
     rows: list[tuple[str, str, int, bytes]] = field(default_factory=list)  # gtid, table, op, image
     events: list[tuple[str, str, str]] = field(default_factory=list)  # table, kind, gtid
+    told: list[TableEvent] = field(default_factory=list)  # the same, as they are
+    silent: list[bool] = field(default_factory=list)  # of each of `rows`
     counted: int = 0
 
     def keep(self, batch: Batch) -> int:
@@ -158,16 +175,24 @@ class Collected:
             assert table_map is not None
             image = batch.buffers[one["where"]][one["start"] : one["end"]].tobytes()
             self.rows.append((gtids[one["txn"]], table_map.table, int(one["op"]), image))
+            self.silent.append(bool(one["silent"]))
         self.events += [(event.table, event.kind, event.gtid) for event in batch.events]
+        self.told += batch.events
         last = int(np.count_nonzero(batch.rows["txn"] == len(batch.txns) - 1))
         return last + (batch.rows_before if len(batch.txns) == 1 else 0)
 
 
 def make_reader(start: Position, found: Collected, **more: object) -> Reader:
     """A reader of everything in `shop`."""
-    settings: dict[str, object] = {"database": "shop", "patterns": TablePatterns(), **more}
-    reader = Reader(shard=SHARD, start=start, catalog=NoCatalog(), keep=found.keep, **settings)  # type: ignore[arg-type]
-    reader.start_slice(known=frozenset(), limit=1 << 60)
+    settings: dict[str, object] = {
+        "database": "shop",
+        "patterns": TablePatterns(),
+        "catalog": NoCatalog(),
+        **more,
+    }
+    known: frozenset[str] = settings.pop("known", frozenset())  # type: ignore[assignment]
+    reader = Reader(shard=SHARD, start=start, keep=found.keep, **settings)  # type: ignore[arg-type]
+    reader.start_slice(known=known, limit=1 << 60)
     return reader
 
 

@@ -96,7 +96,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         frozenset({1051, 1054, 1109, 1146, 1412, 1932, 1962}),
         TableStoppedError,
         "the table is gone or has changed",
-        "dump the table again, or exclude it in `tables` of the config",
+        "`ratchet table CONFIG redump TABLE`, or exclude it in `tables` of the config",
     ),
     (
         frozenset({1064, 1193, 1305}),

@@ -1,5 +1,8 @@
 """What the log does not tell about a source's tables, asked of the server when it is needed.
 
+So it is with columns whose type the log does not name, with how names are compared, and with what
+leads from one table to others: triggers, views and foreign keys.
+
 Lives here: `ServerCatalog`. Does not live here: the queries (`wire.decode.catalog`).
 
 The server tells how a table is now, the log how it was. A column that changed between UUID or INET
@@ -23,10 +26,34 @@ SELECT COUNT(*) FROM information_schema.columns
        OR column_name REGEXP '^DB_ROW_HASH_[0-9]+$')
 """
 _TABLES: Final = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
+# Triggers are shown to those only who may make them, so that none are shown says nothing by itself.
+_SHOWN: Final = """
+SELECT (SELECT COUNT(*) FROM information_schema.user_privileges
+         WHERE privilege_type = 'TRIGGER' AND grantee = me.account)
+     + (SELECT COUNT(*) FROM information_schema.schema_privileges
+         WHERE privilege_type = 'TRIGGER' AND grantee = me.account AND %s LIKE table_schema)
+     + (SELECT COUNT(*) FROM information_schema.table_privileges
+         WHERE privilege_type = 'TRIGGER' AND grantee = me.account
+           AND table_schema = %s AND table_name = %s)
+  FROM (SELECT CONCAT("'", REPLACE(CURRENT_USER(), '@', "'@'"), "'") AS account) AS me
+"""
+_PLAIN_ENGINES: Final = ("INNODB", "MYISAM", "ARIA", "MEMORY")
+_ENGINE: Final = """
+SELECT engine FROM information_schema.tables
+ WHERE table_schema = %s AND table_name = %s AND table_type = 'BASE TABLE'
+"""
+_LEADS_ON: Final = """
+SELECT (SELECT COUNT(*) FROM information_schema.triggers
+         WHERE event_object_schema = %s AND event_object_table = %s)
+     + (SELECT COUNT(*) FROM information_schema.key_column_usage
+         WHERE referenced_table_schema = %s AND referenced_table_name = %s)
+     + (SELECT COUNT(*) FROM information_schema.key_column_usage
+         WHERE table_schema = %s AND referenced_table_schema <> table_schema)
+"""
 
 
 class ServerCatalog:
-    """Column hints of one database's tables, remembered until a table is forgotten."""
+    """What one database's server says of tables; hints are kept until a table is forgotten."""
 
     def __init__(self, session: Session, *, keyspace: str) -> None:
         self._session = session
@@ -55,6 +82,26 @@ class ServerCatalog:
         """The table may have changed: ask again."""
         del table  # one table costs as much as all of them
         self._hints = self._names = None
+
+    def folds(self) -> bool | None:
+        """Whether the server compares names of tables without regard to case."""
+        return bool(int(self._session.query("SELECT @@lower_case_table_names")[0][0]))
+
+    def is_plain(self, database: str, table: str) -> bool:
+        """Whether it is sure that changes of a table lead to no other table.
+
+        So it is for a table with rows of its own, without triggers, that no foreign key refers to,
+        if our account may see that: it has TRIGGER there. Nor may a foreign key lead from another
+        database into ours, by whatever way. A view leads on.
+        """
+        query = self._session.query
+        if not int(query(_SHOWN, [database, database, table])[0][0]):
+            return False
+        engines = [str(row[0]).upper() for row in query(_ENGINE, [database, table])]
+        if len(engines) != 1 or engines[0] not in _PLAIN_ENGINES:
+            return False
+        names = [database, table, database, table, self._database]
+        return not int(query(_LEADS_ON, names)[0][0])
 
     def _read(self) -> dict[str, Mapping[str, str]]:
         query = self._session.query

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core.change import DELETE, INSERT, UPDATE, change_schema
+from core.change import DELETE, INSERT, UPDATE, captured_schema
 from core.errors import BugError, TableStoppedError
 from core.rounds import TableEvent
 from core.shard import ShardId
@@ -36,6 +36,7 @@ class _Group:
     """Decoded events of one slot in one buffer, in stream order."""
 
     op: npt.NDArray[np.int8]  # per row
+    silent: npt.NDArray[np.bool_]  # per row
     rows: DecodedRows
     event: Ints  # per row, its event's number in the batch
     within: Ints  # per row, its place in its event
@@ -64,7 +65,7 @@ class Decoders:
         if found is None:
             table_map = _mirrored(maps[slot])
             decoder = RowImageDecoder(table_map, self._policy)
-            found = decoder, change_schema(arrow_schema(table_map.schema, self._policy))
+            found = decoder, captured_schema(arrow_schema(table_map.schema, self._policy))
             self._by_slot[slot] = found
         return found
 
@@ -163,7 +164,8 @@ def _decode(
         counts = np.bincount(decoded.event, minlength=numbers.size)
         before = np.cumsum(counts) - counts
         within = np.arange(decoded.event.size) - before[decoded.event]
-        group = _Group(ops[decoded.event], decoded, numbers[decoded.event], within, counts)
+        silent = events["silent"][numbers].astype(np.bool_)[decoded.event]
+        group = _Group(ops[decoded.event], silent, decoded, numbers[decoded.event], within, counts)
         groups.setdefault(slot, []).append((numbers, group))
     return {slot: found for slot, found in groups.items() if slot not in errors}, errors
 
@@ -187,6 +189,7 @@ def _assemble(
             tokens.column(txn[group.event], idx[group.event] + group.within),
             _image(group.rows.before, schema.field("before").type, size),
             _image(group.rows.after, schema.field("after").type, size),
+            pa.array(group.silent),
         ]
         tables.append(pa.Table.from_arrays(columns, schema=schema))
     event = np.concatenate([group.event for group in groups])
@@ -210,6 +213,7 @@ def _assemble(
         max_seq=int(seqs.max()),
         counts=(by_op[INSERT], by_op[UPDATE], by_op[DELETE]),
         misfits=misfits,
+        silent=sum(int(np.count_nonzero(one.silent & (one.op != INSERT))) for one in groups),
     )
 
 

@@ -24,17 +24,35 @@ _ZSTD: Final = 0
 _PLAIN: Final = 255
 _CHARSET_VARIABLE: Final = 4
 _UTF8MB4: Final = 45
-# Status variables of a QUERY event in front of the charset: number -> bytes, or -1 for a
-# length byte and that many bytes, -2 for the same and a closing zero.
-_VARIABLES: Final = {0: 4, 1: 8, 2: -2, 3: 4, 5: -1, 6: -1}
+# Status variables of a QUERY event up to the databases that it wrote: number -> bytes, or -1 for
+# a length byte and that many bytes, -2 for the same and a closing zero.
+_VARIABLES: Final = {0: 4, 1: 8, 2: -2, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8, 10: 4}
+_SQL_MODE_VARIABLE: Final = 1
+_INVOKER_VARIABLE: Final = 11
+_DATABASES_VARIABLE: Final = 12
+_TOO_MANY: Final = 254  # in place of the number of databases; also where foreign keys lead on
+_THREAD_SPECIFIC: Final = 0x4  # a flag of the event: it used a temporary table
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A statement in the log: its default database and text."""
+    """A statement in the log.
+
+    Attributes:
+        database: its default database.
+        statement: its text.
+        sql_mode: of its session, as bits; None: not told.
+        written: databases that it wrote to, by whatever way; None: not told, or too many.
+        temporary: whether it used a temporary table.
+        clear: whether its text could be decoded without a doubt of where quotes end.
+    """
 
     database: str
     statement: str
+    sql_mode: int | None = None
+    written: frozenset[str] | None = None
+    temporary: bool = False
+    clear: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,38 +137,86 @@ def parse_rotate(body: bytes) -> tuple[str, int]:
     return name.decode("utf-8", "replace"), offset
 
 
-def parse_query(body: bytes, *, compressed: bool = False) -> Query:
-    """A QUERY event (MariaDB's QUERY_COMPRESSED with `compressed`)."""
+def parse_query(
+    body: bytes, *, compressed: bool = False, load: bool = False, flags: int = 0
+) -> Query:
+    """A QUERY event.
+
+    Args:
+        body: of the event.
+        compressed: it is MariaDB's QUERY_COMPRESSED.
+        load: it is an EXECUTE_LOAD_QUERY: LOAD DATA, with places in its text besides.
+        flags: of the event's header.
+    """
     reader = _Reader(body, "QUERY")
     reader.take(8)  # thread and duration
     database_size = reader.little(1)
     reader.take(2)  # error code of the statement
-    variables = reader.take(reader.little(2))
+    size = reader.little(2)
+    if load:
+        reader.take(13)  # the file's number, where its name stands, what becomes of duplicates
+    variables = _status(reader.take(size))
     database = reader.take(database_size)
     reader.take(1)
     text = reader.take(reader.left)
     if compressed:
         text = uncompress(text)
-    collation = _client_collation(variables)
+    collation = variables.collation
     codec = python_codec(collation)
     statement = text.decode(codec, "replace") if codec else text_of(text, charset_of(collation))
-    return Query(database.decode("utf-8", "replace"), statement)
+    # Bytes that are no character may hide a quote only where characters have several bytes of
+    # which the later ones look like ASCII; not in UTF-8.
+    utf8 = (codec or "").replace("_", "-").lower() in {"utf-8", "utf8"}
+    return Query(
+        database=database.decode("utf-8", "replace"),
+        statement=statement,
+        sql_mode=variables.sql_mode,
+        written=variables.written,
+        temporary=bool(flags & _THREAD_SPECIFIC),
+        clear=utf8 or "\ufffd" not in statement,
+    )
 
 
-def _client_collation(variables: bytes) -> int:
-    """A collation of the client's charset, which names in statements come in; utf8mb4 if untold."""
-    at = 0
+@dataclass(slots=True)
+class _Status:
+    """Status variables of a QUERY event; the collation is utf8mb4's if untold."""
+
+    sql_mode: int | None = None
+    collation: int = _UTF8MB4
+    written: frozenset[str] | None = None
+
+
+def _status(variables: bytes) -> _Status:
+    """The variables that matter, up to the first that is not known."""
+    found, at = _Status(), 0
     while at < len(variables):
         number = variables[at]
-        if number == _CHARSET_VARIABLE and at + 3 <= len(variables):
-            return int.from_bytes(variables[at + 1 : at + 3], "little")
+        at += 1
+        if number == _DATABASES_VARIABLE:
+            found.written = _databases(variables[at:])
+            break
+        if number == _INVOKER_VARIABLE:
+            for _ in range(2):
+                at += 1 + variables[at] if at < len(variables) else 0
+            continue
         size = _VARIABLES.get(number)
-        if size is None or at + 1 >= len(variables):
-            return _UTF8MB4
-        if size < 0:
-            size = 1 + variables[at + 1] + (1 if size == -2 else 0)
-        at += 1 + size
-    return _UTF8MB4
+        if size is None or at >= len(variables):
+            break
+        if number == _SQL_MODE_VARIABLE and at + 8 <= len(variables):
+            found.sql_mode = int.from_bytes(variables[at : at + 8], "little")
+        elif number == _CHARSET_VARIABLE and at + 2 <= len(variables):
+            found.collation = int.from_bytes(variables[at : at + 2], "little")
+        at += size if size >= 0 else 1 + variables[at] + (1 if size == -2 else 0)
+    return found
+
+
+def _databases(data: bytes) -> frozenset[str] | None:
+    """MySQL's list of databases: how many, then each with a closing zero."""
+    count = data[0] if data else _TOO_MANY
+    names = data[1:].split(b"\0")
+    if count == _TOO_MANY or len(names) <= count:
+        return None
+    return frozenset(name.decode("utf-8", "replace") for name in names[:count])
 
 
 def parse_tagged_gtid(body: bytes) -> TaggedGtid:

@@ -23,7 +23,10 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
     Action.UNKNOWN_EVENT: (
         DecodeError,
         "the server logged an event that this version does not know ({event})",
-        "nothing was skipped: use a version of Ratchet that knows it, or report it",
+        (
+            "nothing was skipped: use a version of Ratchet that knows it, or report it; to leave "
+            f"it behind, {_REDUMP.removeprefix('then ')}"
+        ),
     ),
     Action.OUT_OF_ORDER: (
         DecodeError,
@@ -76,8 +79,8 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
         SourceUnfitError,
         "a transaction's number is not above the last one of its replication domain: {event}",
         (
-            "SET GLOBAL gtid_strict_mode=ON on all servers of the shard, and give each server that "
-            f"is written to its own gtid_domain_id, {_REDUMP}"
+            "SET GLOBAL gtid_strict_mode=ON; on all servers of the shard, and give each server "
+            f"that is written to its own gtid_domain_id, {_REDUMP}"
         ),
     ),
     Action.NO_LENGTH: (

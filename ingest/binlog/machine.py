@@ -7,12 +7,12 @@ A stream is a sequence of transactions. MySQL's begin with a GTID event (also wi
 it is an anonymous one), MariaDB's with a GTID event that tells a group from a single statement:
 
     MySQL      GTID  BEGIN  (TABLE_MAP+ ROWS+)*  XID | COMMIT
-               GTID  STATEMENT                                 (DDL and administration)
+               GTID  STATEMENT | DML                           (DDL and administration)
                GTID  PAYLOAD{ BEGIN ... XID }                  (a compressed transaction)
                GTID  BEGIN  STATEMENT  (TABLE_MAP+ ROWS+)* XID (CREATE TABLE ... SELECT)
                GTID  XA_START ... XA_END  XA_ONE_PHASE
     MariaDB    GTID_GROUP  (TABLE_MAP+ ROWS+)*  XID | COMMIT
-               GTID_SINGLE STATEMENT
+               GTID_SINGLE STATEMENT | DML
 
 A pair of state and kind that is not in TRANSITIONS stops the stream with an error: nothing that
 is not understood is passed over. FORMAT inside a transaction means that the server died while it
@@ -58,7 +58,7 @@ class Kind(IntEnum):
     SAVEPOINT = 12  # set or released
     ROLLBACK_TO = 13
     STATEMENT = 14  # DDL and administration
-    DML = 15  # a change logged as its statement
+    DML = 15  # a change of rows logged as its statement
     XA_START = 16
     XA_END = 17
     XA_PREPARE = 18
@@ -72,7 +72,7 @@ class Kind(IntEnum):
     PAYLOAD = 26
     INCIDENT = 27
     PARTIAL_ROWS = 28
-    LOAD = 29  # LOAD DATA as a statement
+    LOAD = 29  # LOAD DATA as servers wrote it before MySQL 5.0.3
     GARBLED = 30  # too short for what it claims to be, or with numbers that cannot be
 
 
@@ -118,6 +118,7 @@ TRANSITIONS: Final[tuple[tuple[tuple[State, ...], Kind, Action, State | None], .
     ((_S.GTID,), _K.BEGIN, _A.NONE, _S.OPEN),
     ((_S.GTID,), _K.XA_START, _A.NONE, _S.OPEN),
     ((_S.GTID,), _K.STATEMENT, _A.END, _S.BETWEEN),
+    ((_S.GTID,), _K.DML, _A.END, _S.BETWEEN),
     ((_S.GTID,), _K.XA_FINISH, _A.END, _S.BETWEEN),
     # The events inside follow as if there were no payload.
     ((_S.GTID,), _K.PAYLOAD, _A.NONE, None),
@@ -125,6 +126,7 @@ TRANSITIONS: Final[tuple[tuple[tuple[State, ...], Kind, Action, State | None], .
     ((_S.GTID,), _K.COMMIT, _A.END, _S.BETWEEN),
     # MariaDB.
     ((_S.SINGLE,), _K.STATEMENT, _A.END, _S.BETWEEN),
+    ((_S.SINGLE,), _K.DML, _A.END, _S.BETWEEN),
     ((_S.SINGLE,), _K.XA_FINISH, _A.END, _S.BETWEEN),
     ((_S.SINGLE,), _K.COMMIT, _A.END, _S.BETWEEN),
     ((_S.SINGLE,), _K.BEGIN, _A.NONE, _S.OPEN),
@@ -135,6 +137,8 @@ TRANSITIONS: Final[tuple[tuple[tuple[State, ...], Kind, Action, State | None], .
     (_INSIDE, _K.OTHER_ROWS, _A.NONE, None),
     (_INSIDE, _K.SAVEPOINT, _A.NONE, None),
     (_INSIDE, _K.STATEMENT, _A.NONE, None),
+    # What it may have done to mirrored tables is told by table events (watch).
+    (_INSIDE, _K.DML, _A.NONE, None),
     (_INSIDE, _K.XID, _A.END, _S.BETWEEN),
     (_INSIDE, _K.COMMIT, _A.END, _S.BETWEEN),
     # Rolled back: rows of tables without transactions stay, the others go, and the log does not
@@ -154,7 +158,6 @@ TRANSITIONS: Final[tuple[tuple[tuple[State, ...], Kind, Action, State | None], .
     (_ALL, _K.UNKNOWN, _A.UNKNOWN_EVENT, None),
     (_ALL, _K.INCIDENT, _A.INCIDENT, None),
     (_ALL, _K.PARTIAL_ROWS, _A.PARTIAL_JSON, None),
-    (_ALL, _K.DML, _A.STATEMENT_DML, None),
     (_ALL, _K.XA_COMMIT_UNSEEN, _A.XA_PREPARED, None),
     (_ALL, _K.LOAD, _A.STATEMENT_DML, None),
     (_ALL, _K.GARBLED, _A.TRUNCATED_EVENT, None),
@@ -178,6 +181,9 @@ MACHINE: Final = _table()
 # others, and what depends on content, are decided by the walker.
 _INFORMATION: Final = (
     5,  # INTVAR, before a statement: what counts is the statement
+    9,  # APPEND_BLOCK, of a file that LOAD DATA read: likewise, and the two that follow
+    11,  # DELETE_FILE
+    17,  # BEGIN_LOAD_QUERY
     13,  # RAND
     14,  # USER_VAR
     27,  # HEARTBEAT
@@ -196,6 +202,7 @@ GTID_TYPES: Final = (33, 34)
 GTID_TAGGED: Final = 42
 QUERY: Final = 2
 QUERY_COMPRESSED: Final = 165
+LOAD_QUERY: Final = 18  # EXECUTE_LOAD_QUERY: a statement that reads a file logged before
 MARIADB_GTID: Final = 162
 XA_PREPARE: Final = 38
 ROTATE: Final = 4
@@ -216,7 +223,7 @@ def _kinds() -> npt.NDArray[np.uint8]:
     kinds[[3]] = Kind.STOP
     kinds[[*GTID_TYPES, GTID_TAGGED]] = Kind.GTID
     kinds[[MARIADB_GTID]] = Kind.GTID_GROUP
-    kinds[[QUERY, QUERY_COMPRESSED]] = Kind.QUERY
+    kinds[[QUERY, QUERY_COMPRESSED, LOAD_QUERY]] = Kind.QUERY
     kinds[[XA_PREPARE]] = Kind.XA_PREPARE
     kinds[[16]] = Kind.XID
     kinds[[TABLE_MAP]] = Kind.TABLE_MAP
@@ -224,7 +231,7 @@ def _kinds() -> npt.NDArray[np.uint8]:
     kinds[[PAYLOAD]] = Kind.PAYLOAD
     kinds[[26]] = Kind.INCIDENT
     kinds[[39]] = Kind.PARTIAL_ROWS
-    kinds[[6, 8, 9, 10, 11, 12, 17, 18]] = Kind.LOAD
+    kinds[[6, 8, 10, 12]] = Kind.LOAD
     return kinds
 
 

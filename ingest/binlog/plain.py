@@ -15,10 +15,13 @@ from typing import Final
 from core.errors import DecodeError
 from core.gtid import Flavor, Gtid, GtidSet, format_gtid, pack_file
 from core.position import Position
+from core.sql.lexer import Mode
+from core.sql.names import Scope
+from core.sql.statements import classify
 from ingest.binlog import events
 from ingest.binlog.machine import KIND_OF_TYPE, TRANSITIONS, Action, Kind, State
 from ingest.binlog.payload import _pieces
-from ingest.binlog.statements import classify
+from ingest.binlog.statements import KIND_OF
 
 _TABLE: Final[Mapping[tuple[State, Kind], tuple[Action, State]]] = {
     (state, kind): (action, state if following is None else following)
@@ -34,12 +37,21 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class PlainTransaction:
-    """A whole transaction: `rows` are (database, table, op, bytes from the column count on)."""
+    """A whole transaction.
+
+    Attributes:
+        gtid: its name.
+        seq: its `seq`.
+        ts: commit time.
+        rows: (database, table, op, bytes from the column count on) of its rows events.
+        silent: for each of them, whether InnoDB followed foreign keys by itself.
+    """
 
     gtid: str
     seq: int
     ts: int
     rows: list[tuple[str, str, int, bytes]] = field(default_factory=list)
+    silent: list[bool] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -116,10 +128,10 @@ class PlainReader:
     def _kind(self, logged: int, body: bytes) -> Kind:
         kind = Kind(int(KIND_OF_TYPE[logged]))
         if kind is Kind.QUERY:
-            query = events.parse_query(body, compressed=logged == 165)
-            return classify(
-                query.statement, default_database=query.database, database="", known=()
-            ).kind
+            query = events.parse_query(body, compressed=logged == 165, load=logged == 18)
+            mode = Mode.of(query.sql_mode, mariadb=self.flavor == "mariadb")
+            scope = Scope(database="", default=query.database, known=())
+            return KIND_OF[classify(query.statement, mode=mode, scope=scope).form]
         if kind is Kind.XA_PREPARE and body[:1] == b"\1":
             return Kind.XA_ONE_PHASE
         if kind is Kind.GTID_GROUP and body[12] & 1:
@@ -186,6 +198,8 @@ class PlainReader:
             extra = int.from_bytes(body[8:10], "little") if logged >= 30 else 0
             rows = body[8 + extra :]
         self._open[1].rows.append((*self._maps[number], _OPS[logged], rows))
+        flags = int.from_bytes(body[6:8], "little")
+        self._open[1].silent.append(not flags & (0x02 if self.flavor == "mariadb" else 0x12))
 
     def _end(self) -> None:
         if self._open is None:

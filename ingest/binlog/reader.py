@@ -35,6 +35,7 @@ from ingest.binlog.machine import (
     COMPRESSED_V2,
     GTID_TAGGED,
     KIND_OF_TYPE,
+    LOAD_QUERY,
     MACHINE,
     QUERY_COMPRESSED,
     Action,
@@ -111,7 +112,13 @@ class Reader:
         self._server = start.server
         self._file = self._next_file = start.file
         self._unfinished = unfinished
-        self._watch = StatementWatch(shard=shard, database=database, patterns=patterns)
+        self._watch = StatementWatch(
+            shard=shard,
+            database=database,
+            patterns=patterns,
+            mariadb=start.flavor == "mariadb",
+            hooks=catalog,
+        )
         self._rows_before = 0
         self._folded = 0
         self._txns = np.zeros(NOTES, walk.TXN)
@@ -313,7 +320,7 @@ class Reader:
         if kind == Kind.TABLE_MAP:
             self._register(body)
         elif kind == Kind.QUERY:
-            answer = self._look_at_statement(body, compressed=logged == QUERY_COMPRESSED)
+            answer = self._look_at_statement(body, event)
         elif kind == Kind.ROTATE:
             self._rotate(*events.parse_rotate(body))
         elif kind == Kind.FORMAT:
@@ -378,7 +385,8 @@ class Reader:
                 operation="follow the binlog",
                 source=str(self.shard),
                 position=self._place(event),
-                hint="it was written before gtid_mode was ON: dump the tables of this shard again",
+                hint="it was written before gtid_mode was ON: `ratchet heal CONFIG --shard "
+                f"{self.shard} --dump`, then `ratchet run CONFIG` dumps the shard's tables again",
             )
         if self.flavor == "mysql":
             self._fold()
@@ -448,9 +456,11 @@ class Reader:
 
     # --- statements and compressed events ---------------------------------------------------------
 
-    def _look_at_statement(self, body: bytes, *, compressed: bool) -> Kind:
-        now = self._moment()
-        query = events.parse_query(body, compressed=compressed)
+    def _look_at_statement(self, body: bytes, event: np.void) -> Kind:
+        # A two-phase ALTER counts where it is committed: at its start nothing has changed yet.
+        undone = int(self._state[walk.ALTER]) & (walk.START_ALTER | walk.ROLLBACK_ALTER)
+        now = None if undone else self._moment()
+        query = _query(body, event)
         found = self._watch.look(query, known=self._known | self._slots.tables, now=now)
         for table in found.tables:
             self._slots.forget(table)
@@ -507,9 +517,19 @@ class Reader:
         text = f"type {logged} in state {State(int(self._state[walk.STATE])).name}"
         body = bytes(data[event["start"] + HEADER : event["end"]])
         if logged in {2, QUERY_COMPRESSED} and action is not Action.TRUNCATED_EVENT:
-            query = events.parse_query(body, compressed=logged == QUERY_COMPRESSED)
+            query = _query(body, event)
             text = f"{text}, statement {query.statement[:200]!r}"
         return refusal(action, event=text, source=str(self.shard), position=self._place(event))
 
     def _place(self, event: np.void) -> str:
         return f"{self._file}:{int(event['log_pos'])}"
+
+
+def _query(body: bytes, event: np.void) -> events.Query:
+    logged = int(event["type"])
+    return events.parse_query(
+        body,
+        compressed=logged == QUERY_COMPRESSED,
+        load=logged == LOAD_QUERY,
+        flags=int(event["flags"]),
+    )

@@ -49,6 +49,12 @@ class Catalog(Protocol):
     def forget(self, table: str) -> None:
         """The table may have changed."""
 
+    def folds(self) -> bool | None:
+        """Whether names of tables are compared without regard to case; None: not known."""
+
+    def is_plain(self, database: str, table: str) -> bool:
+        """Whether it is sure that changes of this table lead to no other."""
+
 
 class Slots:
     """A registry of table maps.

@@ -45,6 +45,7 @@ ROWS: Final = np.dtype(
         ("slot", np.int32),  # number of its table map
         ("op", np.uint8),
         ("where", np.uint8),  # 0: the receive buffer, 1: the side buffer
+        ("silent", np.uint8),  # 1: what foreign keys did by it is not in the log (core.change)
     ]
 )
 
@@ -78,9 +79,17 @@ NOT_AFTER: Final = 25  # of TS: stop before the first transaction that is later
 HELD: Final = 26  # TS of the transaction that this stopped before; 0: it has not
 COMMITTED: Final = 27  # TS on the server that wrote the transaction first
 BELIEVED: Final = 28  # of TS: what is later is wrong, and not held
-SIZE: Final = 29
+ALTER: Final = 29  # MariaDB's two-phase ALTER: what the open transaction is of it; 0: none
+SIZE: Final = 30
+
+# Values of ALTER, as the GTID event's extra flags have them.
+START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER = 2, 4, 8
 
 MYSQL, MARIADB, FILE_FLAVOR = 0, 1, 2
+# Of a rows event's flags: foreign keys were not looked at, or (MySQL since 9.6) by the server's SQL
+# layer, which logs what it changes by them. With neither, InnoDB followed them by itself.
+CHECKS_OFF: Final = 0x02
+CHECKED_IN_SQL: Final = 0x10
 FLAVORS: Final = {"mysql": MYSQL, "mariadb": MARIADB, "file": FILE_FLAVOR}
 
 # Statuses of `walk`.
@@ -371,6 +380,20 @@ def _begin(state: Ints, txns: Records, highs: Ints, position: int, size: int) ->
 
 
 @kernel
+def _alter_flags(data: Bytes, body: int, end: int) -> int:
+    """What a MariaDB GTID event says of a two-phase ALTER, behind parts that may be missing."""
+    flags = int(data[body + 12])
+    at = body + 13
+    if flags & 0x02:  # the number of a group commit
+        at += 8
+    if flags & 0xC0:  # the name of an XA transaction, with the lengths of its two parts
+        if at + 6 > end:
+            return 0
+        at += 6 + int(data[at + 4]) + int(data[at + 5])
+    return int(data[at]) & 0x0E if at < end else 0
+
+
+@kernel
 def _gtid_kind(
     state: Ints, origins: Bytes, highs: Ints, data: Bytes, event: np.void
 ) -> tuple[int, int]:
@@ -389,6 +412,7 @@ def _gtid_kind(
         # Without commit times in the log: when the statement began that ended the transaction.
         state[TS] = state[COMMITTED] = np.int64(event["timestamp"]) * 1000000
         state[SERVER] = event["server"]
+        state[ALTER] = _alter_flags(data, body, end)
         return (CODES.single if data[body + 12] & 1 else CODES.group), (1 if origin < 0 else 0)
     if logged == 42:
         return CODES.gtid, 1
@@ -475,6 +499,9 @@ def _take(state: Ints, rows: Records, data: Bytes, event: np.void, slot: int, wh
     noted["slot"] = slot
     noted["op"] = _op(logged)
     noted["where"] = where
+    told = CHECKS_OFF if state[FLAVOR] == MARIADB else CHECKS_OFF | CHECKED_IN_SQL
+    flags = _little(data, event["start"] + 25, 2)
+    noted["silent"] = 1 if flags & told == 0 else 0
     state[ROW_EVENTS] += 1
     return 0
 

@@ -1,24 +1,29 @@
 """What statements in the log mean for the mirrored tables: table events, XA transactions.
 
-Lives here: `StatementWatch`. Does not live here: what a statement is (`statements`), what follows
-from its kind (`machine`).
+Lives here: `StatementWatch`. Does not live here: what a statement is and does (`core.sql`), what
+follows from its kind (`machine`).
 
-Invariant: of every DDL statement in a transaction that counts there is an event for each table of
-the mirror that occurs in it.
+Invariant: each statement in a transaction that counts is judged once, from its whole text. Of what
+it may have done to a table of the mirror there is an event, one for each kind of effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from core.errors import TableStoppedError
 from core.patterns import TablePatterns
 from core.rounds import STATEMENT_LENGTH, TableEvent
 from core.shard import ShardId
+from core.sql.effects import Change, Named
+from core.sql.lexer import Mode
+from core.sql.names import Scope
+from core.sql.statements import Log, Statement, classify
 from ingest.binlog.events import Query
 from ingest.binlog.machine import Kind
-from ingest.binlog.statements import Statement, classify
+from ingest.binlog.statements import KIND_OF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,22 +35,68 @@ class Moment:
     ts: int
 
 
+class Hooks(Protocol):
+    """What the log does not tell about the server's tables; see wire.hints.ServerCatalog."""
+
+    def folds(self) -> bool | None:
+        """Whether names of tables are compared without regard to case; None: not known."""
+
+    def is_plain(self, database: str, table: str) -> bool:
+        """Whether it is sure that changes of this table lead to no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What the reader has to know of a statement.
+
+    Attributes:
+        kind: its kind for the machine.
+        tables: tables of the mirror that may have another shape behind it.
+    """
+
+    kind: Kind
+    tables: tuple[str, ...] = ()
+
+
 class StatementWatch:
     """Looks at the statements of one stream.
 
     Attributes:
         events: table events since somebody took them away.
+
+    Args:
+        shard: whose stream it is.
+        database: the mirrored one.
+        patterns: which of its tables.
+        mariadb: whether a MariaDB wrote it.
+        hooks: what the log does not tell.
     """
 
-    def __init__(self, *, shard: ShardId, database: str, patterns: TablePatterns) -> None:
+    def __init__(
+        self,
+        *,
+        shard: ShardId,
+        database: str,
+        patterns: TablePatterns,
+        mariadb: bool = False,
+        hooks: Hooks | None = None,
+    ) -> None:
         self._shard = shard
         self._database = database
         self._patterns = patterns
-        self._prepared: set[str] = set()
+        self._mariadb = mariadb
+        self._hooks = hooks
+        self._folds: bool | None = None
+        self._asked = False
+        self._plain: dict[Named, bool] = {}  # what was asked since the last statement but rows
+        self._trusted: set[Named] = set()  # of all that were passed over for that
+        # Of open and prepared XA transactions: what their statements did to tables.
+        self._open: list[TableEvent] = []
+        self._prepared: dict[str, list[TableEvent]] = {}
         self.events: list[TableEvent] = []
 
-    def look(self, query: Query, *, known: Collection[str], now: Moment | None) -> Statement:
-        """Classify a statement and note what it does to tables.
+    def look(self, query: Query, *, known: Collection[str], now: Moment | None) -> Looked:
+        """Judge a statement and note what it does to tables.
 
         Args:
             query: the statement.
@@ -54,38 +105,37 @@ class StatementWatch:
         """
         found = classify(
             query.statement,
-            default_database=query.database,
-            database=self._database,
-            known=known,
+            mode=Mode.of(query.sql_mode, mariadb=self._mariadb),
+            scope=Scope(
+                database=self._database,
+                default=query.database,
+                known=known,
+                folds=self._case(),
+            ),
+            log=Log(temporary=query.temporary, written=query.written, clear=query.clear),
         )
-        if found.kind in {Kind.XA_COMMIT_UNSEEN, Kind.XA_FINISH}:
+        kind = KIND_OF[found.form]
+        if now is not None and self._open and self._open[-1].seq != now.seq:
+            self._open = []
+        if kind in {Kind.XA_COMMIT_UNSEEN, Kind.XA_FINISH}:
             name = found.xid.lower()
             if name in self._prepared:
-                self._prepared.discard(name)
-                return Statement(Kind.XA_FINISH)
+                held = self._prepared.pop(name)
+                if kind is Kind.XA_COMMIT_UNSEEN and now is not None:
+                    self.events += [
+                        replace(one, gtid=now.gtid, seq=now.seq, ts=now.ts) for one in held
+                    ]
+                return Looked(Kind.XA_FINISH)
         if now is not None:
-            self.events += [
-                TableEvent(
-                    keyspace=self._shard.keyspace,
-                    table=table,
-                    shard=str(self._shard),
-                    kind="truncate" if found.truncates else "ddl",
-                    statement=query.statement[:STATEMENT_LENGTH],
-                    gtid=now.gtid,
-                    seq=now.seq,
-                    ts=now.ts,
-                )
-                for table in self._spelled(found.tables, known)
-                if self._patterns.matches(table)
-            ]
-        return found
+            self._note(found, query.statement, sorted(known), now)
+        return Looked(kind, () if kind is Kind.DML else found.tables)
 
-    def _spelled(self, tables: Collection[str], known: Collection[str]) -> list[str]:
-        """Names as the mirror has them: statements may have them in any letter case there."""
+    def _spelled(self, table: str, known: Collection[str]) -> str:
+        """A name as the mirror has it: a statement may have it in any letter case there."""
         if not self._patterns.folded:
-            return list(tables)
+            return table
         own = {name.lower(): name for name in known}
-        return list(dict.fromkeys(own.get(name.lower(), name.lower()) for name in tables))
+        return own.get(table.lower(), table.lower())
 
     def unreadable(self, table: str, error: TableStoppedError, now: Moment) -> None:
         """Note that rows of a table are left out from here on, since they cannot be read."""
@@ -106,10 +156,70 @@ class StatementWatch:
     def prepare(self, body: bytes) -> None:
         """An XA transaction without mirrored rows was prepared: its commit is of no concern.
 
+        But what its statements did to tables comes with the commit, however long that takes.
+
         Args:
             body: of the XA_PREPARE event: a flag, three numbers of four bytes, both name parts.
         """
         kind = int.from_bytes(body[1:5], "little")
         first = int.from_bytes(body[5:9], "little")
         name, branch = body[13 : 13 + first], body[13 + first :]
-        self._prepared.add(f"x'{name.hex()}',x'{branch.hex()}',{kind}")
+        self._prepared[f"x'{name.hex()}',x'{branch.hex()}',{kind}"] = self._open
+
+    def _note(self, found: Statement, text: str, known: Sequence[str], now: Moment) -> None:
+        noted: list[tuple[str, Change | None]] = [
+            *self._changes(found, known),
+            *((table, None) for table in found.truncates),
+        ]
+        made = [
+            self._event(self._spelled(table, known), text, now, change)
+            for table, change in noted
+            if self._patterns.matches(table)
+        ]
+        self.events += made
+        self._open = [*self._open, *made]
+
+    def _changes(self, found: Statement, known: Sequence[str]) -> Sequence[tuple[str, Change]]:
+        """What it did, with what the server says of tables that triggers may lead on from."""
+        if found.asks is not None:
+            if not known or not self._is_plain(found.asks):
+                return found.changes
+            self._trusted.add(found.asks)
+            return found.changes_alone
+        if found.form != "statement":
+            return found.changes
+        # Any statement may make a trigger, so what was asked before holds no longer.
+        self._plain = {}
+        if self._trusted and (found.frees or self._trusted & found.named):
+            self._trusted = set()
+            why = "a trigger or view may have changed rows by statements, and is gone"
+            return [*found.changes, *((table, Change("doubt", why)) for table in known)]
+        return found.changes
+
+    def _is_plain(self, table: Named) -> bool:
+        if table not in self._plain:
+            self._plain[table] = self._hooks is not None and self._hooks.is_plain(
+                table.database or "", table.table
+            )
+        return self._plain[table]
+
+    def _case(self) -> bool | None:
+        if not self._asked and self._hooks is not None:
+            self._folds = self._hooks.folds()
+        self._asked = True
+        return self._folds
+
+    def _event(self, table: str, text: str, now: Moment, change: Change | None) -> TableEvent:
+        return TableEvent(
+            keyspace=self._shard.keyspace,
+            table=table,
+            shard=str(self._shard),
+            kind="truncate" if change is None else "ddl",
+            statement=text[:STATEMENT_LENGTH],
+            gtid=now.gtid,
+            seq=now.seq,
+            ts=now.ts,
+            effect="" if change is None else change.effect,
+            reason="" if change is None else change.reason[:STATEMENT_LENGTH],
+            nulls=() if change is None else change.nulls,
+        )

@@ -136,10 +136,10 @@ def test_a_run_that_succeeds_and_one_that_fails(
         done = ratchet.run("run", "--until-caught-up", *VERBOSE)
         # Capture fails in a task of Spark's, with a traceback through everything.
         with mariadb.connect(database=database) as connection, connection.cursor() as cursor:
-            cursor.execute("SET binlog_format = STATEMENT")
+            cursor.execute("SET binlog_row_image = MINIMAL")
             cursor.execute("UPDATE t SET v = 'c'")
         failed = ratchet.run("run", "--until-caught-up", *VERBOSE, expect=3)
-        assert "STATEMENT" in failed.stderr.upper()
+        assert "BINLOG_ROW_IMAGE" in failed.stderr.upper()
         # And at once: the server does not know the account.
         mariadb.execute("ALTER USER ratchet@'%' IDENTIFIED BY 'another'")
         refused = ratchet.run("check", *VERBOSE, expect=3)

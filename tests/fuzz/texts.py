@@ -21,7 +21,9 @@ from core.position import Position
 from core.rounds import Journal, Round, Run, ShardSlice, TableEvent
 from core.schema import Column, ColumnType, TableSchema
 from core.shard import ShardId
-from ingest.binlog.statements import classify, tokens
+from core.sql.lexer import Mode
+from core.sql.names import Scope
+from core.sql.statements import classify
 from ingest.slices import CaptureRequest, Sink, SliceLimits
 from ingest.vstream import feed
 from jobs.config import load_config
@@ -95,11 +97,21 @@ def gtid_seeds() -> list[bytes]:
 
 
 def statement(data: bytes) -> None:
-    """Any statement has a kind, and no name of a table gets longer than the statement."""
-    text = data.decode("utf-8", "replace")
-    found = classify(text, default_database="shop", database="shop", known={"w", "a", "x`y"})
-    assert all(len(name) <= max(len(text), 3) for name in found.tables)
-    tokens(text)
+    """Any statement is judged; what it is said to name is mirrored, or is in its text."""
+    flags, text = data[0] if data else 0, data[1:].decode("utf-8", "replace")
+    mode = Mode(
+        mariadb=bool(flags & 1),
+        ansi_quotes=bool(flags & 2),
+        plain_backslashes=bool(flags & 4),
+        known=not flags & 8,
+    )
+    known = {"w", "a", "x`y"}
+    scope = Scope(
+        database="shop", default="shop", known=known, folds=(None, False, True)[flags % 3]
+    )
+    found = classify(text, mode=mode, scope=scope)
+    assert all(name in known or len(name) <= len(text) for name in found.tables)
+    assert {table for table, _ in found.changes} <= set(found.tables)
 
 
 def statement_seeds() -> list[bytes]:
@@ -115,7 +127,7 @@ def statement_seeds() -> list[bytes]:
         "`" * 60_001,
         "#" * 60_000,
     ]
-    return [text.encode() for text in (*texts, *hard)]
+    return [bytes([number % 16]) + text.encode() for number, text in enumerate((*texts, *hard))]
 
 
 # --- Vitess ---------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -129,95 +129,6 @@ def test_the_run_mends_what_it_finds(damaged: Damaged) -> None:
 def forget(mirror: Mirror, keyspace: str) -> None:
     """The last comparison's record is taken away, so that the table is due again."""
     mirror.lake.delete(f"_ratchet/verified/{keyspace}/t.json")
-
-
-# --- keys of all types ----------------------------------------------------------------------------
-
-# Table -> its columns k ..., and the values of row n.
-KEYS: Final[Mapping[str, tuple[str, str]]] = {
-    "tiny": ("k TINYINT NOT NULL PRIMARY KEY", "{low}"),
-    "big": ("k BIGINT UNSIGNED NOT NULL PRIMARY KEY", "{big}"),
-    "digits": ("k DECIMAL(20,4) NOT NULL PRIMARY KEY", "{low}.25"),
-    "wide": ("k DECIMAL(50,4) NOT NULL PRIMARY KEY", "{low}000000000000000000000000000000.5"),
-    "days": ("k DATE NOT NULL PRIMARY KEY", "'19{two}-01-02'"),
-    "moments": ("k DATETIME(6) NOT NULL PRIMARY KEY", "'20{two}-02-03 1:2:3.000004'"),
-    "stamps": (
-        "k TIMESTAMP(3) NOT NULL DEFAULT '2001-01-01 00:00:00' PRIMARY KEY",
-        "'2001-05-06 07:08:{two}.25'",
-    ),
-    "times": ("k TIME(2) NOT NULL PRIMARY KEY", "'{low}:10:11.5'"),
-    "fixed": ("k BINARY(4) NOT NULL PRIMARY KEY", "X'{two}00'"),
-    "bytes": ("k VARBINARY(9) NOT NULL PRIMARY KEY", "X'{two}{zeros}'"),
-    "words": ("k VARCHAR(20) COLLATE utf8mb4_general_ci NOT NULL PRIMARY KEY", "'{letter}{n}'"),
-    "exact": ("k VARCHAR(20) COLLATE utf8mb4_bin NOT NULL PRIMARY KEY", "'{letter}{n}'"),
-    "latin": ("k CHAR(9) CHARACTER SET latin1 NOT NULL PRIMARY KEY", "'{letter}{n}'"),
-    "enums": ("k ENUM({members}) NOT NULL PRIMARY KEY", "'m{n}'"),
-    "sets": ("k SET('a','b','c','d','e','f') NOT NULL PRIMARY KEY", "{n}"),
-    "bits": ("k BIT(40) NOT NULL PRIMARY KEY", "549755813888 - {n}"),
-    "years": ("k YEAR NOT NULL PRIMARY KEY", "1980 + {n}"),
-    "pair": ("k INT NOT NULL, l VARCHAR(9) NOT NULL, PRIMARY KEY (k, l)", "{n} % 4, '{n}'"),
-    "falling": ("k INT NOT NULL, PRIMARY KEY (k DESC)", "{n}"),
-    "unique_key": ("k INT NOT NULL, UNIQUE KEY (k)", "{n}"),
-}
-
-
-def key_of(template: str, n: int) -> str:
-    """The key of row n."""
-    return template.format(
-        n=n, low=n - 20, big=2**64 - 1 - n * 10**17, two=n + 10, zeros="00" * (n % 3),
-        letter="äBcÄbÿ"[n % 6],
-    )  # fmt: skip
-
-
-ROWS: Final = 40
-
-
-@pytest.fixture(scope="module")
-def keys(
-    server: Server, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Mirror, Callable[..., None]]]:
-    """A table for each kind of key."""
-    database = "background_keys"
-    server.execute(f"CREATE DATABASE {database}")
-
-    def sql(*statements: str) -> None:
-        connection = server.connect(database=database)
-        with connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    members = ",".join(f"'m{n}'" for n in range(1, ROWS + 1))
-    for table, (key, value) in KEYS.items():
-        rows = ",".join(f"({key_of(value, n)}, {n})" for n in range(1, ROWS + 1))
-        sql(
-            f"CREATE TABLE {table} ({key.replace('{members}', members)}, v INT)",
-            f"INSERT INTO {table} VALUES {rows}",
-        )
-    mirror = Mirror(tmp_path_factory.mktemp("keys"), server, spark, {"shop": {"-": database}}, {})
-    configure(mirror, every="off")
-    mirror.follow()
-    yield mirror, sql
-    server.execute(f"DROP DATABASE {database}")
-
-
-def test_keys_of_all_types(keys: tuple[Mirror, Callable[..., None]]) -> None:
-    mirror, sql = keys
-    for table in KEYS:
-        path = mirror.path("shop", table)
-        mirror.spark.sql(f"DELETE FROM {path} WHERE v = 3")
-        mirror.spark.sql(f"UPDATE {path} SET v = 100 WHERE v = 20")
-    # Rows too many in the mirror: those that the source loses without a word.
-    sql(
-        "SET SESSION sql_log_bin = 0",
-        *(f"DELETE FROM {table} WHERE v = {ROWS}" for table in KEYS),
-    )
-    configure(mirror, chunk_rows=7, every="1h", load="100%", on_difference="tell")
-    make_due(mirror)
-    found, _ = verified(mirror, *(f"shop.{table}" for table in KEYS), expect=1)
-    wrong = {n: one.kinds for n, one in found.items()
-             if one.kinds != {"changed": 1, "missing": 1, "extra": 1}}  # fmt: skip
-    assert not wrong
-    assert {one.rows for one in found.values()} == {ROWS - 1}
 
 
 # --- a source that moves --------------------------------------------------------------------------

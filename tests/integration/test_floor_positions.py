@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from event_kit import NoCatalog
 
 from core.patterns import TablePatterns
 from core.position import Position
@@ -162,13 +163,6 @@ def transaction_ends(config: SourceConfig, start: Position, count: int) -> list[
     def keep(batch: Batch) -> int:
         ends.extend(batch.txns["number"][: batch.ended].tolist())
         return 0
-
-    class NoCatalog:
-        def hints(self, table: str) -> None:
-            """No table is looked at."""
-
-        def forget(self, table: str) -> None:
-            """Nothing is remembered."""
 
     stream = BinlogStream(config, start, DumpOptions(server_id=77))
     reader = Reader(

@@ -28,6 +28,7 @@ def check_misfits(
             f"column {column} holds {misfits[column]} {what}",
             operation="decode rows",
             table=table,
-            hint='set types: {zero_dates: "text"} in the config (for all sources), or mend the '
-            f"values there; then `ratchet table CONFIG redump '{table}'` and `ratchet run CONFIG`",
+            hint=f"mend the values there, then `ratchet table CONFIG redump '{table}'`; or set "
+            'types: {zero_dates: "text"} in the config, which is for all sources, and have all '
+            "tables with dates dumped again: `ratchet dump CONFIG --again '*'`",
         )

@@ -1,7 +1,7 @@
 """Tables that nothing can mirror, as information_schema describes them: told by name.
 
 Lives here: `unfit_tables` and its reasons. Does not live here: tables that can be mirrored
-(`catalog`), columns' names and keys (`core.columnnames`).
+(`catalog`), columns' names and keys (`core.columnnames`), VIRTUAL columns (`volatile`).
 
 Invariant: a table is fit only if its engine is one of those of which every change was seen in the
 log (docs/decisions/0078-sources.md). What is not known is refused.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from core.errors import SourceUnfitError, TableStoppedError
+from wire.decode.volatile import volatile_columns
 
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
@@ -58,7 +59,7 @@ def unfit_tables(query: Query, *, database: str) -> dict[str, str]:
             found[name] = reason
     if children:
         found |= _written_through(query, database)
-    return found
+    return volatile_columns(query, database=database) | found
 
 
 def _reason(engine: str) -> str:

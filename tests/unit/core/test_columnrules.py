@@ -19,7 +19,7 @@ def test_taken_names_in_any_letter_case(name: str) -> None:
 
 
 def test_other_names_will_do() -> None:
-    names = ("a b", "path", "_row_id_", "metadata", "token", "_change_type", "Ä", "a")
+    names = ("a b", "path", "filePath", "metadata", "token", "_change_type", "Ä", "a")
     assert unfit_name(names, table="t") is None
 
 

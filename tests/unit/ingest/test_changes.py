@@ -108,7 +108,7 @@ def test_a_summary_goes_with_each_table() -> None:
     assert by_table["w"].counts == (3, 2, 1)
     assert by_table["v"].counts == (1, 0, 0)
     assert (by_table["w"].min_seq, by_table["w"].max_seq) == (42, 42)
-    assert by_table["w"].rows.schema.names == ["op", "token", "before", "after"]
+    assert by_table["w"].rows.schema.names == ["op", "token", "before", "after", "silent"]
 
 
 def test_places_go_on_over_batches() -> None:

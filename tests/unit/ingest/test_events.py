@@ -46,8 +46,36 @@ def test_a_query_is_read_in_the_clients_charset() -> None:
     for number, text in ((8, "größe".encode("latin1")), (45, "größe".encode())):
         variables = front + b"\4" + struct.pack("<HHH", number, 1, 1)
         assert events.parse_query(query(b"DROP TABLE " + text, variables)) == events.Query(
-            "shop", "DROP TABLE größe"
+            "shop", "DROP TABLE größe", sql_mode=0
         )
+
+
+def test_a_query_tells_its_sessions_mode_and_what_it_wrote_to() -> None:
+    """As both servers wrote them."""
+    mysql = bytes.fromhex(
+        "000000000001040010000000000006037374640004ff00ff00ff000905000000000000000b04726f6f7409"
+        "6c6f63616c686f73740c026f7468657200640012ff00"
+    ).replace(b"std\0\4", b"std\4")
+    found = events.parse_query(query(b"DO 1", mysql))
+    assert (found.sql_mode, found.written) == (0x100004, {"other", "d"})
+    many = mysql.replace(b"\x0c\2other\0d\0", b"\x0c\xfe")
+    assert events.parse_query(query(b"DO 1", many)).written is None
+    assert events.parse_query(query(b"DO 1", many[:5])).sql_mode is None
+    for end in range(len(mysql)):  # cut anywhere, it tells less and nothing else
+        found = events.parse_query(query(b"DO 1", mysql[:end]))
+        assert found.sql_mode in {None, 0x100004}
+        assert found.written in (None, {"other", "d"})
+    mariadb = bytes.fromhex("00000000000101000020540000000006037374640421002d002d00800102038100")
+    assert events.parse_query(query(b"DO 1", mariadb)).written is None
+    assert not events.parse_query(query(b"DO 1", mariadb)).temporary
+    assert events.parse_query(query(b"DO 1", mariadb), flags=4).temporary
+
+
+def test_a_text_that_its_charset_does_not_have_is_not_clear() -> None:
+    sjis = b"\4" + struct.pack("<HHH", 13, 1, 1)
+    assert events.parse_query(query("ALTER TABLE t COMMENT '表'".encode("cp932"), sjis)).clear
+    assert not events.parse_query(query(b"ALTER TABLE t COMMENT '\x81", sjis)).clear
+    assert events.parse_query(query(b"INSERT INTO t VALUES ('\xff')")).clear  # UTF-8
 
 
 def test_a_compressed_query_and_compressed_rows() -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from event_kit import (
     MARIADB_MAP,
+    MYSQL_MAP,
     OTHER,
     SERVER,
     Collected,
@@ -124,6 +125,40 @@ def test_patterns_and_sequences_are_left_out() -> None:
     feed(reader, opened().insert(1).events)
     reader.flush()
     assert found.rows == []
+
+
+def test_names_are_compared_as_the_server_does() -> None:
+    """lower_case_table_names: the log has lower case, whatever a table is called (2)."""
+
+    class AsCreated(NoCatalog):
+        def spelling(self, table: str) -> str:
+            return {"w": "W"}.get(table.lower(), table)
+
+    patterns = TablePatterns(("W", "!x*"), folded=True)
+    log = opened().insert(1).gtid(2).query("TRUNCATE w", "SHOP").gtid(3).query("TRUNCATE Shop.`w`")
+    found = Collected()
+    reader = make_reader(mysql(), found, database="Shop", patterns=patterns)
+    reader._slots._catalog = AsCreated()
+    reader.start_slice(known=frozenset({"W"}), limit=1 << 60)
+    feed(reader, log.events)
+    reader.flush()
+    assert [table for _, table, _, _ in found.rows] == ["W"]
+    assert {(table, kind) for table, kind, _ in found.events} == {("W", "truncate")}
+    assert len(found.events) == 2
+    plain, _, _ = read(mysql(), log, database="Shop", patterns=TablePatterns(("W",)))
+    assert plain.rows == []
+
+
+def test_a_partial_update_stops_its_table_only() -> None:
+    other = b"\x05other" + MARIADB_MAP[5:]
+    partial = (7).to_bytes(6, "little") + b"\1\0" + IMAGE
+    elsewhere = (8).to_bytes(6, "little") + b"\1\0" + IMAGE
+    log = opened().gtid(1).query("BEGIN").table_map().add(39, partial).add(39, partial).xid()
+    log.gtid(2).query("BEGIN").table_map(8, other).add(39, elsewhere).xid().insert(3)
+    found, position, _ = read(mysql(), log)
+    assert found.events == [("w", "unreadable", f"{SERVER}:1")]
+    assert len(found.rows) == 1
+    assert position.seq == 3
 
 
 def test_table_ids_are_taken_anew_with_each_file() -> None:
@@ -368,9 +403,9 @@ REFUSED: list[tuple[Callable[[Log], Log], type[RatchetError], str]] = [
     (lambda log: log.add(200), DecodeError, "does not know"),
     (lambda log: log.add(26, b"\1\0\0"), PositionLostError, "incident"),
     (lambda log: log.gtid(1).query("BEGIN").add(39, bytes(20)), DecodeError, "partial"),
-    (lambda log: log.gtid(1).query("BEGIN").query("UPDATE w SET a=1"), SourceUnfitError, "UPDATE"),
-    (lambda log: log.gtid(1).query("BEGIN").add(18, bytes(40)), SourceUnfitError, "text"),
-    (lambda log: log.gtid(1).query("CREATE TABLE x SELECT 1"), SourceUnfitError, "CREATE TABLE x"),
+    (lambda log: log.gtid(1).query("BEGIN").add(6, bytes(40)), SourceUnfitError, "text"),
+    (lambda log: log.gtid(1).query("BEGIN").add(18, bytes(20)), DecodeError, "too early"),
+    (lambda log: log.query("UPDATE w SET a=1"), DecodeError, "cannot stand"),
     (lambda log: log.xid(), DecodeError, "cannot stand"),
     (lambda log: log.gtid(1).gtid(2), DecodeError, "cannot stand"),
     (lambda log: log.gtid(1).query("BEGIN").rows(IMAGE, 99), DecodeError, "table map"),
@@ -422,3 +457,127 @@ def test_rolled_back_without_rows_of_ours_passes() -> None:
     log = opened().gtid(1).query("BEGIN").query("SAVEPOINT a").query("ROLLBACK TO a")
     _, position, _ = read(mysql(), log.query("ROLLBACK"))
     assert position.seq == 1
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+
+def load_query(statement: str) -> bytes:
+    """An EXECUTE_LOAD_QUERY event's body."""
+    head = struct.pack("<IIBHH", 1, 0, 4, 0, 0) + struct.pack("<IIIB", 1, 9, 37, 0)
+    return head + b"shop\0" + statement.encode()
+
+
+def effects(found: Collected) -> list[tuple[str, str]]:
+    return [(event.table, event.effect) for event in found.told]
+
+
+@pytest.mark.parametrize("start", [mysql(), mariadb()])
+def test_rows_changed_by_a_statement_end_no_stream(start: Position) -> None:
+    """They stand in a transaction beside row events, alone, and read from a file."""
+
+    def begun(log: Log, number: int) -> Log:
+        if start.flavor == "mariadb":
+            return log.mariadb_gtid(number)
+        return log.gtid(number).query("BEGIN")
+
+    body = MARIADB_MAP if start.flavor == "mariadb" else MYSQL_MAP
+    log = begun(opened(), 1).query("UPDATE other.h SET a=1")
+    log.table_map(7, body).rows(IMAGE).query("REPLACE INTO w VALUES (1)").rows(IMAGE).xid()
+    begun(log, 2).add(5, bytes(9)).add(17, bytes(9)).add(9, bytes(9))
+    log.add(18, load_query("LOAD DATA INFILE 'x' INTO TABLE v")).xid()
+    log = log.mariadb_gtid(3, flags=1) if start.flavor == "mariadb" else log.gtid(3)
+    log.query("CREATE TABLE w SELECT 1")
+    found, position, _ = read(start, log, known=frozenset({"v", "w"}))
+    assert [row[2] for row in found.rows] == [1, 1]
+    assert position.executed.cardinality == start.executed.cardinality + 3
+    assert sorted(set(effects(found))) == [("v", "doubt"), ("w", "doubt"), ("w", "rows")]
+    assert [event.seq for event in found.told if event.effect == "rows"] == [position.seq]
+
+
+def test_a_two_phase_alter_counts_where_it_is_committed() -> None:
+    """The extra flags stand behind a group commit's number and an XA transaction's name, if any."""
+
+    def log_of(extra: int, flags: int, front: bytes = b"") -> list[tuple[str, str]]:
+        log = opened().add(162, struct.pack("<QIB", 1, 0, 1 | flags) + front + bytes([extra]) * 9)
+        log.query("ALTER TABLE w DROP a")
+        # What the next transaction says is not said of this one.
+        log.mariadb_gtid(2, flags=1).query("ALTER TABLE w ADD b INT")
+        found, _, _ = read(mariadb(), log)
+        return effects(found)
+
+    whole, later = ("w", "rows"), ("w", "columns")
+    xa = struct.pack("<IBB", 1, 2, 1) + b"abc"
+    for flags, front in ((0, b""), (2, bytes(8)), (64, xa), (2 | 128, bytes(8) + xa)):
+        assert log_of(0, flags, front) == [whole, later]
+        assert log_of(1, flags, front) == [whole, later]  # several engines: nothing to do with it
+        assert log_of(2, flags, front) == [later]  # START
+        assert log_of(4, flags, front) == [whole, later]  # COMMIT
+        assert log_of(8, flags, front) == [later]  # ROLLBACK
+    short = opened().add(162, struct.pack("<QIB", 1, 0, 1 | 64) + b"\1\2")
+    assert effects(read(mariadb(), short.query("ALTER TABLE w DROP a"))[0]) == [whole]
+
+
+def test_statements_of_a_prepared_transaction_count_when_it_is_committed() -> None:
+    begin = opened().gtid(1).query("XA START X'61',X'',1").query("UPDATE w SET a=1")
+    begin.query("XA END X'61',X'',1").add(38, XA_PREPARE)
+    begin.gtid(2).query("ALTER TABLE w ADD b INT").gtid(3).query("XA COMMIT X'61',X'',1")
+    found, _, _ = read(mysql(), begin, known=frozenset({"w"}))
+    told = [(event.effect, event.seq) for event in found.told if event.table == "w"]
+    assert told == [("doubt", 1), ("columns", 2), ("doubt", 3)]
+    undone = opened().gtid(1).query("XA START X'61',X'',1").query("UPDATE w SET a=1")
+    undone.query("XA END X'61',X'',1").add(38, XA_PREPARE).gtid(2).query("XA ROLLBACK X'61',X'',1")
+    found, _, _ = read(mysql(), undone, known=frozenset({"w"}))
+    assert [event.seq for event in found.told if event.table == "w"] == [1]
+    # One that did nothing by statements has nothing of the transaction before.
+    log = opened().gtid(1).query("TRUNCATE w").gtid(2).query("XA START X'61',X'',1")
+    log.query("XA END X'61',X'',1").add(38, XA_PREPARE).gtid(3).query("XA COMMIT X'61',X'',1")
+    found, _, _ = read(mysql(), log, known=frozenset({"w"}))
+    assert [(event.kind, event.seq) for event in found.told] == [("truncate", 1)]
+
+
+class Telling(NoCatalog):
+    """A catalog that knows of plain tables."""
+
+    def __init__(self, plain: bool) -> None:  # noqa: FBT001 - a fake's one value
+        self.plain = plain
+        self.asked: list[tuple[str, str]] = []
+
+    def folds(self) -> bool | None:
+        return False
+
+    def is_plain(self, database: str, table: str) -> bool:
+        self.asked.append((database, table))
+        return self.plain
+
+
+def heartbeats(catalog: Telling, *between: str) -> tuple[list[tuple[str, str]], int]:
+    """The effects of statements between some heartbeats; how often the server was asked."""
+    log = opened()
+    for number, text in enumerate(("", *between), 1):
+        log.gtid(2 * number).query("BEGIN").query("REPLACE INTO other.h VALUES (1)").xid()
+        log.gtid(2 * number + 1).query("BEGIN").query("UPDATE other.h SET a=1").xid()
+        if text:
+            log.gtid(100 + number).query(text)
+    found, _, _ = read(mysql(), log, catalog=catalog, known=frozenset({"v", "w"}))
+    return effects(found), len(catalog.asked)
+
+
+def test_a_heartbeat_in_another_database_is_harmless_where_the_server_says_so() -> None:
+    everything = [("v", "doubt"), ("w", "doubt")]
+    assert heartbeats(Telling(plain=True)) == ([], 1)
+    assert heartbeats(Telling(plain=False)) == (everything * 2, 1)
+    # What makes a trigger makes it ask again; what takes one away puts all in doubt.
+    assert heartbeats(Telling(plain=True), "CREATE TRIGGER x BEFORE INSERT ON other.h", "") == (
+        [],
+        2,
+    )
+    assert heartbeats(Telling(plain=True), "DROP TRIGGER x", "") == (everything, 2)
+    assert heartbeats(Telling(plain=True), "DROP TABLE other.h", "") == (everything, 2)
+    assert heartbeats(Telling(plain=True), "DROP TABLE other.g", "") == ([], 2)
+    assert heartbeats(Telling(plain=False), "DROP TRIGGER x", "")[0] == everything * 6
+    # Nobody is asked where nothing is mirrored.
+    quiet = Telling(plain=False)
+    log = opened().gtid(1).query("BEGIN").query("UPDATE other.h SET a=1").xid()
+    found, _, _ = read(mysql(), log, catalog=quiet)
+    assert (found.told, quiet.asked) == ([], [])

@@ -97,7 +97,12 @@ def field(table: str = "t", sent: float = 0) -> Any:
     return found
 
 
-def take(lake: Lake, *responses: list[Any], start: str = f"{UUID}:1-5") -> CaptureResult:
+def take(
+    lake: Lake,
+    *responses: list[Any],
+    start: str = f"{UUID}:1-5",
+    known: tuple[str, ...] = (),
+) -> CaptureResult:
     """One slice of those responses."""
     FakeStream.waiting = [
         messages().Response(events=response).SerializeToString() for response in responses
@@ -112,6 +117,7 @@ def take(lake: Lake, *responses: list[Any], start: str = f"{UUID}:1-5") -> Captu
             round_number=1,
             lake=lake.root,
             patterns=TablePatterns(("*", "!left")),
+            known=known,
             limits=SliceLimits(max_seconds=0.3, min_seconds=0.0),
             dump=DumpOptions(server_id=1, deadline=0.2),
             vtgate=VtgateConfig(host="h", port=1),
@@ -206,16 +212,6 @@ def test_what_was_passed_over_counts(lake: Lake) -> None:
         (transaction(f"{UUID}:5", f"{UUID}:1-5", (1, 1)), DecodeError, "again that came before"),
         ([event("BEGIN", f"{UUID}:6"), event("COMMIT", f"{UUID}:6")], DecodeError, "position"),
         ([vgtid(f"{UUID}:1-6"), event("COMMIT")], DecodeError, "name"),
-        (
-            [vgtid(f"{UUID}:1-6"), event("DDL", f"{UUID}:6", statement="DELETE FROM t")],
-            SourceUnfitError,
-            "DELETE FROM t",
-        ),
-        (
-            [vgtid(f"{UUID}:1-6"), event("DDL", f"{UUID}:6", statement="HELLO world")],
-            DecodeError,
-            "HELLO",
-        ),
     ],
 )
 def test_what_is_not_understood_is_refused(
@@ -225,6 +221,24 @@ def test_what_is_not_understood_is_refused(
     assert isinstance(failure(result), kind)
     assert words in failure(result).message
     assert not [file for file in lake.list("_ratchet/changes") if file.path.endswith(".parquet")]
+
+
+@pytest.mark.parametrize(
+    ("statement", "effect"),
+    [
+        ("DELETE FROM t", "doubt"),
+        ("HELLO world", "doubt"),
+        ("ALTER TABLE t ADD x INT", "columns"),
+        # The session's mode is not in the stream.
+        ('ALTER TABLE t ADD x INT COMMENT "a"', "doubt"),
+        ("ALTER TABLE t MODIFY x INT COMMENT 'a'", "types"),
+    ],
+)
+def test_what_statements_do_is_told_once(lake: Lake, statement: str, effect: str) -> None:
+    events = [vgtid(f"{UUID}:1-6"), event("DDL", f"{UUID}:6", statement=statement)]
+    result = take(lake, events, known=("t",))
+    assert result.slice is not None
+    assert [(one.table, one.effect) for one in result.events] == [("t", effect)]
 
 
 def test_rows_without_a_table_are_refused(lake: Lake) -> None:

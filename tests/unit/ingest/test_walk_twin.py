@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from event_kit import MARIADB_MAP, MYSQL_MAP, OTHER, SERVER, Collected, Log, make_reader, packet
+import pytest
+from event_kit import (
+    MARIADB_MAP,
+    MYSQL_MAP,
+    OTHER,
+    SERVER,
+    Collected,
+    Log,
+    feed,
+    make_reader,
+    packet,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +37,7 @@ STATEMENTS = (
 
 TIMES = (100, 103, 101, 900, 102)  # commit times are not in order
 ROWS = (23, 24, 25, 30, 31, 32)
+FLAGS = (0x01, 0x00, 0x03, 0x11, 0x12, 0xFFED)  # foreign keys followed by the engine: 1, 2, 6
 
 
 def add_any(log: Log, flavor: Flavor, what: tuple[str, int]) -> None:
@@ -49,14 +61,15 @@ def add_any(log: Log, flavor: Flavor, what: tuple[str, int]) -> None:
         body = MAPS[flavor] if n % 3 else b"\x05other" + MAPS[flavor][5:]
         log.table_map(n % 4, body)
     elif kind == "rows":
-        log.rows(bytes([n]), n % 4, ROWS[n % 6])
+        log.rows(bytes([n]), n % 4, ROWS[n % 6], flags=FLAGS[n % 5 if n % 7 else 5])
     elif kind == "end":
         log.xid()
     elif kind == "whole":
         add_any(log, flavor, ("gtid", n & ~1))
         if flavor != "mariadb":
             log.query("BEGIN")
-        log.table_map(1, MAPS[flavor]).rows(bytes([n]), 1, ROWS[n // 2 % 6]).xid()
+        log.table_map(1, MAPS[flavor])
+        log.rows(bytes([n]), 1, ROWS[n // 2 % 6], flags=FLAGS[n % 6]).xid()
     else:
         log.add((27, 29, 35, 160, 38, 26, 200, 3)[n % 8], bytes(20))
 
@@ -79,8 +92,13 @@ def outcome_of_plain(start: Position, log: Log, not_after: int | None = None) ->
         problem = type(refusal(error.args[0], event="", source="", position="")).__name__
     except DecodeError:
         problem = "DecodeError"
-    found = [(t.gtid, t.seq, t.ts, [(table, op, i) for _, table, op, i in t.rows]) for t in
-             twin.transactions]  # fmt: skip
+    found = [
+        (
+            *(t.gtid, t.seq, t.ts),
+            [(*row[1:], silent) for row, silent in zip(t.rows, t.silent, strict=True)],
+        )
+        for t in twin.transactions
+    ]
     return found, problem, twin.held_ts
 
 
@@ -119,9 +137,9 @@ def outcome_of_reader(
 def _whole(found: Collected) -> list[Any]:
     whole = set(found.gtids)
     rows: dict[str, list[Any]] = {gtid: [] for gtid in whole}
-    for gtid, table, op, image in found.rows:
+    for (gtid, table, op, image), silent in zip(found.rows, found.silent, strict=True):
         if gtid in whole:
-            rows[gtid].append((table, op, image))
+            rows[gtid].append((table, op, image, silent))
     together = zip(found.gtids, found.seqs, found.ts, strict=True)
     return [(gtid, seq, ts, rows[gtid]) for gtid, seq, ts in together]
 
@@ -215,3 +233,20 @@ def test_damaged_events_are_read_or_refused_never_anything_else(
         reader.flush()
     except RatchetError as error:
         assert error.source == "shop/-"  # noqa: PT017 - both outcomes are right
+
+
+@pytest.mark.parametrize("flags", [0x00, 0x01, 0x02, 0x03, 0x10, 0x11, 0x12, 0x13])
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+def test_who_follows_foreign_keys_is_in_the_flags(flavor: Flavor, flags: int) -> None:
+    start, log = started(flavor, [])
+    if flavor == "mysql":
+        log.gtid(42).query("BEGIN")
+    else:
+        log.mariadb_gtid(42)
+    log.table_map(7, MAPS[flavor]).rows(b"\1", flags=flags).xid()
+    found = Collected()
+    reader = make_reader(start, found)
+    feed(reader, log.events)
+    reader.flush()
+    told = 0x02 if flavor == "mariadb" else 0x12
+    assert found.silent == [not flags & told]

@@ -258,6 +258,17 @@ def test_what_the_log_shows_is_told_from_what_is_lost() -> None:
     assert [one.check for one in judge_log(node) if unlogged(one)] == ["log_replica_updates"]
 
 
+def test_triggers_that_a_replica_runs_and_does_not_log() -> None:
+    name = "slave_run_triggers_for_rbr"
+    replica = replace(with_variables(MARIADB, **{name: "YES"}), follows=True)
+    found = judged(replica)[name]
+    assert (found.status, unlogged(found)) == ("fail", True)
+    assert "'LOGGING'" in found.mend
+    assert judged(replace(replica, follows=None))[name].status == "warn"
+    assert name not in judged(replace(replica, follows=False))
+    assert name not in judged(with_variables(replica, **{name: "LOGGING"}))
+
+
 def test_tables() -> None:
     odd = (
         replace(ORDERS, name="nokey", has_key=False),

@@ -322,12 +322,14 @@ def test_differences_that_were_only_told_are_the_exit_code(stage: Stage) -> None
     done = Comparisons(stage.lake)
     for name, wrong in (("orders", 3), ("left_out", 4)):
         done.save(
-            Comparison(keyspace="shop", table=name, since=1, until=2, round=1, differences=wrong)
+            Comparison(
+                keyspace="shop", table=name, dump="", since=1, until=2, round=1, differences=wrong
+            )
         )
     with pytest.raises(TableDifferentError, match=r"shop\.orders: 3 rows") as caught:
         stage.run(target=reached(2), verify=[]).run()
     assert caught.value.exit_code == 1
     assert "--table 'shop.orders'" in caught.value.hint
-    done.save(Comparison(keyspace="shop", table="orders", since=3, until=4, round=2))
+    done.save(Comparison(keyspace="shop", table="orders", dump="", since=3, until=4, round=2))
     stage.control.go_on()
     Stage(stage.lake).run(target=reached(2), verify=[]).run()

@@ -32,7 +32,9 @@ class Stage:
         return None if found is None else found.table
 
     def compared(self, name: str) -> None:
-        one = Comparison(keyspace="shop", table=name, since=self.now, until=self.now, round=1)
+        one = Comparison(
+            keyspace="shop", table=name, dump="", since=self.now, until=self.now, round=1
+        )
         self.comparisons.save(one)
 
 

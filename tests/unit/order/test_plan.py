@@ -24,7 +24,7 @@ from merge.plan import (
     shape_of,
 )
 from store.rounds import StreamState
-from store.tables import DumpState, TableState
+from store.tables import Doubt, DumpState, TableState
 
 UUID, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429563"
 A, B = "shop/-80", "shop/80-"
@@ -220,18 +220,25 @@ def test_statements_before_the_dump_are_none_of_its_business() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "stops"), [(SCHEMA, WIDER, False), (WIDER, SCHEMA, True)]
+    ("first", "then", "doubts"), [(SCHEMA, WIDER, False), (WIDER, SCHEMA, True)]
 )
 def test_values_may_have_been_cut_by_a_narrower_type(
-    first: TableSchema, then: TableSchema, *, stops: bool
+    first: TableSchema, then: TableSchema, *, doubts: bool
 ) -> None:
-    """The lake's type is the same, so only the shapes one after the other can tell."""
+    """The lake's type is the same, so only the shapes one after the other can tell.
+
+    Whether a value was cut is looked up at the source: the table goes on, and is in doubt.
+    """
     found = gathered(make_round(2, file(A, 11, 12, first), file(A, 15, 18, then)))
-    assert (found.stopped is not None) is stops
+    assert (found.stopped, bool(found.doubts)) == (None, doubts)
     before = gathered(make_round(2, file(A, 11, 12, first)))
     later = replace(STATE, logged=before.logged)
     found = gathered(make_round(3, file(A, 15, 18, then)), state=later)
-    assert (found.stopped is not None) is stops
+    assert (found.stopped, bool(found.doubts)) == (None, doubts)
+    if doubts:
+        assert found.doubts[A] == Doubt(
+            message="values may have changed (v: length is shorter)", statement="", round=3
+        )
 
 
 def test_a_shards_shape_is_its_own() -> None:
@@ -276,7 +283,7 @@ def test_a_column_that_is_null_in_every_row_may_come() -> None:
     "items",
     [
         (file(A, 13, 13, MORE),),  # nobody said so
-        (event(A, 12, "ALTER TABLE t ADD n INT DEFAULT 5"), file(A, 13, 13, MORE)),
+        (event(A, 12, "ALTER TABLE t ADD n INT DEFAULT 5"),),  # a quiet table, too
         (event(A, 12, "ALTER TABLE t ADD other INT"), file(A, 13, 13, MORE)),
         (event(A, 12, "ALTER TABLE t ADD n INT"), file(B, 13, 13, MORE)),  # the other shard
     ],
@@ -330,18 +337,23 @@ def test_a_shape_that_comes_back_with_other_values_stops_the_table(
 
 
 def test_types_that_change_twice_with_no_row_between() -> None:
-    """Narrowed and widened again: the shape is as before, the values may have been cut."""
+    """Narrowed and widened again: the shape is as before, the values may have been cut.
+
+    So the rows have to be looked at, whatever the next shape says.
+    """
     cut, back = "ALTER TABLE t MODIFY v VARCHAR(3)", "ALTER TABLE t MODIFY v VARCHAR(40)"
     once = gathered(make_round(5, event(A, 12, cut)))
     assert once.stopped is None
     assert once.retyped == (A,)
     twice = gathered(make_round(6, event(A, 13, back)), state=once.learned(STATE))
-    assert twice.stopped is not None
-    assert "twice" in twice.stopped.message
+    assert twice.stopped is None
+    assert [(doubt.round, doubt.by_shape) for doubt in twice.doubts.values()] == [(6, False)]
+    after = gathered(make_round(7, file(A, 15, 15)), state=twice.learned(STATE))
+    assert after.doubts == twice.doubts
     seen = gathered(
         make_round(5, event(A, 12, cut), file(A, 13, 13), event(A, 14, back), file(A, 15, 15))
     )
-    assert (seen.stopped, seen.retyped) == (None, ())
+    assert (seen.stopped, seen.retyped, seen.doubts) == (None, (), {})
 
 
 def test_a_type_that_changes_once_and_then_another_kind_of_alter() -> None:
@@ -541,10 +553,12 @@ def test_after_an_alter_the_first_shape_is_held_against_the_dumps() -> None:
         rounds = [make_round(2, *items)]
         return gather(STATE, rounds, shapes(NARROW).__getitem__, MisfitPolicy())
 
-    assert taken(file(A, 13, 13, NARROW)).stopped is None
-    found = taken(event(A, 12, "ALTER TABLE t MODIFY v VARCHAR(20)"), file(A, 13, 13, NARROW))
-    assert found.stopped is not None
-    assert "length is shorter" in found.stopped.message
+    assert taken(file(A, 13, 13, NARROW)).doubts == {}
+    cut = "ALTER TABLE t MODIFY v VARCHAR(20)"
+    found = taken(event(A, 12, cut), file(A, 13, 13, NARROW))
+    assert found.stopped is None
+    assert "length is shorter" in found.doubts[A].message
+    assert (found.doubts[A].statement, found.doubts[A].by_shape) == (cut, False)
 
 
 def test_a_primary_key_does_not_help_where_a_statement_moves_rows() -> None:
@@ -601,3 +615,100 @@ def test_a_type_without_a_rule_stops_the_table() -> None:
     found = gather(STATE, rounds, shapes(odd).__getitem__, MisfitPolicy())
     assert found.stopped is not None
     assert "odd" in found.stopped.message
+
+
+# --- what statements did, as capture judged it ----------------------------------------------------
+
+
+def judged(effect: str, seq: int = 12, **more: object) -> TableEvent:
+    told = event(A, seq, "a statement")
+    return replace(told, effect=effect, reason=f"{effect} happened", **more)  # type: ignore[arg-type]
+
+
+def test_what_moved_rows_stops_a_quiet_table_at_the_statement() -> None:
+    found = gathered(make_round(5, judged("rows")))
+    assert found.stopped is not None
+    assert found.stopped.message == f"rows happened on {A}: a statement"
+    assert found.until == {A: (0, 12)}
+
+
+@pytest.mark.parametrize("phase", ["streaming", "catching_up"])
+@pytest.mark.parametrize("effect", ["types", "foreign_key", "doubt"])
+def test_a_doubt_is_in_the_state_at_once_and_stays(effect: str, phase: str) -> None:
+    start = replace(STATE, phase=phase, foreign_keys=())  # type: ignore[arg-type]
+    found = gathered(make_round(5, judged(effect)), state=start)
+    assert found.stopped is None
+    doubt = Doubt(
+        message=f"{effect} happened",
+        statement="a statement",
+        round=5,
+        by_shape=effect == "types",
+    )
+    assert found.doubts == {A: doubt}
+    state = found.learned(start)
+    assert state.doubts == {A: doubt}
+    assert state.foreign_keys == (None if effect == "foreign_key" else ())
+    assert TableState.from_json(state.to_json()) == state
+    later = gathered(make_round(6, file(B, 13, 13)), make_round(7), state=state)
+    assert later.learned(state).doubts == {A: doubt}
+
+
+def test_the_next_shape_takes_a_doubt_of_types_away_and_no_other() -> None:
+    for schema in (SCHEMA, WIDER):
+        shown = gathered(make_round(5, judged("types"), file(A, 13, 13, schema)))
+        assert (shown.doubts, shown.stopped) == ({}, None)
+        other = gathered(make_round(5, judged("types"), file(B, 13, 13, schema)))
+        assert set(other.doubts) == {A}
+        kept = gathered(make_round(5, judged("doubt"), file(A, 13, 13, schema)))
+        assert set(kept.doubts) == {A}
+
+
+@pytest.mark.parametrize("effects", [("types", "doubt"), ("doubt", "types"), ("types", "types")])
+def test_two_doubts_are_one_that_only_the_rows_can_take_away(effects: tuple[str, str]) -> None:
+    first, second = effects
+    found = gathered(
+        make_round(5, judged(first)), make_round(6, judged(second, 13), file(A, 14, 14, WIDER))
+    )
+    assert [(doubt.round, doubt.by_shape) for doubt in found.doubts.values()] == [(6, False)]
+    if "doubt" in effects:
+        assert found.doubts[A].message == "doubt happened"
+
+
+def test_a_change_of_the_lakes_type_stops_as_ever() -> None:
+    bigger = replace(SCHEMA, columns=(SCHEMA.columns[0], replace(MORE.columns[-1], name="v")))
+    known = {**KNOWN, bigger.fingerprint: bigger}
+    rounds = [make_round(5, judged("types"), file(A, 13, 13, bigger))]
+    found = gather(STATE, rounds, known.__getitem__, MisfitPolicy())
+    assert found.stopped is not None
+    assert "changed v from" in found.stopped.message
+
+
+@pytest.mark.parametrize(("primary", "stops"), [(True, False), (False, True), (None, True)])
+def test_an_index_that_goes_stops_a_table_only_if_it_may_be_its_key(
+    primary: bool | None,  # noqa: FBT001 - a table's row
+    stops: bool,  # noqa: FBT001
+) -> None:
+    """Also one that has had no row event since its dump: the dump told."""
+    state = replace(STATE, primary=primary)
+    found = gathered(make_round(5, judged("key")), state=state)
+    assert (found.stopped is not None) is stops
+    assert found.doubts == {}
+
+
+def test_columns_come_with_their_event() -> None:
+    told = judged("columns", nulls=("n",))
+    found = gathered(make_round(5, told, file(A, 13, 13, MORE)))
+    assert (found.stopped, found.nulls) == (None, {A: ("n",)})
+    doubtful = gathered(make_round(5, told, replace(told, kind="doubt")))
+    assert doubtful.stopped is not None
+    assert "read under its new columns" in doubtful.stopped.message
+    for effect in ("key", "foreign_key"):
+        told = judged(effect)
+        state = replace(STATE, primary=True)
+        assert (
+            gathered(make_round(5, told, replace(told, kind="doubt")), state=state).stopped is None
+        )
+
+
+def test_statements_before_the_dump_put_nothing_in_doubt() -> None:
+    assert gathered(make_round(2, judged("doubt", 9, gtid=f"{UUID}:9"))).doubts == {}

@@ -1,0 +1,433 @@
+"""ALTER TABLE: what each of its specifications does to rows and values.
+
+Lives here: the grammar behind the table's name, and the effect of each specification. Does not
+live here: columns and keys (`columns`), options and partitions (`options`), whose table it is
+(`statements`).
+
+Row events describe their own columns, so most changes show by themselves. What does not is told
+here: columns that come with NULL in all rows, types that may rewrite values, what moves rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from core.sql.columns import check, definition, index_body, references
+from core.sql.cursor import Cursor, NotUnderstoodError
+from core.sql.effects import COLUMN_GOES, COLUMN_RENAMED, KEY_GOES, MOVED, Change, Named
+from core.sql.options import option, partition_by, partitions
+
+_FOREIGN: Final = Change("foreign_key", "its foreign keys changed")
+_KEY: Final = Change("key", KEY_GOES)
+_ROWS: Final = Change("rows", MOVED)
+_TYPES: Final = Change("types", "a column's type may have changed")
+_PRIMARY: Final = Change("types", "it has another primary key")
+# Of RANGE partitions the server lets the whole range stay or grow; of others it asks nothing.
+_LISTED: Final = Change("doubt", "REORGANIZE PARTITION deletes rows that no new partition takes")
+_CONSTRAINTS: Final = frozenset(["PRIMARY", "UNIQUE", "FOREIGN", "CHECK"])
+_INDEX_KINDS: Final = ("FULLTEXT", "SPATIAL", "VECTOR")
+
+
+@dataclass(slots=True)
+class Alteration:
+    """What an ALTER TABLE does.
+
+    Attributes:
+        changes: to the table itself.
+        others: to other tables that it names.
+        nulls: columns that come, and are NULL in all rows that were there.
+    """
+
+    changes: list[Change] = field(default_factory=list)
+    others: list[tuple[Named, Change]] = field(default_factory=list)
+    nulls: list[str] = field(default_factory=list)
+
+    def all_changes(self) -> tuple[Change, ...]:
+        """Those of the table itself, each kind once; what moves rows is all there is to say."""
+        moved = [one for one in self.changes if one.effect == "rows"]
+        if moved:
+            return (moved[0],)
+        found = {one.effect: one for one in reversed(self.changes)}
+        come = [Change("columns", nulls=tuple(self.nulls))] if self.nulls else []
+        return (*come, *reversed(found.values()))
+
+
+def alter_table(cursor: Cursor, *, ignore: bool) -> tuple[Alteration, str]:
+    """Take all that follows the table's name.
+
+    Args:
+        cursor: there.
+        ignore: whether it is an ALTER IGNORE.
+
+    Returns:
+        What was understood, and what was not; empty if everything was.
+    """
+    found = Alteration()
+    problem = ""
+    try:
+        waiting(cursor)
+        while not cursor.done:
+            if cursor.sign(","):
+                continue
+            _specification(cursor, found)
+            # Options may follow each other without commas, as may what is about partitions.
+    except NotUnderstoodError as error:
+        problem = str(error)
+    if ignore:
+        found.changes.append(Change("doubt", "ALTER IGNORE may have deleted rows or cut values"))
+    return found, problem
+
+
+def waiting(cursor: Cursor) -> bool:
+    """MariaDB's WAIT n, NOWAIT."""
+    if cursor.accept("NOWAIT"):
+        return True
+    if not cursor.accept("WAIT"):
+        return False
+    if not cursor.number():
+        raise cursor.stuck()
+    return True
+
+
+def how(cursor: Cursor) -> bool:
+    """Take how it is to be done: ALGORITHM, LOCK, VALIDATION, WAIT."""
+    if cursor.one_of("ALGORITHM", "LOCK"):
+        cursor.sign("=")
+        cursor.name()
+        return True
+    return (
+        cursor.accept("WITH", "VALIDATION") or cursor.accept("WITHOUT", "VALIDATION")
+    ) or waiting(cursor)
+
+
+def _specification(cursor: Cursor, found: Alteration) -> None:
+    judge = _HEADS.get(cursor.peek().word)
+    if judge is not None:
+        cursor.take()
+        judge(cursor, found)
+    elif not (_partition(cursor, found) or _whole_table(cursor, found) or how(cursor)):
+        there, change, union = option(cursor)
+        if not there:
+            raise cursor.stuck()
+        if change is not None:
+            found.changes.append(change)
+        if union:
+            _union(Cursor(union), found)
+
+
+def _modify(cursor: Cursor, found: Alteration) -> None:
+    cursor.accept("COLUMN")
+    cursor.accept("IF", "EXISTS")
+    cursor.name()
+    _retype(cursor, found)
+
+
+def _change(cursor: Cursor, found: Alteration) -> None:
+    cursor.accept("COLUMN")
+    cursor.accept("IF", "EXISTS")
+    if cursor.name() != cursor.name():
+        found.changes.append(Change("rows", COLUMN_RENAMED))
+    _retype(cursor, found)
+
+
+def _place(cursor: Cursor) -> None:
+    if not cursor.accept("FIRST") and cursor.accept("AFTER"):
+        cursor.name()
+
+
+def _retype(cursor: Cursor, found: Alteration) -> None:
+    made = definition(cursor)
+    _place(cursor)
+    if made.odd:
+        found.changes.append(Change("doubt", made.odd))
+    found.changes.append(_TYPES)
+    if made.references:
+        found.changes.append(_FOREIGN)
+
+
+def _add(cursor: Cursor, found: Alteration) -> None:
+    if cursor.accept("PARTITION"):
+        cursor.accept("IF", "NOT", "EXISTS")
+        _local(cursor)
+        if cursor.accept("PARTITIONS"):
+            if not cursor.number():
+                raise cursor.stuck()
+        else:
+            partitions(cursor)
+    elif not (add_key(cursor, found) or _add_columns(cursor, found)):
+        raise cursor.stuck()
+
+
+def add_key(cursor: Cursor, found: Alteration) -> bool:
+    """Take a key or a constraint, where its name may be missing; whether there was one."""
+    if cursor.one_of(*_INDEX_KINDS):
+        cursor.one_of("INDEX", "KEY")
+        _named_index(cursor)
+        return True
+    if cursor.one_of("INDEX", "KEY"):
+        _named_index(cursor)
+        return True
+    if cursor.accept("CONSTRAINT"):
+        cursor.accept("IF", "NOT", "EXISTS")
+        if cursor.peek().word not in _CONSTRAINTS:
+            cursor.name()
+    return _constraint(cursor, found)
+
+
+def _constraint(cursor: Cursor, found: Alteration) -> bool:
+    if cursor.accept("PRIMARY", "KEY"):
+        cursor.accept("IF", "NOT", "EXISTS")
+        if cursor.peek().text != "(" and cursor.peek().word not in {"USING", "TYPE"}:
+            cursor.name()
+        index_body(cursor)
+        found.changes.append(_PRIMARY)
+    elif cursor.accept("UNIQUE"):
+        cursor.one_of("INDEX", "KEY")
+        _named_index(cursor)
+    elif cursor.accept("FOREIGN", "KEY"):
+        cursor.accept("IF", "NOT", "EXISTS")
+        if cursor.peek().text != "(":
+            cursor.name()
+        cursor.need_parens()
+        references(cursor)
+        found.changes.append(_FOREIGN)
+    elif cursor.peek().word == "CHECK":
+        check(cursor)
+    else:
+        return False
+    return True
+
+
+def _named_index(cursor: Cursor) -> None:
+    cursor.accept("IF", "NOT", "EXISTS")
+    if cursor.peek().text != "(" and cursor.peek().word not in {"USING", "TYPE"}:
+        cursor.name()
+    index_body(cursor)
+
+
+def _add_columns(cursor: Cursor, found: Alteration) -> bool:
+    if cursor.peek().word in {"PERIOD", "SYSTEM"}:
+        return False
+    cursor.accept("COLUMN")
+    cursor.accept("IF", "NOT", "EXISTS")
+    inside = cursor.parens()
+    if inside is None:
+        _add_column(cursor, found)
+        _place(cursor)
+        return True
+    inner = Cursor(inside)
+    while True:
+        if not add_key(inner, found):
+            _add_column(inner, found)
+        if not inner.sign(","):
+            break
+    if not inner.done:
+        raise inner.stuck()
+    return True
+
+
+def _add_column(cursor: Cursor, found: Alteration) -> None:
+    name = cursor.name()
+    made = definition(cursor)
+    if made.references:
+        found.changes.append(_FOREIGN)
+    if made.null_in_all_rows:
+        found.nulls.append(name)
+    else:
+        found.changes.append(Change("rows", f"its columns changed (added {name})"))
+
+
+def _drop(cursor: Cursor, found: Alteration) -> None:
+    if cursor.accept("PRIMARY", "KEY"):
+        found.changes.append(Change("rows", KEY_GOES))
+    elif cursor.one_of("INDEX", "KEY"):
+        cursor.accept("IF", "EXISTS")
+        primary = cursor.name().upper() == "PRIMARY"
+        found.changes.append(Change("rows", KEY_GOES) if primary else _KEY)
+    elif cursor.accept("FOREIGN", "KEY"):
+        cursor.accept("IF", "EXISTS")
+        cursor.name()
+        found.changes.append(_FOREIGN)
+    elif cursor.accept("CONSTRAINT"):
+        cursor.accept("IF", "EXISTS")
+        primary = cursor.name().upper() == "PRIMARY"
+        found.changes += [Change("rows", KEY_GOES) if primary else _KEY, _FOREIGN]
+    elif cursor.accept("CHECK"):
+        cursor.name()
+    elif cursor.accept("PARTITION"):
+        _partition_names(cursor)
+        found.changes.append(_ROWS)
+    elif cursor.peek().word in {"PERIOD", "SYSTEM"} and cursor.peek(1).word in {
+        "FOR", "VERSIONING",
+    }:  # fmt: skip
+        raise cursor.stuck()
+    else:
+        cursor.accept("COLUMN")
+        cursor.accept("IF", "EXISTS")
+        cursor.name()
+        cursor.one_of("RESTRICT", "CASCADE")
+        found.changes.append(Change("rows", COLUMN_GOES))
+
+
+def _rename(cursor: Cursor, found: Alteration) -> None:
+    if cursor.accept("COLUMN"):
+        cursor.accept("IF", "EXISTS")
+        cursor.name()
+        cursor.need("TO")
+        cursor.name()
+        found.changes.append(Change("rows", COLUMN_RENAMED))
+    elif cursor.one_of("INDEX", "KEY"):
+        cursor.accept("IF", "EXISTS")
+        cursor.name()
+        cursor.need("TO")
+        cursor.name()
+    else:
+        if not cursor.one_of("TO", "AS"):
+            cursor.sign("=")
+        found.changes.append(_ROWS)
+        found.others.append((Named(*cursor.table()), _ROWS))
+
+
+def _alter(cursor: Cursor, found: Alteration) -> None:
+    """ALTER of a column's default, or of who sees an index or heeds a constraint."""
+    del found
+    if cursor.one_of("INDEX", "KEY", "CHECK", "CONSTRAINT"):
+        cursor.accept("IF", "EXISTS")
+        cursor.name()
+        known = (
+            cursor.one_of("VISIBLE", "INVISIBLE", "IGNORED", "ENFORCED")
+            or cursor.accept("NOT", "IGNORED")
+            or cursor.accept("NOT", "ENFORCED")
+        )
+        if not known:
+            raise cursor.stuck()
+        return
+    cursor.accept("COLUMN")
+    cursor.accept("IF", "EXISTS")
+    cursor.name()
+    if cursor.accept("DROP", "DEFAULT"):
+        return
+    cursor.need("SET")
+    if cursor.one_of("VISIBLE", "INVISIBLE"):
+        return
+    cursor.need("DEFAULT")
+    if cursor.parens() is None and not cursor.literal():
+        cursor.name()
+        cursor.parens()
+
+
+def _convert(cursor: Cursor, found: Alteration) -> None:
+    if cursor.accept("TO", "CHARACTER", "SET") or cursor.accept("TO", "CHARSET"):
+        for _ in range(2):
+            cursor.sign("=")
+            if not cursor.string():
+                cursor.name()
+            if not cursor.accept("COLLATE"):
+                break
+        found.changes.append(_TYPES)
+    elif cursor.accept("PARTITION"):
+        cursor.name()
+        cursor.need("TO", "TABLE")
+        found.changes.append(_ROWS)
+        found.others.append((Named(*cursor.table()), _ROWS))
+        waiting(cursor)
+    elif cursor.accept("TABLE"):
+        found.changes.append(_ROWS)
+        found.others.append((Named(*cursor.table()), _ROWS))
+        cursor.need("TO", "PARTITION")
+        cursor.at += len(cursor.rest())
+    else:
+        raise cursor.stuck()
+
+
+def _whole_table(cursor: Cursor, found: Alteration) -> bool:
+    """What is about all rows."""
+    if cursor.one_of("DISCARD", "IMPORT"):
+        cursor.need("TABLESPACE")
+        found.changes.append(_ROWS)
+    elif cursor.one_of("DISABLE", "ENABLE"):
+        cursor.need("KEYS")
+    elif cursor.accept("ORDER", "BY"):
+        cursor.table()
+        cursor.one_of("ASC", "DESC")
+        while cursor.sign(","):
+            cursor.table()
+            cursor.one_of("ASC", "DESC")
+    elif not cursor.accept("FORCE"):
+        return False
+    return True
+
+
+def _partition(cursor: Cursor, found: Alteration) -> bool:
+    if cursor.accept("PARTITION", "BY"):
+        partition_by(cursor)
+    elif cursor.accept("COALESCE", "PARTITION"):
+        _local(cursor)
+        if not cursor.number():
+            raise cursor.stuck()
+    elif cursor.accept("REORGANIZE", "PARTITION"):
+        _reorganize(cursor, found)
+    elif cursor.accept("EXCHANGE", "PARTITION"):
+        cursor.name()
+        cursor.need("WITH", "TABLE")
+        found.changes.append(_ROWS)
+        found.others.append((Named(*cursor.table()), _ROWS))
+    elif cursor.peek(1).word == "PARTITION" and cursor.one_of("TRUNCATE", "DISCARD", "IMPORT"):
+        cursor.need("PARTITION")
+        _partition_names(cursor)
+        cursor.accept("TABLESPACE")
+        found.changes.append(_ROWS)
+    elif cursor.peek(1).word == "PARTITION" and cursor.one_of(
+        "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD"
+    ):
+        cursor.need("PARTITION")
+        _local(cursor)
+        _partition_names(cursor)
+    elif not cursor.accept("REMOVE", "PARTITIONING"):
+        return False
+    return True
+
+
+def _reorganize(cursor: Cursor, found: Alteration) -> None:
+    _local(cursor)
+    if cursor.peek().word == "INTO" or cursor.done:
+        return  # of HASH or KEY, and all of them
+    _partition_names(cursor)
+    cursor.need("INTO")
+    if not any(token.word == "LESS" for token in cursor.rest()):
+        found.changes.append(_LISTED)
+    partitions(cursor)
+
+
+def _local(cursor: Cursor) -> None:
+    cursor.one_of("NO_WRITE_TO_BINLOG", "LOCAL")
+
+
+def _partition_names(cursor: Cursor) -> None:
+    cursor.accept("IF", "EXISTS")
+    if cursor.accept("ALL"):
+        return
+    cursor.name()
+    while cursor.peek().text == "," and cursor.peek(1).kind in {"word", "name"}:
+        cursor.take()
+        cursor.name()
+
+
+def _union(cursor: Cursor, found: Alteration) -> None:
+    why = Change("rows", "a MERGE table changes its rows without row events of its own")
+    while not cursor.done:
+        found.others.append((Named(*cursor.table()), why))
+        cursor.sign(",")
+
+
+_HEADS: Final[dict[str, Callable[[Cursor, Alteration], None]]] = {
+    "ADD": _add,
+    "DROP": _drop,
+    "MODIFY": _modify,
+    "CHANGE": _change,
+    "RENAME": _rename,
+    "ALTER": _alter,
+    "CONVERT": _convert,
+}

@@ -1,0 +1,118 @@
+"""Changes of rows that are logged as their statement, and what they may reach.
+
+Lives here: whether a statement can have changed no other table than the one it names, as far as its
+text tells. Does not live here: what the log or the server say besides (`statements`): a trigger, a
+view or a foreign key may lead from that table to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from core.sql.cursor import Cursor, NotUnderstoodError
+from core.sql.effects import Named
+from core.sql.lexer import Token
+
+HEADS: Final = frozenset(
+    {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "EXECUTE"}
+    | {"HANDLER", "TABLE", "VALUES", "IMPORT", "MERGE"}
+)
+_OPENS: Final = Token("sign", "(")
+# What may stand in front of a parenthesis and changes no row of any table.
+_HARMLESS: Final = frozenset(
+    # Words of the grammar.
+    {"VALUES", "VALUE", "IN", "AND", "OR", "XOR", "NOT", "SET", "ON", "BETWEEN", "LIKE", "THEN"}
+    | {"ELSE", "WHEN", "CASE", "IF", "INTERVAL", "WHERE", "BY", "DIV", "MOD", "IS", "EXISTS"}
+    | {"LIMIT", "AS", "DISTINCT", "ALL", "ANY", "SOME", "UNION", "CHAR", "BINARY", "ROW"}
+    | {"DECIMAL", "SIGNED", "UNSIGNED", "DATETIME", "INDEX", "KEY", "USING", "OVER", "RETURNING"}
+    | {"SELECT", "HAVING", "INTO", "PARTITION", "FORCE", "USE", "IGNORE"}
+    # Functions.
+    | {"ABS", "ADDDATE", "ADDTIME", "BIT_AND", "BIT_COUNT", "BIT_OR", "BIT_XOR", "CAST", "CEIL"}
+    | {"CEILING", "CHARACTER_LENGTH", "CHAR_LENGTH", "COALESCE", "CONCAT", "CONCAT_WS"}
+    | {"CONNECTION_ID", "CONV", "CONVERT", "CONVERT_TZ", "COUNT", "CRC32", "CURDATE"}
+    | {"CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_USER", "CURTIME", "DATABASE"}
+    | {"DATE", "DATEDIFF", "DATE_ADD", "DATE_FORMAT", "DATE_SUB", "DAY", "FLOOR", "FORMAT"}
+    | {"FROM_UNIXTIME", "GREATEST", "HEX", "HOUR", "IFNULL", "INET_ATON", "ISNULL"}
+    | {"LAST_INSERT_ID", "LEAST", "LEFT", "LENGTH", "LOCALTIME", "LOCALTIMESTAMP", "LOCATE"}
+    | {"LOWER", "LPAD", "LTRIM", "MAX", "MD5", "MICROSECOND", "MIN", "MINUTE", "MONTH", "NOW"}
+    | {"NULLIF", "POW", "POWER", "RAND", "REPEAT", "REVERSE", "RIGHT", "ROUND", "RPAD", "RTRIM"}
+    | {"SECOND", "SHA1", "SHA2", "SIGN", "SUBDATE", "SUBSTR", "SUBSTRING", "SUM", "SYSDATE"}
+    | {"TIME", "TIMEDIFF", "TIMESTAMP", "TIMESTAMPADD", "TIMESTAMPDIFF", "TRIM", "TRUNCATE"}
+    | {"UNHEX", "UNIX_TIMESTAMP", "UPPER", "USER", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "UUID"}
+    | {"VERSION", "WEEK", "YEAR"}
+)
+
+
+def only_target(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) -> Named | None:
+    """The one table that a statement changes by itself; None if that cannot be told.
+
+    None as well where it calls a function or reads something that may change rows on the way.
+
+    Args:
+        tokens: the statement, from its first word on.
+        is_base_table: whether a table that is only read is no view.
+    """
+    cursor = Cursor(tokens)
+    try:
+        target = _target(cursor)
+    except NotUnderstoodError:
+        return None
+    if target is None:
+        return None
+    cursor.parens()  # the columns of INSERT
+    return target if only_reads(cursor.rest(), is_base_table) else None
+
+
+def only_reads(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) -> bool:
+    """Whether what follows a statement's target changes nothing on the way, for certain.
+
+    So it is if all functions that it calls are of a list, and all that it reads are no views.
+    """
+    for at, token in enumerate(tokens):
+        calls = at + 1 < len(tokens) and tokens[at + 1] == _OPENS
+        if token.text == ";" or token.word in {"TABLE", "NEXTVAL", "SETVAL", "NEXT", "PREVIOUS"}:
+            return False
+        if calls and (token.kind == "name" or (token.word and token.word not in _HARMLESS)):
+            return False
+        if calls and at and tokens[at - 1].text == ".":
+            return False  # a function of a database, whatever it is called
+        if token.word in {"FROM", "JOIN", "STRAIGHT_JOIN"} and not _reads_one(
+            tokens[at + 1 :], is_base_table
+        ):
+            return False
+    return True
+
+
+def _reads_one(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) -> bool:
+    """Whether one table follows, no view, and no list of several."""
+    cursor = Cursor(tokens)
+    try:
+        if not is_base_table(Named(*cursor.table())):
+            return False
+    except NotUnderstoodError:
+        return False
+    cursor.accept("AS")
+    return cursor.peek().text != "," and cursor.peek(1).text != ","
+
+
+def _target(cursor: Cursor) -> Named | None:
+    if cursor.one_of("INSERT", "REPLACE"):
+        while cursor.one_of("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE"):
+            pass
+        cursor.accept("INTO")
+        return Named(*cursor.table())
+    if cursor.accept("UPDATE"):
+        while cursor.one_of("LOW_PRIORITY", "IGNORE"):
+            pass
+        found = Named(*cursor.table())
+        return found if cursor.accept("SET") else None
+    if cursor.accept("DELETE"):
+        while cursor.one_of("LOW_PRIORITY", "QUICK", "IGNORE"):
+            pass
+        if not cursor.accept("FROM"):
+            return None
+        found = Named(*cursor.table())
+        ends = cursor.done or cursor.peek().word in {"WHERE", "ORDER", "LIMIT"}
+        return found if ends else None
+    return None

@@ -1,0 +1,31 @@
+"""What a statement does to a table, in the words of the round log. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from core.rounds import Effect
+
+# Words that people see, in messages of tables that stop.
+MOVED: Final = "a statement may have changed its rows without row events"
+COLUMN_GOES: Final = "a column goes"
+COLUMN_RENAMED: Final = "a column changes its name"
+KEY_GOES: Final = "an index was dropped that may have been its key"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that a statement does to a table; see core.rounds.TableEvent."""
+
+    effect: Effect
+    reason: str = ""
+    nulls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A table as a statement names it; `database` is None where it does not say."""
+
+    database: str | None
+    table: str

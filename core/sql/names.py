@@ -1,0 +1,92 @@
+"""Whose table a name in a statement is: the mirror's, somebody else's, or perhaps the mirror's.
+
+Lives here: `Scope`. Does not live here: where names stand in statements (`statements`).
+
+Servers compare names of tables by their letters or without regard to case, as their
+`lower_case_table_names` says. Where that is not known, a name of other case may be the table's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from core.sql.effects import Named
+from core.sql.lexer import Token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Where a statement ran, and what is mirrored there.
+
+    Attributes:
+        database: the database whose tables are mirrored; empty: any may be it.
+        default: the one that the statement ran in.
+        known: names of the tables that are mirrored.
+        folds: whether the server compares names without regard to case; None: not known.
+    """
+
+    database: str
+    default: str
+    known: Collection[str]
+    folds: bool | None = None
+
+    def is_ours(self, database: str | None) -> bool | None:
+        """Whether a database is the mirrored one; None: perhaps."""
+        if not self.database:
+            return True
+        return self._same(self.default if database is None else database, self.database)
+
+    def tables(self, named: Named) -> tuple[list[str], list[str]]:
+        """The mirror's tables that a name stands for, and those that it may stand for.
+
+        One that is not known is among the first, as it is written.
+        """
+        ours = self.is_ours(named.database)
+        if ours is False:
+            return [], []
+        name = named.table
+        if name in self.known:
+            found, maybe = [name], []
+        else:
+            same = [one for one in sorted(self.known) if self._same(name, one) is True]
+            maybe = [one for one in sorted(self.known) if self._same(name, one) is None]
+            found = same or [name]
+        if ours is None:
+            return [], [*found, *maybe]
+        return found, maybe
+
+    def mentioned(self, tokens: Sequence[Token]) -> list[str]:
+        """The known tables whose name occurs in a statement, wherever that is."""
+        names = set()
+        for at, token in enumerate(tokens):
+            if token.kind == "sign":
+                continue
+            qualified = at >= 2 and tokens[at - 1] == Token("sign", ".")
+            database = tokens[at - 2].inner if qualified else None
+            if qualified and tokens[at - 2].kind == "sign":
+                continue
+            # t.c, with t a table of the default database, is no c of a database t.
+            if self.is_ours(database) is not False:
+                names.add(token.inner.casefold())
+            if token.kind == "string":
+                names |= {part.casefold() for part in token.inner.split(".")}
+        return self._folded(names)
+
+    def hidden(self, text: str) -> list[str]:
+        """The known tables whose name occurs in a text that could not be split into tokens."""
+        low = text.casefold()
+        if self.is_ours(None) is False and self.database.casefold() not in low:
+            return []
+        return [table for table in sorted(self.known) if table.casefold() in low]
+
+    def _folded(self, names: Iterable[str]) -> list[str]:
+        wanted = set(names)
+        return [table for table in sorted(self.known) if table.casefold() in wanted]
+
+    def _same(self, name: str, other: str) -> bool | None:
+        if name == other:
+            return True
+        if self.folds is False or name.casefold() != other.casefold():
+            return False
+        return True if self.folds and name.lower() == other.lower() else None

@@ -1,0 +1,254 @@
+"""The foreign keys by which servers change rows of mirrored tables: read, kept, compared.
+
+Lives here: what becomes of a table whose keys are new, are others than before, or refer to a table
+that is not mirrored. Does not live here: reading them (`wire.decode.foreignkeys`), following them
+(`merge.cascades`).
+
+Invariant: no table is merged past its dump whose keys were never read; one whose keys were not
+known for a while is compared with its source.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from core.foreignkeys import ForeignKey
+from core.shard import ShardId
+from jobs.settings import SourceSection
+from store.tables import Doubt, Tables, TableState
+from wire.decode.foreignkeys import Query, read_foreign_keys
+from wire.decode.unfit import unfit_tables
+from wire.session import Session, SourceConfig
+
+log: Final = logging.getLogger("jobs.run")
+
+_PAST_DUMP: Final = ("catching_up", "streaming")
+_NEW: Final = "earlier versions did not follow its foreign keys, by which the server changes rows"
+_OTHERS: Final = "its foreign keys are others than they were, since when is not known"
+_BELOW: Final = "it hangs by foreign keys on {}, which is in doubt"
+_DIFFER: Final = "its shards have different foreign keys"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The foreign keys of a keyspace that change rows.
+
+    Attributes:
+        by_table: child table -> its keys.
+        logged: whether its servers log what they change by them.
+        unfit: tables of which no change is captured, whatever the config says.
+    """
+
+    by_table: Mapping[str, tuple[ForeignKey, ...]]
+    logged: bool
+    unfit: frozenset[str] = frozenset()
+
+
+def read_rules(query: Query, *, database: str) -> Rules:
+    """One server's."""
+    found = read_foreign_keys(query, database=database)
+    unfit = frozenset(unfit_tables(query, database=database))
+    return Rules(by_table=found.by_table, logged=found.logged, unfit=unfit)
+
+
+def read_all(configs: Mapping[ShardId, SourceConfig]) -> dict[str, Rules]:
+    """By keyspace.
+
+    Raises:
+        RetryableError: a server does not answer.
+        SourceUnfitError: a server refuses us.
+    """
+    found: dict[str, list[Rules]] = {}
+    for shard, config in configs.items():
+        with Session.connect(config) as session:
+            one = read_rules(session.query, database=config.database)
+            found.setdefault(shard.keyspace, []).append(one)
+    return {keyspace: together(rules) for keyspace, rules in found.items()}
+
+
+def together(shards: Sequence[Rules]) -> Rules:
+    """The rules of a keyspace's shards as one: where they differ, nothing can be followed."""
+    tables = {table for one in shards for table in one.by_table}
+    by_table = {}
+    for table in sorted(tables):
+        found = {one.by_table.get(table, ()) for one in shards}
+        keys = {key.name: key for own in found for key in own}
+        if len(found) > 1:
+            keys = {name: replace(key, unclear=_DIFFER) for name, key in keys.items()}
+        by_table[table] = tuple(keys[name] for name in sorted(keys))
+    return Rules(
+        by_table=by_table,
+        logged=all(one.logged for one in shards),
+        unfit=frozenset().union(*(one.unfit for one in shards)),
+    )
+
+
+def lost_parents(rules: Rules, mirrors: Callable[[str], bool]) -> dict[str, tuple[str, ForeignKey]]:
+    """Tables whose rows change when those of a table do that is not captured.
+
+    Args:
+        rules: of one keyspace.
+        mirrors: whether the config mirrors a table of it.
+
+    Returns:
+        Table -> that table, and the key through which it hangs on it.
+    """
+    found: dict[str, tuple[str, ForeignKey]] = {}
+    if rules.logged:
+        return found
+    for table, keys in rules.by_table.items():
+        for key in keys:
+            captured = mirrors(key.parent) and key.parent not in rules.unfit
+            if key.parent_database or not captured:
+                where = f"{key.parent_database}." if key.parent_database else ""
+                found.setdefault(table, (where + key.parent, key))
+    more = True
+    while more:
+        more = False
+        for table, keys in rules.by_table.items():
+            for key in keys:
+                if table not in found and not key.parent_database and key.parent in found:
+                    found[table] = (found[key.parent][0], key)
+                    more = True
+    return found
+
+
+class ForeignKeyWatch:
+    """Keeps the tables' foreign keys up to date in their states. For the merge's thread.
+
+    Args:
+        tables: the states in the lake.
+        read: asks the servers, by keyspace.
+        sources: the config's sources.
+        last_round: number of the newest round.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        read: Callable[[], Mapping[str, Rules]],
+        *,
+        sources: Callable[[], Mapping[str, SourceSection]],
+        last_round: Callable[[], int],
+    ) -> None:
+        self._tables, self._read = tables, read
+        self._sources, self._last_round = sources, last_round
+        self._begun = False
+
+    def look(self) -> None:
+        """Read them if there are tables that need it; all are compared the first time.
+
+        Raises:
+            RetryableError: a server does not answer.
+            SourceUnfitError: a server refuses us.
+        """
+        states = [
+            state
+            for state in self._tables.list()
+            if state.phase in _PAST_DUMP and self._mirrors(state.keyspace, state.table)
+        ]
+        if self._begun and all(state.foreign_keys is not None for state in states):
+            return
+        if states:
+            refresh(
+                self._tables,
+                states,
+                self._read(),
+                mirrors=self._mirrors,
+                last_round=self._last_round(),
+            )
+        self._begun = True
+
+    def _mirrors(self, keyspace: str, table: str) -> bool:
+        source = self._sources().get(keyspace)
+        return source is not None and source.tables.matches(table)
+
+
+def refresh(
+    tables: Tables,
+    states: Collection[TableState],
+    rules: Mapping[str, Rules],
+    *,
+    mirrors: Callable[[str, str], bool],
+    last_round: int,
+) -> None:
+    """Bring the states into agreement with what the servers say.
+
+    Args:
+        tables: where they are kept.
+        states: those of tables past their dumps.
+        rules: by keyspace.
+        mirrors: whether the config mirrors a table of a keyspace.
+        last_round: what is not known of was changed in this round or before.
+    """
+    mine = [one for one in states if one.keyspace in rules and mirrors(one.keyspace, one.table)]
+    changed: dict[str, TableState] = {}
+    doubtful: dict[str, str] = {}
+    for keyspace, found in rules.items():
+        lost = lost_parents(found, partial(mirrors, keyspace))
+        for state in (one for one in mine if one.keyspace == keyspace):
+            after = replace(state, foreign_keys=found.by_table.get(state.table, ()))
+            if state.table in lost:
+                _stop(tables, after, *lost[state.table])
+                continue
+            if after != state:
+                changed[state.name] = after
+            if (why := _doubt(state, after)) and not found.logged:
+                doubtful[state.name] = why
+    now = {state.name: changed.get(state.name, state) for state in mine}
+    below = {one: name for name in doubtful for one in _below(name, now.values())}
+    why_below = {one: _BELOW.format(name) for one, name in below.items()}
+    for name, why in (why_below | doubtful).items():
+        changed[name] = _in_doubt(now[name], why, last_round)
+    for state in changed.values():
+        tables.save(state)
+
+
+def _doubt(before: TableState, after: TableState) -> str:
+    """Why a table that streams may be wrong, given that its keys are these now; empty: it is not.
+
+    One that catches up is as it was read, and what came since is still to be followed.
+    """
+    if before.phase != "streaming" or before.foreign_keys == after.foreign_keys:
+        return ""
+    if before.foreign_keys is not None:
+        return _OTHERS
+    return _NEW if after.foreign_keys else ""
+
+
+def _in_doubt(state: TableState, why: str, last_round: int) -> TableState:
+    log.warning("%s is compared with its source: %s", state.name, why)
+    doubt = Doubt(message=why, statement="", round=last_round)
+    shards = state.dump.start if state.dump else ()
+    return replace(state, doubts=dict.fromkeys(shards, doubt) | state.doubts)
+
+
+def _stop(tables: Tables, state: TableState, parent: str, key: ForeignKey) -> None:
+    own = parent.rpartition(".")[2] == key.parent
+    through = "" if own else f" (through {key.parent})"
+    tables.stop(
+        state,
+        message=f"the server changes its rows when those of {parent} change{through}, by the "
+        f"foreign key {key.name} and without a word in its log, and {parent} is not mirrored",
+        hint=f"mirror {parent} too (`tables` in the config), then "
+        f"`ratchet table CONFIG redump '{state.name}'`; or exclude {state.table} in `tables`",
+        at_round=state.merged_round,
+    )
+
+
+def _below(name: str, states: Collection[TableState]) -> set[str]:
+    found: set[str] = set()
+    todo = [name]
+    while todo:
+        parent = todo.pop()
+        for state in states:
+            keys = state.foreign_keys or ()
+            hangs = any(f"{state.keyspace}.{key.parent}" == parent for key in keys)
+            if hangs and state.name not in found and state.name != name:
+                found.add(state.name)
+                todo.append(state.name)
+    return found

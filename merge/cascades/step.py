@@ -1,0 +1,386 @@
+"""What follows by foreign keys in one merge step: found, written as change files, and told.
+
+Lives here: which tables of a step hang on which, the changes that follow for each, and doubts where
+they cannot be told. Does not live here: merging them; to the merge they are changes like others.
+
+Invariant: what follows is computed from the tables as they were before the step, so a step that was
+killed between two tables comes to the same when it is done again. A step in which no parent's row
+was deleted, or changed in a column that children refer to, costs a look at the rounds' records.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from core.change import DELETE, TOKEN_TYPE, UPDATE, change_schema
+from core.foreignkeys import ForeignKey
+from core.rounds import ChangeFile, Round
+from core.schema import TableSchema
+from core.types import MisfitPolicy, arrow_schema
+from merge.cascades.explore import TooManyError, explore
+from merge.cascades.follow import Derived, Layout, Link, descendants
+from merge.cascades.rows import Part, ShardRows, UnknownRowsError
+from store import layout
+from store.delta_files import TableFiles
+from store.failures import lake_errors
+from store.files import Lake
+from store.schemas import get_schema
+from store.tables import Doubt, TableState
+
+log: Final = logging.getLogger("jobs.run")
+
+_SEQ: Final = TOKEN_TYPE.get_field_index("seq")
+_MESSAGE: Final = "foreign keys changed rows of it at the source, and not all can be told: {}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Child:
+    """A table of the step that has foreign keys which change its rows, or is between such.
+
+    Attributes:
+        state: the table.
+        begin: the round that it holds; changes of those behind it are followed.
+        table: the table as it was then; None: it cannot be told any more.
+        catches_up: whether its dump has just ended.
+        many_shards: whether rows of several shards meet in it.
+        unclear: why its rows cannot be followed on any shard; empty: they can.
+        floors: shard -> chunk number -> `seq` of its floor, where it is not the token's.
+    """
+
+    state: TableState
+    begin: int
+    table: TableFiles | None
+    catches_up: bool = False
+    many_shards: bool = False
+    unclear: str = ""
+    floors: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Found:
+    """What followed for one table.
+
+    Attributes:
+        files: change files that no round names.
+        doubts: shard -> why not all of it can be told.
+    """
+
+    files: list[ChangeFile] = field(default_factory=list)
+    doubts: dict[str, Doubt] = field(default_factory=dict)
+
+
+def hanging(states: Iterable[TableState]) -> dict[str, list[tuple[TableState, ForeignKey]]]:
+    """Parent (keyspace.table) -> the tables that hang on it, and by which key."""
+    found: dict[str, list[tuple[TableState, ForeignKey]]] = {}
+    for state in states:
+        for key in state.foreign_keys or ():
+            if key.changes_rows and not key.parent_database:
+                found.setdefault(f"{state.keyspace}.{key.parent}", []).append((state, key))
+    return found
+
+
+def touched(
+    parents: Mapping[str, Sequence[tuple[TableState, ForeignKey]]], rounds: Iterable[Round]
+) -> dict[str, set[str]]:
+    """Shard -> parents that have changes there by which rows of children may have changed."""
+    found: dict[str, set[str]] = {}
+    for value in rounds:
+        for file in value.files:
+            name = f"{file.keyspace}.{file.table}"
+            if name in parents and name not in found.get(file.shard, ()) and _may_touch(file):
+                keys = [key for _, key in parents[name]]
+                deletes = file.deletes and any(key.on_delete != "none" for key in keys)
+                updates = file.updates and any(key.on_update != "none" for key in keys)
+                if deletes or updates:
+                    found.setdefault(file.shard, set()).add(name)
+    return found
+
+
+def _may_touch(file: ChangeFile) -> bool:
+    return file.silent is None or file.silent > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cascades:
+    """The foreign keys of one step.
+
+    Attributes:
+        lake: the lake.
+        policy: decides about the lake's types.
+        states: all tables' states, whatever their phase.
+        rounds: the rounds of the step, and those before it that a table which catches up needs.
+        round: the one that the step goes to.
+        child: gives what is known of a table that takes part in the step; None: it does not.
+    """
+
+    lake: Lake
+    policy: MisfitPolicy
+    states: Sequence[TableState]
+    rounds: Sequence[Round]
+    round: int
+    child: Callable[[TableState], Child | None]
+
+    def found(self) -> dict[str, Found]:
+        """What followed, by table.
+
+        Raises:
+            LakeError: a file cannot be read or written.
+        """
+        parents = hanging(self.states)
+        if not parents or not touched(parents, self.rounds):
+            return {}
+        children = {
+            state.name: one
+            for state in self.states
+            if state.foreign_keys and (one := self.child(state)) is not None
+        }
+        found: dict[str, Found] = {}
+        streaming = {name: one for name, one in children.items() if not one.catches_up}
+        if streaming:
+            self._family(streaming, min(one.begin for one in streaming.values()), found)
+        for name, one in children.items():
+            if one.catches_up:
+                self._family({name: one}, one.begin, found)
+        return found
+
+    def _family(self, children: Mapping[str, Child], begin: int, found: dict[str, Found]) -> None:
+        """Tables whose rows are known as of the same round; all others are not known."""
+        rounds = [one for one in self.rounds if begin < one.number <= self.round]
+        parents = hanging(self.states)
+        for shard, names in touched(parents, rounds).items():
+            links, layouts = self._links(children, names)
+            if links:
+                self._on_shard(shard, children, rounds, (links, layouts), found)
+
+    def _links(
+        self, children: Mapping[str, Child], names: set[str]
+    ) -> tuple[list[Link], dict[str, Layout]]:
+        """The keys by which changes of some tables may reach others, and the columns they need."""
+        parents = hanging(self.states)
+        keys: list[tuple[TableState, ForeignKey, str]] = []
+        todo, seen = sorted(names), set(names)
+        while todo:
+            parent = todo.pop()
+            for state, key in parents.get(parent, ()):
+                keys.append((state, key, parent))
+                if state.name not in seen:
+                    seen.add(state.name)
+                    todo.append(state.name)
+        # Keys to parents that were not touched matter as well: which of two comes first.
+        columns: dict[str, list[str]] = {name: [] for name in seen}
+        for name in seen & children.keys():
+            columns[name] += children[name].state.key
+        for state, key, parent in keys:
+            columns[state.name] += key.columns
+            columns[parent] += key.parent_columns
+        layouts = {}
+        for name, wanted in columns.items():
+            unique = tuple(dict.fromkeys(wanted))
+            own = children[name].state.key if name in children else ()
+            layouts[name] = Layout(unique, tuple(unique.index(one) for one in own))
+        links = []
+        for state, key, parent in keys:
+            mine, theirs = layouts[state.name].columns, layouts[parent].columns
+            child = children.get(state.name)
+            links.append(
+                Link(
+                    name=key.name,
+                    child=state.name,
+                    columns=tuple(mine.index(one) for one in key.columns),
+                    parent=parent,
+                    parent_columns=tuple(theirs.index(one) for one in key.parent_columns),
+                    on_delete=key.on_delete,
+                    on_update=key.on_update,
+                    padded=tuple(one in key.padded for one in key.columns),
+                    unclear=key.unclear or (child.unclear if child else ""),
+                    blurred=key.blurred,
+                )
+            )
+        return links, layouts
+
+    def _on_shard(
+        self,
+        shard: str,
+        children: Mapping[str, Child],
+        rounds: Sequence[Round],
+        family: tuple[list[Link], dict[str, Layout]],
+        found: dict[str, Found],
+    ) -> None:
+        links, layouts = family
+        parts = {}
+        try:
+            parts = {
+                name: self._part(name, layouts[name], children.get(name), shard, rounds)
+                for name in layouts
+            }
+            rows = ShardRows(
+                self.lake,
+                shard,
+                parts,
+                links,
+                alone=not any(one.many_shards for one in children.values()),
+            )
+            hazy = frozenset(name for name in children if name in parts)
+            outcome = explore(layouts, links, rows, hazy=hazy)
+            doubts = dict(outcome.doubts)
+            for name, why in self._misfits(links, parts).items():
+                doubts.setdefault(name, why)
+            derived: dict[str, list[Derived]] = {}
+            for one in outcome.derived:
+                derived.setdefault(one.table, []).append(one)
+            for name, changes in derived.items():
+                file = self._written(children[name].state, shard, parts[name], rows, changes)
+                found.setdefault(name, Found()).files.append(file)
+        except (TooManyError, UnknownRowsError, pa.ArrowInvalid) as error:
+            why = str(error) or "they are too many to be followed"
+            doubts = dict.fromkeys((link.child for link in links), why)
+        doubts |= self._below_doubtful(links, children, doubts)
+        for name, why in doubts.items():
+            if name in children:
+                found.setdefault(name, Found()).doubts[shard] = Doubt(
+                    message=_MESSAGE.format(why), statement="", round=self.round
+                )
+
+    def _part(
+        self,
+        name: str,
+        wanted: Layout,
+        child: Child | None,
+        shard: str,
+        rounds: Sequence[Round],
+    ) -> Part:
+        files = [
+            file
+            for value in rounds
+            for file in value.files
+            if f"{file.keyspace}.{file.table}" == name and file.shard == shard
+        ]
+        truncated = [
+            (piece.generation, event.seq, 0)
+            for value in rounds
+            for piece in value.slices
+            if piece.shard == shard
+            for event in value.events
+            if event.kind == "truncate"
+            and (f"{event.keyspace}.{event.table}", event.shard) == (name, shard)
+        ]
+        state = child.state if child else next((s for s in self.states if s.name == name), None)
+        columns = self._columns(name, wanted, state, files)
+        if child is None:
+            return Part(name=name, layout=wanted, columns=columns, files=files)
+        return Part(
+            name=name,
+            layout=wanted,
+            columns=columns,
+            files=files,
+            truncated=truncated,
+            folder=child.state.path,
+            table=child.table,
+            floors=child.floors.get(shard, ()),
+            dumping=child.catches_up,
+        )
+
+    def _columns(
+        self, name: str, wanted: Layout, state: TableState | None, files: Sequence[ChangeFile]
+    ) -> pa.Schema:
+        """A table's columns in the lake: those of its state, or of what was captured of it."""
+        known = [state.whole] if state is not None and state.schema.columns else []
+        for schema in known or [self._schema(file) for file in files[-1:]]:
+            found = arrow_schema(schema, self.policy)
+            if set(wanted.columns) <= set(found.names):
+                return found
+        if not files:  # nothing of it is looked at
+            return pa.schema([(column, pa.null()) for column in wanted.columns])
+        raise UnknownRowsError(f"{name} lacks columns that a foreign key needs")
+
+    def _schema(self, file: ChangeFile) -> TableSchema:
+        return get_schema(self.lake, file.keyspace, file.table, file.schema)
+
+    def _misfits(self, links: Sequence[Link], parts: Mapping[str, Part]) -> dict[str, str]:
+        """Children of which a parent's values are not in the lake as they are at the source."""
+        by_parent: dict[str, list[Link]] = {}
+        for link in links:
+            by_parent.setdefault(link.parent, []).append(link)
+        found: dict[str, str] = {}
+        for link in links:
+            part = parts[link.parent]
+            names = {part.layout.columns[at] for at in link.parent_columns}
+            if any(not names.isdisjoint(file.misfits) for file in part.files):
+                why = f"{link.parent} has values that do not fit into the lake"
+                found |= dict.fromkeys({link.child, *descendants(link.child, by_parent)}, why)
+        return found
+
+    @staticmethod
+    def _below_doubtful(
+        links: Sequence[Link], children: Mapping[str, Child], doubts: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Tables that hang on one whose rows may be wrong already."""
+        by_parent: dict[str, list[Link]] = {}
+        for link in links:
+            by_parent.setdefault(link.parent, []).append(link)
+        found = {}
+        for name in {link.child for link in links} & children.keys():
+            if children[name].state.doubts:
+                for below in descendants(name, by_parent) - doubts.keys():
+                    found[below] = f"it hangs on {name}, which is in doubt"
+        return found
+
+    def _written(
+        self,
+        state: TableState,
+        shard: str,
+        part: Part,
+        rows: ShardRows,
+        changes: Sequence[Derived],
+    ) -> ChangeFile:
+        """A change file of what followed."""
+        schema = change_schema(part.columns)
+        places = part.layout.columns
+        updates = [one for one in changes if one.after is not None]
+        whole = rows.whole(part.name, [one.image for one in updates])
+        for at, name in enumerate(places):
+            values = [one.after[at] for one in updates if one.after is not None]
+            number = part.columns.names.index(name)
+            field = part.columns.field(name)
+            whole = whole.set_column(number, field, pa.array(values, field.type))
+        deletes = [one for one in changes if one.after is None]
+        ordered = [*updates, *deletes]
+        after = pa.StructArray.from_arrays(
+            [column.combine_chunks() for column in whole.columns], fields=list(part.columns)
+        )
+        image = schema.field("after").type
+        after = pa.concat_arrays([after.cast(image), pa.nulls(len(deletes), image)])
+        before = pa.array([dict(zip(places, one.before, strict=True)) for one in ordered], image)
+        names = [one.name for one in TOKEN_TYPE]
+        tokens = pa.array([dict(zip(names, one.cause, strict=True)) for one in ordered], TOKEN_TYPE)
+        op = pa.array([UPDATE] * len(updates) + [DELETE] * len(deletes), pa.int8())
+        table = pa.Table.from_arrays([op, tokens, before, after], schema=schema)
+        path = layout.derived_file_path(
+            state.keyspace, state.table, round_number=self.round, part=secrets.randbits(60)
+        )
+        doing = "write what foreign keys changed"
+        with lake_errors(doing, path), self.lake.open_output(path) as sink:
+            pq.write_table(table, sink, compression="zstd")
+        seqs = [one.cause[_SEQ] for one in ordered]
+        return ChangeFile(
+            keyspace=state.keyspace,
+            table=state.table,
+            shard=shard,
+            schema=state.schema.fingerprint,
+            path=path,
+            rows=len(ordered),
+            bytes=self.lake.size(path),
+            min_seq=min(seqs),
+            max_seq=max(seqs),
+            inserts=0,
+            updates=len(updates),
+            deletes=len(deletes),
+            misfits={},
+        )

@@ -1,0 +1,58 @@
+"""VIRTUAL columns that the log and a SELECT show differently: seen on real servers, refused."""
+
+from __future__ import annotations
+
+from lab.server import Server
+from lab.servers import MariadbServer
+from wire.decode.unfit import unfit_tables
+
+BOTH = {
+    "by_row": ("CONCAT(a, '-', n)", ""),
+    "by_json": ("JSON_UNQUOTE(JSON_EXTRACT(j, '$.a'))", ""),
+    "by_zone": ("CAST(ts AS CHAR)", "time_zone, by the TIMESTAMP ts"),
+    "by_language": ("DATE_FORMAT(d, '%M')", "lc_time_names, by DATE_FORMAT()"),
+}
+MARIADB = {
+    "by_moment": ("NOW()", "CURRENT_TIMESTAMP()"),
+    "by_chance": ("RAND()", "RAND()"),
+    "by_user": ("CURRENT_USER()", "CURRENT_USER()"),
+}
+
+
+def test_refused_by_name(server: Server, database: str) -> None:
+    cases = BOTH | (MARIADB if isinstance(server, MariadbServer) else {})
+    for name, (expression, _) in cases.items():
+        for kind in ("VIRTUAL", "STORED"):
+            if kind == "STORED" and (name in MARIADB or name == "by_language"):
+                continue  # MariaDB refuses it
+            server.execute(
+                f"CREATE TABLE {name}_{kind} (id INT PRIMARY KEY, n INT, a VARCHAR(20), j JSON, "
+                f"d DATETIME, ts TIMESTAMP NULL, g VARCHAR(100) AS ({expression}) {kind})",
+                database=database,
+            )
+    wanted = {f"{name}_VIRTUAL": reason for name, (_, reason) in cases.items() if reason}
+    if isinstance(server, MariadbServer):  # MySQL refuses it
+        server.execute(
+            "CREATE TABLE counted (id INT AUTO_INCREMENT PRIMARY KEY, g INT AS (id + 1) VIRTUAL)",
+            database=database,
+        )
+        wanted["counted"] = "the AUTO_INCREMENT column id, whose number comes later"
+    found = unfit_tables(server.execute, database=database)
+    assert found.keys() == wanted.keys()
+    assert all(f"({reason})" in found[name] for name, reason in wanted.items())
+
+
+def test_why(server: Server, database: str) -> None:
+    """What a session reads is not what another one has written: the rule's reason, seen."""
+    server.execute(
+        "CREATE TABLE zoned (id INT PRIMARY KEY, ts TIMESTAMP NULL, "
+        "g VARCHAR(30) AS (CAST(ts AS CHAR)) VIRTUAL, s VARCHAR(30) AS (CAST(ts AS CHAR)) STORED)",
+        database=database,
+    )
+    with server.connect(database=database) as connection, connection.cursor() as cursor:
+        cursor.execute("SET time_zone = '+05:00'")
+        cursor.execute("INSERT INTO zoned (id, ts) VALUES (1, '2026-01-01 12:00:00')")
+        connection.commit()
+        cursor.execute("SET time_zone = '+00:00'")
+        cursor.execute("SELECT g, s FROM zoned")
+        assert cursor.fetchall() == (("2026-01-01 07:00:00", "2026-01-01 12:00:00"),)

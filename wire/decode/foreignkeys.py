@@ -1,0 +1,253 @@
+"""The foreign keys that change rows, as a server describes them.
+
+Lives here: the queries, and what of a key can be followed outside of the server. Does not live
+here: the connection (a query function comes in from outside), following them (`merge.cascades`).
+
+Invariant: each key of the database that changes rows is given, also where information_schema hides
+its rule: MariaDB shows REFERENTIAL_CONSTRAINTS to nobody who may only SELECT, and says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.errors import DecodeError
+from core.foreignkeys import ForeignKey, Rule
+
+Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
+
+_PARTS: Final = """
+SELECT table_name, constraint_name, column_name, referenced_table_schema, referenced_table_name,
+       referenced_column_name
+  FROM information_schema.key_column_usage
+ WHERE table_schema = %s AND referenced_table_name IS NOT NULL
+ ORDER BY table_name, constraint_name, ordinal_position
+"""
+_RULES: Final = """
+SELECT table_name, constraint_name, delete_rule, update_rule
+  FROM information_schema.referential_constraints
+ WHERE constraint_schema = %s
+"""
+_COLUMNS: Final = """
+SELECT table_name, column_name, data_type, column_type, character_set_name, collation_name, extra,
+       generation_expression
+  FROM information_schema.columns
+ WHERE table_schema = %s
+"""
+_NATIVE: Final = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
+# As SHOW CREATE TABLE ends the line of a key.
+_LINE: Final = re.compile(
+    r"^ +CONSTRAINT `((?:[^`]|``)+)` FOREIGN KEY \(.*\) REFERENCES .*\)(?P<rules>[A-Z ]*),?$",
+    re.MULTILINE,
+)
+_ON: Final = re.compile(r"ON (DELETE|UPDATE) (CASCADE|SET NULL|NO ACTION|RESTRICT|SET DEFAULT)")
+_KINDS: Final[Mapping[str, Rule]] = {"CASCADE": "cascade", "SET NULL": "set null"}
+_TEXT: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_LABELS: Final = frozenset({"enum", "set"})
+# Types whose values are equal if, and only if, they are the same. Not FLOAT and DOUBLE (-0 = 0).
+_EXACT: Final = frozenset({
+    "tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year", "bit", "date", "time",
+    "datetime", "timestamp", "binary", "varbinary", "uuid", "inet4", "inet6", *_LABELS,
+})  # fmt: skip
+_WIDTH: Final = re.compile(r"\(\d+\)")
+_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKeys:
+    """The foreign keys of one database that change rows.
+
+    Attributes:
+        by_table: child table -> its keys, by name.
+        logged: whether the server logs what it changes by them (MySQL since 9.6, unless
+            innodb_native_foreign_keys is on).
+    """
+
+    by_table: Mapping[str, tuple[ForeignKey, ...]]
+    logged: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    """A column as far as it matters."""
+
+    kind: str
+    declared: str
+    charset: str
+    collation: str
+    generated: bool
+    virtual: bool
+    expression: str
+
+
+def read_foreign_keys(
+    query: Query, *, database: str, tables: Iterable[str] | None = None
+) -> ForeignKeys:
+    """The keys of a database's tables that change rows.
+
+    Args:
+        query: runs a statement with arguments (%s) and returns its rows.
+        database: the database's name on the server.
+        tables: only of these; None: of all.
+
+    Raises:
+        DecodeError: a key's rule cannot be read.
+    """
+    wanted = None if tables is None else set(tables)
+    parts: dict[tuple[str, str], list[tuple[str, ...]]] = {}
+    for row in query(_PARTS, [database]):
+        table, name, *rest = (_text(value) for value in row)
+        if wanted is None or table in wanted:
+            parts.setdefault((table, name), []).append(tuple(rest))
+    logged = _is_logged(query)
+    if not parts:
+        return ForeignKeys(by_table={}, logged=logged)
+    rules = _rules(query, database, parts)
+    changing = {one: rules[one] for one in parts if rules[one] != ("none", "none")}
+    databases = {database, *(parts[one][0][1] for one in changing)}
+    columns = {name: _columns(query, name) for name in databases} if changing else {}
+    found: dict[str, list[ForeignKey]] = {}
+    for (table, name), (on_delete, on_update) in sorted(changing.items()):
+        own, of, parent, theirs = zip(*parts[table, name], strict=True)
+        key = _Key(
+            child=columns[database].get(table, {}),
+            columns=own,
+            parent=columns[of[0]].get(parent[0], {}),
+            parent_columns=theirs,
+        )
+        found.setdefault(table, []).append(
+            ForeignKey(
+                name=name,
+                columns=own,
+                parent_database="" if of[0] == database else of[0],
+                parent=parent[0],
+                parent_columns=theirs,
+                on_delete=on_delete,
+                on_update=on_update,
+                unclear=key.unclear(),
+                blurred=key.blurred(),
+                padded=key.padded(),
+            )
+        )
+    return ForeignKeys(by_table={t: tuple(keys) for t, keys in found.items()}, logged=logged)
+
+
+def _is_logged(query: Query) -> bool:
+    found = query(_NATIVE, [])
+    return bool(found) and _text(found[0][1]).upper() in {"OFF", "0"}
+
+
+def _rules(
+    query: Query, database: str, wanted: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[Rule, Rule]]:
+    """(table, constraint) -> its rules on delete and on update."""
+    found: dict[tuple[str, str], tuple[Rule, Rule]] = {
+        (_text(row[0]), _text(row[1])): (_rule(_text(row[2])), _rule(_text(row[3])))
+        for row in query(_RULES, [database])
+    }
+    for table in sorted({table for table, name in wanted if (table, name) not in found}):
+        where = ".".join("`" + name.replace("`", "``") + "`" for name in (database, table))
+        statement = _text(query(f"SHOW CREATE TABLE {where}", [])[0][1])
+        for match in _LINE.finditer(statement):
+            said = dict(_ON.findall(match["rules"]))
+            both = _rule(said.get("DELETE", "")), _rule(said.get("UPDATE", ""))
+            found[table, match[1].replace("``", "`")] = both
+    for table, name in wanted:
+        if (table, name) not in found:
+            raise DecodeError(
+                f"the rule of the foreign key {name} cannot be read",
+                operation="read foreign keys",
+                table=f"{database}.{table}",
+                hint="if it was changed just now, try again; else report it with SHOW CREATE TABLE",
+            )
+    return found
+
+
+def _columns(query: Query, database: str) -> dict[str, dict[str, _Column]]:
+    found: dict[str, dict[str, _Column]] = {}
+    for table, name, kind, declared, charset, collation, extra, expression in query(
+        _COLUMNS, [database]
+    ):
+        told = _text(extra or "").upper()
+        generated = "GENERATED" in told and "DEFAULT_GENERATED" not in told
+        found.setdefault(_text(table), {})[_text(name)] = _Column(
+            kind=_text(kind).lower(),
+            declared=_text(declared).lower(),
+            charset=_text(charset or ""),
+            collation=_text(collation or ""),
+            generated=generated,
+            virtual=generated and "VIRTUAL" in told,
+            expression=_text(expression or ""),
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Key:
+    """The columns of a key on both sides, judged."""
+
+    child: Mapping[str, _Column]
+    columns: Sequence[str]
+    parent: Mapping[str, _Column]
+    parent_columns: Sequence[str]
+
+    def unclear(self) -> str:
+        """See ForeignKey."""
+        for own, other in zip(self.columns, self.parent_columns, strict=True):
+            mine, theirs = self.child.get(own), self.parent.get(other)
+            if mine is None or theirs is None:
+                return f"the column {other if mine else own} is out of sight"
+            if theirs.virtual:
+                return f"the parent's column {other} is virtual"
+            if mine.kind not in _EXACT and not self._is_plain_text(mine):
+                what = mine.collation or mine.kind
+                return f"values of the column {own} ({what}) may be equal without being the same"
+            if _comparable(mine) != _comparable(theirs):
+                return f"the column {own} has another type than the parent's {other}"
+        return ""
+
+    def blurred(self) -> str:
+        """See ForeignKey."""
+        for name, column in self.child.items():
+            if column.generated and name not in self.columns and self._depends(column):
+                return f"the column {name} is generated, perhaps from a column of the key"
+        return ""
+
+    def padded(self) -> tuple[str, ...]:
+        """See ForeignKey."""
+        found = (name for name in self.columns if name in self.child)
+        return tuple(name for name in found if _pads(self.child[name]))
+
+    def _depends(self, column: _Column) -> bool:
+        text = column.expression.lower()
+        others = (name for name, one in self.child.items() if one.generated)
+        return not text or any(name.lower() in text for name in (*self.columns, *others))
+
+    @staticmethod
+    def _is_plain_text(column: _Column) -> bool:
+        return column.kind in _TEXT and column.collation.endswith("_bin")
+
+
+def _pads(column: _Column) -> bool:
+    """Whether spaces at the end do not count: under all binary collations but those that say so."""
+    return column.kind in _TEXT and not column.collation.endswith(("_nopad_bin", "_0900_bin"))
+
+
+def _comparable(column: _Column) -> tuple[str, str]:
+    """What must be the same on both sides for values to be compared as they stand in the lake."""
+    if column.kind in _TEXT or column.kind == "varbinary":
+        return column.kind, column.collation
+    if column.kind in _INTEGERS:
+        return column.kind, _WIDTH.sub("", column.declared).replace(" zerofill", "")
+    return column.declared, column.collation
+
+
+def _rule(name: str) -> Rule:
+    return _KINDS.get(name.upper(), "none")
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

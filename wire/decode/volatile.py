@@ -1,0 +1,62 @@
+"""VIRTUAL columns that show one value to the log and another to whoever reads them.
+
+Lives here: finding them in information_schema. Does not live here: what an expression depends on
+(`core.sql.expressions`).
+
+A VIRTUAL column is not stored. A row event has what the writer's session computed, a SELECT what
+the reader's computes: with NOW() in it, or a TIMESTAMP shown in another time zone, these differ.
+So they do where it refers to an AUTO_INCREMENT column (MariaDB allows it): the row event's value is
+computed before the number is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from core.sql.expressions import outside_of_row
+
+Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
+
+# A column that is not generated has no expression; a STORED one keeps what was computed once.
+_COLUMNS: Final = """
+SELECT c.table_name, c.column_name,
+       CASE WHEN UPPER(c.extra) LIKE '%%AUTO_INCREMENT%%'
+            THEN 'auto_increment' ELSE c.data_type END,
+       CASE WHEN UPPER(c.extra) LIKE '%%VIRTUAL%%' THEN c.generation_expression END, VERSION()
+  FROM information_schema.columns c
+ WHERE c.table_schema = %s
+   AND c.table_name IN (SELECT v.table_name FROM information_schema.columns v
+                         WHERE v.table_schema = %s AND UPPER(v.extra) LIKE '%%VIRTUAL%%')
+"""
+
+
+def volatile_columns(query: Query, *, database: str) -> dict[str, str]:
+    """Tables with such a column -> why they cannot be mirrored.
+
+    Args:
+        query: runs a statement with arguments (%s) and returns its rows.
+        database: the database's name on the server.
+    """
+    types: dict[str, dict[str, str]] = {}
+    virtual: list[tuple[str, str, str]] = []
+    mariadb = False
+    for row in query(_COLUMNS, [database, database]):
+        table, column, kind = (_text(value) for value in row[:3])
+        types.setdefault(table, {})[column] = kind.lower()
+        mariadb = "mariadb" in _text(row[4]).lower()
+        if row[3] is not None:
+            virtual.append((table, column, _text(row[3])))
+    found = {}
+    for table, column, expression in virtual:
+        reason = outside_of_row(expression, types=types[table], mariadb=mariadb)
+        if reason:
+            found[table] = (
+                f"its VIRTUAL column {column} depends on more than the row ({reason}): the log "
+                "and a SELECT have other values of it (make it STORED, or drop it)"
+            )
+    return found
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
