@@ -60,6 +60,8 @@ def campaign(wish: Wish, folder: Path, kept: Path) -> Campaign:
     with server_of(wish.flavor) as server:
         source = Source(server, DATABASE, folder)
         mirror = Mirror(server, DATABASE, folder)
+        if wish.seed % 2:  # an account that sees triggers has less to doubt of logged statements
+            server.execute(f"GRANT TRIGGER ON {DATABASE}.* TO 'ratchet'@'%'")
         ran = Campaign(
             source, mirror, seed=wish.seed, every=wish.every, without=wish.without, tell=_tell
         )
