@@ -11,6 +11,7 @@ cuts.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -218,7 +219,10 @@ class Mirror:
         if self._waiting:
             return f"asked: {[(one.kind, one.table) for one in self._waiting]}"
         states = {state.table: state for state in self._tables.list(KEYSPACE)}
-        source = self._source_tables()
+        left_out = self._left_out()
+        source = self._source_tables() - {
+            name for name in left_out if name not in states or states[name].phase == "new"
+        }
         for name in source - set(states):
             self._ask("add", name, every=15.0)
         fence = states.get(FENCE)
@@ -246,6 +250,11 @@ class Mirror:
         if self._fence_at(cut) < self._fence:
             return "the newest cut does not hold the last row"
         return states, source, cut
+
+    def _left_out(self) -> set[str]:
+        """Tables that cannot be mirrored, as the run's log told: they have no state."""
+        text = self.log.read_text(errors="replace")
+        return set(re.findall(rf"warning: {KEYSPACE}\.(.+?) is left out: ", text))
 
     def _source_tables(self) -> set[str]:
         rows = self._server.execute(
