@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Final, Self
 
 from core.errors import RetryableError
 from core.position import Position
+from core.types import MisfitPolicy
 from jobs.scratch import changes_from
 from snapshot.verify import Changes
 from store.cuts import Cut, Cuts
 from store.files import Lake
 from store.rounds import RoundLog
+from store.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +40,7 @@ class ChangeLog:
     Args:
         lake: the lake.
         cut: see there.
+        policy: decides about the lake's types.
         stop: set when the run ends.
         patience: seconds that capture may take until it has come as far as is asked.
         clock: seconds, rising.
@@ -48,11 +51,13 @@ class ChangeLog:
         lake: Lake,
         cut: Cut,
         *,
+        policy: MisfitPolicy,
         stop: threading.Event,
         patience: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lake, self._cut, self._log = lake, cut, RoundLog(lake)
+        self._policy = policy
         self._stop, self._patience, self._clock = stop, patience, clock
 
     def changes(
@@ -80,6 +85,8 @@ class ChangeLog:
             [event for one in rounds for event in one.events],
             table=(keyspace, table),
             reached=self._log.positions_at(rounds[-1].number) if rounds else self._positions(),
+            states=Tables(self._lake).list(),
+            policy=self._policy,
         )
 
     def _positions(self) -> dict[str, Position]:

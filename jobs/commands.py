@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from core.errors import BehindError, RetryableError
 from core.shard import ShardId
-from core.types import MisfitPolicy
 from jobs.begin import (
     again_of_stopped,
     align,
@@ -172,7 +171,7 @@ def _prepare(
     config = with_spelling(config)
     note_spelling(lake, config)
     configs = source_configs(config)
-    stop_other_types(lake, tables, MisfitPolicy(zero_dates=config.types.zero_dates))
+    stop_other_types(lake, tables, config.policy)
     verdict = look_at(config.sources, configs)
     config = begin_without(config, tables, verdict)
     configs = source_configs(config)

@@ -144,7 +144,10 @@ class Doubts:
         tried = self._tried.get(state.name)
         again = tried is None or tried.doubts != state.doubts or cut.round > tried.round
         waits = self._verdicts.waits(state.name)
-        return cut.shows(state.name) and cut.round >= max(rounds) and again and not waits
+        # What follows by foreign keys is no difference, so they have to be known.
+        known = state.foreign_keys is not None
+        reached = cut.shows(state.name) and cut.round >= max(rounds)
+        return reached and known and again and not waits
 
     def _judge(self, state: TableState, cut: Cut) -> bool:
         """Whether there was anything to do."""

@@ -18,6 +18,7 @@ from core.columnrules import UnfitColumn, unfit_column
 from core.errors import SourceUnfitError
 from core.patterns import TablePatterns
 from core.shard import ShardId
+from jobs.foreignkeys import NO_RULES, Rules, read_rules
 from jobs.replicafilters import ReplicaFilters, read_filters
 from jobs.text import CORRECT_NAME, nearest
 from wire.decode.catalog import read_schemas
@@ -155,6 +156,7 @@ class ServerFacts(LogFacts):
         tables: the tables that the config mirrors.
         unfit: those that it names but no config can mirror, with the reason.
         missing: names in the config's `tables` that no table has, with a hint.
+        rules: the foreign keys that change rows.
     """
 
     host: str
@@ -169,6 +171,7 @@ class ServerFacts(LogFacts):
     tables: tuple[TableFacts, ...]
     unfit: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    rules: Rules = NO_RULES
 
 
 def gather(
@@ -216,6 +219,7 @@ def gather(
         tables=_tables(session, database, fit, patterns),
         unfit={name: reason for name, reason in odd.items() if patterns.matches(name)},
         missing={name: nearest(name, names, CORRECT_NAME) for name in patterns.missing(names)},
+        rules=read_rules(session.query, database=database),
     )
 
 

@@ -48,6 +48,9 @@ class Rules:
     unfit: frozenset[str] = frozenset()
 
 
+NO_RULES: Final = Rules(by_table={}, logged=False)
+
+
 def read_rules(query: Query, *, database: str) -> Rules:
     """One server's."""
     found = read_foreign_keys(query, database=database)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from core.errors import ConfigError, PositionLostError, RetryableError
 from core.rounds import ShardSlice
 from core.shard import ShardId
+from core.types import MisfitPolicy
 from jobs.begin import executed
 from jobs.config import Config
 from jobs.gaps import begin_after_a_gap
@@ -96,7 +97,7 @@ def run_heal(
             return stack.enter_context(spark_session(located, "heal"))
 
         if dry_run:
-            _print_plan(lake, rounds, remedies)
+            _print_plan(lake, rounds, remedies, config.policy)
         else:
             told = heal_lost(located, lake, rounds, remedies, spark=spark, check=lease.check)
             for table, what in sorted(told.items()):
@@ -305,11 +306,11 @@ def _line(
     return f"{shard}: " + ("can go on" if shard in streams else "not read yet")
 
 
-def _print_plan(lake: Lake, rounds: RoundLog, remedies: Remedies) -> None:
+def _print_plan(lake: Lake, rounds: RoundLog, remedies: Remedies, policy: MisfitPolicy) -> None:
     for state in waiting_tables(lake):
         print(f"{state.name}: an earlier heal would be finished")
     for _, group in groupby(remedies.partings, key=lambda one: keyspace_of(one.shard)):
-        plan = plan_heal(lake, rounds, list(group))
+        plan = plan_heal(lake, rounds, list(group), policy)
         for table, count in sorted(plan.rows.items()):
             what = f"{counted(count, 'row')} would be read again" if count else "nothing is lost"
             print(f"{table}: {what}")

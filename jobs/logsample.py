@@ -44,12 +44,13 @@ from store.tables import Stopped, Tables, TableState
 
 log: Final = logging.getLogger("jobs.run")
 
-LOOK_EVERY: Final = 30.0  # seconds between two looks for rounds that were not looked at
+LOOK_EVERY: Final = 1.0  # seconds between two looks for rounds that were not looked at
 SHARE: Final = 0.1  # of verify.load
 ROWS: Final = 2_000  # of a sample
 BYTES: Final = 2 << 20
 _FAR: Final = 16 << 20  # bytes of a round that are passed over, at most; and of a transaction
 _ROUNDS_BACK: Final = 200
+_TELL_EVERY: Final = 30.0  # seconds between two looks for tables that have to stop
 _LONGEST_PAUSE: Final = 600.0
 
 
@@ -87,6 +88,8 @@ class LogSamples:
         self._clock, self._wall = clock, wall
         self._log, self._tables, self._checks = RoundLog(lake), Tables(lake), LogChecks(lake)
         self._budget = Budget(config.verify.load * SHARE, now=clock())
+        self._tell_at = clock()
+        self._done = 0  # the newest round when there was nothing left to look at
         self._looked: dict[str, set[int]] = {}  # shard -> rounds
         self._failed = 0  # times in a row
 
@@ -98,7 +101,9 @@ class LogSamples:
         """
         if self._config.verify.every is None:
             return LOOK_EVERY
-        self._stop_different()
+        if self._clock() >= self._tell_at:
+            self._tell_at = self._clock() + _TELL_EVERY
+            self._stop_different()
         if rest := self._budget.rest(self._clock()):
             return rest
         chosen = self._choose()
@@ -124,12 +129,13 @@ class LogSamples:
 
     def _choose(self) -> tuple[ShardId, Part] | None:
         """A shard, and a round of it that was not looked at."""
+        newest = self._log.last_number()
+        if newest == self._done:
+            return None
         streams = self._log.streams()
         shards, _ = choose_shards(self._config, streams, ())
-        newest, oldest = self._log.last_number(), self._log.first_number()
-        if not newest:
-            return None
-        rounds = self._log.since(max(oldest, newest - _ROUNDS_BACK) - 1)
+        oldest = max(self._log.first_number(), newest - _ROUNDS_BACK)
+        rounds = self._log.since(oldest - 1)
         self._rng.shuffle(shards)
         for shard in shards:
             looked = self._looked.setdefault(str(shard), set())
@@ -144,6 +150,7 @@ class LogSamples:
             ]
             if parts:  # those that hold rows first
                 return shard, self._rng.choice([one for one in parts if one.files] or parts)
+        self._done = newest
         return None
 
     def _sample(self, shard: ShardId, part: Part) -> None:

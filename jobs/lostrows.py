@@ -18,12 +18,14 @@ import pyarrow.parquet as pq
 
 from core.errors import LakeError
 from core.rounds import ChangeFile, Round
+from core.types import MisfitPolicy
 from jobs.parting import Parting
+from merge.cascades.concern import concerned
 from merge.repair import newest_repair
 from snapshot.rows import frozen_row
 from store.failures import lake_errors
 from store.files import Lake
-from store.tables import TableState
+from store.tables import Tables, TableState
 
 MOST_ROWS: Final = 200_000  # changes of a table; reading more rows one by one costs like a dump
 MOST_BYTES: Final = 512 << 20  # of their files
@@ -51,7 +53,11 @@ def lost_files(
 
 
 def why_a_dump(
-    lake: Lake, state: TableState, rounds: Sequence[Round], partings: Mapping[str, Parting]
+    lake: Lake,
+    state: TableState,
+    rounds: Sequence[Round],
+    partings: Mapping[str, Parting],
+    policy: MisfitPolicy,
 ) -> str:
     """Why a table's rows cannot be healed one by one; empty if they can.
 
@@ -60,6 +66,7 @@ def why_a_dump(
         state: the table.
         rounds: all rounds behind the earliest parting.
         partings: shard -> where its history and the mirror's part.
+        policy: decides about the lake's types.
 
     Raises:
         LakeError: the lake cannot be read.
@@ -73,10 +80,32 @@ def why_a_dump(
     if newest_repair(lake, state) > min(parting.round for parting in partings.values()):
         return "it was repaired since"
     parted = {shard: parting.round for shard, parting in partings.items()}
+    if parent := _followed(lake, state, rounds, parted, policy):
+        return f"foreign keys changed rows of it by what was lost of {parent}"
     statement = next(_statements(state, rounds, parted), "")
     if statement:
         return f"among what was lost is: {statement[:100]}"
     return too_much(lake, lost_files(state, rounds, parted))
+
+
+def _followed(
+    lake: Lake,
+    state: TableState,
+    rounds: Iterable[Round],
+    parted: Mapping[str, int],
+    policy: MisfitPolicy,
+) -> str:
+    """A parent by whose lost changes foreign keys may have changed rows of the table, unlogged."""
+    if not state.foreign_keys:
+        return ""
+    states = Tables(lake).list()
+    lost = [
+        file
+        for value in rounds
+        for file in value.files
+        if value.number > parted.get(file.shard, value.number)
+    ]
+    return concerned(lake, policy, states, lost).get(state.name, "")
 
 
 def too_much(lake: Lake, files: Sequence[ChangeFile]) -> str:

@@ -68,13 +68,16 @@ class HealPlan:
     dumps: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan_heal(lake: Lake, rounds: RoundLog, partings: Sequence[Parting]) -> HealPlan:
+def plan_heal(
+    lake: Lake, rounds: RoundLog, partings: Sequence[Parting], policy: MisfitPolicy
+) -> HealPlan:
     """What is to be done about the tables of one keyspace.
 
     Args:
         lake: the lake.
         rounds: its round log.
         partings: of all its shards that have one; at least one.
+        policy: decides about the lake's types.
 
     Raises:
         LakeError: the lake cannot be read.
@@ -85,7 +88,7 @@ def plan_heal(lake: Lake, rounds: RoundLog, partings: Sequence[Parting]) -> Heal
     for state in Tables(lake).list(keyspace_of(partings[0].shard)):
         if state.phase not in {"dumping", "catching_up", "streaming"}:
             continue
-        if why := why_a_dump(lake, state, behind, by_shard):
+        if why := why_a_dump(lake, state, behind, by_shard, policy):
             dumps[state.name] = why
         else:
             rows[state.name] = _count(lost_keys(lake, state, _files(state, behind, by_shard)))
@@ -128,7 +131,8 @@ def heal_rows(
     ordered = sorted(partings, key=lambda one: one.shard)
     for _, group in groupby(ordered, key=lambda one: keyspace_of(one.shard)):
         check()
-        told |= _begin(lake, rounds, list(group), whole=whole, now=now())
+        plan = plan_heal(lake, rounds, mine := list(group), config.policy)
+        told |= _begin(lake, rounds, mine, plan, whole=whole, now=now())
     return {**told, **finish_healing(config, lake, spark, check=check)}
 
 
@@ -184,10 +188,15 @@ def waiting_tables(lake: Lake) -> list[TableState]:
 
 
 def _begin(
-    lake: Lake, rounds: RoundLog, partings: Sequence[Parting], *, whole: Collection[str], now: int
+    lake: Lake,
+    rounds: RoundLog,
+    partings: Sequence[Parting],
+    plan: HealPlan,
+    *,
+    whole: Collection[str],
+    now: int,
 ) -> dict[str, str]:
     """Begin the streams of one keyspace's partings; the tables that are dumped by it, and why."""
-    plan = plan_heal(lake, rounds, partings)
     streams, number = rounds.streams(), rounds.last_number() + 1
     healing = Healing(round=number, parted={one.shard: one.round for one in partings})
     waits = Stopped(message=_WAITS, hint=_GO_ON, round=number, healing=healing)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -21,12 +21,15 @@ from core.patterns import TablePatterns
 from core.position import Position
 from core.rounds import ChangeFile, TableEvent
 from core.shard import ShardId
+from core.types import MisfitPolicy
 from ingest.rounds import Runner
 from ingest.slices import CaptureRequest, SliceLimits
 from jobs.capturing import CaptureSettings, Stream
+from merge.cascades.concern import concerned
 from snapshot.source_df import SCRATCH
 from snapshot.verify import Changes
 from store.files import Lake
+from store.tables import Tables, TableState
 from wire.binlog import DumpOptions
 
 if TYPE_CHECKING:
@@ -41,8 +44,10 @@ def changes_from(
     *,
     table: tuple[str, str],
     reached: Mapping[str, Position],
+    states: Sequence[TableState],
+    policy: MisfitPolicy,
 ) -> Changes:
-    """What captured files and events say of one table.
+    """What captured files and events say of one table, and of those that its foreign keys lead to.
 
     Args:
         spark: the session.
@@ -51,16 +56,36 @@ def changes_from(
         events: likewise.
         table: keyspace and table.
         reached: shard -> everything up to here is among them.
+        states: of all tables.
+        policy: decides about the lake's types.
     """
+    files = list(files)
     mine = [f for f in files if (f.keyspace, f.table) == table]
     heard = [e for e in events if (e.keyspace, e.table) == table]
     disturbed = f"meanwhile: {heard[0].statement[:100]}" if heard else ""
     if len({file.schema for file in mine}) > 1:
         disturbed = disturbed or "its columns changed meanwhile"
+    disturbed = disturbed or _followed(".".join(table), root, files, states, policy)
     if disturbed or not mine:
         return Changes(frame=None, reached=dict(reached), disturbed=disturbed)
     paths = [root.hadoop_uri(file.path) for file in mine]
     return Changes(frame=spark.read.parquet(*paths), reached=dict(reached))
+
+
+def _followed(
+    name: str,
+    root: Lake,
+    files: Iterable[ChangeFile],
+    states: Sequence[TableState],
+    policy: MisfitPolicy,
+) -> str:
+    """Whether foreign keys may have changed rows of a table behind the cut: that is in no log."""
+    if not any(state.name == name and state.foreign_keys for state in states):
+        return ""
+    found = concerned(root, policy, states, files)
+    if name not in found:
+        return ""
+    return f"rows of {found[name]} changed meanwhile, and its own follow them by foreign keys"
 
 
 class Scratch:
@@ -119,6 +144,7 @@ class Scratch:
         return changes_from(
             spark, self._root, self._files, self._events,
             table=(keyspace, table), reached=self._reached,
+            states=Tables(self._lake).list(), policy=self._settings.policy,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from jobs.facts import ServerFacts
 from jobs.finding import Finding, Status
+from jobs.keyfitness import foreign_keys
 from jobs.text import how_to_exclude
 
 _SHOWN: Final = 5
@@ -23,7 +24,7 @@ def judge_tables(facts: ServerFacts) -> list[Finding]:
         finding
         for rule in (_any, _missing, _unfit, _keys, _columns, _case)
         for finding in rule(str(facts.shard), facts)
-    ]
+    ] + list(foreign_keys(facts))
 
 
 def judge_shards(shards: Sequence[ServerFacts]) -> list[Finding]:

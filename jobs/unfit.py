@@ -125,6 +125,7 @@ class Unfit:
         self._look = look
         self._lock = threading.Lock()
         self._verdict = verdict
+        self._due = True  # whether nobody was stopped by it yet
 
     def look(self) -> None:
         """Look again. A server that is away now is capture's to tell of."""
@@ -134,7 +135,7 @@ class Unfit:
             log.debug("the sources were not looked at: %s", error)
             return
         with self._lock:
-            self._verdict = found
+            self._verdict, self._due = found, True
 
     def of(self, keyspace: str, table: str) -> Refused | None:
         """Why a table is not mirrored; None if it may be."""
@@ -142,10 +143,13 @@ class Unfit:
             return self._verdict.of(keyspace, table)
 
     def stop(self, tables: Tables, stops: Stops) -> None:
-        """Stop the tables that are followed and refused; for the thread that merges."""
+        """Stop the tables that are followed and refused; for the thread that merges.
+
+        Once for each look: a table that was being dumped then is stopped after the next one.
+        """
         with self._lock:
-            verdict = self._verdict
-        if verdict.sources or verdict.tables:
+            verdict, due, self._due = self._verdict, self._due, False
+        if due and (verdict.sources or verdict.tables):
             for state in stop_refused(tables, verdict):
                 if state.stopped is not None:
                     stops.tell(state.name, state.stopped.message, state.stopped.hint)

@@ -253,7 +253,9 @@ class _Wiring:
             lake,
             self._spark,
             reading=self._reading,
-            since=lambda cut: ChangeLog(lake, cut, stop=self._stop, patience=patience),
+            since=lambda cut: ChangeLog(
+                lake, cut, policy=self._policy, stop=self._stop, patience=patience
+            ),
             stop=self._stop,
         )
 

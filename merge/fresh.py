@@ -4,7 +4,8 @@ Lives here: up to which round the tables can be shown as one moment, and a frame
 live here: laying changes over a table (`overlay`), who asks (`jobs.sql`, a notebook).
 
 Invariant: all frames show the same round. What a change alone does not tell (a TRUNCATE, columns
-that change, a reshard) is left to the merge: the round before it is the last one that is shown.
+that change, a reshard, rows that foreign keys change) is left to the merge: the round before it is
+the last one that is shown.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from core.rounds import Round
 from core.types import MisfitPolicy
 from merge import plan, prune, side
 from merge.ancestry import Ancestry
+from merge.cascades.concern import concerned
 from merge.overlay import overlay
 from merge.patch import Patch, patch, patched
 from merge.plan import Gathered, SchemaOf
@@ -153,6 +155,7 @@ class _Reader:
             calm = Calm(round=cut.round, reason=f"columns of {ahead[0]} that are being added")
         else:
             calm = calm_until(states, rounds, cut.round, self._schemas, self._policy)
+        calm = self._before_cascades(calm, cut, rounds, states)
         rounds = [one for one in rounds if one.number <= calm.round]
         streams = log.streams_at(calm.round) if rounds else {}
         frames = {
@@ -160,6 +163,30 @@ class _Reader:
             for one in states
         }
         return Fresh(round=calm.round, cut=cut, frames=frames, reason=calm.reason)
+
+    def _before_cascades(
+        self, calm: Calm, cut: Cut, rounds: Sequence[Round], states: Sequence[TableState]
+    ) -> Calm:
+        """Up to where no foreign key has changed rows of the tables: only the merge follows those.
+
+        Those rows are in no change file, and to find them takes a look at all rows of a table.
+        """
+        if not any(state.foreign_keys for state in states):
+            return calm
+        every, shown = Tables(self._lake).list(), {state.name for state in states}
+        at = cut.round
+        for value in rounds:
+            if value.number > calm.round:
+                break
+            found = concerned(self._lake, self._policy, every, value.files)
+            for name in sorted(shown & found.keys()):
+                reason = (
+                    f"rows of {name} that follow those of {found[name]} by foreign keys in round "
+                    f"{value.number}"
+                )
+                return Calm(round=at, reason=reason)
+            at = value.number
+        return calm
 
     def _frame(
         self,

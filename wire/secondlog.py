@@ -120,11 +120,13 @@ class SecondLog:
             self._config = control.config
             self._mariadb = control.is_mariadb
             self._checksum = str(control.query("SELECT @@GLOBAL.binlog_checksum")[0][0])
-            own = start.server == end.server == control.server_identity
+            own = control.server_identity
             folds = int(control.query("SELECT @@lower_case_table_names")[0][0]) != 0
-        # By file where both positions are this server's: then names need not be understood.
-        self._by_file = bool(own and start.file and end.file and start.offset <= _LARGEST_OFFSET)
-        if self.flavor == "file" and not self._by_file:
+        # By place where a position is this server's: then names need not be understood.
+        begins_here = bool(start.file) and start.server == own
+        self._by_file = begins_here and start.offset <= _LARGEST_OFFSET
+        self._to_place = bool(end.file) and end.server == own
+        if self.flavor == "file" and not (self._by_file and self._to_place):
             raise PositionLostError(
                 "without GTIDs a stretch is found only on the server that it was captured from, "
                 "and within the first 4 GiB of a file",
@@ -177,7 +179,7 @@ class SecondLog:
                 ended = self._step(event, outer)
                 if ended is not None and count.takes(ended):
                     yield ended
-            if self._reached(outer) if self._by_file else count.complete:
+            if self._reached(outer) if self._to_place else count.complete:
                 return
         raise RetryableError(
             "the server's log ends before the stretch does",
@@ -209,7 +211,7 @@ class SecondLog:
 
     def _begin(self, event: bytes) -> None:
         kind = event[4]
-        if kind == GTID_TAGGED and not self._by_file:
+        if kind == GTID_TAGGED and not self._to_place:
             raise PositionLostError(
                 "tagged GTIDs, which mysql-replication cannot read: a stretch with such is found "
                 "only on the server that it was captured from",

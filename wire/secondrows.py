@@ -33,11 +33,11 @@ from pymysqlreplication.row_event import (
 from core.change import DELETE, INSERT, UPDATE
 from wire.secondevents import HEADER, ROWS, garbled, names_of, readable_map, with_checksum
 
-# What the library's value is. Of "bytes", "date", "json" and "member" (the number of an ENUM's
-# label, or a SET's labels as bits) it is what stands in the row, undecoded.
+# What the library's value is: of "bytes", "date", "json", "member" (the number of an ENUM's label,
+# or of a SET's as bits) and "time" (with a fraction) what stands in the row, undecoded.
 Form = Literal[
-    "number", "decimal", "year", "bits", "bytes", "date", "datetime", "timestamp", "span", "json",
-    "member",
+    "number", "decimal", "year", "bits", "bytes", "date", "datetime", "timestamp", "span", "time",
+    "json", "member",
 ]  # fmt: skip
 
 MISFIT: Final = object()  # a date and time that no calendar has; the library gives None
@@ -324,6 +324,10 @@ def _column(column: Any, compressed: bool) -> SecondColumn:  # noqa: FBT001
         column.type, column.unsigned = FIELD_TYPE.INT24, True
     elif form == "json":  # the library's values lose what opaque ones are
         column.type = FIELD_TYPE.GEOMETRY
+    elif form == "span" and fraction:  # negative ones are wrong
+        form, column.type = "time", FIELD_TYPE.BIT
+        column.bytes = 3 + (fraction + 1) // 2
+        column.bits = 8 * column.bytes
     return SecondColumn(
         name=column.name,
         form=form,

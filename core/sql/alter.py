@@ -38,11 +38,22 @@ class Alteration:
         changes: to the table itself.
         others: to other tables that it names.
         nulls: columns that come, and are NULL in all rows that were there.
+        touched: columns of which it says more than their definition: where one comes and has its
+            default set by the same statement, MariaDB fills it with that.
     """
 
     changes: list[Change] = field(default_factory=list)
     others: list[tuple[Named, Change]] = field(default_factory=list)
     nulls: list[str] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
+
+    def settle(self) -> None:
+        """Take the columns back that come with a value after all."""
+        self.changes += [
+            _added(name)
+            for name in self.nulls
+            if any(_may_be_one(name, other) for other in self.touched)
+        ]
 
     def all_changes(self) -> tuple[Change, ...]:
         """Those of the table itself, each kind once; what moves rows is all there is to say."""
@@ -75,6 +86,7 @@ def alter_table(cursor: Cursor, *, ignore: bool) -> tuple[Alteration, str]:
             # Options may follow each other without commas, as may what is about partitions.
     except NotUnderstoodError as error:
         problem = str(error)
+    found.settle()
     if ignore:
         found.changes.append(Change("doubt", "ALTER IGNORE may have deleted rows or cut values"))
     return found, problem
@@ -117,17 +129,31 @@ def _specification(cursor: Cursor, found: Alteration) -> None:
             _union(Cursor(union), found)
 
 
+def _may_be_one(name: str, other: str) -> bool:
+    """Whether two names may be one column's: servers ignore case, and marks on letters."""
+    return len(name) == len(other) and all(
+        a.casefold() == b.casefold() or not (a + b).isascii()
+        for a, b in zip(name, other, strict=True)
+    )
+
+
+def _added(name: str) -> Change:
+    return Change("rows", f"its columns changed (added {name})")
+
+
 def _modify(cursor: Cursor, found: Alteration) -> None:
     cursor.accept("COLUMN")
     cursor.accept("IF", "EXISTS")
-    cursor.name()
+    found.touched.add(cursor.name())
     _retype(cursor, found)
 
 
 def _change(cursor: Cursor, found: Alteration) -> None:
     cursor.accept("COLUMN")
     cursor.accept("IF", "EXISTS")
-    if cursor.name() != cursor.name():
+    old, new = cursor.name(), cursor.name()
+    found.touched.add(old)
+    if old != new:
         found.changes.append(Change("rows", COLUMN_RENAMED))
     _retype(cursor, found)
 
@@ -181,7 +207,9 @@ def _constraint(cursor: Cursor, found: Alteration) -> bool:
         cursor.accept("IF", "NOT", "EXISTS")
         if cursor.peek().text != "(" and cursor.peek().word not in {"USING", "TYPE"}:
             cursor.name()
+        begin = cursor.at
         index_body(cursor)
+        found.touched |= cursor.names_since(begin)
         found.changes.append(_PRIMARY)
     elif cursor.accept("UNIQUE"):
         cursor.one_of("INDEX", "KEY")
@@ -236,7 +264,7 @@ def _add_column(cursor: Cursor, found: Alteration) -> None:
     if made.null_in_all_rows:
         found.nulls.append(name)
     else:
-        found.changes.append(Change("rows", f"its columns changed (added {name})"))
+        found.changes.append(_added(name))
 
 
 def _drop(cursor: Cursor, found: Alteration) -> None:
@@ -292,7 +320,6 @@ def _rename(cursor: Cursor, found: Alteration) -> None:
 
 def _alter(cursor: Cursor, found: Alteration) -> None:
     """ALTER of a column's default, or of who sees an index or heeds a constraint."""
-    del found
     if cursor.one_of("INDEX", "KEY", "CHECK", "CONSTRAINT"):
         cursor.accept("IF", "EXISTS")
         cursor.name()
@@ -306,7 +333,7 @@ def _alter(cursor: Cursor, found: Alteration) -> None:
         return
     cursor.accept("COLUMN")
     cursor.accept("IF", "EXISTS")
-    cursor.name()
+    found.touched.add(cursor.name())
     if cursor.accept("DROP", "DEFAULT"):
         return
     cursor.need("SET")

@@ -50,6 +50,10 @@ class Cursor:
         self.at += 1
         return self._tokens[self.at - 1]
 
+    def names_since(self, begin: int) -> set[str]:
+        """The names among the tokens that were taken from there on, bare words included."""
+        return {one.text for one in self._tokens[begin : self.at] if one.kind in {"word", "name"}}
+
     def stuck(self) -> NotUnderstoodError:
         """What to raise here."""
         if self.done:

@@ -214,7 +214,7 @@ def _databases(data: bytes) -> frozenset[str] | None:
     """MySQL's list of databases: how many, then each with a closing zero."""
     count = data[0] if data else _TOO_MANY
     names = data[1:].split(b"\0")
-    if count == _TOO_MANY or len(names) <= count:
+    if count in {0, _TOO_MANY} or len(names) <= count:
         return None
     return frozenset(name.decode("utf-8", "replace") for name in names[:count])
 

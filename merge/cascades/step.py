@@ -94,17 +94,19 @@ def touched(
     for value in rounds:
         for file in value.files:
             name = f"{file.keyspace}.{file.table}"
-            if name in parents and name not in found.get(file.shard, ()) and _may_touch(file):
-                keys = [key for _, key in parents[name]]
-                deletes = file.deletes and any(key.on_delete != "none" for key in keys)
-                updates = file.updates and any(key.on_update != "none" for key in keys)
-                if deletes or updates:
-                    found.setdefault(file.shard, set()).add(name)
+            if touching(file, [key for _, key in parents.get(name, ())]):
+                found.setdefault(file.shard, set()).add(name)
     return found
 
 
-def _may_touch(file: ChangeFile) -> bool:
-    return file.silent is None or file.silent > 0
+def touching(file: ChangeFile, keys: Iterable[ForeignKey]) -> bool:
+    """Whether changes of parents may have changed rows of children by some keys."""
+    if file.silent == 0:
+        return False
+    return any(
+        (file.deletes and key.on_delete != "none") or (file.updates and key.on_update != "none")
+        for key in keys
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -177,7 +177,6 @@ class Stage:
             done = {name: Comparisons(self.lake).last("shop", name) for name in tables}
             if all(one is not None and one.until >= begun for one in done.values()):
                 return {name: one for name, one in done.items() if one is not None}
-            assert Passes(self.lake).last() is not None or not all(done.values())
         raise AssertionError(f"not all passes ended: {done}")
 
 
@@ -192,7 +191,7 @@ ROWS: Final = 40
 
 def test_keys_of_all_types(stage: Stage) -> None:
     """A changed row, a missing and an extra one in each of the tables, in pieces of seven rows."""
-    members = ",".join(f"'m{n}'" for n in range(1, ROWS + 1))
+    members = ",".join(f"'m{n}'" for n in range(1, ROWS + 2))
     for table, (key, value) in KEYS.items():
         rows = ",".join(f"({key_of(value, n)}, {n})" for n in range(1, ROWS + 1))
         stage.sql(
@@ -202,11 +201,15 @@ def test_keys_of_all_types(stage: Stage) -> None:
     stage.begin(*KEYS)
     equal = stage.passed(*KEYS)
     assert {(one.rows, one.differences, one.unsettled) for one in equal.values()} == {(ROWS, 0, 0)}
-    for table in KEYS:
-        stage.delta(table).delete("v = 3")
-        stage.delta(table).update(predicate="v = 20", updates={"v": "100"})
-    # Rows too many in the mirror: those that the source loses without a word.
-    stage.sql("SET SESSION sql_log_bin = 0", *(f"DELETE FROM {t} WHERE v = {ROWS}" for t in KEYS))
+    # The source changes without a word. (deltalake's own writer has wrong statistics of decimals
+    # above 2^63, and so cannot damage a mirror with such keys.)
+    for table, (_, value) in KEYS.items():
+        stage.sql(
+            "SET SESSION sql_log_bin = 0",
+            f"INSERT INTO {table} VALUES ({key_of(value, ROWS + 1)}, 0)",
+            f"UPDATE {table} SET v = 100 WHERE v = 20",
+            f"DELETE FROM {table} WHERE v = {ROWS}",
+        )
     found = stage.passed(*KEYS)
     wrong = {
         name: one.kinds
@@ -214,7 +217,7 @@ def test_keys_of_all_types(stage: Stage) -> None:
         if one.kinds != {"changed": 1, "missing": 1, "extra": 1}
     }
     assert not wrong
-    assert {one.rows for one in found.values()} == {ROWS - 1}
+    assert {one.rows for one in found.values()} == {ROWS}
 
 
 def test_a_pass_goes_on_where_a_killed_run_has_left_it(
@@ -360,6 +363,7 @@ def test_the_budget_and_the_throttle(stage: Stage, server: Server, database: str
 
     stage.limits = ThrottleLimits(rows_per_second=10)
     slow = stage.run()
+    stage.due()
     began = time.monotonic()
     for _ in range(5):
         stage.bite(slow)

@@ -6,7 +6,6 @@ found, each time.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -185,9 +184,9 @@ def test_compressed_and_in_all_forms(make_server: MakeServer, flavor: str, tmp_p
     assert (by_gtid.rows, by_gtid.differences) == (result.rows, 0)
     # As a sample takes it: from somewhere on, and not too much.
     (stretch,) = stretches(capture.log.since(0), "shop/-")
-    after = stretch.parts[0].slice.start.seq + 8
-    some = assert_equal(capture, bounds=Bounds(after=after, rows=5, largest=1 << 20))
-    assert 5 <= some.rows < 100
+    after = stretch.parts[-1].slice.start.seq
+    some = assert_equal(capture, bounds=Bounds(after=after, rows=2, largest=1 << 20))
+    assert 2 <= some.rows < 9
 
 
 @flavors
@@ -409,7 +408,7 @@ def sampler(folder: Path, capture: Capturer, server: Server) -> tuple[LogSamples
         observer=lambda _: None,
         stop=threading.Event(),
         rng=random.Random(7),
-        clock=itertools.count(0, 100_000).__next__,  # time enough between two bites
+        clock=lambda: 0.0,  # work that takes no time
     )
     return samples, verdicts
 

@@ -170,6 +170,9 @@ EFFECTS: list[tuple[str, str, set[str], str, str]] = [
     ("", "ALTER TABLE {t} /* NOT NULL */ ADD COLUMN n INT -- DEFAULT 5\n COMMENT '#'", {"columns"}, BOTH, ""),
     ("", "SET STATEMENT max_statement_time=9 FOR ALTER TABLE {t} ADD n INT", {"columns"}, MARIADB, ""),
     ("", "ALTER TABLE {t} ADD COLUMN x INT NOT NULL DEFAULT 7", {"rows"}, BOTH, ""),
+    # MariaDB fills the new column with what is said of it later on.
+    ("", "ALTER TABLE {t} ADD COLUMN x INT, ALTER x SET DEFAULT 5", {"rows"}, MARIADB, ""),
+    ("", "ALTER TABLE {t} ADD COLUMN x INT, MODIFY x INT NOT NULL", {"rows"}, MARIADB, ""),
     ("", "ALTER TABLE {t} ADD x INT AS (a + 1) STORED", {"rows"}, BOTH, ""),
     ("", "ALTER TABLE {t} ADD x TIMESTAMP", {"rows"}, BOTH, ""),
     ("", "ALTER TABLE {t} /* deploy 42 */ DROP COLUMN a, ADD COLUMN a INT", {"rows"}, BOTH, ""),

@@ -247,6 +247,12 @@ ALTER TABLE w ADD x INT PRIMARY KEY
 ALTER TABLE w ADD (x INT, y INT NOT NULL)
 ALTER TABLE w ADD x INT /* NOT NULL */ DEFAULT now()
 ALTER TABLE w ADD x INT -- DEFAULT 5\\n DEFAULT 7
+ALTER TABLE w ADD n INT, ALTER N SET DEFAULT 5
+ALTER TABLE w ALTER COLUMN n SET DEFAULT 5, ADD n INT, ADD m INT
+ALTER TABLE w ADD n INT, MODIFY n INT NOT NULL
+ALTER TABLE w ADD é INT, ALTER e SET DEFAULT 5
+ALTER TABLE w ADD n INT, ADD PRIMARY KEY (a, `n`)
+ALTER TABLE w ADD (n INT, PRIMARY KEY (n))
 ALTER TABLE w DROP PRIMARY KEY, ADD PRIMARY KEY (a, b)
 ALTER TABLE w DROP INDEX `PRIMARY`
 DROP INDEX `primary` ON w
@@ -324,6 +330,9 @@ def test_columns_that_are_null_in_every_row(text: str, names: set[str]) -> None:
         ("MODIFY x INT", {"types"}),
         ("MODIFY COLUMN x INT NOT NULL DEFAULT 5 COMMENT 'a' FIRST", {"types"}),
         ("MODIFY x INT, ADD y INT", {"types", "columns"}),
+        ("ADD y INT, ALTER x SET DEFAULT 5", {"columns"}),
+        ("ADD größe INT, ALTER x SET DEFAULT 5, ALTER brote DROP DEFAULT", {"columns"}),
+        ("ADD y INT, ADD PRIMARY KEY (x)", {"types", "columns"}),
         ("CHANGE x x BIGINT", {"types"}),
         ("MODIFY s SET('c','b','a')", {"types"}),
         ("MODIFY x VARCHAR(3), ENGINE=InnoDB", {"types"}),

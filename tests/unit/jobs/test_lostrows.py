@@ -16,6 +16,7 @@ from core.gtid import GtidSet
 from core.position import Position
 from core.rounds import ChangeFile, Round, TableEvent
 from core.schema import Column, ColumnType, TableSchema
+from core.types import MisfitPolicy
 from jobs import lostrows
 from jobs.lostrows import lost_files, lost_keys, why_a_dump
 from jobs.parting import Parting
@@ -118,13 +119,13 @@ def test_a_file_without_the_key(lake: Lake) -> None:
 
 def test_a_table_that_can_be_healed(lake: Lake) -> None:
     write(lake, "one", [(INSERT, None, row(1))])
-    assert why_a_dump(lake, STATE, [round_of(5, file("one"))], partings()) == ""
-    assert why_a_dump(lake, STATE, [], partings()) == ""
+    assert why_a_dump(lake, STATE, [round_of(5, file("one"))], partings(), MisfitPolicy()) == ""
+    assert why_a_dump(lake, STATE, [], partings(), MisfitPolicy()) == ""
 
 
 def test_why_one_has_to_be_dumped(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     def why(state: TableState, *rounds: Round, upto: int = 20) -> str:
-        return why_a_dump(lake, state, rounds, partings(upto))
+        return why_a_dump(lake, state, rounds, partings(upto), MisfitPolicy())
 
     assert why(replace(STATE, phase="catching_up")) == "it is in phase catching_up"
     assert why(STATE, upto=9) == "its dump may have read what was lost"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from core.gtid import GtidSet
 from core.position import Position
 from core.rounds import Round, ShardSlice
 from core.schema import Column, ColumnType, TableSchema
+from core.types import MisfitPolicy
 from jobs import rowheal
 from jobs.parting import Parting
 from jobs.rowheal import HealPlan, heal_rows, plan_heal, undo_unbegun, waiting_tables
@@ -112,9 +114,13 @@ def heal(lake: Lake, source: Source, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_table_that_nothing_was_lost_of(lake: Lake) -> None:
-    plan = plan_heal(lake, RoundLog(lake), [Parting(shard=A, round=2, position=at(3))])
+    plan = plan_heal(
+        lake, RoundLog(lake), [Parting(shard=A, round=2, position=at(3))], MisfitPolicy()
+    )
     assert plan == HealPlan(rows={"shop.t": 0}, dumps={})
-    plan = plan_heal(lake, RoundLog(lake), [Parting(shard=A, round=1, position=at(1))])
+    plan = plan_heal(
+        lake, RoundLog(lake), [Parting(shard=A, round=1, position=at(1))], MisfitPolicy()
+    )
     assert plan.rows == {}
     assert plan.dumps == {"shop.t": "its dump may have read what was lost"}
 
@@ -136,12 +142,12 @@ def test_two_keyspaces_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> N
         Parting(shard=A, round=2, position=at(3)),
     ]
     told = heal_rows(
-        None,
+        SimpleNamespace(policy=MisfitPolicy()),  # type: ignore[arg-type]
         lake,
-        None,
+        None,  # type: ignore[arg-type]
         partings,
         check=lambda: None,
-        now=lambda: 7,  # type: ignore[arg-type]
+        now=lambda: 7,
     )
     assert told == {}
     assert [state.name for state in waiting_tables(lake)] == ["shop.t"]

@@ -32,7 +32,7 @@ from wire.failures import binlog_failure, server_failure
         (2003, RetryableError, "tries again"),
         (2013, RetryableError, "tries again"),
         (1205, RetryableError, "tries again"),
-        (1146, TableStoppedError, "dump the table again"),
+        (1146, TableStoppedError, "redump TABLE"),
         (1064, BugError, ""),
         (1419, SourceUnfitError, "documentation"),
     ],

@@ -1,0 +1,241 @@
+"""What servers change by foreign keys without a word in their logs, captured and merged.
+
+Real servers, capture and the small merges, all in this process: no Spark, so that many steps take
+seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture_kit import Capturer, source_of
+from cascade_kit import NAMES, SCHEMA, SERVERS, Shop
+from fix_e2e import assert_identical, source_rows
+
+from core.types import MisfitPolicy, arrow_schema
+from lab.servers import Server
+from merge import direct
+from merge.rounds import Merger
+from merge.step import MergeOptions, StepResult
+from store.delta_tables import create_mirrored_table
+from store.tables import DumpState, Tables, TableState
+from wire.decode.catalog import read_schemas
+from wire.decode.foreignkeys import ForeignKeys, read_foreign_keys
+from wire.session import Session
+
+POLICY = MisfitPolicy()
+
+
+class Follower:
+    """A mirror of a database that was empty when it began."""
+
+    def __init__(self, server: Server, database: str, folder: Path) -> None:
+        self.server, self.database = server, database
+        self.source = source_of(server, database)
+        self.capturer = Capturer(self.source, folder)
+        self.lake = self.capturer.lake
+        self.tables = Tables(self.lake)
+        self.keys = self.read_keys()
+        position = self.capturer.begin
+        with Session.connect(self.source) as session:
+            schemas = read_schemas(session.query, keyspace="shop", database=database)
+        for name, schema in schemas.items():
+            dump = DumpState(
+                id=f"d-{name}", start_round=1, start={"shop/-": position}, end={"shop/-": position},
+                done=True,
+            )  # fmt: skip
+            state = TableState(
+                keyspace="shop", table=name, schema=schema, key=schema.key, phase="catching_up",
+                dump=dump, foreign_keys=self.keys.by_table.get(name, ()),
+            )  # fmt: skip
+            create_mirrored_table(
+                self.lake, state.path, arrow_schema(schema, POLICY), key=state.key,
+                name=state.name, now=1,
+            )  # fmt: skip
+            self.tables.save(state)
+        self.merger = self.new_merger()
+
+    def new_merger(self) -> Merger:
+        """Without Spark: what needs it fails."""
+        return Merger(None, self.lake, MergeOptions(policy=POLICY))  # type: ignore[arg-type]
+
+    def read_keys(self) -> ForeignKeys:
+        """As an account sees them that may only SELECT."""
+        with Session.connect(self.source) as session:
+            return read_foreign_keys(session.query, database=self.database)
+
+    def step(self) -> StepResult:
+        """Capture all there is, and merge it."""
+        self.capturer.catch_up()
+        return self.merger.step()
+
+    def compare(self, *tables: str) -> int:
+        """The mirror has what the server has."""
+        names = tables or tuple(state.table for state in self.tables.list())
+        return assert_identical(Path(self.capturer.root), [self.server], self.database, names)
+
+    def doubts(self) -> dict[str, str]:
+        """Table -> why it is in doubt."""
+        return {
+            state.table: doubt.message
+            for state in self.tables.list()
+            for doubt in state.doubts.values()
+        }
+
+    def execute(self, *statements: str) -> None:
+        """In one session of its own."""
+        with self.server.connect(database=self.database, autocommit=True) as connection:
+            for statement in statements:
+                connection.cursor().execute(statement)
+
+
+@pytest.fixture(scope="module", params=sorted(SERVERS))
+def shop_server(request: pytest.FixtureRequest) -> Any:
+    """A server of each kind, for this module."""
+    from fix_servers import FLAVORS
+
+    flavor, options = SERVERS[request.param]
+    with FLAVORS[flavor](options=options) as server:
+        yield server
+
+
+Make = Callable[..., Follower]
+
+
+@pytest.fixture
+def follow(shop_server: Server, tmp_path: Path) -> Make:
+    """A follower of a fresh database with these tables."""
+
+    def make(*statements: str) -> Follower:
+        shop_server.execute("DROP DATABASE IF EXISTS app")
+        shop_server.execute("CREATE DATABASE app")
+        for statement in statements:
+            shop_server.execute(statement, database="app")
+        return Follower(shop_server, "app", tmp_path)
+
+    return make
+
+
+def test_random_statements(follow: Make) -> None:
+    fuzz(follow, seed=1, steps=40, statements=25)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 8))
+def test_many_random_statements(follow: Make, seed: int) -> None:
+    fuzz(follow, seed=seed, steps=150, statements=30)
+
+
+def fuzz(follow: Make, *, seed: int, steps: int, statements: int) -> None:
+    follower = follow(*SCHEMA)
+    shop = Shop(follower.server, "app", seed)
+    rows = 0
+    for _ in range(steps):
+        shop.work(statements)
+        follower.step()
+        rows += follower.compare(*NAMES)
+    assert not follower.doubts()
+    assert rows > steps * 20
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+def test_killed_between_the_tables_of_a_step(follow: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows is found anew from the tables as they were before the step."""
+    follower = follow(*SCHEMA)
+    shop = Shop(follower.server, "app", 99)
+    shop.work(40)
+    follower.step()
+    for number in range(1, 9):
+        shop.work(25)
+        follower.capturer.catch_up()
+        left = number
+
+        def reach(name: str) -> None:
+            nonlocal left
+            if name in {"merge.after_merge", "merge.after_side"}:
+                left -= 1
+                if left <= 0:
+                    raise KilledError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(direct, "reach", reach)
+            with pytest.raises(KilledError):
+                follower.merger.step()
+        follower.merger.close()
+        follower.merger = follower.new_merger()
+        shop.work(5)
+        follower.step()
+        follower.compare(*NAMES)
+    assert not follower.doubts()
+
+
+def test_what_cannot_be_followed_is_in_doubt(follow: Make) -> None:
+    """Each child with a reason of its own, when a parent's change reaches it and not before."""
+    follower = follow(
+        "CREATE TABLE p (id INT PRIMARY KEY, name VARCHAR(9) COLLATE utf8mb4_general_ci UNIQUE, "
+        "f DOUBLE UNIQUE, v INT) CHARSET utf8mb4",
+        "CREATE TABLE text (id INT PRIMARY KEY, name VARCHAR(9) COLLATE utf8mb4_general_ci, "
+        "FOREIGN KEY (name) REFERENCES p (name) ON DELETE CASCADE) CHARSET utf8mb4",
+        "CREATE TABLE below (id INT PRIMARY KEY, t INT, "
+        "FOREIGN KEY (t) REFERENCES text (id) ON DELETE CASCADE)",
+        "CREATE TABLE number (id INT PRIMARY KEY, f DOUBLE, "
+        "FOREIGN KEY (f) REFERENCES p (f) ON DELETE SET NULL)",
+        "CREATE TABLE made (id INT PRIMARY KEY, p INT, g INT AS (p + 1) VIRTUAL, "
+        "FOREIGN KEY (p) REFERENCES p (id) ON DELETE SET NULL)",
+        "CREATE TABLE right_one (id INT PRIMARY KEY, p INT, "
+        "FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)",
+    )
+    follower.execute(
+        "INSERT INTO p VALUES (1, 'a', 1.5, 0), (2, 'b', 2.5, 0)",
+        "INSERT INTO text VALUES (1, 'A'), (2, 'B')",
+        "INSERT INTO below VALUES (1, 1)",
+        "INSERT INTO number VALUES (1, 1.5)",
+        "INSERT INTO made (id, p) VALUES (1, 1)",
+        "INSERT INTO right_one VALUES (1, 1), (2, 2)",
+    )
+    follower.step()
+    follower.execute("UPDATE p SET v = 7")
+    follower.step()
+    assert not follower.doubts()
+    follower.compare()
+    follower.execute("DELETE FROM p WHERE id = 1")
+    follower.step()
+    doubts = follower.doubts()
+    follower.compare("p", "right_one")
+    if follower.keys.logged:
+        assert not doubts
+        follower.compare()
+        return
+    assert doubts.keys() == {"text", "below", "number", "made"}
+    assert "may be equal without being the same" in doubts["text"]
+    assert "hangs on shop.text" in doubts["below"]
+    assert "the column g is generated" in doubts["made"]
+    follower.execute("DELETE FROM right_one")  # nobody's parent
+    follower.step()
+    follower.compare("right_one")
+
+
+def test_sessions_that_do_not_check(follow: Make) -> None:
+    follower = follow(*SCHEMA)
+    follower.execute(
+        "INSERT INTO a VALUES (1, 'x', 0), (2, 'y', 0)",
+        "INSERT INTO b (id, a) VALUES (1, 1), (2, 2)",
+    )
+    follower.step()
+    follower.execute(
+        "SET foreign_key_checks = 0",
+        "BEGIN",
+        "DELETE FROM a WHERE id = 1",
+        "SET foreign_key_checks = 1",
+        "DELETE FROM a WHERE id = 2",
+        "COMMIT",
+    )
+    follower.step()
+    follower.compare()
+    assert [row["a"] for row in source_rows(follower.server, "app", "b")] == [1]
