@@ -31,6 +31,6 @@ def test_some_hundred_statements(flavor: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 def test_tens_of_thousands(flavor: str, tmp_path: Path) -> None:
     """Some hours."""
-    wish = Wish(flavor=flavor, seed=2100, statements=25_000, every=50)
+    wish = Wish(flavor=flavor, seed=2100, statements=25_000, every=100)
     ran = campaign(wish, tmp_path, KEPT)
     assert ran.found == []
