@@ -38,7 +38,7 @@ from snapshot.positions import seen_position
 from snapshot.reader import ShapeChangedError
 from snapshot.records import Wanted
 from snapshot.sessions import close_sessions, open_session
-from snapshot.source import SourceCatalog, has_generated_columns
+from snapshot.source import SourceCatalog
 from snapshot.verify import Correction, VerifyResult
 from store.comparisons import Comparisons
 from store.cuts import Cut, Cuts
@@ -185,13 +185,12 @@ class Doubts:
             except TableStoppedError:
                 return _Asked(state.doubts, kept=False, seen={})
             with open_session(shards[shard]) as session:
-                odd = has_generated_columns(session.query, source.plan)
                 seen[shard] = seen_position(session)
             nulls = state.nulls.get(shard, ())
             for before in self._shapes(state, shard):
                 fits = misfit(state.whole, source.schema, policy, known=before, nulls=nulls) is None
                 lost = key_lost(before, source.schema) or unproven(before, source.schema)
-                kept = kept and fits and lost is None and not odd
+                kept = kept and fits and lost is None and not source.generated
         return _Asked(state.doubts, kept=kept, seen=seen)
 
     def _shapes(self, state: TableState, shard: str) -> list[TableSchema]:

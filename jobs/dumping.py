@@ -23,7 +23,8 @@ from jobs.discover import Found, needing_dump
 from jobs.observe import Stops
 from jobs.progress import Display
 from jobs.selection import Selection, Turnstile
-from jobs.text import counted
+from jobs.text import counted, how_to_exclude
+from jobs.unfit import Refused
 from snapshot.dump import Dumper
 from snapshot.patience import Patience
 from snapshot.records import (
@@ -55,6 +56,7 @@ class Dumping:
         stop: set when the run ends.
         patience: seconds that a server may be away while it is asked for its tables.
         stops: told of tables that cannot be dumped.
+        refused: why a table of a keyspace must not be mirrored; None: it may be.
         again: tables (keyspace.table) to dump in the first pass whatever their phase.
     """
 
@@ -70,6 +72,7 @@ class Dumping:
         stop: threading.Event,
         patience: float,
         stops: Stops,
+        refused: Callable[[str, str], Refused | None] = lambda *_: None,
         again: Collection[str] = (),
     ) -> None:
         self._look = look
@@ -81,6 +84,7 @@ class Dumping:
         self._stop = stop
         self._patience = Patience(patience)
         self._stops = stops
+        self._refused = refused
         self._again = set(again)
 
     def once(self) -> int:
@@ -90,6 +94,8 @@ class Dumping:
             RatchetError: the dump as a whole cannot go on.
         """
         found = self._looked()
+        if not self._stop.is_set():
+            self._stop_missing({one.name for one in found})
         wanted = needing_dump(found, self._tables.list(), self._selection.sources, self._again)
         if not wanted or self._stop.is_set():
             return 0
@@ -108,6 +114,26 @@ class Dumping:
             outcome = self._make_dumper(self._watched(display, wanted)).run(wanted)
         self._again -= set(outcome.done) | set(outcome.failed)
         return len(outcome.done)
+
+    def _stop_missing(self, found: Collection[str]) -> None:
+        """Tables that wait for their dump and cannot have it are stopped: none must wait for good.
+
+        Args:
+            found: the tables that can be dumped (keyspace.table).
+        """
+        for state in self._tables.list():
+            waits = state.phase == "new" and self._selection.mirrors(state)
+            if not waits or state.name in found:
+                continue
+            refused = self._refused(state.keyspace, state.table)
+            message = refused.message if refused else "the source does not have it any more"
+            hint = (
+                f"{how_to_exclude(state.table)}; or mend that, then `ratchet table CONFIG redump "
+                f"'{state.name}'`"
+            )
+            stopped = Stopped(message=message, hint=hint, round=0)
+            self._tables.save(replace(state, phase="stopped", stopped=stopped))
+            self._stops.tell(state.name, message, hint)
 
     def _watched(self, display: Display, wanted: Sequence[Wanted]) -> OnProgress:
         by_name = {one.name: one for one in wanted}

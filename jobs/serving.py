@@ -177,7 +177,7 @@ class Serving:
 
     def _begin_anew(self, state: TableState) -> None:
         _refuse_dumping(state)
-        self._tables.save(replace(state, phase="new", dump=None, stopped=None))
+        self._tables.save(replace(state, phase="new", dump=None, stopped=None, doubts={}))
 
     def _drop(self, request: Request, state: TableState | None) -> None:
         if state is not None:

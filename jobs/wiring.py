@@ -227,6 +227,7 @@ class _Wiring:
             stop=self._stop,
             patience=config.capture.reconnect_seconds,
             stops=self._stops,
+            refused=self._unfit.of,
             again=self._plan.again,
         )
 

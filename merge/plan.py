@@ -130,6 +130,7 @@ class Gathered:
         nulls: see TableState.
         retyped: see TableState.
         doubts: see TableState.
+        generated: see TableState.
         keys_changed: whether its foreign keys have to be read again.
         stopped: why the table stops in `round`, if it does.
     """
@@ -145,6 +146,7 @@ class Gathered:
     nulls: dict[str, tuple[str, ...]] = field(default_factory=dict)
     retyped: tuple[str, ...] = ()
     doubts: dict[str, Doubt] = field(default_factory=dict)
+    generated: bool | None = None
     keys_changed: bool = False
     stopped: Stopped | None = None
 
@@ -177,6 +179,7 @@ class Gathered:
             nulls=dict(self.nulls),
             retyped=self.retyped,
             doubts=dict(self.doubts),
+            generated=self.generated,
             foreign_keys=None if self.keys_changed else state.foreign_keys,
         )
 
@@ -213,6 +216,7 @@ def gather(
         nulls=dict(state.nulls),
         retyped=state.retyped,
         doubts=dict(state.doubts),
+        generated=state.generated,
     )
     for value in rounds:
         first, found.round = found.round == 0, value.number
@@ -315,9 +319,18 @@ class _Shard:
             # Two with no row between them that would tell the types of the first.
             twice = shard in found.retyped
             found.retyped = (*(one for one in found.retyped if one != shard), shard)
-            self._doubt(change.reason, event.statement, by_shape=not twice)
+            # What a generated column is made of, and collations, are in no shape.
+            shown = found.generated is False and not twice
+            before = found.doubts.get(shard)
+            told = change.reason, event.statement
+            if before is not None and not before.by_shape:
+                told = before.message, before.statement  # which says more
+            self._doubt(*told, by_shape=shown)
         else:
-            found.keys_changed |= change.effect == "foreign_key"
+            if change.effect == "foreign_key":
+                found.keys_changed = True
+            elif not found.generated:
+                found.generated = None  # it may have brought one
             self._doubt(change.reason, event.statement)
         # From here on a new shape is compared with the one before, value by value.
         found.logged.setdefault(shard, self.state.schema.fingerprint)
@@ -325,8 +338,6 @@ class _Shard:
     def _doubt(self, message: str, statement: str, *, by_shape: bool = False) -> None:
         """The rows have to be compared at this round or behind it, whatever was in doubt before."""
         before = self.found.doubts.get(self.shard)
-        if before is not None and by_shape and not before.by_shape:
-            message, statement = before.message, before.statement
         self.found.doubts[self.shard] = Doubt(
             message=message,
             statement=statement,

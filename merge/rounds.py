@@ -252,6 +252,7 @@ class Merger:
         shape = plan.shape_of(state, self._options.policy, Ancestry.of(state, step.streams))
         shown = before is not None and before.shows(state.name)
         unclear, table = "", None
+        begin = work.rounds[0].number - 1 if work.rounds else step.round
         if Ancestry.of(state, step.streams):
             unclear = "its shards were resharded"
         elif work.found.stopped:
@@ -268,8 +269,9 @@ class Merger:
             unclear = "its history is too short"
         return Child(
             state=state,
-            begin=work.rounds[0].number - 1 if work.catches_up and work.rounds else base,
+            begin=begin if work.catches_up else base,
             table=table,
+            holds=begin,
             catches_up=work.catches_up,
             many_shards=shape.many_shards,
             unclear=unclear,

@@ -34,12 +34,14 @@ class SourceTable:
         shape: what `table_shapes` gave for exactly this schema.
         plan: how it is walked.
         size: the server's estimates.
+        generated: whether it has generated columns.
     """
 
     schema: TableSchema
     shape: str
     plan: KeyPlan
     size: TableSize
+    generated: bool
 
 
 def table_shapes(query: Query, database: str, table: str | None = None) -> dict[str, str]:
@@ -60,15 +62,14 @@ def table_shapes(query: Query, database: str, table: str | None = None) -> dict[
     }
 
 
-def has_generated_columns(query: Query, plan: KeyPlan) -> bool:
-    """Whether a table has columns that the server computes."""
-    ((count,),) = query(
+def has_generated(query: Query, database: str, table: str) -> bool:
+    """Whether a table has generated columns, virtual or stored."""
+    rows = query(
         "SELECT COUNT(*) FROM information_schema.COLUMNS"
-        f" WHERE TABLE_SCHEMA = {string_literal(plan.database)}"
-        f" AND TABLE_NAME = {string_literal(plan.table)}"
-        " AND COALESCE(GENERATION_EXPRESSION, '') <> ''"
+        f" WHERE TABLE_SCHEMA = {string_literal(database)} AND TABLE_NAME = {string_literal(table)}"
+        " AND (EXTRA LIKE '%VIRTUAL%' OR EXTRA LIKE '%STORED%' OR EXTRA LIKE '%PERSISTENT%')"
     )
-    return bool(count)
+    return bool(int(rows[0][0]))
 
 
 class SourceCatalog:
@@ -117,7 +118,8 @@ class SourceCatalog:
                 mariadb=session.is_mariadb,
             )
             size = table_size(session.query, plan)
-        return SourceTable(schema=schema, shape=shape, plan=plan, size=size)
+            generated = has_generated(session.query, config.database, table)
+        return SourceTable(schema=schema, shape=shape, plan=plan, size=size, generated=generated)
 
 
 def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str]]:

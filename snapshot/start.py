@@ -159,6 +159,7 @@ def _new_dump(
         phase="dumping",
         dump=dump,
         merged_round=first - 1,
+        generated=any(one.generated for one in sources.values()),
         primary=key == schema.key and all(one.plan.index == "PRIMARY" for one in sources.values()),
     )
 

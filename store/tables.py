@@ -178,6 +178,9 @@ class TableState:
         retyped: shards of which a column's type may have changed, with no row event since.
         doubts: shard -> what put the table in doubt there. It goes on, but counts as right only
             when it has been compared with its source.
+        generated: whether it may have generated columns, whose values can change with any type or
+            collation that they are made of; None: not known (an earlier version, or a statement
+            that was not understood).
         primary: whether `key` is a primary key at the source; None: written by an earlier version.
         foreign_keys: those by which the server changes rows of this table without saying so in
             its log; None: not read yet.
@@ -197,6 +200,7 @@ class TableState:
     nulls: dict[str, tuple[str, ...]] = field(default_factory=dict)
     retyped: tuple[str, ...] = ()
     doubts: dict[str, Doubt] = field(default_factory=dict)
+    generated: bool | None = None
     primary: bool | None = None
     foreign_keys: tuple[ForeignKey, ...] | None = None
 
@@ -243,6 +247,7 @@ class TableState:
             "nulls": {shard: list(names) for shard, names in self.nulls.items()},
             "retyped": list(self.retyped),
             "doubts": {shard: asdict(doubt) for shard, doubt in self.doubts.items()},
+            "generated": self.generated,
             "primary": self.primary,
             "foreign_keys": None
             if self.foreign_keys is None
@@ -268,6 +273,7 @@ class TableState:
             nulls={shard: tuple(names) for shard, names in data.get("nulls", {}).items()},
             retyped=tuple(data.get("retyped", ())),
             doubts={shard: Doubt(**one) for shard, one in data.get("doubts", {}).items()},
+            generated=data.get("generated"),
             primary=data.get("primary"),
             foreign_keys=None
             if data.get("foreign_keys") is None

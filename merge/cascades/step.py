@@ -46,8 +46,9 @@ class Child:
 
     Attributes:
         state: the table.
-        begin: the round that it holds; changes of those behind it are followed.
+        begin: changes of rounds behind this one are followed.
         table: the table as it was then; None: it cannot be told any more.
+        holds: the round that it holds: in a step that was killed, one behind `begin`.
         catches_up: whether its dump has just ended.
         many_shards: whether rows of several shards meet in it.
         unclear: why its rows cannot be followed on any shard; empty: they can.
@@ -57,6 +58,7 @@ class Child:
     state: TableState
     begin: int
     table: TableFiles | None
+    holds: int
     catches_up: bool = False
     many_shards: bool = False
     unclear: str = ""
@@ -97,6 +99,14 @@ def touched(
             if touching(file, [key for _, key in parents.get(name, ())]):
                 found.setdefault(file.shard, set()).add(name)
     return found
+
+
+def _first_left(child: Child, shard: str, rounds: Sequence[Round]) -> int:
+    """The first `seq` of a shard that a table does not hold: all before it is merged."""
+    if child.holds <= child.begin:
+        return 0
+    pieces = (p for r in rounds if r.number > child.holds for p in r.slices if p.shard == shard)
+    return min((run.seq for piece in pieces for run in piece.runs), default=1 << 62)
 
 
 def touching(file: ChangeFile, keys: Iterable[ForeignKey]) -> bool:
@@ -236,7 +246,8 @@ class Cascades:
                 doubts.setdefault(name, why)
             derived: dict[str, list[Derived]] = {}
             for one in outcome.derived:
-                derived.setdefault(one.table, []).append(one)
+                if one.cause[_SEQ] >= _first_left(children[one.table], shard, rounds):
+                    derived.setdefault(one.table, []).append(one)
             for name, changes in derived.items():
                 file = self._written(children[name].state, shard, parts[name], rows, changes)
                 found.setdefault(name, Found()).files.append(file)

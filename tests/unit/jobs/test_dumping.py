@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import LakeError, RetryableError, TableStoppedError
+from core.schema import TableSchema
 from jobs.config import Config, load_config
 from jobs.discover import Found
 from jobs.dumping import Dumping
@@ -17,7 +18,7 @@ from jobs.selection import Selection, Turnstile
 from snapshot.dump import DumpOutcome
 from snapshot.records import OnProgress, TableFailed, Wanted
 from store.files import Lake, open_lake
-from store.tables import Tables
+from store.tables import Tables, TableState
 
 
 class FakeDumper:
@@ -170,3 +171,20 @@ def test_not_without_the_lease(stage: Stage) -> None:
     with pytest.raises(LakeError):
         stage.dumping(check=lost).once()
     assert stage.dumpers == []
+
+
+def test_a_table_that_waits_and_is_gone_stops_by_name(lake: Lake, config: Config) -> None:
+    """Dropped at the source before the dump that it waits for: it must not wait for good."""
+    tables = Tables(lake)
+    for name in ("gone", "orders"):
+        schema = TableSchema(keyspace="shop", table=name, columns=(), key=())
+        tables.save(TableState(keyspace="shop", table=name, schema=schema, key=()))
+    stage = Stage(lake, config)
+    stage.dumping().once()
+    gone, orders = tables.load("shop", "gone"), tables.load("shop", "orders")
+    assert gone is not None and orders is not None  # noqa: PT018 - both are there
+    assert (gone.phase, orders.phase) == ("stopped", "new")
+    assert gone.stopped is not None
+    assert "does not have it" in gone.stopped.message
+    assert "redump 'shop.gone'" in gone.stopped.hint
+    assert any(isinstance(one, TableStopped) and one.table == "shop.gone" for one in stage.told)

@@ -56,6 +56,7 @@ STATE = TableState(
     key=("id",),
     phase="streaming",
     dump=DumpState(id="d", start_round=1, start={A: position(10), B: position(10)}),
+    generated=False,
 )
 
 
@@ -672,6 +673,24 @@ def test_two_doubts_are_one_that_only_the_rows_can_take_away(effects: tuple[str,
     assert [(doubt.round, doubt.by_shape) for doubt in found.doubts.values()] == [(6, False)]
     if "doubt" in effects:
         assert found.doubts[A].message == "doubt happened"
+
+
+@pytest.mark.parametrize("generated", [True, None])
+def test_no_shape_proves_what_generated_columns_are_made_of(
+    generated: bool | None,  # noqa: FBT001 - a table's row
+) -> None:
+    """Nor collations: `a = 'A'` may be another value behind a MODIFY that no shape shows."""
+    state = replace(STATE, generated=generated)
+    found = gathered(make_round(5, judged("types"), file(A, 13, 13, WIDER)), state=state)
+    assert [doubt.by_shape for doubt in found.doubts.values()] == [False]
+    assert found.learned(state).generated is generated
+
+
+def test_what_was_not_understood_may_have_brought_a_generated_column() -> None:
+    state = gathered(make_round(5, judged("doubt"))).learned(STATE)
+    assert (state.generated, TableState.from_json(state.to_json())) == (None, state)
+    kept = gathered(make_round(5, judged("foreign_key"), judged("types", 13))).learned(STATE)
+    assert kept.generated is False
 
 
 def test_a_change_of_the_lakes_type_stops_as_ever() -> None:

@@ -1,0 +1,127 @@
+"""What becomes of tables whose foreign keys are new, others, or lead to tables not mirrored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.foreignkeys import ForeignKey
+from core.gtid import GtidSet
+from core.position import Position
+from core.schema import Column, ColumnType, TableSchema
+from jobs.foreignkeys import Rules, refresh, together
+from store.files import Lake, open_lake
+from store.tables import DumpState, Tables, TableState
+
+KEY = ForeignKey(
+    name="fk", columns=("p",), parent_database="", parent="p", parent_columns=("id",),
+    on_delete="cascade",
+)  # fmt: skip
+BELOW = replace(KEY, name="below", parent="c", columns=("c",))
+POSITION = Position(executed=GtidSet.parse("mariadb", "0-1-4"), server="s")
+
+
+def state(table: str, keys: tuple[ForeignKey, ...] | None, phase: str = "streaming") -> TableState:
+    columns = (Column(name="id", type=ColumnType(name="int"), nullable=False),)
+    schema = TableSchema(keyspace="shop", table=table, columns=columns, key=("id",))
+    dump = DumpState(id="d", start_round=1, start={"shop/-": POSITION}, done=True)
+    return TableState(
+        keyspace="shop", table=table, schema=schema, key=("id",), foreign_keys=keys,
+        phase=phase, dump=dump, merged_round=7,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(str(tmp_path / "lake"), now=1)
+
+
+def looked(
+    lake: Lake, states: list[TableState], rules: Rules, mirrored: str = "pcd"
+) -> dict[str, TableState]:
+    """The states by table behind a look."""
+    tables = Tables(lake)
+    for one in states:
+        tables.save(one)
+    refresh(
+        tables, states, {"shop": rules}, mirrors=lambda _, table: table in mirrored, last_round=9
+    )
+    return {one.table: one for one in tables.list()}
+
+
+RULES = Rules(by_table={"c": (KEY,), "d": (BELOW,)}, logged=False)
+
+
+def test_a_lake_of_an_earlier_version_is_in_doubt(lake: Lake) -> None:
+    found = looked(lake, [state("p", None), state("c", None), state("d", None)], RULES)
+    assert found["p"].foreign_keys == ()
+    assert not found["p"].doubts
+    assert found["c"].foreign_keys == (KEY,)
+    assert found["c"].doubts["shop/-"].message.startswith("earlier versions did not follow")
+    assert found["c"].doubts["shop/-"].round == 9
+    assert found["d"].doubts
+
+
+def test_keys_that_are_others_than_before_are_a_doubt_for_all_below(lake: Lake) -> None:
+    before = replace(KEY, on_delete="set null")
+    found = looked(lake, [state("p", ()), state("c", (before,)), state("d", (BELOW,))], RULES)
+    assert found["c"].foreign_keys == (KEY,)
+    assert "since when is not known" in found["c"].doubts["shop/-"].message
+    assert "hangs by foreign keys on shop.c" in found["d"].doubts["shop/-"].message
+    assert not found["p"].doubts
+
+
+def test_keys_that_went_are_a_doubt_too(lake: Lake) -> None:
+    found = looked(lake, [state("p", ()), state("c", (KEY,))], Rules(by_table={}, logged=False))
+    assert found["c"].foreign_keys == ()
+    assert found["c"].doubts
+
+
+def test_a_table_that_catches_up_is_as_it_was_read(lake: Lake) -> None:
+    found = looked(lake, [state("p", ()), state("c", None, "catching_up")], RULES)
+    assert found["c"].foreign_keys == (KEY,)
+    assert not found["c"].doubts
+
+
+def test_where_the_server_logs_them_there_is_no_doubt(lake: Lake) -> None:
+    rules = replace(RULES, logged=True)
+    found = looked(lake, [state("c", None), state("d", None)], rules, mirrored="cd")
+    assert [found["c"].phase, found["d"].phase] == ["streaming", "streaming"]
+    assert not found["c"].doubts
+    assert found["c"].foreign_keys == (KEY,)
+
+
+@pytest.mark.parametrize(
+    ("rules", "mirrored"),
+    [
+        (RULES, "cd"),
+        (replace(RULES, unfit=frozenset("p")), "pcd"),
+        (
+            replace(RULES, by_table={"c": (replace(KEY, parent_database="other"),), "d": (BELOW,)}),
+            "pcd",
+        ),
+    ],
+)
+def test_a_parent_that_is_not_mirrored_stops_all_that_hang_on_it(
+    lake: Lake, rules: Rules, mirrored: str
+) -> None:
+    found = looked(lake, [state("c", ()), state("d", ())], rules, mirrored)
+    for table in ("c", "d"):
+        assert found[table].phase == "stopped"
+        why = found[table].stopped
+        assert why is not None
+        assert "is not mirrored" in why.message
+        assert f"redump 'shop.{table}'" in why.hint
+    assert found["d"].stopped is not None
+    assert "(through c)" in found["d"].stopped.message
+
+
+def test_shards_that_differ_cannot_be_followed() -> None:
+    one = Rules(by_table={"c": (KEY,)}, logged=False)
+    assert together([one, one]).by_table["c"] == (KEY,)
+    other = Rules(by_table={}, logged=True)
+    (key,) = together([one, other]).by_table["c"]
+    assert key.unclear == "its shards have different foreign keys"
+    assert not together([one, other]).logged
