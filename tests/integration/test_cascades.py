@@ -6,8 +6,10 @@ seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +17,12 @@ from capture_kit import Capturer, source_of
 from cascade_kit import NAMES, SCHEMA, SERVERS, Shop
 from fix_e2e import assert_identical, source_rows
 
+from core.patterns import TablePatterns
 from core.types import MisfitPolicy, arrow_schema
+from jobs.foreignkeys import ForeignKeyWatch, Rules, read_all
 from lab.servers import Server
 from merge import direct
+from merge.plan import app_id
 from merge.rounds import Merger
 from merge.side import EMPTY
 from merge.step import MergeOptions, StepResult
@@ -67,6 +72,12 @@ class Follower:
         """As an account sees them that may only SELECT."""
         with Session.connect(self.source) as session:
             return read_foreign_keys(session.query, database=self.database)
+
+    def begin(self) -> None:
+        """Get over the catch-up: there a table between two others would be a doubt."""
+        self.execute("INSERT INTO a VALUES (100, NULL, 0)")
+        self.step()
+        assert {state.phase for state in self.tables.list()} == {"streaming"}
 
     def step(self) -> StepResult:
         """Capture all there is, and merge it."""
@@ -132,7 +143,7 @@ def test_many_random_statements(follow: Make, seed: int) -> None:
 
 def fuzz(follow: Make, *, seed: int, steps: int, statements: int) -> None:
     follower = follow(*SCHEMA)
-    follower.step()
+    follower.begin()
     shop = Shop(follower.server, "app", seed)
     rows = 0
     for _ in range(steps):
@@ -150,7 +161,7 @@ class KilledError(BaseException):
 def test_killed_between_the_tables_of_a_step(follow: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows is found anew from the tables as they were before the step."""
     follower = follow(*SCHEMA)
-    follower.step()  # the catch-up: there a table between two others would be a doubt
+    follower.begin()
     shop = Shop(follower.server, "app", 99)
     shop.work(40)
     follower.step()
@@ -173,8 +184,8 @@ def test_killed_between_the_tables_of_a_step(follow: Make, monkeypatch: pytest.M
         follower.merger.close()
         sides = {name: held.sides for name, held in follower.merger._held.items()}
         follower.merger = follower.new_merger()
-        for name, known in sides.items():  # to read them anew takes Spark
-            follower.merger._held[name].sides = known or EMPTY
+        for state in follower.tables.list():  # to read them anew takes Spark
+            follower.merger._held[app_id(state)].sides = sides.get(app_id(state)) or EMPTY
         shop.work(5)
         follower.step()
         follower.compare(*NAMES)
@@ -245,3 +256,59 @@ def test_sessions_that_do_not_check(follow: Make) -> None:
     follower.step()
     follower.compare()
     assert [row["a"] for row in source_rows(follower.server, "app", "b")] == [1]
+
+
+def test_keys_as_an_account_sees_them_that_may_only_select(follow: Make) -> None:
+    """Under names and in texts that look like something else."""
+    follower = follow(
+        "CREATE TABLE `p (``x``) ON DELETE CASCADE` (`I d` INT PRIMARY KEY)",
+        "CREATE TABLE `c ``d` (id INT PRIMARY KEY, `p``1` INT COMMENT ') REFERENCES `x` (`y`) "
+        "ON DELETE CASCADE', q INT, r INT, CONSTRAINT `odd ``name (1)` FOREIGN KEY (`P``1`) "
+        "REFERENCES `p (``x``) ON DELETE CASCADE` (`i D`) ON DELETE SET NULL, "
+        "CONSTRAINT plain FOREIGN KEY (q) REFERENCES `p (``x``) ON DELETE CASCADE` (`I d`), "
+        "CONSTRAINT two FOREIGN KEY (r) REFERENCES `p (``x``) ON DELETE CASCADE` (`I d`) "
+        "ON DELETE RESTRICT ON UPDATE CASCADE) COMMENT 'x\n  CONSTRAINT `plain` FOREIGN KEY "
+        "(`q`) REFERENCES `p` (`i`) ON DELETE CASCADE'",
+    )
+    odd, two = follower.keys.by_table["c `d"]
+    assert (odd.name, odd.columns, odd.on_delete, odd.on_update) == (
+        "odd `name (1)", ("p`1",), "set null", "none",
+    )  # fmt: skip
+    assert (odd.parent_database, odd.parent) == ("", "p (`x`) ON DELETE CASCADE")
+    assert odd.parent_columns == ("I d",)
+    assert (two.name, two.on_delete, two.on_update) == ("two", "none", "cascade")
+    assert not odd.unclear
+    follower.step()
+    follower.execute(
+        "INSERT INTO `p (``x``) ON DELETE CASCADE` VALUES (1)",
+        "INSERT INTO `c ``d` (id, `p``1`) VALUES (1, 1)",
+        "DELETE FROM `p (``x``) ON DELETE CASCADE`",
+    )
+    follower.step()
+    follower.compare()
+
+
+def test_a_run_reads_them_for_tables_that_lack_them(follow: Make) -> None:
+    follower = follow(*SCHEMA)
+    follower.begin()
+    for state in follower.tables.list():
+        follower.tables.save(replace(state, foreign_keys=None))
+    section = SimpleNamespace(tables=TablePatterns())
+    asked = []
+
+    def read() -> Mapping[str, Rules]:
+        asked.append(1)
+        return read_all({follower.source.shard: follower.source})
+
+    watch = ForeignKeyWatch(
+        follower.tables,
+        read,
+        sources=lambda: {"shop": section},  # type: ignore[dict-item]
+        last_round=follower.capturer.log.last_number,
+    )
+    for _ in range(3):
+        watch.look()
+    assert len(asked) == 1
+    found = {state.table: state.foreign_keys for state in follower.tables.list()}
+    assert found == {name: follower.keys.by_table.get(name, ()) for name in NAMES}
+    assert bool(follower.doubts()) == (not follower.keys.logged)

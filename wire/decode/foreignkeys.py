@@ -21,7 +21,7 @@ Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
 _PARTS: Final = """
 SELECT table_name, constraint_name, column_name, referenced_table_schema, referenced_table_name,
-       referenced_column_name
+       referenced_column_name, table_schema
   FROM information_schema.key_column_usage
  WHERE table_schema = %s AND referenced_table_name IS NOT NULL
  ORDER BY table_name, constraint_name, ordinal_position
@@ -38,11 +38,8 @@ SELECT table_name, column_name, data_type, column_type, character_set_name, coll
  WHERE table_schema = %s
 """
 _NATIVE: Final = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
-# As SHOW CREATE TABLE ends the line of a key.
-_LINE: Final = re.compile(
-    r"^ +CONSTRAINT `((?:[^`]|``)+)` FOREIGN KEY \(.*\) REFERENCES .*\)(?P<rules>[A-Z ]*),?$",
-    re.MULTILINE,
-)
+# What ends the line of a key in SHOW CREATE TABLE. Nothing of a name is in it.
+_END: Final = re.compile(r"\)([A-Z ]*),?$")
 _ON: Final = re.compile(r"ON (DELETE|UPDATE) (CASCADE|SET NULL|NO ACTION|RESTRICT|SET DEFAULT)")
 _KINDS: Final[Mapping[str, Rule]] = {"CASCADE": "cascade", "SET NULL": "set null"}
 _TEXT: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
@@ -99,32 +96,34 @@ def read_foreign_keys(
     wanted = None if tables is None else set(tables)
     parts: dict[tuple[str, str], list[tuple[str, ...]]] = {}
     for row in query(_PARTS, [database]):
-        table, name, *rest = (_text(value) for value in row)
+        table, name, column, of, parent, theirs, own = (_text(value) for value in row)
         if wanted is None or table in wanted:
-            parts.setdefault((table, name), []).append(tuple(rest))
+            # A vtgate takes its own name of a database, and answers with the server's.
+            other = "" if of == own else of
+            parts.setdefault((table, name), []).append((column, other, parent, theirs))
     logged = _is_logged(query)
     if not parts:
         return ForeignKeys(by_table={}, logged=logged)
     rules = _rules(query, database, parts)
     changing = {one: rules[one] for one in parts if rules[one] != ("none", "none")}
-    databases = {database, *(parts[one][0][1] for one in changing)}
-    columns = {name: _columns(query, name) for name in databases} if changing else {}
+    databases = {"", *(parts[one][0][1] for one in changing)}
+    columns = {name: _columns(query, name or database) for name in databases} if changing else {}
     found: dict[str, list[ForeignKey]] = {}
     for (table, name), (on_delete, on_update) in sorted(changing.items()):
-        own, of, parent, theirs = zip(*parts[table, name], strict=True)
+        names, databases_of, parents, others = zip(*parts[table, name], strict=True)
         key = _Key(
-            child=columns[database].get(table, {}),
-            columns=own,
-            parent=columns[of[0]].get(parent[0], {}),
-            parent_columns=theirs,
+            child=columns[""].get(table, {}),
+            columns=names,
+            parent=columns[databases_of[0]].get(parents[0], {}),
+            parent_columns=others,
         )
         found.setdefault(table, []).append(
             ForeignKey(
                 name=name,
-                columns=own,
-                parent_database="" if of[0] == database else of[0],
-                parent=parent[0],
-                parent_columns=theirs,
+                columns=names,
+                parent_database=databases_of[0],
+                parent=parents[0],
+                parent_columns=others,
                 on_delete=on_delete,
                 on_update=on_update,
                 unclear=key.unclear(),
@@ -150,11 +149,12 @@ def _rules(
     }
     for table in sorted({table for table, name in wanted if (table, name) not in found}):
         where = ".".join("`" + name.replace("`", "``") + "`" for name in (database, table))
-        statement = _text(query(f"SHOW CREATE TABLE {where}", [])[0][1])
-        for match in _LINE.finditer(statement):
-            said = dict(_ON.findall(match["rules"]))
-            both = _rule(said.get("DELETE", "")), _rule(said.get("UPDATE", ""))
-            found[table, match[1].replace("``", "`")] = both
+        lines = _text(query(f"SHOW CREATE TABLE {where}", [])[0][1]).splitlines()
+        for name in (name for its, name in wanted if its == table):
+            said = _said(lines, name)
+            if said is not None:
+                both = _rule(said.get("DELETE", "")), _rule(said.get("UPDATE", ""))
+                found[table, name] = both
     for table, name in wanted:
         if (table, name) not in found:
             raise DecodeError(
@@ -164,6 +164,19 @@ def _rules(
                 hint="if it was changed just now, try again; else report it with SHOW CREATE TABLE",
             )
     return found
+
+
+def _said(lines: Iterable[str], name: str) -> dict[str, str] | None:
+    """What SHOW CREATE TABLE says of a key, for DELETE and UPDATE; None: nothing.
+
+    MariaDB does not double a quote within a key's name there. Texts have no line of their own.
+    """
+    heads = {f"  CONSTRAINT `{one}` FOREIGN KEY (" for one in (name, name.replace("`", "``"))}
+    for line in lines:
+        end = _END.search(line)
+        if end is not None and any(line.startswith(head) for head in heads):
+            return dict(_ON.findall(end[1]))
+    return None
 
 
 def _columns(query: Query, database: str) -> dict[str, dict[str, _Column]]:
