@@ -9,6 +9,10 @@ what puts a table in doubt (`merge.plan`), comparing (`verify`), applying a verd
 2. Else the whole table is compared with its source, at a cut at or behind the statement; again at
    newer ones as long as rows are without a verdict.
 
+A table that is put in doubt again for the same reason as soon as it was found equal rests before it
+is compared again: some tools log statements each second, and a server may not let us see where
+these lead.
+
 Invariant: a doubt goes only if every row and column was found to be the same, or cannot have
 changed. What cannot be decided stays in doubt, and a run that is to catch up does not end.
 """
@@ -52,6 +56,8 @@ LOOK_EVERY: Final = 1.0  # seconds between two looks for tables in doubt
 _TRIES: Final = 5  # comparisons of a table of which some rows stay without a verdict
 _MENDS: Final = 3  # of one table, until it is given up
 MOST_MENDED: Final = 20_000  # rows that a run mends by itself
+_REST: Final = 5.0  # seconds, at least, between two comparisons for the same reason
+_REST_SHARE: Final = 9  # so many times as long as the comparison took
 
 OnDifference = Literal["stop", "repair", "tell"]
 
@@ -72,6 +78,14 @@ class _Case:
     wanted: Wanted
     state: TableState
     cut: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """A table that was found equal, and why it had been in doubt."""
+
+    messages: frozenset[str]
+    until: float
 
 
 @dataclass(slots=True)
@@ -118,6 +132,7 @@ class Doubts:
         self._tables, self._cuts, self._done = Tables(lake), Cuts(lake), Comparisons(lake)
         self._asked: dict[str, _Asked] = {}
         self._tried: dict[str, _Tried] = {}
+        self._rests: dict[str, _Rest] = {}
 
     def next_bite(self) -> float:
         """Decide about one table, if one can be decided; seconds until there may be another.
@@ -147,7 +162,12 @@ class Doubts:
         # What follows by foreign keys is no difference, so they have to be known.
         known = state.foreign_keys is not None
         reached = cut.shows(state.name) and cut.round >= max(rounds)
-        return reached and known and again and not waits
+        return reached and known and again and not waits and not self._is_resting(state)
+
+    def _is_resting(self, state: TableState) -> bool:
+        rest = self._rests.get(state.name)
+        same = rest is not None and _messages(state) <= rest.messages
+        return rest is not None and same and time.monotonic() < rest.until
 
     def _judge(self, state: TableState, cut: Cut) -> bool:
         """Whether there was anything to do."""
@@ -231,7 +251,11 @@ class Doubts:
             self._stop(case, error.message, error.hint or how_to_redump(state))
             return
         self._done.save(record_of(state, result, since=now, until=self._wall()))
-        self._tell(state, result, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        self._tell(state, result, seconds)
+        if result.same:
+            until = time.monotonic() + max(_REST, _REST_SHARE * seconds)
+            self._rests[state.name] = _Rest(_messages(state), until)
         self._decide(case, result, corrections)
 
     def _decide(self, case: _Case, result: VerifyResult, corrections: Sequence[Correction]) -> None:
@@ -338,6 +362,10 @@ def _statement(state: TableState) -> str:
     """What put a table in doubt, for people."""
     said = {one.statement[:200] or one.message: None for one in state.doubts.values()}
     return " and ".join(said)
+
+
+def _messages(state: TableState) -> frozenset[str]:
+    return frozenset(doubt.message for doubt in state.doubts.values())
 
 
 def _wanted(state: TableState, shards: Sequence[str]) -> Wanted:

@@ -227,12 +227,25 @@ class Run:
         if verify is None:
             return True
         # Behind what was merged: by then the states tell of every doubt.
-        if any(state.is_doubtful for state in self._states()):
+        if any(state.is_doubtful and not self._was_compared(state) for state in self._states()):
             return False
         if self._parts.verdicts is not None and self._parts.verdicts.any_waits:
             return False
         self._waits_since = self._waits_since or self._clock()
         return verify.rested or self._clock() - self._waits_since > SHARE_SECONDS
+
+    def _was_compared(self, state: TableState) -> bool:
+        """Whether a table was found equal at what the run waits for, and is in doubt by later news.
+
+        Else a run would never end where something puts tables in doubt each second.
+        """
+        target = self._parts.target
+        if target is None or target.round is None:
+            return False
+        found = self._comparisons.of(state)
+        equal = found is not None and found.equal and not found.unsettled
+        reached = found is not None and found.round >= target.round
+        return equal and reached and all(d.round > target.round for d in state.doubts.values())
 
     def _states(self) -> list[TableState]:
         return [state for state in self._tables.list() if self._mirrored(state)]

@@ -149,7 +149,7 @@ class Doubt:
         statement: the statement as logged, cut; empty if it was none.
         round: the round in which it happened: a comparison at this round or behind it decides.
         by_shape: whether the columns' types behind the statement can take the doubt away without
-            a look at the rows (merge.ddl.lossy).
+            a look at the rows (merge.ddl.unproven).
     """
 
     message: str

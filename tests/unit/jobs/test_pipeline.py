@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -301,6 +302,29 @@ def test_a_run_does_not_end_before_all_doubts_are_decided(stage: Stage) -> None:
 
     stage.run(target=reached(2), verify=[Rests(decide)]).run()
     assert decided
+
+
+def test_a_run_ends_though_a_table_is_put_in_doubt_each_second(stage: Stage) -> None:
+    """It was found equal at what the run waits for; what came later is the next comparison's."""
+    doubt_table(stage.lake, "orders", doubtful=True)
+    times = iter(range(10**6))
+    ended: list[int] = []
+
+    def renew() -> None:
+        at = next(times)
+        state = Tables(stage.lake).load("shop", "orders")
+        assert state is not None
+        later = Doubt(message="a heartbeat", statement="", round=3 + at)
+        Tables(stage.lake).save(replace(state, doubts={"shop/-": later}))
+        if at == 5:
+            assert not stage.control.stopping
+            Comparisons(stage.lake).save(
+                Comparison(keyspace="shop", table="orders", dump="", since=1, until=2, round=2)
+            )
+            ended.append(at)
+
+    stage.run(target=reached(2), verify=[Rests(renew)]).run()
+    assert ended == [5]
 
 
 def test_a_run_ends_though_a_background_task_never_rests(stage: Stage) -> None:
