@@ -5,6 +5,7 @@
 #   make test       lint, types and all tests but the long ones, on real servers
 #   make test-long  the long tests
 #   make fuzz       every parser of bytes from outside, FUZZ_SECONDS (300) each
+#   make fuzz-sql   statements of a grammar on a real server, its mirror compared (FUZZ_SQL_ARGS: --server mysql --seed N ...)
 #   make mutants    each rule of order broken on purpose: a test must notice (MUTANTS: modules)
 #   make bench      every benchmark
 #   make bench-peers  what people would pick instead, in one run (PEERS_ARGS: --rows N ...)
@@ -16,7 +17,7 @@
 # in ~/.cache/ratchet (or $RATCHET_CACHE) and Ivy's and pip's own caches.
 
 .DELETE_ON_ERROR:
-.PHONY: setup dev servers demo test test-long fuzz mutants bench bench-peers lint lock clean help
+.PHONY: setup dev servers demo test test-long fuzz fuzz-sql mutants bench bench-peers lint lock clean help
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
@@ -31,6 +32,7 @@ BENCHES := $(wildcard bench/*.py)
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 300
 FUZZ_TARGETS ?= all
+FUZZ_SQL_ARGS ?= --server mariadb --seed 1 --statements 2000 --every 50
 PEERS_ARGS ?=
 PEERS_VENV := $(or $(RATCHET_CACHE),$(HOME)/.cache/ratchet)/peers/venv
 MUTANTS ?=
@@ -98,6 +100,9 @@ test-long: dev servers
 
 fuzz: dev
 	$(PYTHON_BIN) -m tests.fuzz $(FUZZ_TARGETS) --seconds $(FUZZ_SECONDS)
+
+fuzz-sql: dev servers
+	$(PYTHON_BIN) -m tests.fuzz_sql $(FUZZ_SQL_ARGS)
 
 mutants: dev
 	$(PYTHON_BIN) scripts/mutate.py $(MUTANTS)

@@ -278,6 +278,8 @@ def _expected(value: Any, kind: str, full: str) -> Any:  # noqa: PLR0911 - one l
         return _moment(str(value), kind)
     if kind == "bigint" and "unsigned" in full:
         return Decimal(value)
+    if kind in {"enum", "set"} and isinstance(value, bytes):  # labels in the charset `binary`
+        return value.decode()
     return value
 
 
