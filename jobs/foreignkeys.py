@@ -27,7 +27,7 @@ from wire.session import Session, SourceConfig
 log: Final = logging.getLogger("jobs.run")
 
 _PAST_DUMP: Final = ("catching_up", "streaming")
-_NEW: Final = "earlier versions did not follow its foreign keys, by which the server changes rows"
+_NEW: Final = "its foreign keys, by which the server changes rows, were not known until now"
 _OTHERS: Final = "its foreign keys are others than they were, since when is not known"
 _BELOW: Final = "it hangs by foreign keys on {}, which is in doubt"
 _DIFFER: Final = "its shards have different foreign keys"

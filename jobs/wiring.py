@@ -50,7 +50,7 @@ from store.comparisons import Comparisons
 from store.files import Lake
 from store.lease import Lease
 from store.rounds import RoundLog
-from store.tables import Tables
+from store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -314,7 +314,7 @@ class _Wiring:
             self._spark,
             self._plan.lake,
             MergeOptions(policy=self._policy, parallel=self._config.merge.parallel, pool=MERGE),
-            wanted=self._selection.mirrors,
+            wanted=self._may_merge,
         )
 
     def _merging(self, merger: Merger, verdicts: Verdicts) -> Merging:
@@ -358,6 +358,11 @@ class _Wiring:
             self._unfit.stop(tables, self._stops)
 
         return work
+
+    def _may_merge(self, state: TableState) -> bool:
+        """A table whose dump has just ended waits until its foreign keys were read."""
+        known = state.phase != "catching_up" or state.foreign_keys is not None
+        return known and self._selection.mirrors(state)
 
     @property
     def _policy(self) -> MisfitPolicy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -49,11 +49,17 @@ def lake(tmp_path: Path) -> Lake:
 @pytest.fixture
 def save(lake: Lake) -> Callable[..., TableState]:
     def save(
-        name: str, phase: Phase, *, shard_in_key: bool = False, dumped: bool = True
+        name: str,
+        phase: Phase,
+        *,
+        shard_in_key: bool = False,
+        dumped: bool = True,
+        shards: Sequence[str] = (),
     ) -> TableState:
         keyspace, table = name.split(".")
         schema = TableSchema(keyspace=keyspace, table=table, columns=(), key=("id",))
-        dump = DumpState(id="d", start_round=1, start={}) if dumped else None
+        start = {shard: position(1) for shard in shards}
+        dump = DumpState(id="d", start_round=1, start=start) if dumped else None
         return Tables(lake).save(
             TableState(
                 keyspace=keyspace, table=table, schema=schema, key=("id",), phase=phase,
@@ -108,9 +114,13 @@ def test_tables_that_the_log_does_not_cover(
     for name in ("shop.items", "shop.orders", "shop.tmp_x", "gone.t", "wiki.page"):
         save(name, "streaming")
     save("shop.stuck", "stopped")
+    save("shop.dropped", "streaming", shards=["shop/b"])
+    save("shop.dropped_elsewhere", "streaming", shards=["shop/a"])
     phases = {s.name: s.phase for s in align(Tables(lake), FOUND, config.mirrors, {"shop/b"})}
     assert phases == {
         "gone.t": "new",
+        "shop.dropped": "new",
+        "shop.dropped_elsewhere": "streaming",
         "shop.items": "streaming",
         "shop.orders": "new",
         "shop.stuck": "stopped",
