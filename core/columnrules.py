@@ -41,6 +41,7 @@ TAKEN: Final = {
     **dict.fromkeys(_IN_PLANS, "Delta's own column"),
 }
 _ROUNDED: Final = frozenset({"float", "double"})
+_LISTS: Final = frozenset({"enum", "set"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,14 @@ def unfit_key(schema: TableSchema) -> UnfitColumn | None:
                 f"its key column {name!r} is a {kind.upper()}, which is no exact value",
                 f"ALTER TABLE {_quoted(schema.table)} MODIFY {_quoted(name)} DECIMAL(38,10) NOT "
                 f'NULL;  -- if that holds its values; or exclude the table: "!{schema.table}"',
+            )
+        if kind in _LISTS and "" in schema.column(name).type.members:
+            return UnfitColumn(
+                name,
+                f"its key column {name!r} is {kind.upper()} with a member '', which looks like no "
+                "member at all",
+                f"ALTER TABLE {_quoted(schema.table)} MODIFY {_quoted(name)} ... without that "
+                f'member; or exclude the table: "!{schema.table}"',
             )
     return None
 

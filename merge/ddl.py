@@ -117,12 +117,24 @@ _INTO: Final = frozenset(
     )
     for new in several
 )
+_SAME_BYTES: Final = _THREE | {"utf8mb4"}
+# Bytes of the longest character.
+_WIDEST: Final[dict[str | None, int]] = {"latin1": 1, "utf8": 3, "utf8mb3": 3, "utf8mb4": 4}
 _PLAIN_LABEL: Final = re.compile(r"[0-9A-Za-z _-]*\Z")
 
 
 def _capacity(kind: ColumnType) -> int:
     """Bytes that a value may have; 0 where the length says nothing."""
     return _CAPACITY.get(kind.name, kind.length or 0)
+
+
+def _is_shorter(old: ColumnType, new: ColumnType) -> bool:
+    """Whether a value may have been cut. CHAR and VARCHAR count characters, the others bytes."""
+    if {old.name, new.name} <= {"char", "varchar"} and {old.charset, new.charset} <= _WIDEST.keys():
+        before, after = _capacity(old) // _WIDEST[old.charset], _capacity(new)
+        return after // _WIDEST[new.charset] < before
+    same = old.charset == new.charset or (old.charset in _THREE and new.charset in _SAME_BYTES)
+    return _capacity(new) < _capacity(old) * (1 if same else _WIDEST.get(new.charset, 4))
 
 
 def _rewritten(old: Column, new: Column) -> str | None:
@@ -137,7 +149,7 @@ def _rewritten(old: Column, new: Column) -> str | None:
         "it became unsigned": b.unsigned and not a.unsigned,
         "it is no longer unsigned": a.unsigned and not b.unsigned,
         "fraction of seconds is shorter": b.fraction < a.fraction,
-        "length is shorter": _capacity(b) < _capacity(a),
+        "length is shorter": _is_shorter(a, b),
         "length changed": a.length != b.length
         and a.name == b.name
         and a.name not in _TEXTS | _BYTES | {"char"},

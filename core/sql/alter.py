@@ -10,13 +10,14 @@ here: columns that come with NULL in all rows, types that may rewrite values, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from core.sql.columns import check, definition, index_body, references
 from core.sql.cursor import Cursor, NotUnderstoodError
 from core.sql.effects import COLUMN_GOES, COLUMN_RENAMED, KEY_GOES, MOVED, Change, Named
+from core.sql.lexer import Token
 from core.sql.options import option, partition_by, partitions
 
 _FOREIGN: Final = Change("foreign_key", "its foreign keys changed")
@@ -423,9 +424,21 @@ def _reorganize(cursor: Cursor, found: Alteration) -> None:
         return  # of HASH or KEY, and all of them
     _partition_names(cursor)
     cursor.need("INTO")
-    if not any(token.word == "LESS" for token in cursor.rest()):
+    if not _are_ranges(cursor.rest()):
         found.changes.append(_LISTED)
     partitions(cursor)
+
+
+def _are_ranges(tokens: Sequence[Token]) -> bool:
+    """Whether each partition of a list says VALUES LESS THAN. Its name may be any word."""
+    depth, begins = 0, []
+    for at, token in enumerate(tokens):
+        if token.kind == "sign" and token.text in "()":
+            depth += 1 if token.text == "(" else -1
+        elif depth == 1 and tokens[at - 1].text in {"(", ","} and token.word == "PARTITION":
+            begins.append(at)
+    ranges = [[token.word for token in tokens[at + 2 : at + 5]] for at in begins]
+    return bool(ranges) and all(words == ["VALUES", "LESS", "THAN"] for words in ranges)
 
 
 def _local(cursor: Cursor) -> None:

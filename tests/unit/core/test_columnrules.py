@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from core.columnrules import TAKEN, unfit_column, unfit_name
+from core.columnrules import TAKEN, unfit_column, unfit_key, unfit_name
 from core.schema import Column, ColumnType, TableSchema
 
 
@@ -41,3 +43,16 @@ def test_keys_without_exact_values(kind: str) -> None:
     assert f"'k' is a {kind.upper()}" in found.message
     assert "ADD PRIMARY KEY" not in found.hint
     assert unfit_column(TableSchema(keyspace="shop", table="t", columns=columns, key=())) is None
+
+
+@pytest.mark.parametrize("kind", ["enum", "set"])
+def test_a_key_with_a_member_that_looks_like_none(kind: str) -> None:
+    """The values 0 and '' differ at the source, and are one text in the lake."""
+    column = Column(name="k", type=ColumnType(name=kind, members=("", "x")), nullable=False)
+    schema = TableSchema(keyspace="shop", table="t", columns=(column,), key=("k",))
+    found = unfit_key(schema)
+    assert found is not None
+    assert "looks like no member" in found.message
+    assert unfit_key(replace(schema, key=())) is None
+    plain = replace(column, type=ColumnType(name=kind, members=("x", "y")))
+    assert unfit_key(replace(schema, columns=(plain,))) is None

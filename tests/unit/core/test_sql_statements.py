@@ -619,6 +619,8 @@ def test_what_led_from_one_table_to_another_may_go(text: str, frees: bool) -> No
         "ALTER TABLE w REORGANIZE PARTITION a INTO (PARTITION a VALUES IN (9))",
         "ALTER TABLE w REORGANIZE PARTITION a, b INTO (PARTITION a DEFAULT)",
         "ALTER TABLE w REORGANIZE PARTITION a INTO (PARTITION a COMMENT 'LESS')",
+        "ALTER TABLE w REORGANIZE PARTITION a INTO (PARTITION less VALUES IN (9))",
+        "ALTER TABLE w REORGANIZE PARTITION a INTO (PARTITION b VALUES IN (9), PARTITION less)",
     ],
 )
 def test_a_list_of_partitions_that_is_made_anew_may_lack_rows(text: str) -> None:
