@@ -133,6 +133,9 @@ def _is_shorter(old: ColumnType, new: ColumnType) -> bool:
     if {old.name, new.name} <= {"char", "varchar"} and {old.charset, new.charset} <= _WIDEST.keys():
         before, after = _capacity(old) // _WIDEST[old.charset], _capacity(new)
         return after // _WIDEST[new.charset] < before
+    if new.name in {"char", "varchar"} and old.name not in {"char", "varchar"}:
+        # As many characters as the other has bytes, at most.
+        return _capacity(new) < _capacity(old) * _WIDEST.get(new.charset, 4)
     same = old.charset == new.charset or (old.charset in _THREE and new.charset in _SAME_BYTES)
     return _capacity(new) < _capacity(old) * (1 if same else _WIDEST.get(new.charset, 4))
 

@@ -382,7 +382,7 @@ class Session:
             "SET SESSION time_zone = '+00:00', sql_mode = '', autocommit = 1, "
             "net_write_timeout = 3600, net_read_timeout = 3600, wait_timeout = 28800, "
             # The default is a year: a read behind an ALTER TABLE would hang, and others behind it.
-            f"lock_wait_timeout = 60, sql_select_limit = DEFAULT, {limit} = 0"
+            f"lock_wait_timeout = 60, sql_select_limit = {2**64 - 1}, {limit} = 0"
         )
         self.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         if not self.is_mariadb:

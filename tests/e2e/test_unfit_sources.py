@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fix_e2e import PASSWORD, Ratchet, assert_identical, status
+from fix_e2e import PASSWORD, Ratchet, assert_identical, mirror_rows, status
 
 from lab.replication import replicate_from, wait_for_replica
 from lab.servers import create_ratchet_user
@@ -157,7 +157,8 @@ def test_a_setting_that_changes_meanwhile(
     ratchet = make_ratchet({"-": server}, "shop")
     ratchet.run("run", "--until-caught-up")
     run = ratchet.start("run")
-    _wait(lambda: phases(ratchet) == {"shop.t": "streaming"})
+    server.execute("INSERT INTO shop.t VALUES (1, 1)")
+    _wait(lambda: bool(mirror_rows(ratchet.lake, "shop", "t")))  # it has begun, and found all well
     server.execute("SET GLOBAL binlog_row_image = 'MINIMAL'")
     _wait(lambda: phases(ratchet) == {"shop.t": "stopped"})
     message, hint = stopped(ratchet)["shop.t"]

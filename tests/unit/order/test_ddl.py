@@ -127,6 +127,9 @@ def test_a_new_primary_key_is_a_misfit_but_an_unknown_one_is_not() -> None:
         (TEXT, ColumnType(name="longtext", charset="utf8mb4"), False),
         (TEXT, replace(TEXT, length=20), True),
         (TEXT, replace(TEXT, charset="latin1"), True),
+        # 64 characters are 256 bytes, and fewer than the 255 that a TINYTEXT may have.
+        (ColumnType(name="tinytext", charset="utf8mb4"), replace(TEXT, length=256), True),
+        (ColumnType(name="tinytext", charset="utf8mb4"), replace(TEXT, length=1020), False),
         # As many bytes hold fewer characters of another set.
         (replace(TEXT, charset="latin1"), TEXT, True),
         (replace(TEXT, charset="latin1"), replace(TEXT, length=160), False),
