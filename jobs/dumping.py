@@ -57,6 +57,7 @@ class Dumping:
         patience: seconds that a server may be away while it is asked for its tables.
         stops: told of tables that cannot be dumped.
         refused: why a table of a keyspace must not be mirrored; None: it may be.
+        look_again: asks the servers anew what `refused` goes by.
         again: tables (keyspace.table) to dump in the first pass whatever their phase.
     """
 
@@ -73,6 +74,7 @@ class Dumping:
         patience: float,
         stops: Stops,
         refused: Callable[[str, str], Refused | None] = lambda *_: None,
+        look_again: Callable[[], None] = lambda: None,
         again: Collection[str] = (),
     ) -> None:
         self._look = look
@@ -85,6 +87,7 @@ class Dumping:
         self._patience = Patience(patience)
         self._stops = stops
         self._refused = refused
+        self._look_again = look_again
         self._again = set(again)
 
     def once(self) -> int:
@@ -93,6 +96,8 @@ class Dumping:
         Raises:
             RatchetError: the dump as a whole cannot go on.
         """
+        if any(self._refused(state.keyspace, state.table) for state in self._waiting()):
+            self._look_again()  # it may be mended by now: somebody asked for the dump
         found = self._looked()
         if not self._stop.is_set():
             self._stop_missing({one.name for one in found})
@@ -121,9 +126,8 @@ class Dumping:
         Args:
             found: the tables that can be dumped (keyspace.table).
         """
-        for state in self._tables.list():
-            waits = state.phase == "new" and self._selection.mirrors(state)
-            if not waits or state.name in found:
+        for state in self._waiting():
+            if state.name in found:
                 continue
             refused = self._refused(state.keyspace, state.table)
             message = refused.message if refused else "the source does not have it any more"
@@ -134,6 +138,14 @@ class Dumping:
             stopped = Stopped(message=message, hint=hint, round=0)
             self._tables.save(replace(state, phase="stopped", stopped=stopped))
             self._stops.tell(state.name, message, hint)
+
+    def _waiting(self) -> list[TableState]:
+        """Tables that wait for their dump."""
+        return [
+            state
+            for state in self._tables.list()
+            if state.phase == "new" and self._selection.mirrors(state)
+        ]
 
     def _watched(self, display: Display, wanted: Sequence[Wanted]) -> OnProgress:
         by_name = {one.name: one for one in wanted}

@@ -228,6 +228,7 @@ class _Wiring:
             patience=config.capture.reconnect_seconds,
             stops=self._stops,
             refused=self._unfit.of,
+            look_again=self._unfit.look,
             again=self._plan.again,
         )
 
