@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from core.columnrules import UnfitColumn, unfit_column
@@ -199,7 +199,7 @@ def gather(
     follows, filters = _following(session, variables)
     odd = unfit_tables(session.query, database=database)
     fit = [row for row in listed if str(row[0]) not in odd]
-    return ServerFacts(
+    facts = ServerFacts(
         shard=shard,
         host=host,
         user=user,
@@ -220,6 +220,14 @@ def gather(
         unfit={name: reason for name, reason in odd.items() if patterns.matches(name)},
         missing={name: nearest(name, names, CORRECT_NAME) for name in patterns.missing(names)},
         rules=read_rules(session.query, database=database),
+    )
+    filtered = {
+        name: why for name in filter(patterns.matches, names) if (why := facts.left_out(name))
+    }
+    return replace(
+        facts,
+        tables=tuple(one for one in facts.tables if one.name not in filtered),
+        unfit={**facts.unfit, **filtered},
     )
 
 
