@@ -136,7 +136,7 @@ def test_a_bound_of_commit_time_stops_slices(
     """Before the first transaction behind it; the next slice goes on there, on any stream."""
     run(vitess, "CREATE TABLE cap_t (id BIGINT PRIMARY KEY)")
     capture = capturer(vitess, tmp_path)
-    began = 1_800_000_000
+    began = 1_700_000_000  # one of the future would not be believed, and not held
     with tablet.connect(database=DATABASE) as connection, connection.cursor() as cursor:
         for number, seconds in enumerate((0, 5, 2, 60)):
             cursor.execute(f"SET timestamp = {began + seconds}")
