@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
+from corruption_kit import CELLS, DATABASES, NOTHING, Cell, Damaged, writing
 from fix_e2e import TABLES, Writer, create_tables
 from mirror_kit import Mirror
-from test_corruption import CELLS, DATABASES, NOTHING, Cell, Damaged, writing
 
 from jobs.verify import describe
 from lab.servers import Server

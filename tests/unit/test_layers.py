@@ -126,6 +126,17 @@ def test_every_package_has_its_rule() -> None:
     assert copied == {*listed, "conf", "proto"}
 
 
+def test_no_test_imports_another_tests_module() -> None:
+    """It would be found or not by which tests a worker runs first: what is shared is a kit."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: imports {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for line, name in imports(path)
+        if name.split(".")[0].startswith("test_")
+    ]
+    assert found == []
+
+
 def tracked() -> list[Path]:
     try:
         listing = subprocess.run(
