@@ -21,5 +21,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
         quick_on = item.get_closest_marker("quick_on")
-        if quick_on and quick_on.args[0] not in item.name:
+        if quick_on and not any(flavor in item.name for flavor in quick_on.args):
             item.add_marker(pytest.mark.long)

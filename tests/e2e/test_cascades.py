@@ -43,6 +43,7 @@ def wait_until_identical(lake: Path, server: Any, seconds: float = 60) -> None:
             return
 
 
+@pytest.mark.quick_on("mariadb", "mysql-native")
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_shop_with_foreign_keys(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], kind: str

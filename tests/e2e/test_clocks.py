@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from fix_e2e import PASSWORD, Ratchet, assert_identical, status
 
 from lab.servers import create_ratchet_user
@@ -17,6 +18,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat()
 
 
+@pytest.mark.quick_on("mariadb")
 def test_sessions_with_a_clock_of_their_own(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

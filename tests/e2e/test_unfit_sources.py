@@ -96,6 +96,7 @@ def test_engines(
     ratchet.run("run", "--until-caught-up")
 
 
+@pytest.mark.quick_on("mysql")
 @both
 def test_a_log_that_leaves_a_database_out(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
@@ -145,6 +146,7 @@ def test_a_log_that_leaves_a_database_out(
     assert_identical(ratchet.lake, [server], "shop", ["t", "late"])
 
 
+@pytest.mark.quick_on("mariadb")
 @both
 def test_a_setting_that_changes_meanwhile(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str

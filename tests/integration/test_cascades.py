@@ -131,6 +131,7 @@ def follow(shop_server: Server, tmp_path: Path) -> Make:
     return make
 
 
+@pytest.mark.quick_on("mariadb", "mysql-native")
 def test_random_statements(follow: Make) -> None:
     fuzz(follow, seed=1, steps=40, statements=25)
 

@@ -346,6 +346,7 @@ def verify_log(folder: Path, server: Server, *args: str) -> subprocess.Completed
     )
 
 
+@pytest.mark.quick_on("mysql")
 @flavors
 def test_the_command(make_server: MakeServer, flavor: str, tmp_path: Path) -> None:
     server = started(make_server, flavor)
