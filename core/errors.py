@@ -122,6 +122,13 @@ class SourceUnfitError(OperatorError):
     exit_code = 3
 
 
+class ServerRefusedError(SourceUnfitError):
+    """The source server refuses a statement, by an error of which no more is known.
+
+    Where it is about one table alone, whoever reads that one makes it a TableStoppedError.
+    """
+
+
 class PositionLostError(OperatorError):
     """The source has purged, or never had, transactions that the mirror needs."""
 

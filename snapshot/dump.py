@@ -290,7 +290,7 @@ class Dumper:
             enough = self._reading + queued >= self._settings.parallel
         if enough or claim.whole:
             return claim
-        with open_session(source.primary) as session:
+        with open_session(source.primary, table=started.state.name) as session:
             parts = chunks.split(session.query, started.sources[claim.shard].plan, claim.keys)
         with self._changed:
             kept = started.ledger.narrow(claim, parts)

@@ -188,7 +188,8 @@ def read_chunk(request: ChunkRequest) -> ChunkResult:
         TableStoppedError: the table is gone, has changed its shape, or holds what does not fit.
         DecodeError, LakeError, SourceUnfitError: see core.errors.
     """
-    with open_session(request.config) as session, session.snapshot() as snapshot:
+    name = request.schema.name
+    with open_session(request.config, table=name) as session, session.snapshot() as snapshot:
         _check_since(snapshot, request)
         _check_shape(session, request)
         return _Reading(request, session, snapshot).run()

@@ -65,7 +65,7 @@ def read_keys(
     """
     seen: dict[str, dict[Row, Look]] = {shard: {} for shard in tables}
     for shard, table in tables.items():
-        with open_session(shards[shard].config) as session:
+        with open_session(shards[shard].config, table=table.schema.name) as session:
             for group in _batches(keys, _READ):
                 settings.throttle.wait(shards[shard])
                 with session.snapshot() as snapshot:

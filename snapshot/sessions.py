@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from core.errors import RetryableError
+from core.errors import RetryableError, ServerRefusedError, TableStoppedError
 from wire.session import Session, SourceConfig
 
 
@@ -24,11 +24,17 @@ _sessions: Final = _Sessions()
 
 
 @contextlib.contextmanager
-def open_session(config: SourceConfig) -> Iterator[Session]:
+def open_session(config: SourceConfig, *, table: str = "") -> Iterator[Session]:
     """This thread's session with a server, kept afterwards unless an error came out of the block.
+
+    Args:
+        config: the server.
+        table: keyspace.table that the block reads, and no other one: what the server refuses then
+            is that table's trouble alone (a crashed one, one without its tablespace).
 
     Raises:
         RetryableError, SourceUnfitError, ConfigError: see `Session.connect`.
+        TableStoppedError: the server refuses to read `table`.
     """
     session = _sessions.open.pop(config, None)
     if session is not None and not _answers(session):
@@ -37,6 +43,18 @@ def open_session(config: SourceConfig) -> Iterator[Session]:
     session = session or Session.connect(config)
     try:
         yield session
+    except ServerRefusedError as error:
+        session.close()
+        if not table:
+            raise
+        raise TableStoppedError(
+            error.message,
+            operation=error.operation,
+            source=error.source,
+            table=table,
+            hint=f"{error.hint}; when it can be read again, `ratchet table CONFIG redump '{table}'`"
+            ", or exclude it in `tables` of the config",
+        ) from error
     except BaseException:
         session.close()
         raise

@@ -97,7 +97,7 @@ class SourceCatalog:
             TableStoppedError: it is not there, or has no usable key.
         """
         config = self._shards[shard]
-        with open_session(config) as session:
+        with open_session(config, table=f"{config.shard.keyspace}.{table}") as session:
             with self._lock:
                 if shard not in self._found:
                     self._found[shard] = _read_catalog(session)

@@ -244,7 +244,8 @@ class _Scan:
         """Read everything."""
         ranges = []
         for shard, table in self._tables.items():
-            with open_session(self._shards[shard].primary) as session:
+            name = table.schema.name
+            with open_session(self._shards[shard].primary, table=name) as session:
                 found = first_ranges(session.query, table.plan, 2 * self._settings.parallel)
             ranges += [(shard, keys) for keys in found]
         with ThreadPoolExecutor(self._settings.parallel, "scan") as pool:

@@ -19,6 +19,7 @@ from core.errors import (
     PositionLostError,
     RatchetError,
     RetryableError,
+    ServerRefusedError,
     SourceUnfitError,
     TableStoppedError,
 )
@@ -72,6 +73,13 @@ _RULES: Final[tuple[_Rule, ...]] = (
         RetryableError,
         "connection or statement failed",
         _RETRY_HINT,
+    ),
+    (
+        # Disk, memory, threads, files of the server's, or of the statement's temporary tables.
+        frozenset({3, 5, 28, 1021, 1037, 1038, 1041, 1114, 1135, 1206, 1878}),
+        RetryableError,
+        "the server lacks disk or memory",
+        "give it disk or memory; a run tries again by itself",
     ),
     (
         frozenset({1045, 1130, 1251, 1275, 1698, 1820, 1862, 2059, 2061, 3118, 3955, 4151}),
@@ -144,7 +152,7 @@ _WANTS_TLS_HINT: Final = "set tls in the config: this server wants encrypted con
 
 _OTHERS: Final[_Rule] = (
     frozenset(),
-    SourceUnfitError,
+    ServerRefusedError,
     "the server refused",
     "see the server's documentation of this error number",
 )

@@ -208,6 +208,25 @@ def test_one_table_stops_and_the_others_go_on(dump: Dump, server: Server, databa
     assert set(dump.run(wanted("dropped")).failed) == {"shop.dropped"}
 
 
+def test_a_table_that_its_server_cannot_read_stops_alone(
+    dump: Dump, server: Server, database: str
+) -> None:
+    """An error that no rule knows, of one table: its data is gone, the others' is not."""
+    for table in ("t", "kept"):
+        make_table(server, database, table=table)
+    server.execute("ALTER TABLE t DISCARD TABLESPACE", database=database)
+    outcome = dump.run(wanted("t"), wanted("kept"))
+    assert outcome.done == ("shop.kept",)
+    (error,) = outcome.failed.values()
+    assert isinstance(error, TableStoppedError)
+    assert error.table == "shop.t"
+    assert "1814" in error.message
+    assert "`ratchet table CONFIG redump 'shop.t'`" in error.hint
+    state = Tables(dump.lake).load("shop", "t")
+    assert state is not None
+    assert state.phase == "stopped"
+
+
 def test_throttled_dump_takes_its_time(dump: Dump, server: Server, database: str) -> None:
     """With a rate, chunks wait until the rows read so far are due, and the reason is reported."""
     make_table(server, database, 300)

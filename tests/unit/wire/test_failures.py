@@ -12,6 +12,7 @@ from core.errors import (
     PositionLostError,
     RatchetError,
     RetryableError,
+    ServerRefusedError,
     SourceUnfitError,
     TableStoppedError,
 )
@@ -34,7 +35,9 @@ from wire.failures import binlog_failure, server_failure
         (1205, RetryableError, "tries again"),
         (1146, TableStoppedError, "redump TABLE"),
         (1064, BugError, ""),
-        (1419, SourceUnfitError, "documentation"),
+        (1114, RetryableError, "disk or memory"),
+        (1419, ServerRefusedError, "documentation"),
+        (1814, ServerRefusedError, "documentation"),
     ],
 )
 def test_each_error_has_its_class(code: int, kind: type[RatchetError], hint: str) -> None:
