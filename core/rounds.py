@@ -18,7 +18,7 @@ STATEMENT_LENGTH: Final = 2000  # characters kept of a statement, or of a reason
 
 TableEventKind = Literal["ddl", "truncate", "doubt", "unreadable"]
 # What a statement does to a table; see TableEvent.effect.
-Effect = Literal["", "columns", "types", "key", "foreign_key", "rows", "doubt"]
+Effect = Literal["", "columns", "types", "key", "foreign_key", "rows", "doubt", "rebuild"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,8 @@ class TableEvent:
             "foreign_key": foreign keys come or go.
             "rows": rows or values are others, or columns are, in a way that no row event tells.
             "doubt": not understood completely, so any of these.
+            "rebuild": its rows may have been written anew, and nothing else: generated columns may
+            have been computed anew.
             Empty in lakes of earlier versions: then the text kept here is all there is.
         reason: why, in words for people; empty for "columns".
         nulls: columns that come, and are NULL in all rows that were there.

@@ -197,6 +197,7 @@ class Doubts:
         shards = {shard: source.primary for shard, source in self._reading.shards.items()}
         catalog = SourceCatalog({s: shards[s] for s in state.doubts if s in shards})
         kept, seen = True, {}
+        rebuilt = all(doubt.rebuilt for doubt in state.doubts.values())
         for shard in state.doubts:
             if shard not in shards:
                 return _Asked(state.doubts, kept=False, seen={})
@@ -210,7 +211,8 @@ class Doubts:
             for before in self._shapes(state, shard):
                 fits = misfit(state.whole, source.schema, policy, known=before, nulls=nulls) is None
                 lost = key_lost(before, source.schema) or unproven(before, source.schema)
-                kept = kept and fits and lost is None and not source.generated
+                anew = source.recomputed if rebuilt else source.generated
+                kept = kept and fits and lost is None and not anew
         return _Asked(state.doubts, kept=kept, seen=seen)
 
     def _shapes(self, state: TableState, shard: str) -> list[TableSchema]:

@@ -303,30 +303,22 @@ class _Shard:
     def _changed(self, event: TableEvent, change: Change) -> None:
         """One thing that a statement did. It counts at once, whether rows follow or not."""
         found, shard = self.found, self.shard
-        if change.effect == "rows":
+        lost = change.effect == "key" and not self._has_primary_key()
+        if change.effect == "rows" or lost:
             self._stop(event.seq, change.reason, event.statement)
             return
-        if change.effect == "key":
-            if not self._has_primary_key():
-                self._stop(event.seq, change.reason, event.statement)
-                return
-        elif change.effect == "columns":
+        if change.effect == "rebuild":
+            if found.generated is not False:
+                self._doubt(change.reason, event.statement, by_shape=True, rebuilt=True)
+            return
+        if change.effect == "columns":
             if self.state.phase == "streaming":
                 # Not in a catch-up: a chunk read without the column may be newer than changes with
                 # it.
                 found.nulls[shard] = tuple(sorted({*found.nulls.get(shard, ()), *change.nulls}))
         elif change.effect == "types":
-            # Two with no row between them that would tell the types of the first.
-            twice = shard in found.retyped
-            found.retyped = (*(one for one in found.retyped if one != shard), shard)
-            # What a generated column is made of, and collations, are in no shape.
-            shown = found.generated is False and not twice
-            before = found.doubts.get(shard)
-            told = change.reason, event.statement
-            if before is not None and not before.by_shape:
-                told = before.message, before.statement  # which says more
-            self._doubt(*told, by_shape=shown)
-        else:
+            self._retyped(event, change)
+        elif change.effect != "key":
             if change.effect == "foreign_key":
                 found.keys_changed = True
             elif not found.generated:
@@ -335,7 +327,22 @@ class _Shard:
         # From here on a new shape is compared with the one before, value by value.
         found.logged.setdefault(shard, self.state.schema.fingerprint)
 
-    def _doubt(self, message: str, statement: str, *, by_shape: bool = False) -> None:
+    def _retyped(self, event: TableEvent, change: Change) -> None:
+        found, shard = self.found, self.shard
+        # Two with no row between them that would tell the types of the first.
+        twice = shard in found.retyped
+        found.retyped = (*(one for one in found.retyped if one != shard), shard)
+        # What a generated column is made of, and collations, are in no shape.
+        shown = found.generated is False and not twice
+        before = found.doubts.get(shard)
+        told = change.reason, event.statement
+        if before is not None and not before.by_shape:
+            told = before.message, before.statement  # which says more
+        self._doubt(*told, by_shape=shown)
+
+    def _doubt(
+        self, message: str, statement: str, *, by_shape: bool = False, rebuilt: bool = False
+    ) -> None:
         """The rows have to be compared at this round or behind it, whatever was in doubt before."""
         before = self.found.doubts.get(self.shard)
         self.found.doubts[self.shard] = Doubt(
@@ -343,6 +350,7 @@ class _Shard:
             statement=statement,
             round=self.found.round,
             by_shape=by_shape and (before is None or before.by_shape),
+            rebuilt=rebuilt and (before is None or before.rebuilt),
         )
 
     def _check(self, fingerprint: str) -> str | None:
@@ -383,7 +391,7 @@ class _Shard:
     def _proven(self) -> None:
         """The types behind a statement that changed them say that it kept all values."""
         doubt = self.found.doubts.get(self.shard)
-        if doubt is not None and doubt.by_shape:
+        if doubt is not None and doubt.by_shape and not doubt.rebuilt:
             del self.found.doubts[self.shard]
 
     def _has_primary_key(self) -> bool:

@@ -35,6 +35,8 @@ class SourceTable:
         plan: how it is walked.
         size: the server's estimates.
         generated: whether it has generated columns.
+        recomputed: whether some of them are STORED: a server that writes the rows anew computes
+            them anew, by the settings of whoever makes it (seen: div_precision_increment).
     """
 
     schema: TableSchema
@@ -42,6 +44,7 @@ class SourceTable:
     plan: KeyPlan
     size: TableSize
     generated: bool
+    recomputed: bool
 
 
 def table_shapes(query: Query, database: str, table: str | None = None) -> dict[str, str]:
@@ -62,14 +65,16 @@ def table_shapes(query: Query, database: str, table: str | None = None) -> dict[
     }
 
 
-def has_generated(query: Query, database: str, table: str) -> bool:
-    """Whether a table has generated columns, virtual or stored."""
+def count_generated(query: Query, database: str, table: str) -> tuple[int, int]:
+    """How many columns of a table are generated VIRTUAL, and how many STORED."""
     rows = query(
-        "SELECT COUNT(*) FROM information_schema.COLUMNS"
+        "SELECT COUNT(CASE WHEN EXTRA LIKE '%VIRTUAL%' THEN 1 END),"
+        " COUNT(CASE WHEN EXTRA LIKE '%STORED%' OR EXTRA LIKE '%PERSISTENT%' THEN 1 END)"
+        " FROM information_schema.COLUMNS"
         f" WHERE TABLE_SCHEMA = {string_literal(database)} AND TABLE_NAME = {string_literal(table)}"
-        " AND (EXTRA LIKE '%VIRTUAL%' OR EXTRA LIKE '%STORED%' OR EXTRA LIKE '%PERSISTENT%')"
     )
-    return bool(int(rows[0][0]))
+    virtual, stored = rows[0]
+    return int(virtual), int(stored)
 
 
 class SourceCatalog:
@@ -118,8 +123,15 @@ class SourceCatalog:
                 mariadb=session.is_mariadb,
             )
             size = table_size(session.query, plan)
-            generated = has_generated(session.query, config.database, table)
-        return SourceTable(schema=schema, shape=shape, plan=plan, size=size, generated=generated)
+            virtual, stored = count_generated(session.query, config.database, table)
+        return SourceTable(
+            schema=schema,
+            shape=shape,
+            plan=plan,
+            size=size,
+            generated=bool(virtual or stored),
+            recomputed=bool(stored),
+        )
 
 
 def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str]]:

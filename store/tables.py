@@ -150,12 +150,15 @@ class Doubt:
         round: the round in which it happened: a comparison at this round or behind it decides.
         by_shape: whether the columns' types behind the statement can take the doubt away without
             a look at the rows (merge.ddl.unproven).
+        rebuilt: whether all that happened is that its rows may have been written anew: they are as
+            they were unless a STORED column is computed otherwise in another session.
     """
 
     message: str
     statement: str
     round: int
     by_shape: bool = False
+    rebuilt: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from core.errors import TableStoppedError
 from wire.decode import catalog
-from wire.decode.unfit import unfit_tables
+from wire.decode.unfit import SEQUENCE, unfit_tables
 from wire.session import Session
 
 # Cheap to ask, and most databases have none: only then all columns are read.
@@ -66,12 +67,27 @@ class ServerCatalog:
         self._names: Mapping[str, str] | None = None
 
     def hints(self, table: str) -> Mapping[str, str] | None:
-        """Column hints for `parse_table_map`; None for what is no table that can be mirrored."""
+        """Column hints for `parse_table_map`; None for a sequence, which is no table.
+
+        Raises:
+            TableStoppedError: it cannot be mirrored, or not any more.
+        """
         if not self._session.is_mariadb:
             return {}  # MySQL's log tells all
         if self._hints is None:
             self._hints = self._read()
-        return None if table in self._unfit else self._hints.get(table, {})
+        unfit = self._unfit.get(table)
+        if unfit == SEQUENCE:
+            return None
+        if unfit is not None:
+            raise TableStoppedError(
+                unfit,
+                operation="look at a table",
+                table=f"{self._keyspace}.{table}",
+                hint="mend that, then `ratchet table CONFIG redump "
+                f"'{self._keyspace}.{table}'`, or exclude it in `tables` of the config",
+            )
+        return self._hints.get(table, {})
 
     def spelling(self, table: str) -> str:
         """The server's own spelling of a table, on one that takes names in any letter case."""

@@ -11,6 +11,7 @@ from core.rounds import Effect
 MOVED: Final = "a statement may have changed its rows without row events"
 COLUMN_GOES: Final = "a column goes"
 COLUMN_RENAMED: Final = "a column changes its name"
+REBUILT: Final = "its rows may have been written anew, and its generated columns computed anew"
 KEY_GOES: Final = "an index was dropped that may have been its key"
 
 

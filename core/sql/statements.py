@@ -84,6 +84,7 @@ class Statement:
         tables: tables of the mirror that it names, known or not.
         changes: what it does to which of them; a table that is missing is left alone.
         truncates: the table that it empties, with nothing else to it.
+        rebuilds: tables whose rows it may write anew, besides what it does to them.
         xid: the XA transaction that it is about, as logged; empty if it is not about one.
         asks: the one table that it changes by itself. If that is a plain table, without triggers
             and foreign keys that refer to it, `changes_alone` holds instead of `changes`.
@@ -96,6 +97,7 @@ class Statement:
     tables: tuple[str, ...] = ()
     changes: tuple[tuple[str, Change], ...] = ()
     truncates: tuple[str, ...] = ()
+    rebuilds: tuple[str, ...] = ()
     xid: str = ""
     asks: Named | None = None
     changes_alone: tuple[tuple[str, Change], ...] = ()
@@ -114,6 +116,7 @@ class _Found:
     tables: dict[str, None] = field(default_factory=dict)
     changes: dict[tuple[str, Change], None] = field(default_factory=dict)
     truncates: list[str] = field(default_factory=list)
+    rebuilds: dict[str, None] = field(default_factory=dict)
     only: tuple[list[str], list[str]] = ([], [])
     frees: bool = False
     named: set[Named] = field(default_factory=set)
@@ -132,6 +135,11 @@ class _Found:
         for table in maybe:
             if changes:
                 self.doubt([table], f"{named.table} may be its name: {changes[0].reason}")
+
+    def rebuild(self, named: Named) -> None:
+        """It may write the rows of a table anew."""
+        sure, maybe = self.scope.tables(named)
+        self.rebuilds |= dict.fromkeys([*sure, *maybe])
 
     def doubt(self, tables: Sequence[str], why: str) -> None:
         """It may do anything to these."""
@@ -155,6 +163,7 @@ class _Found:
                 one for one in self.changes if one[1].effect == "rows" or one[0] not in moved
             ),
             truncates=tuple(self.truncates),
+            rebuilds=tuple(table for table in self.rebuilds if table not in moved),
             asks=asks,
             changes_alone=tuple(
                 (table, Change("doubt", _BY_STATEMENT)) for tables in self.only for table in tables
@@ -398,6 +407,7 @@ def _create(cursor: Cursor, found: _Found) -> None:
         index_options(cursor)
     _over(cursor)
     found.add(table, *((_KEY,) if replaces else ()))
+    found.rebuild(table)
 
 
 def _is_filled(tokens: Sequence[Token]) -> bool:
@@ -488,6 +498,7 @@ def _drop(cursor: Cursor, found: _Found) -> None:
         pass
     _over(cursor)
     found.add(table, Change("rows", KEY_GOES) if primary else _KEY)
+    found.rebuild(table)
 
 
 def _rename(cursor: Cursor, found: _Found) -> None:
@@ -544,6 +555,7 @@ def _alter(cursor: Cursor, found: _Found) -> None:
         done.changes = [Change("doubt", "it may have been about a temporary table of its name")]
         done.others = []
     found.add(table, *done.all_changes())
+    found.rebuild(table)
     for other, change in done.others:
         found.add(other, change)
     if problem:
@@ -577,12 +589,24 @@ def _alter_database(cursor: Cursor, found: _Found) -> None:
             found.doubt_all(f"a statement was not understood: {error}")
 
 
-def _maintain(cursor: Cursor, found: _Found) -> None:
-    """ANALYZE, OPTIMIZE, CHECK: they read and rebuild."""
+def _read_through(cursor: Cursor, found: _Found) -> None:
+    """ANALYZE, CHECK."""
     del found
     cursor.one_of("NO_WRITE_TO_BINLOG", "LOCAL")
     if not cursor.one_of("TABLE", "TABLES", "VIEW"):
         raise cursor.stuck()
+
+
+def _optimize(cursor: Cursor, found: _Found) -> None:
+    cursor.one_of("NO_WRITE_TO_BINLOG", "LOCAL")
+    if not cursor.one_of("TABLE", "TABLES"):
+        raise cursor.stuck()
+    while True:
+        found.rebuild(Named(*cursor.table()))
+        if not cursor.sign(","):
+            break
+    waiting(cursor)
+    _over(cursor)
 
 
 def _repair(cursor: Cursor, found: _Found) -> None:
@@ -600,8 +624,8 @@ _JUDGES: Final[dict[str, Callable[[Cursor, _Found], None]]] = {
     "RENAME": _rename,
     "TRUNCATE": _truncate,
     "ALTER": _alter,
-    "ANALYZE": _maintain,
-    "OPTIMIZE": _maintain,
-    "CHECK": _maintain,
+    "ANALYZE": _read_through,
+    "OPTIMIZE": _optimize,
+    "CHECK": _read_through,
     "REPAIR": _repair,
 }

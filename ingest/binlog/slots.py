@@ -41,7 +41,11 @@ class Catalog(Protocol):
     """What the log does not tell about tables."""
 
     def hints(self, table: str) -> Mapping[str, str] | None:
-        """Column hints for a table (see parse_table_map); None: it cannot be mirrored."""
+        """Column hints for a table (see parse_table_map); None: it is no table.
+
+        Raises:
+            TableStoppedError: it cannot be mirrored.
+        """
 
     def spelling(self, table: str) -> str:
         """The server's own spelling of a table; asked where letter case does not count."""

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from core.errors import TableStoppedError
 from core.patterns import TablePatterns
 from core.rounds import STATEMENT_LENGTH, TableEvent
 from core.shard import ShardId
-from core.sql.effects import Change, Named
+from core.sql.effects import REBUILT, Change, Named
 from core.sql.lexer import Mode
 from core.sql.names import Scope
 from core.sql.statements import Log, Statement, classify
 from ingest.binlog.events import Query
 from ingest.binlog.machine import Kind
 from ingest.binlog.statements import KIND_OF
+
+_REBUILT: Final = Change("rebuild", REBUILT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,7 @@ class StatementWatch:
         noted: list[tuple[str, Change | None]] = [
             *self._changes(found, known),
             *((table, None) for table in found.truncates),
+            *((table, _REBUILT) for table in found.rebuilds),
         ]
         made = [
             self._event(self._spelled(table, known), text, now, change)

@@ -421,6 +421,7 @@ class VStreamFeed:
             replace(one, kind="doubt")
             for one in self._watch.events
             if (one.gtid, one.kind) == (now.gtid, "ddl")
+            and one.effect != "rebuild"
             and described.get(one.table, 0) >= one.ts * 1000
         ]
 

@@ -55,6 +55,12 @@ BY_SHAPE: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 ALL: Final = {**CASES, **BY_SHAPE}
+# Tables whose rows are written anew -> (their generated column, whether it gets other values). The
+# session's settings are others than those by which they were written first.
+REBUILT: Final[Mapping[str, tuple[str, bool]]] = {
+    "anew_stored": ("DECIMAL(30,15) AS (v / 3) STORED", True),
+    "anew_virtual": ("BIGINT AS (v * 3) VIRTUAL", False),
+}
 
 
 class Shop:
@@ -144,6 +150,29 @@ def test_what_the_shape_tells_needs_no_look_at_the_rows(ran: Shop) -> None:
         assert ran.compared(table) is None
     for table in ("shape_cut", "shape_virtual", "same"):
         assert ran.compared(table) is not None
+
+
+def test_a_rebuild_computes_stored_columns_anew(ran: Shop) -> None:
+    """By COPY, which any ALTER may do; nothing of it is in the log."""
+    ran.make(*REBUILT, "anew_plain")
+    for table, (generated, _) in REBUILT.items():
+        ran.sql(f"ALTER TABLE {table} ADD COLUMN g {generated}")
+    ran.run(expect=6)
+    for table in (*REBUILT, "anew_plain"):
+        ran.sql(
+            "SET SESSION div_precision_increment = 12",
+            f"ALTER TABLE {table} COMMENT 'anew', ALGORITHM=COPY",
+        )
+    ran.run(expect=6)
+    for table, (_, changes) in REBUILT.items():
+        state = ran.mirror.state("shop", table)
+        assert (state.phase == "stopped", state.doubts == {}) == (changes, not changes)
+        assert (ran.compared(table) is not None) == changes
+        if state.stopped is not None:
+            assert "7 rows (7 changed): changed: id=" in state.stopped.message
+            ran.mirror.ratchet("table", "redump", f"shop.{table}")
+    assert ran.mirror.state("shop", "anew_plain").doubts == {}
+    assert ran.compared("anew_plain") is None
 
 
 def test_the_record_of_a_comparison(ran: Shop) -> None:

@@ -25,4 +25,5 @@ def test_a_table_tells_whether_it_has_generated_columns(server: Server, database
         "virtual": True,
         "stored": True,
     }
+    assert [name for name, one in found.items() if one.recomputed] == ["stored"]
     assert [found[name].plan.index for name in tables] == ["PRIMARY", "PRIMARY", "u"]

@@ -33,9 +33,10 @@ SELECT table_name, table_type, engine
 _MERGES: Final = """
 SELECT table_schema, table_name FROM information_schema.tables WHERE LOWER(engine) = 'mrg_myisam'
 """
+SEQUENCE: Final = "it is a sequence, not a table"
 _TYPES: Final = {
     "SYSTEM VERSIONED": "it is system-versioned: the log mixes its history with its rows",
-    "SEQUENCE": "it is a sequence, not a table",
+    "SEQUENCE": SEQUENCE,
 }
 _UNION: Final = re.compile(r"UNION\s*=\s*\((.*)", re.DOTALL | re.IGNORECASE)
 _NAME: Final = r"`((?:[^`]|``)*)`"

@@ -183,6 +183,28 @@ def test_what_leaves_rows_and_values_alone(text: str) -> None:
     assert effects(look(text)) == {}
 
 
+@pytest.mark.parametrize(
+    ("text", "tables"),
+    [
+        ("ALTER TABLE w COMMENT 'x', ALGORITHM=COPY", ["w"]),
+        ("/*!40000 ALTER TABLE `w` ADD INDEX (a) */", ["w"]),
+        ("ALTER ONLINE TABLE w ENGINE = InnoDB", ["w"]),
+        ("ALTER TABLE w MODIFY a BIGINT", ["w"]),
+        ("CREATE FULLTEXT INDEX i ON w (a)", ["w"]),
+        ("DROP INDEX i ON w", ["w"]),
+        ("OPTIMIZE LOCAL TABLE w, other.t1, t1", ["w", "t1"]),
+        ("ALTER TABLE w DROP a", []),  # which says more
+        ("ALTER TABLE other.w COMMENT 'x'", []),
+        ("ANALYZE TABLE w", []),
+        ("CHECK TABLE w EXTENDED", []),
+        ("CREATE TABLE copy LIKE w", []),
+    ],
+)
+def test_what_may_write_rows_anew(text: str, tables: list[str]) -> None:
+    """By old_alter_table or alter_algorithm, any of these may copy the rows."""
+    assert list(look(text).rebuilds) == tables
+
+
 MOVED = """
 DROP TABLE w
 DROP TABLE IF EXISTS a, `shop`.`w`, b

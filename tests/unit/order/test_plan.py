@@ -686,6 +686,25 @@ def test_no_shape_proves_what_generated_columns_are_made_of(
     assert found.learned(state).generated is generated
 
 
+@pytest.mark.parametrize("generated", [True, None])
+def test_rows_written_anew_are_in_doubt_where_columns_are_generated(
+    generated: bool | None,  # noqa: FBT001 - a table's row
+) -> None:
+    """No row event says what became of the rows before it; the server's columns may."""
+    assert gathered(make_round(5, judged("rebuild"))).doubts == {}
+    state = replace(STATE, generated=generated)
+    found = gathered(make_round(5, judged("rebuild"), file(A, 13, 13)), state=state)
+    assert [(one.by_shape, one.rebuilt, one.round) for one in found.doubts.values()] == [
+        (True, True, 5)
+    ]
+    for other in ("types", "doubt"):
+        rounds = (make_round(5, judged(other)), make_round(6, judged("rebuild", 13)))
+        found = gathered(*rounds, state=state)
+        assert [(one.by_shape, one.rebuilt, one.round) for one in found.doubts.values()] == [
+            (False, False, 6)
+        ]
+
+
 def test_what_was_not_understood_may_have_brought_a_generated_column() -> None:
     state = gathered(make_round(5, judged("doubt"))).learned(STATE)
     assert (state.generated, TableState.from_json(state.to_json())) == (None, state)
