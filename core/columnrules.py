@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.change import TOKEN_COLUMN
-from core.schema import TableSchema
+from core.charsets import ONE_TO_ONE
+from core.schema import ColumnType, TableSchema
 
 # In the plans of a MERGE into a table with deletion vectors (Delta 4.4).
 _IN_PLANS: Final = (
@@ -42,6 +43,7 @@ TAKEN: Final = {
 }
 _ROUNDED: Final = frozenset({"float", "double"})
 _LISTS: Final = frozenset({"enum", "set"})
+_SHORT_YEAR: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +92,43 @@ def unfit_name(names: Iterable[str], *, table: str) -> UnfitColumn | None:
 def unfit_key(schema: TableSchema) -> UnfitColumn | None:
     """The first column of a table's key that cannot tell rows apart; None if all can."""
     for name in schema.key:
-        kind = schema.column(name).type.name
-        if kind in _ROUNDED:
+        kind = schema.column(name).type
+        own, exclude = _quoted(name), f'or exclude the table: "!{schema.table}"'
+        alter = f"ALTER TABLE {_quoted(schema.table)} MODIFY {own}"
+        if kind.name in _ROUNDED:
             return UnfitColumn(
                 name,
-                f"its key column {name!r} is a {kind.upper()}, which is no exact value",
-                f"ALTER TABLE {_quoted(schema.table)} MODIFY {_quoted(name)} DECIMAL(38,10) NOT "
-                f'NULL;  -- if that holds its values; or exclude the table: "!{schema.table}"',
+                f"its key column {name!r} is a {kind.name.upper()}, which is no exact value",
+                f"{alter} DECIMAL(38,10) NOT NULL;  -- if that holds its values; {exclude}",
             )
-        if kind in _LISTS and "" in schema.column(name).type.members:
+        if kind.name in _LISTS and (why := _alike(kind)):
             return UnfitColumn(
                 name,
-                f"its key column {name!r} is {kind.upper()} with a member '', which looks like no "
-                "member at all",
-                f"ALTER TABLE {_quoted(schema.table)} MODIFY {_quoted(name)} ... without that "
-                f'member; or exclude the table: "!{schema.table}"',
+                f"its key column {name!r} is {kind.name.upper()} with {why}",
+                f"{alter} ... without that member; {exclude}",
+            )
+        if kind.name == "year" and kind.length == _SHORT_YEAR:
+            return UnfitColumn(
+                name,
+                f"its key column {name!r} is a YEAR(2), where 1955 and 2055 look alike",
+                f"{alter} YEAR(4) NOT NULL;  -- {exclude}",
             )
     return None
+
+
+def _alike(kind: ColumnType) -> str:
+    """What lets two values of an ENUM or SET look alike; empty if nothing does."""
+    if "" in kind.members:
+        return "a member '', which looks like no member at all"
+    # Elsewhere labels that are not the same bytes are not the same text (but information_schema
+    # shows "?" for some of them).
+    if (kind.charset or "binary") in ONE_TO_ONE:
+        return ""
+    if len(set(kind.members)) < len(kind.members):
+        return f"members that are one text, as several bytes of {kind.charset} are"
+    if kind.name == "set" and any("," in member for member in kind.members):
+        return f"a member that has a comma, which other bytes of {kind.charset} are too"
+    return ""
 
 
 def unfit_column(schema: TableSchema) -> UnfitColumn | None:

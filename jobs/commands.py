@@ -32,6 +32,7 @@ from jobs.datetypes import stop_other_types
 from jobs.discover import look
 from jobs.heal import find_lost, heal_lost, plan_remedies
 from jobs.loops import Control
+from jobs.memory import doubt_emptied
 from jobs.reshard import locate
 from jobs.serving import ConfigFile
 from jobs.signals import stop_on_signals
@@ -173,6 +174,7 @@ def _prepare(
     configs = source_configs(config)
     stop_other_types(lake, tables, config.policy)
     verdict = look_at(config.sources, configs)
+    doubt_emptied(lake, tables, verdict.memory, last_round=rounds.last_number())
     config = begin_without(config, tables, verdict)
     configs = source_configs(config)
     states = tables.list()

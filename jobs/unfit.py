@@ -22,6 +22,7 @@ from jobs.config import Config
 from jobs.discover import look
 from jobs.facts import gather_log
 from jobs.fitness import judge_log, unlogged
+from jobs.memory import Held, open_memory_tables
 from jobs.observe import Stops
 from jobs.settings import SourceSection
 from jobs.sources import source_configs
@@ -60,10 +61,12 @@ class Verdict:
     Attributes:
         sources: keyspace -> why nothing of it can be mirrored.
         tables: keyspace.table -> why that table cannot.
+        memory: ShardId as text -> its MEMORY tables, if it has any; they were opened.
     """
 
     sources: Mapping[str, Refused] = field(default_factory=dict)
     tables: Mapping[str, Refused] = field(default_factory=dict)
+    memory: Mapping[str, Held] = field(default_factory=dict)
 
     def of(self, keyspace: str, table: str) -> Refused | None:
         """Why a table is not mirrored; None if it may be."""
@@ -83,6 +86,7 @@ def look_at(
     """
     refused: dict[str, Refused] = {}
     tables: dict[str, Refused] = {}
+    memory: dict[str, Held] = {}
     for shard, config in configs.items():
         if config.through_vtgate:
             continue
@@ -92,6 +96,9 @@ def look_at(
             facts = gather_log(session, shard=shard, database=database)
             odd = unfit_tables(session.query, database=database)
             rows = session.query(_NAMES, (database,)) if facts.replica_filters else []
+            held = open_memory_tables(session, matches)
+        if held is not None:
+            memory[str(shard)] = held
         failed = [one for one in judge_log(facts) if one.status == "fail"]
         if failed and shard.keyspace not in refused:
             refused[shard.keyspace] = Refused(
@@ -104,7 +111,7 @@ def look_at(
             if matches(table):
                 name = f"{shard.keyspace}.{table}"
                 tables[name] = Refused(message=reason, mend=how_to_exclude(table), of_table=True)
-    return Verdict(sources=refused, tables=tables)
+    return Verdict(sources=refused, tables=tables, memory=memory)
 
 
 _NAMES: Final = (
@@ -126,6 +133,7 @@ class Unfit:
         self._lock = threading.Lock()
         self._verdict = verdict
         self._due = True  # whether nobody was stopped by it yet
+        self._opened: Mapping[str, Held] = {}  # by looks since `take_memory`
 
     def look(self) -> None:
         """Look again. A server that is away now is capture's to tell of."""
@@ -135,12 +143,18 @@ class Unfit:
             log.debug("the sources were not looked at: %s", error)
             return
         with self._lock:
-            self._verdict, self._due = found, True
+            self._verdict, self._due, self._opened = found, True, found.memory
 
     def of(self, keyspace: str, table: str) -> Refused | None:
         """Why a table is not mirrored; None if it may be."""
         with self._lock:
             return self._verdict.of(keyspace, table)
+
+    def take_memory(self) -> Mapping[str, Held]:
+        """`Verdict.memory` of a look since this was last asked; else nothing."""
+        with self._lock:
+            opened, self._opened = self._opened, {}
+        return opened
 
     def stop(self, tables: Tables, stops: Stops) -> None:
         """Stop the tables that are followed and refused; for the thread that merges.

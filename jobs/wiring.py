@@ -26,6 +26,7 @@ from jobs.foreignkeys import ForeignKeyWatch, read_all
 from jobs.logsample import SHARE as LOG_SHARE
 from jobs.logsample import LogSamples
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop, WatchLoop
+from jobs.memory import doubt_emptied
 from jobs.mending import Mender
 from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
@@ -345,11 +346,12 @@ class _Wiring:
         lake = self._plan.lake
         serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
         tables = Tables(lake)
+        last_round = RoundLog(lake).last_number
         watch = ForeignKeyWatch(
             tables,
             partial(read_all, self._configs),
             sources=lambda: self._selection.sources,
-            last_round=RoundLog(lake).last_number,
+            last_round=last_round,
         )
 
         def work() -> None:
@@ -357,6 +359,8 @@ class _Wiring:
             watch.look()
             verdicts.apply()
             self._unfit.stop(tables, self._stops)
+            if opened := self._unfit.take_memory():
+                doubt_emptied(lake, tables, opened, last_round=last_round())
 
         return work
 

@@ -22,6 +22,8 @@ SIDE: Final = f"{PRIVATE}/side"
 DATES_FILE: Final = f"{PRIVATE}/dates.json"
 # Keyspaces whose servers compare names without regard to letter case, as a JSON list.
 FOLDED_FILE: Final = f"{PRIVATE}/folded.json"
+# Shard -> its server and when that was started, where it has MEMORY tables.
+STARTS_FILE: Final = f"{PRIVATE}/starts.json"
 DERIVED: Final = f"{PRIVATE}/derived"
 LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
 REQUESTS: Final = f"{PRIVATE}/requests"

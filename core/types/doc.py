@@ -55,6 +55,10 @@ _TAIL: Final = """
   functional indexes) are not.
 - **Keys**: the primary key, else the unique key that the server takes for it: the first one over
   whole columns that are NOT NULL.
+  Two keys that differ at the source never meet in one row: FLOAT, DOUBLE, YEAR(2), and ENUM or SET
+  with members that look alike are refused as keys. Of text in a character set where several bytes
+  are one text, or are none (cp932, sjis, big5, cp1251, ...), a key is read only as the servers
+  write that text; other bytes stop the table by name ([decision 0078](decisions/0078-sources.md)).
 - **System-versioned tables** of MariaDB are not mirrored: their log mixes history with rows.
 - **ENUM labels** beyond the Basic Multilingual Plane: information_schema shows `?`, the values are
   right on both ways.

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 
+from core.charsets import ONE_TO_ONE
 from lab.servers import Server
 from wire.decode.charsets import quad_bytes, transcode_column, transcoder
 from wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
@@ -75,6 +76,39 @@ def round_trip(
             "SELECT b, CAST(CONVERT(v USING utf8mb4) AS BINARY) FROM t WHERE HEX(v) = HEX(b)"
         )
         return dict(cursor.fetchall())
+
+
+@pytest.mark.parametrize("charset", [*SINGLE_BYTE, *MULTI_BYTE, *UNICODE])
+def test_of_a_key_what_the_server_converts_back(
+    server: Server, database: str, charset: str
+) -> None:
+    """A key's value is read if it is what its text is converted to, and only then."""
+    if charset not in charsets_of(server):
+        return  # see below
+    stored = list(round_trip(server, database, charset, sequences(charset)))
+    with server.connect(database=database) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT b, CAST(CONVERT(v USING utf8mb4) AS BINARY), CAST(CONVERT(CONVERT(v USING"
+            f" utf8mb4) USING {charset}) AS BINARY) FROM t WHERE HEX(v) = HEX(b)"
+        )
+        rows = [(b, text, back) for b, text, back in cursor.fetchall()]
+    assert len(rows) == len(stored)
+    seen = [text for b, text, back in rows if b == back]
+    assert len(set(seen)) == len(seen)  # so no two rows of the source are one in the lake
+    if charset in ONE_TO_ONE:
+        assert len(seen) == len(rows)
+        return
+    for b, text, back in rows:
+        if is_listed(charset, b):
+            continue
+        assert exact_texts(charset, b) == (text if b == back else None), (charset, b)
+
+
+def exact_texts(charset: str, value: bytes) -> bytes | None:
+    """As a key, by the kernel."""
+    buf, lens = np.frombuffer(value, np.uint8), np.array([len(value)], np.int64)
+    data, _, bad = transcode_column(buf, lens * 0, lens, transcoder(charset, exact=True))
+    return None if bad >= 0 else data.tobytes()
 
 
 def charsets_of(server: Server) -> set[str]:

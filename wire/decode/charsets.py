@@ -11,6 +11,10 @@ column stores but that has no character is "?", as in the server's own SELECT. B
 - lone surrogates. MariaDB stores them in utf8mb3, utf8mb4 and utf32, both servers in ucs2; there
   is no UTF-8 for them (MySQL's CONVERT ends the text there, MariaDB's prints invalid UTF-8);
 - 8EA0 in ujis and eucjpms, which MySQL alone stores (and prints as two question marks).
+
+Read as a key (`exact`), a text has one form: the sequences that the servers convert it to. All
+others are bad too: those that stand beside it in cp932 and its like, and those without a character.
+So two values of a key are one text only if they are the same bytes.
 """
 
 from __future__ import annotations
@@ -51,6 +55,16 @@ _UNITS: Final = {
 
 _NO_INTS: Final[Ints] = np.empty(0, np.int32)
 
+# Of several sequences with one character the servers convert it to the shortest and lowest one,
+# but for those that begin with these bytes, and those characters (measured, see the oracle).
+_PAIR: Final = 2
+NEVER_MADE: Final = {"cp932": (0xED, 0xEE)}  # NEC's selection of IBM's extensions
+MADE: Final = {
+    "big5": {0xFFFD: b"\xa2\xce"},
+    "sjis": {0x5C: b"\x81\x5f"},
+    "tis620": {0xFFFD: b"\xff"},
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Transcoder:
@@ -66,7 +80,9 @@ class Transcoder:
         ascii: whether bytes below 128 are ASCII wherever they begin a character.
         single: code point of each byte; or BAD, or PAIR, TRIPLE, QUAD for the first of several.
         pair: code point of each two bytes, or BAD.
-        wide: code points of sequences of three bytes (by the last two) or four (by their number).
+        wide: code points of sequences of three bytes (by the last two) or four (by their number;
+            behind them what stands for all that have no character).
+        exact: whether only one form of each text is read.
     """
 
     charset: str
@@ -78,11 +94,17 @@ class Transcoder:
     single: Ints = field(default_factory=lambda: _NO_INTS, repr=False)
     pair: Ints = field(default_factory=lambda: _NO_INTS, repr=False)
     wide: Ints = field(default_factory=lambda: _NO_INTS, repr=False)
+    exact: bool = False
 
 
 @lru_cache(maxsize=64)
-def transcoder(charset: str) -> Transcoder:
-    """How to read a character set by the server's name of it; DecodeError if it is unknown."""
+def transcoder(charset: str, *, exact: bool = False) -> Transcoder:
+    """How to read a character set by the server's name of it; DecodeError if it is unknown.
+
+    Args:
+        charset: its name.
+        exact: read only one form of each text, as in keys.
+    """
     if charset in _UTF8:
         return Transcoder(charset=charset, kind="utf8")
     if charset in _UNITS:
@@ -92,9 +114,9 @@ def transcoder(charset: str) -> Transcoder:
         )
     if charset in SINGLE_BYTE:
         single = np.array([ord(character) for character in SINGLE_BYTE[charset]], np.int32)
-        return _coded(charset, single, _NO_INTS, _NO_INTS)
+        return _coded(charset, (single, _NO_INTS, _NO_INTS), exact=exact)
     if charset in MULTI_BYTE:
-        return _coded(charset, *_tables(MULTI_BYTE[charset]))
+        return _coded(charset, _tables(MULTI_BYTE[charset]), exact=exact)
     raise DecodeError(
         f"unknown character set {charset!r}",
         operation="read a text column",
@@ -136,11 +158,32 @@ def text_of(value: bytes, charset: str) -> str:
     return value.decode("ascii", "replace") if bad >= 0 else data.tobytes().decode()
 
 
-def _coded(charset: str, single: Ints, pair: Ints, wide: Ints) -> Transcoder:
+def _coded(charset: str, tables: tuple[Ints, Ints, Ints], *, exact: bool) -> Transcoder:
+    if exact:
+        _leave_one_form(charset, tables)
+    single, pair, wide = tables
     ascii_too = bool(np.array_equal(single[:128], np.arange(128)))
     return Transcoder(
-        charset=charset, kind="coded", ascii=ascii_too, single=single, pair=pair, wide=wide
+        charset=charset,
+        kind="coded",
+        ascii=ascii_too,
+        single=single,
+        pair=pair,
+        wide=wide,
+        exact=exact,
     )
+
+
+def _leave_one_form(charset: str, tables: tuple[Ints, Ints, Ints]) -> None:
+    """Make all sequences bad, in place, that the servers do not convert their character to."""
+    made = {code: (len(form), int.from_bytes(form)) for code, form in MADE.get(charset, {}).items()}
+    never = NEVER_MADE.get(charset, ())
+    for width, table in enumerate(tables, start=1):
+        for number, code in enumerate(table.tolist()):
+            if code >= 0:
+                odd = width == _PAIR and number >> 8 in never
+                if odd or made.setdefault(code, (width, number)) != (width, number):
+                    table[number] = BAD
 
 
 def _tables(data: MultiByte) -> tuple[Ints, Ints, Ints]:
@@ -170,9 +213,8 @@ def _tables(data: MultiByte) -> tuple[Ints, Ints, Ints]:
                     wide[second << 8 | third] = code
         else:
             single[columns[0]] = QUAD
-            wide = np.array(
-                [character(quad_bytes(n), data.codec, other) for n in range(QUADS)], np.int32
-            )
+            codes = [character(quad_bytes(n), data.codec, other) for n in range(QUADS)]
+            wide = np.array([*codes, ord("?")], np.int32)
     return single, pair, wide
 
 

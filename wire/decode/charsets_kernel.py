@@ -20,12 +20,11 @@ PAIR: Final = -2  # the first of two
 TRIPLE: Final = -3  # the first of three
 QUAD: Final = -4  # the first of two, or of four if a digit follows (GB 18030)
 
-# GB 18030 numbers its four-byte sequences: this many at the front have a table, and from another
-# number on they are the code points above the basic plane.
+# GB 18030 numbers its four-byte sequences: this many at the front have a table (one more entry is
+# for all without a character), and from another number on they are the code points above the basic
+# plane.
 QUADS: Final = 50_400
 _PLANES: Final = 189_000
-
-_QUESTION: Final = 63
 
 
 @kernel
@@ -228,7 +227,7 @@ def _quad(buf: Bytes, at: Int, end: Int, wide: Ints) -> np.int64:
     if number < QUADS:
         return np.int64(wide[number])
     if number < _PLANES or number > _PLANES + 0xFFFFF:
-        return np.int64(_QUESTION)
+        return np.int64(wide[QUADS])
     return number - _PLANES + 0x10000
 
 

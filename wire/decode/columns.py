@@ -7,7 +7,7 @@ other readers (`logcolumns`, `textcolumns`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core.charsets import ONE_TO_ONE
 from core.errors import DecodeError
 from core.schema import ColumnType, TableSchema
 from core.types import MisfitPolicy, TypeRule, rule_for
@@ -23,6 +24,7 @@ from wire.decode.arrays import Bytes, Int, Longs
 from wire.decode.charsets import transcoder
 from wire.decode.engine import Engine
 from wire.decode.kernels.arrays import Halves
+from wire.decode.misfits import check_exact
 
 _ARROW_LIMIT: Final = (1 << 31) - 1
 
@@ -37,6 +39,7 @@ class ColumnSpec:
         type: its type in the source.
         rule: its type in the lake.
         engine: what looks at the bytes.
+        in_key: whether it is a part of the key.
     """
 
     table: str
@@ -44,6 +47,13 @@ class ColumnSpec:
     type: ColumnType
     rule: TypeRule
     engine: Engine
+    in_key: bool = False
+
+    @property
+    def text_may_be_shared(self) -> bool:
+        """Whether it is text of a key in a character set where several bytes are one text."""
+        charset = self.type.charset or "binary"
+        return self.in_key and self.rule.family == "text" and charset not in ONE_TO_ONE
 
     def check(self, bad: int) -> None:
         """Raise DecodeError if `bad` names a row (is not negative)."""
@@ -81,8 +91,10 @@ class Places:
         return len(self.offs)
 
 
-def column_specs(schema: TableSchema, policy: MisfitPolicy, engine: Engine) -> list[ColumnSpec]:
-    """The columns of a schema, to be read under a policy by one engine."""
+def column_specs(
+    schema: TableSchema, policy: MisfitPolicy, engine: Engine, *, key: Collection[str]
+) -> list[ColumnSpec]:
+    """The columns of a schema, to be read under a policy by one engine; `key` identifies rows."""
     return [
         ColumnSpec(
             table=schema.name,
@@ -90,6 +102,7 @@ def column_specs(schema: TableSchema, policy: MisfitPolicy, engine: Engine) -> l
             type=column.type,
             rule=rule_for(column.type, policy),
             engine=engine,
+            in_key=column.name in key,
         )
         for column in schema.columns
     ]
@@ -168,12 +181,16 @@ def variable(spec: ColumnSpec, places: Places, result: tuple[Bytes, Longs, Int])
 
 
 def text_reader(spec: ColumnSpec, charset: str) -> Reader:
-    """Reads text in a charset of the server's."""
-    coder = transcoder(charset)
+    """Reads text in a charset of the server's; of a key, only what no other bytes stand for."""
+    exact = spec.text_may_be_shared
+    coder = transcoder(charset, exact=exact)
     transcode = spec.engine.transcode
 
     def read(places: Places) -> tuple[pa.Array, int]:
-        return variable(spec, places, transcode(places.buf, places.offs, places.lens, coder)), 0
+        found = transcode(places.buf, places.offs, places.lens, coder)
+        if exact:
+            check_exact(spec.name, spec.type.charset, found[2], table=spec.table)
+        return variable(spec, places, found), 0
 
     return read
 

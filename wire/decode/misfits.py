@@ -1,4 +1,4 @@
-"""What is done when a column holds values that its lake type cannot hold."""
+"""What is done when a column holds values that its lake type, or the key, cannot hold."""
 
 from __future__ import annotations
 
@@ -32,3 +32,31 @@ def check_misfits(
             'types: {zero_dates: "text"} in the config, which is for all sources, and have all '
             "tables with dates dumped again: `ratchet dump CONFIG --again '*'`",
         )
+
+
+def check_exact(column: str, charset: str | None, bad: int, *, table: str) -> None:
+    """Raise TableStoppedError if a value of the key is one of several that are the same text.
+
+    Args:
+        column: a text column of the key.
+        charset: its character set.
+        bad: index of such a value, or -1.
+        table: keyspace.table, for the message.
+    """
+    if bad < 0:
+        return
+    name, own = _quoted(column), _quoted(table.partition(".")[2])
+    raise TableStoppedError(
+        f"column {column} is part of the key, and holds bytes whose text stands for other bytes of "
+        f"{charset} too, or that are no character: rows that differ in the source would be one "
+        "row in the lake",
+        operation="decode rows",
+        table=table,
+        hint=f"SELECT * FROM {own} WHERE CAST(CONVERT(CONVERT({name} USING utf8mb4) USING "
+        f"{charset}) AS BINARY) <> CAST({name} AS BINARY);  -- finds them. Mend them there, then "
+        f"`ratchet table CONFIG redump '{table}'`; or exclude the table",
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

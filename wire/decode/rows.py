@@ -88,6 +88,7 @@ class RowImageDecoder:
                     type=column.type,
                     rule=rule_for(column.type, policy),
                     engine=self._engine,
+                    in_key=column.name in self._key,
                 )
                 self._readers.append((number, column.name, log_reader(spec, column)))
 

@@ -73,7 +73,7 @@ class TextRowDecoder:
         self._table = schema.name
         self._key = tuple(schema.key if key is None else key)
         self.schema = arrow_schema(schema, policy)
-        specs = column_specs(schema, policy, self._engine)
+        specs = column_specs(schema, policy, self._engine, key=self._key)
         self._readers = [
             (number, spec.name, text_row_reader(spec)) for number, spec in enumerate(specs)
         ]

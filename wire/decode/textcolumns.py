@@ -2,7 +2,8 @@
 
 What the expressions are for, by experiment on MySQL 9.7.4 and MariaDB 10.11.19: a FLOAT is shown
 with 6 digits, but as a DOUBLE with as many as it takes; FLOAT(M,D) and DOUBLE(M,D) are shown
-rounded to D digits; a BIT is shown as raw bytes, but as a number when it is one.
+rounded to D digits; a BIT is shown as raw bytes, but as a number when it is one. Text of a key
+comes as it is stored where several bytes are one text (`core.charsets`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def select_expression(spec: ColumnSpec) -> str:
         return f"CAST({name} AS DOUBLE)"
     if spec.rule.family == "bit":
         return f"CAST({name} AS UNSIGNED)"
+    if spec.text_may_be_shared:
+        return f"CAST({name} AS BINARY)"  # as stored: a converted text does not tell them apart
     return name
 
 
@@ -176,7 +179,8 @@ def _time(spec: ColumnSpec) -> Reader:
 
 
 def _text(spec: ColumnSpec) -> Reader:
-    return text_reader(spec, _WIRE_CHARSET)
+    own = spec.type.charset or "binary"
+    return text_reader(spec, own if spec.text_may_be_shared else _WIRE_CHARSET)
 
 
 _READERS: Final[Mapping[Family, Callable[[ColumnSpec], Reader]]] = {

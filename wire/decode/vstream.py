@@ -98,7 +98,7 @@ class VStreamRowDecoder:
         self._table = schema.name
         self._key = tuple(schema.key if key is None else key)
         self._fields = list(arrow_schema(schema, policy))
-        specs = column_specs(schema, policy, self._engine)
+        specs = column_specs(schema, policy, self._engine, key=self._key)
         self._readers = [(number, spec.name, _reader(spec)) for number, spec in enumerate(specs)]
 
     def decode(self, buf: Bytes, starts: Longs, ends: Longs) -> DecodedChanges:

@@ -56,3 +56,36 @@ def test_a_key_with_a_member_that_looks_like_none(kind: str) -> None:
     assert unfit_key(replace(schema, key=())) is None
     plain = replace(column, type=ColumnType(name=kind, members=("x", "y")))
     assert unfit_key(replace(schema, columns=(plain,))) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "charset", "members", "why"),
+    [
+        ("enum", "cp932", ("a", "\u7e8a", "\u7e8a"), "members that are one text"),
+        ("set", "cp1251", ("?", "?"), "members that are one text"),
+        ("set", "armscii8", ("a", "b,c"), "a comma"),
+        ("enum", "armscii8", ("a", "b,c"), ""),
+        ("enum", "cp932", ("a", "b"), ""),
+        # information_schema shows "?" for what is beyond the basic plane.
+        ("enum", "utf8mb4", ("?", "?"), ""),
+    ],
+)
+def test_keys_whose_members_look_alike(
+    kind: str, charset: str, members: tuple[str, ...], why: str
+) -> None:
+    kinds = ColumnType(name=kind, charset=charset, members=members)
+    column = Column(name="k", type=kinds, nullable=False)
+    found = unfit_key(TableSchema(keyspace="shop", table="t", columns=(column,), key=("k",)))
+    assert (found is not None) == bool(why)
+    assert found is None or why in found.message
+
+
+def test_a_key_of_two_digits_of_a_year() -> None:
+    """MariaDB keeps 1901 to 2155 in it, and shows two digits."""
+    short = Column(name="k", type=ColumnType(name="year", length=2), nullable=False)
+    schema = TableSchema(keyspace="shop", table="t", columns=(short,), key=("k",))
+    found = unfit_key(schema)
+    assert found is not None
+    assert "1955 and 2055 look alike" in found.message
+    whole = replace(short, type=ColumnType(name="year"))
+    assert unfit_key(replace(schema, columns=(whole,))) is None

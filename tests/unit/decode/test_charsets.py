@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.charsets import ONE_TO_ONE
 from core.errors import DecodeError
 from wire.decode.charsets import transcode_column, transcoder
 from wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
@@ -23,7 +24,7 @@ UTF8 = ("utf8mb4", "utf8mb3", "utf8", "binary")
 CHARSETS = (*SINGLE_BYTE, *MULTI_BYTE, *UNITS, *UTF8)
 
 
-def both(charset: str, values: Sequence[bytes | None]) -> list[str] | int:
+def both(charset: str, values: Sequence[bytes | None], *, exact: bool = False) -> list[str] | int:
     """The texts, or the index of the first bad value; kernel and twin must agree."""
     gap = b"\xff\x00\xd8"
     buf = np.frombuffer(gap + gap.join(value or b"" for value in values), np.uint8)
@@ -32,7 +33,7 @@ def both(charset: str, values: Sequence[bytes | None]) -> list[str] | int:
     offs[[value is None for value in values]] = -1
     results: list[list[str] | int] = []
     for function in (transcode_column, transcode_column_plain):
-        data, offsets, bad = function(buf, offs, lens, transcoder(charset))
+        data, offsets, bad = function(buf, offs, lens, transcoder(charset, exact=exact))
         assert offsets.size == len(values) + 1
         if bad >= 0:
             assert data.size == 0
@@ -169,3 +170,54 @@ def test_unicode_in_any_form_is_itself(texts: list[str]) -> None:
         ("utf32", "utf-32-be"),
     ):
         assert both(charset, [text.encode(codec) for text in texts]) == texts
+
+
+@pytest.mark.parametrize(
+    ("charset", "good", "bad"),
+    [
+        ("cp932", "fa5c 8754 81ca 5c", "ed40"),
+        ("cp932", "fa40 81e6", "eeef"),
+        ("cp932", "8754", "fa4a"),
+        ("sjis", "815f 41", "5c"),
+        ("armscii8", "29 a3", "a4"),
+        ("cp1251", "3f 97", "98"),
+        ("ascii", "41", "80"),
+        ("greek", "3f", "ae"),
+        ("tis620", "ff", "db"),
+        ("big5", "a2ce a440", "a1c3"),
+        ("gbk", "b0a1 3f", "a2ab"),
+        ("eucjpms", "a1c1", "8fa2b7"),
+        ("gb18030", "e3329a35 3f", "8f308130"),
+        ("gb18030", "30", "e3329a36"),
+        ("ucs2", "0041", "d800"),
+    ],
+)
+def test_of_a_key_one_form_of_a_text_is_read(charset: str, good: str, bad: str) -> None:
+    one, other = bytes.fromhex(good), bytes.fromhex(bad)
+    assert both(charset, [one, None, b"", one * 20], exact=True) == both(
+        charset, [one, None, b"", one * 20]
+    )
+    assert both(charset, [one, other], exact=True) == 1
+    assert both(charset, [one + other], exact=True) == 0
+    if charset != "ucs2":
+        assert isinstance(both(charset, [other]), list)
+
+
+def test_the_list_of_those_that_are_one_to_one() -> None:
+    """In all others the tables have a character that comes from several sequences."""
+    shared = set()
+    for charset in (*SINGLE_BYTE, *MULTI_BYTE):
+        loose, exact = transcoder(charset), transcoder(charset, exact=True)
+        for name in ("single", "pair", "wide"):
+            if not np.array_equal(getattr(loose, name), getattr(exact, name)):
+                shared.add(charset)
+    assert shared == {*SINGLE_BYTE, *MULTI_BYTE} - ONE_TO_ONE
+    assert set(UNITS) - ONE_TO_ONE == {"ucs2"}
+    assert set(UTF8) <= ONE_TO_ONE
+
+
+@settings(deadline=None, derandomize=True, max_examples=800)
+@given(stored_texts())
+def test_the_kernel_equals_its_twin_on_keys(stored: tuple[str, bytes]) -> None:
+    charset, value = stored
+    both(charset, [value], exact=True)
