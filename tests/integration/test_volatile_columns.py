@@ -61,3 +61,20 @@ def test_why(server: Server, database: str) -> None:
         cursor.execute("SET time_zone = '+00:00'")
         cursor.execute("SELECT g, s FROM zoned")
         assert cursor.fetchall() == (("2026-01-01 07:00:00", "2026-01-01 12:00:00"),)
+
+
+def test_a_before_trigger(mariadb: Server, database: str) -> None:
+    """LOAD DATA and UPDATE of several tables log a VIRTUAL column as it was before the trigger."""
+    for name, kind in (("v", "VIRTUAL"), ("s", "STORED"), ("free", "VIRTUAL")):
+        mariadb.execute(
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT, g INT AS (a * 2) {kind})",
+            database=database,
+        )
+    for name in "vs":
+        mariadb.execute(
+            f"CREATE TRIGGER t_{name} BEFORE UPDATE ON {name} FOR EACH ROW SET NEW.a = NEW.a + 1",
+            database=database,
+        )
+    found = unfit_tables(mariadb.execute, database=database)
+    assert list(found) == ["v"]
+    assert "the BEFORE trigger t_v" in found["v"]

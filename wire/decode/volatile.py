@@ -32,6 +32,13 @@ SELECT c.table_name, c.column_name,
                          WHERE v.table_schema = %s AND UPPER(v.extra) LIKE '%%VIRTUAL%%')
 """
 
+# Shown only to an account that has TRIGGER on the table.
+_TRIGGERS: Final = """
+SELECT event_object_table, trigger_name FROM information_schema.triggers
+ WHERE event_object_schema = %s AND action_timing = 'BEFORE'
+   AND event_manipulation IN ('INSERT', 'UPDATE')
+"""
+
 
 def volatile_columns(query: Query, *, database: str) -> dict[str, str]:
     """Tables with such a column -> why they cannot be mirrored.
@@ -58,6 +65,15 @@ def volatile_columns(query: Query, *, database: str) -> dict[str, str]:
                 f"its VIRTUAL column {column} depends on more than the row ({reason}): the log "
                 f"and a SELECT have other values of it ({_mend(reason)})"
             )
+    if mariadb and virtual:
+        tables = {table for table, _, _ in virtual}
+        for row in query(_TRIGGERS, [database]):
+            table, trigger = (_text(value) for value in row)
+            if table in tables:
+                found[table] = (
+                    f"it has a VIRTUAL column and the BEFORE trigger {trigger}: MariaDB may log "
+                    "the column as it was before the trigger (make it STORED, or drop one of them)"
+                )
     return found
 
 
