@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from core.sql.lexer import Mode, Token, lex
+from core.sql.sessionrules import Operand, left_to_settings
 
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
@@ -32,7 +33,7 @@ _TEXTS: Final = (
     "FIELD FIND_IN_SET FORMAT FROM_BASE64 HEX INSERT INSTR LCASE LEFT LENGTH LOCATE LOWER LPAD "
     "LTRIM MAKE_SET MID OCT OCTET_LENGTH ORD POSITION QUOTE REGEXP_INSTR REGEXP_LIKE "
     "REGEXP_REPLACE REGEXP_SUBSTR REPEAT REPLACE REVERSE RIGHT RPAD RTRIM SOUNDEX SPACE STRCMP "
-    "SUBSTR SUBSTRING SUBSTRING_INDEX TO_BASE64 TRIM UCASE UNHEX UPPER WEIGHT_STRING"
+    "SUBSTR SUBSTRING SUBSTRING_INDEX TO_BASE64 TRIM UCASE UNHEX UPPER"
 )
 _CHOICES: Final = "CASE COALESCE GREATEST IF IFNULL INTERVAL ISNULL LEAST NULLIF NVL NVL2"
 _TIMES: Final = (
@@ -85,19 +86,23 @@ _TIME_MAKERS: Final = frozenset({"MAKETIME", "SEC_TO_TIME", "TIME", "TIMEDIFF"})
 _NAMES_IN_FORMATS: Final = re.compile("%[abMW]")  # of days and months, in lc_time_names' language
 
 
-def outside_of_row(expression: str, *, types: Mapping[str, str], mariadb: bool) -> str:
+def outside_of_row(
+    expression: str, *, own: Operand, types: Mapping[str, Operand], mariadb: bool
+) -> str:
     """What an expression depends on besides its row; empty if on nothing.
 
     Args:
         expression: GENERATION_EXPRESSION of information_schema.
-        types: the table's columns, with DATA_TYPE in lower case; "auto_increment" for such a one.
+        own: the generated column.
+        types: the table's columns.
         mariadb: whether a MariaDB shows it. MySQL escapes it as if it stood in a string.
     """
     text = expression if mariadb else _ESCAPE.sub(lambda found: found[1], expression)
     lexed = lex(text, Mode(mariadb=mariadb))
     if lexed.unsure:
         return lexed.unsure
-    columns = {name.casefold(): kind for name, kind in types.items()}
+    operands = {name.casefold(): one for name, one in types.items()}
+    columns = {name: one.kind for name, one in operands.items()}
     tokens = lexed.tokens
     for at in range(len(tokens)):
         if reason := _outside(tokens, at, columns):
@@ -106,7 +111,7 @@ def outside_of_row(expression: str, *, types: Mapping[str, str], mariadb: bool) 
     used = {columns.get(token.text.casefold()) for token in tokens if token.kind == "name"}
     if words & _DATES and ("time" in used or words & _TIME_MAKERS):
         return "the day on which a TIME is read as a date"
-    return ""
+    return left_to_settings(tokens, operands, own, mariadb=mariadb)
 
 
 def _outside(tokens: Sequence[Token], at: int, columns: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from core.sql.expressions import outside_of_row
+from core.sql.sessionrules import Operand
 
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
@@ -23,11 +24,19 @@ _COLUMNS: Final = """
 SELECT c.table_name, c.column_name,
        CASE WHEN UPPER(c.extra) LIKE '%%AUTO_INCREMENT%%'
             THEN 'auto_increment' ELSE c.data_type END,
-       CASE WHEN UPPER(c.extra) LIKE '%%VIRTUAL%%' THEN c.generation_expression END, VERSION()
+       CASE WHEN UPPER(c.extra) LIKE '%%VIRTUAL%%' THEN c.generation_expression END,
+       VERSION(), COALESCE(c.datetime_precision, 0)
   FROM information_schema.columns c
  WHERE c.table_schema = %s
    AND c.table_name IN (SELECT v.table_name FROM information_schema.columns v
                          WHERE v.table_schema = %s AND UPPER(v.extra) LIKE '%%VIRTUAL%%')
+"""
+
+# Shown only to an account that has TRIGGER on the table.
+_TRIGGERS: Final = """
+SELECT event_object_table, trigger_name FROM information_schema.triggers
+ WHERE event_object_schema = %s AND action_timing = 'BEFORE'
+   AND event_manipulation IN ('INSERT', 'UPDATE')
 """
 
 
@@ -38,24 +47,40 @@ def volatile_columns(query: Query, *, database: str) -> dict[str, str]:
         query: runs a statement with arguments (%s) and returns its rows.
         database: the database's name on the server.
     """
-    types: dict[str, dict[str, str]] = {}
+    types: dict[str, dict[str, Operand]] = {}
     virtual: list[tuple[str, str, str]] = []
     mariadb = False
     for row in query(_COLUMNS, [database, database]):
         table, column, kind = (_text(value) for value in row[:3])
-        types.setdefault(table, {})[column] = kind.lower()
+        types.setdefault(table, {})[column] = Operand(kind.lower(), int(_text(row[5])))
         mariadb = "mariadb" in _text(row[4]).lower()
         if row[3] is not None:
             virtual.append((table, column, _text(row[3])))
     found = {}
     for table, column, expression in virtual:
-        reason = outside_of_row(expression, types=types[table], mariadb=mariadb)
+        columns = types[table]
+        reason = outside_of_row(expression, own=columns[column], types=columns, mariadb=mariadb)
         if reason:
             found[table] = (
                 f"its VIRTUAL column {column} depends on more than the row ({reason}): the log "
-                "and a SELECT have other values of it (make it STORED, or drop it)"
+                f"and a SELECT have other values of it ({_mend(reason)})"
             )
+    if mariadb and virtual:
+        tables = {table for table, _, _ in virtual}
+        for row in query(_TRIGGERS, [database]):
+            table, trigger = (_text(value) for value in row)
+            if table in tables:
+                found[table] = (
+                    f"it has a VIRTUAL column and the BEFORE trigger {trigger}: MariaDB may log "
+                    "the column as it was before the trigger (make it STORED, or drop one of them)"
+                )
     return found
+
+
+def _mend(reason: str) -> str:
+    if "by the CHAR" in reason:  # MariaDB refuses to store it then
+        return "give it TRIM() of that column, make that a VARCHAR, or drop it"
+    return "make it STORED, or drop it"
 
 
 def _text(value: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.sql.expressions import outside_of_row
+from core.sql.sessionrules import Operand
 
 TYPES = {
     "id": "int",
@@ -18,7 +19,24 @@ TYPES = {
     "now": "int",
     "number": "auto_increment",
 }
+OPERANDS = {name: Operand(kind) for name, kind in TYPES.items()} | {
+    "f": Operand("double"),
+    "c": Operand("char"),
+    "d6": Operand("datetime", 6),
+}
+OWN = Operand("varchar")
+READ = "sql_mode (ALLOW_INVALID_DATES and others), by a date or time that is read from text"
 BY_ROW = [
+    "`n` / `f`",
+    "`n` DIV 3",
+    "`n` * 0.01",
+    "trim(`c`)",
+    "`c` is null",
+    "`a` like 'x%'",
+    "lpad(`a`,10,'0')",
+    "year(`d`)",
+    "concat(`d`,`a`)",
+    "`d` > '2024-01-01'",
     "json_unquote(json_extract(`j`,'$.a'))",
     "concat(`a`,' ',_utf8mb4'x')",
     "if(`n` > 3 and `a` is not null,'x','y')",
@@ -30,7 +48,6 @@ BY_ROW = [
     "trim(both 'x' from `a`)",
     "extract(year_month from `d`)",
     "cast(`a` as char(3) charset latin1)",
-    "cast(`a` as date)",
     "`date`",
     "`now` + 1",
     "1.5e3 * `n`",
@@ -41,6 +58,16 @@ BY_ROW = [
     "concat('now() @@x rand()',`a`)",
 ]
 OUTSIDE = {
+    "`n` / 3": "div_precision_increment, by /",
+    "`n` / 3 * `f`": "div_precision_increment, by /",
+    "concat(`c`,'|')": "sql_mode PAD_CHAR_TO_FULL_LENGTH, by the CHAR c",
+    "`a` like `a`": "sql_mode NO_BACKSLASH_ESCAPES, by LIKE",
+    "`a` regexp 'a.b'": "default_regex_flags, by REGEXP",
+    "repeat(`a`,`n`)": "max_allowed_packet, by REPEAT()",
+    "day(`a`)": READ,
+    "cast(`a` as date)": READ,
+    "`d` > '2024-02-31'": "sql_mode (NO_ZERO_DATE and others), by a date or time that is none",
+    "timestamp(`d6`)": "sql_mode (TIME_TRUNCATE_FRACTIONAL), by fractions of seconds",
     "current_timestamp()": "CURRENT_TIMESTAMP()",
     "curdate() > `d`": "CURDATE()",
     "rand()": "RAND()",
@@ -69,16 +96,19 @@ OUTSIDE = {
 
 @pytest.mark.parametrize("expression", BY_ROW)
 def test_by_the_row_alone(expression: str) -> None:
-    assert outside_of_row(expression, types=TYPES, mariadb=True) == ""
+    assert outside_of_row(expression, own=OWN, types=OPERANDS, mariadb=True) == ""
 
 
 @pytest.mark.parametrize(("expression", "reason"), OUTSIDE.items())
 def test_by_more(expression: str, reason: str) -> None:
-    assert outside_of_row(expression, types=TYPES, mariadb=True) == reason
+    assert outside_of_row(expression, own=OWN, types=OPERANDS, mariadb=True) == reason
 
 
 def test_mysql_escapes_the_text() -> None:
     text = r"json_unquote(json_extract(`j`,_utf8mb4\'$.a\'))"
-    assert outside_of_row(text, types=TYPES, mariadb=False) == ""
+    assert outside_of_row(text, own=OWN, types=OPERANDS, mariadb=False) == ""
     text = r"date_format(`d`,_utf8mb4\'%M\')"
-    assert outside_of_row(text, types=TYPES, mariadb=False) == "lc_time_names, by DATE_FORMAT()"
+    assert (
+        outside_of_row(text, own=OWN, types=OPERANDS, mariadb=False)
+        == "lc_time_names, by DATE_FORMAT()"
+    )
