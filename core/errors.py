@@ -31,7 +31,7 @@ class RatchetError(Exception):
         source: the shard it concerns, as "keyspace/shard".
         table: the table it concerns, as "keyspace.table".
         position: where in the stream, in the server's own notation.
-        hint: what the reader should do next; empty only for bugs.
+        hint: what the reader should do next; empty only for bugs. "redump TABLE" names the table.
     """
 
     exit_code: ClassVar[int]  # each concrete class has its own
@@ -52,6 +52,8 @@ class RatchetError(Exception):
         self.source = source
         self.table = table
         self.position = position
+        if "." in table and "/" not in table:  # some are paths in the lake
+            hint = hint.replace("redump TABLE", f"redump '{table}'")
         self.hint = hint
 
     def fields(self) -> dict[str, str]:

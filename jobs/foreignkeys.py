@@ -19,6 +19,7 @@ from typing import Final
 from core.foreignkeys import ForeignKey
 from core.shard import ShardId
 from jobs.settings import SourceSection
+from jobs.text import how_to_exclude
 from store.tables import Doubt, Tables, TableState
 from wire.decode.foreignkeys import Query, read_foreign_keys
 from wire.decode.unfit import unfit_tables
@@ -231,14 +232,19 @@ def _in_doubt(state: TableState, why: str, last_round: int) -> TableState:
 
 
 def _stop(tables: Tables, state: TableState, parent: str, key: ForeignKey) -> None:
+    elsewhere = "." in parent  # of another database, mirrored as another source or not
     own = parent.rpartition(".")[2] == key.parent
     through = "" if own else f" (through {key.parent})"
+    why = "is in another database" if elsewhere else "is not mirrored"
+    exclude = f"exclude {state.table} in `tables`"
+    mirror = f"mirror {parent} too (`tables` in the config), then "
+    mirror += f"`ratchet table CONFIG redump '{state.name}'`; or {exclude}"
+    drop = f"foreign keys into another database are not followed: {how_to_exclude(state.table)}"
     tables.stop(
         state,
         message=f"the server changes its rows when those of {parent} change{through}, by the "
-        f"foreign key {key.name} and without a word in its log, and {parent} is not mirrored",
-        hint=f"mirror {parent} too (`tables` in the config), then "
-        f"`ratchet table CONFIG redump '{state.name}'`; or exclude {state.table} in `tables`",
+        f"foreign key {key.name} and without a word in its log, and {parent} {why}",
+        hint=drop if elsewhere else mirror,
         at_round=state.merged_round,
     )
 

@@ -33,6 +33,7 @@ class Batch:
         bytes: their size.
         rows: how many changes there are in them.
         may_delete: whether deletes or changes of key may be among the changes.
+        since: (shard, generation) -> the last transaction that is left out, as the dump has it.
         until: shard -> first transaction that is left out, where the table stops.
         truncated: shard -> (newest TRUNCATE, its commit time in microseconds).
         lowest: shard -> where its changes begin.
@@ -55,6 +56,7 @@ class Batch:
     bytes: int
     rows: int
     may_delete: bool
+    since: Mapping[tuple[str, int], int] = field(default_factory=dict)
     until: Mapping[str, Mark] = field(default_factory=dict)
     truncated: Mapping[str, tuple[Mark, int]] = field(default_factory=dict)
     lowest: Mapping[str, Mark] = field(default_factory=dict)

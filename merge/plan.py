@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from core.errors import DecodeError, TableStoppedError
-from core.gtid import parse_gtid
+from core.errors import TableStoppedError
 from core.position import Position
 from core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from core.schema import Column, TableSchema
@@ -21,6 +20,7 @@ from core.types import MisfitPolicy
 from merge.ancestry import Ancestry
 from merge.cascades.step import Found
 from merge.ddl import changes_of, key_lost, misfit, unproven
+from merge.older import Older, Stream, is_in_chunks, is_in_shape, older
 from merge.reduce import Mark
 from merge.shape import Shape
 from store.rounds import StreamState
@@ -28,6 +28,8 @@ from store.tables import Doubt, Stopped, TableState
 
 SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 
+# Statements on the table itself; others may have changed its rows by what is in no shape.
+_OF_SHAPE: Final = frozenset({"columns", "types", "key", "foreign_key", "rows"})
 _AGAIN: Final = (
     "look at the table, then `ratchet table CONFIG redump '{table}'` dumps it again, while the run "
     "goes on. If the table is gone for good, exclude it in `tables`"
@@ -121,6 +123,7 @@ class Gathered:
     Attributes:
         round: the last round taken.
         files: change files to merge.
+        since: (shard, generation) -> the last transaction that is left out, as the dump has it.
         until: shard -> first transaction that is left out, because the table stops there.
         truncated: shard -> (newest TRUNCATE, commit time in microseconds).
         lowest: shard -> where its changes begin.
@@ -137,6 +140,7 @@ class Gathered:
 
     round: int
     files: list[ChangeFile] = field(default_factory=list)
+    since: dict[Stream, int] = field(default_factory=dict)
     until: dict[str, Mark] = field(default_factory=dict)
     truncated: dict[str, tuple[Mark, int]] = field(default_factory=dict)
     lowest: dict[str, Mark] = field(default_factory=dict)
@@ -194,8 +198,8 @@ def gather(
 ) -> Gathered:
     """What those rounds hold for a table, up to where it stops.
 
-    What stands before the dump's start is in every chunk. Row changes from there may come along
-    nevertheless (docs/ordering.md says why that is harmless); statements must not.
+    What stands before the dump's start is in every chunk: neither statements nor row changes of
+    there count (merge.older).
 
     What a statement did counts where it stands, not where the next row comes: a table stops, or is
     in doubt until it has been compared with its source (`Gathered.doubts`).
@@ -218,10 +222,13 @@ def gather(
         doubts=dict(state.doubts),
         generated=state.generated,
     )
+    rounds = list(rounds)
+    before = older(state, rounds)
     for value in rounds:
         first, found.round = found.round == 0, value.number
         for piece in value.slices:
-            shard = _Shard(state, found, piece.shard, piece.generation, schema_of, policy)
+            upto = before.get((piece.shard, piece.generation), Older())
+            shard = _Shard(state, found, piece, upto, schema_of, policy)
             if _takes_over(state, piece):
                 shard.succeed(first=first)
             shard.take(value)
@@ -232,14 +239,31 @@ def gather(
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """One shard's part of one round."""
+    """One shard's part of one round.
+
+    Attributes:
+        state: the table.
+        found: what is filled.
+        piece: that part.
+        older: what of the stream the dump has.
+        schema_of: see `gather`.
+        policy: see `gather`.
+    """
 
     state: TableState
     found: Gathered
-    shard: str
-    generation: int
+    piece: ShardSlice
+    older: Older
     schema_of: SchemaOf
     policy: MisfitPolicy
+
+    @property
+    def shard(self) -> str:
+        return self.piece.shard
+
+    @property
+    def generation(self) -> int:
+        return self.piece.generation
 
     def succeed(self, *, first: bool) -> None:
         """The stream descends from a shard that the table was dumped from.
@@ -268,9 +292,27 @@ class _Shard:
             ):
                 return
             if isinstance(item, ChangeFile):
-                self._file(item)
-            elif not self._before_dump(item):
+                if item.max_seq > self.older.upto:
+                    self._file(item)
+            elif item.kind == "unreadable":
+                self._unreadable(item)
+            elif seq > self.older.sure and not self._is_older(item):
                 self._event(item)
+
+    def _is_older(self, event: TableEvent) -> bool:
+        """Whether the dump shows what a statement did that stands behind other changes of it."""
+        if event.kind == "ddl" and event.effect in _OF_SHAPE:
+            return is_in_shape(self.state, event)
+        return is_in_chunks(self.state, event)
+
+    def _unreadable(self, event: TableEvent) -> None:
+        """From there on rows are left out; only the first place in a slice is told."""
+        start = self.state.dump.start.get(self.shard) if self.state.dump else None
+        known = start is not None and start.executed.contains_all(self.piece.end.executed)
+        if not is_in_shape(self.state, event):
+            self._stop(event.seq, event.statement, "")
+        elif not known:
+            self._doubt(f"rows were left out, and its dump may lack some: {event.statement}", "")
 
     def _file(self, file: ChangeFile) -> None:
         reason = self._check(file.schema)
@@ -284,13 +326,12 @@ class _Shard:
         low, high = (self.generation, file.min_seq), (self.generation, file.max_seq)
         found.lowest[shard] = min(low, found.lowest.get(shard, low))
         found.highest[shard] = max(high, found.highest.get(shard, high))
+        if file.min_seq <= self.older.upto:
+            found.since[shard, self.generation] = self.older.upto
 
     def _event(self, event: TableEvent) -> None:
         if event.kind == "truncate":
             self.found.truncated[self.shard] = ((self.generation, event.seq), event.ts)
-            return
-        if event.kind == "unreadable":
-            self._stop(event.seq, event.statement, "")
             return
         for change in changes_of(event):
             if event.kind == "doubt":
@@ -402,15 +443,6 @@ class _Shard:
         if known is None or known == self.state.schema.fingerprint:
             return False  # nothing has told yet whether the key is a primary key
         return bool(self.schema_of(known).key)
-
-    def _before_dump(self, event: TableEvent) -> bool:
-        start = self.state.dump.start.get(self.shard) if self.state.dump else None
-        if start is None:
-            return False
-        try:
-            return start.executed.contains(parse_gtid(start.flavor, event.gtid))
-        except DecodeError:
-            return False  # another flavour than at the dump's start: then it is later
 
     def _stop(self, seq: int, message: str, statement: str) -> None:
         where = f" on {self.shard}: {statement[:200]}" if statement else f" on {self.shard}"

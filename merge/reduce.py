@@ -37,18 +37,26 @@ def read_changes(session: SparkSession, paths: Sequence[str], shape: Shape) -> D
 
 
 def wanted(
-    changes: DataFrame, *, until: Mapping[str, Mark], ancestry: Ancestry = NO_ANCESTRY
+    changes: DataFrame,
+    *,
+    until: Mapping[str, Mark],
+    since: Mapping[tuple[str, int], int] | None = None,
+    ancestry: Ancestry = NO_ANCESTRY,
 ) -> DataFrame:
     """Without the changes that come too late or too early.
 
     Args:
         changes: rows of change files.
         until: shard -> the first transaction that is left out, where the table stops.
+        since: (shard, generation) -> the last one that is left out, as the dump has it.
         ancestry: which streams are over; what comes from them again was merged.
     """
     for shard, mark in until.items():
         late = f"token.shard = {sql.text(shard)} AND NOT {sql.below('token', *mark)}"
         changes = changes.where(f"NOT ({late})")
+    for (shard, generation), seq in sorted((since or {}).items()):
+        stream = f"token.shard = {sql.text(shard)} AND token.generation = {generation}"
+        changes = changes.where(f"NOT ({stream} AND token.seq <= {seq})")
     for shard, generation in sorted(ancestry.ended.items()):
         again = f"token.shard = {sql.text(shard)} AND token.generation <= {generation}"
         changes = changes.where(f"NOT ({again})")

@@ -429,6 +429,7 @@ class Merger:
             bytes=sum(file.bytes for file in found.files),
             rows=sum(file.rows for file in found.files),
             may_delete=found.may_delete,
+            since=found.since,
             until=found.until,
             truncated=found.truncated,
             lowest=found.lowest,

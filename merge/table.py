@@ -134,7 +134,7 @@ def _merged_by_spark(spark: SparkSession, lake: Lake, batch: Batch, known: SideS
 
 def _is_plain(batch: Batch, known: SideStats) -> bool:
     """Whether the merge rule is all that the batch asks for."""
-    more = batch.until, batch.truncated, batch.floors, batch.collapse, batch.ancestry
+    more = batch.since, batch.until, batch.truncated, batch.floors, batch.collapse, batch.ancestry
     contests = batch.shape.contested and known.shadows
     return not (any(more) or contests or known.may_matter(batch.lowest))
 
@@ -268,7 +268,7 @@ def _implied_tombstones(
 def _changes(session: SparkSession, lake: Lake, batch: Batch) -> DataFrame:
     paths = [lake.hadoop_uri(path) for path in batch.files]
     changes = reduce.read_changes(session, paths, batch.shape)
-    changes = reduce.wanted(changes, until=batch.until, ancestry=batch.ancestry)
+    changes = reduce.wanted(changes, until=batch.until, since=batch.since, ancestry=batch.ancestry)
     found = reduce.newest(
         session, changes, batch.shape, ancestry=batch.ancestry, truncated=batch.marks
     )

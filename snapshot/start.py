@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from core.errors import BugError, TableStoppedError
@@ -25,6 +26,7 @@ from store.delta_tables import create_mirrored_table, mirrored_schema
 from store.files import Lake
 from store.rounds import RoundLog
 from store.tables import DumpState, Tables, TableState
+from wire.session import Session, quoted
 
 # Leaves the rows of shards that are not read in a table, and no others; once.
 KeepRows = Callable[[TableState], None]
@@ -91,6 +93,7 @@ def start_table(
                 table=wanted.name,
                 hint=state.stopped.hint,
             )
+    places = _places(wanted, shards)  # before the shape is looked at: it holds all up to there
     sources = {shard: catalog.table(shard, wanted.table) for shard in wanted.shards}
     columns = common_columns(list(sources.values()), settings.policy)
     schema = next(iter(sources.values())).schema
@@ -103,7 +106,8 @@ def start_table(
         and set(state.dump.start) == set(wanted.shards)
     )
     if state is None or not resumable:
-        state = states.save(_new_dump(lake, wanted, state, sources, shards))
+        new = replace(places, start_round=start_round(lake, places.start))
+        state = states.save(_new_dump(wanted, state, sources, new))
     dump = state.dump
     assert dump is not None  # noqa: S101 - both ways above have one
     full = mirrored_schema(columns, table=wanted.name)
@@ -138,16 +142,9 @@ def start_table(
 
 
 def _new_dump(
-    lake: Lake,
-    wanted: Wanted,
-    old: TableState | None,
-    sources: Mapping[str, SourceTable],
-    shards: Mapping[str, ShardSource],
+    wanted: Wanted, old: TableState | None, sources: Mapping[str, SourceTable], dump: DumpState
 ) -> TableState:
     schema = next(iter(sources.values())).schema
-    start = {shard: _executed(shards[shard]) for shard in wanted.shards}
-    first = start_round(lake, start)
-    dump = DumpState(id=uuid.uuid4().hex[:12], start_round=first, start=start)
     # A key that the config chose stays; it was the source's own otherwise.
     key = schema.key if old is None or old.key == old.schema.key else old.key
     return TableState(
@@ -158,15 +155,35 @@ def _new_dump(
         shard_in_key=wanted.shard_in_key,
         phase="dumping",
         dump=dump,
-        merged_round=first - 1,
+        merged_round=dump.start_round - 1,
         generated=any(one.generated for one in sources.values()),
         primary=key == schema.key and all(one.plan.index == "PRIMARY" for one in sources.values()),
     )
 
 
-def _executed(source: ShardSource) -> Position:
-    with open_session(source.primary) as session:
-        return session.executed()
+def _places(wanted: Wanted, shards: Mapping[str, ShardSource]) -> DumpState:
+    """A dump that begins now, but for its first round."""
+    start, shaped = {}, {}
+    for shard in wanted.shards:
+        with open_session(shards[shard].primary) as session:
+            start[shard] = session.executed()
+            if start[shard].flavor == "file":
+                shaped[shard] = _shaped(session, wanted.table)
+    return DumpState(id=uuid.uuid4().hex[:12], start_round=0, start=start, shaped=shaped)
+
+
+def _shaped(session: Session, table: str) -> Position:
+    """Where the log ends now, once all statements on the table up to there have ended.
+
+    Without GTIDs a read is sure to contain what stands before the current file, and no more. But a
+    statement on the table itself holds it until it has ended: a question to the table that is asked
+    once the statement is in the log is answered behind it.
+    """
+    head = session.head()
+    name = f"{quoted(session.config.database)}.{quoted(table)}"
+    with suppress(TableStoppedError):  # it has gone meanwhile: the catalog says so
+        session.query(f"SELECT 1 FROM {name} LIMIT 0")
+    return head
 
 
 def start_round(lake: Lake, start: Mapping[str, Position]) -> int:

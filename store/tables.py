@@ -55,6 +55,8 @@ class DumpState:
         end: shard -> a position that contains everything any chunk may have seen; None until the
             last chunk has been read.
         done: whether every chunk is committed.
+        shaped: shard -> a position whose statements on the table itself are in its shape and in
+            every chunk, though rows of before may not be; only where that is behind `start`.
         kept: the rows that were left in the table; None: it was emptied.
     """
 
@@ -63,6 +65,7 @@ class DumpState:
     start: dict[str, Position]
     end: dict[str, Position] | None = None
     done: bool = False
+    shaped: dict[str, Position] = field(default_factory=dict)
     kept: Kept | None = None
 
     @property
@@ -84,6 +87,7 @@ class DumpState:
             "start": _positions_to_json(self.start),
             "end": None if self.end is None else _positions_to_json(self.end),
             "done": self.done,
+            "shaped": _positions_to_json(self.shaped),
             "kept": None if self.kept is None else asdict(self.kept),
         }
 
@@ -97,6 +101,7 @@ class DumpState:
             start=_positions_from_json(data["start"]),
             end=None if end is None else _positions_from_json(end),
             done=data["done"],
+            shaped=_positions_from_json(data.get("shaped", {})),
             kept=None if kept is None else Kept(**{**kept, "names": tuple(kept["names"])}),
         )
 

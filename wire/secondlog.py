@@ -201,6 +201,8 @@ class SecondLog:
             found.bytes += len(event)
             self._take(found, event)
             text = statement_of(event).strip().upper() if kind == QUERY else ""
+            if text.startswith("ROLLBACK") and found.rows:
+                found.unread = "rolled back in part"
             self._group = self._group or text == "BEGIN" or text.startswith(_XA_BEGINS)
             if _ends(kind, text, group=self._group):
                 if self.flavor == "file":

@@ -59,12 +59,6 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
             f"PHASE on these tables, {_REDUMP}"
         ),
     ),
-    Action.ROWS_ROLLED_BACK: (
-        SourceUnfitError,
-        "a transaction that mixes tables with and without transactions was rolled back in part",
-        "the log does not tell which of its rows stayed: make the mirrored tables InnoDB, "
-        + _REDUMP,
-    ),
     Action.TRUNCATED_EVENT: (
         DecodeError,
         "an event is shorter than it must be, or holds an impossible number ({event})",

@@ -92,7 +92,6 @@ class Action(IntEnum):
     PARTIAL_JSON = 20
     STATEMENT_DML = 21
     XA_PREPARED = 22
-    ROWS_ROLLED_BACK = 23
     TRUNCATED_EVENT = 24
     UNMAPPED_ROWS = 25
     GTID_ORDER = 26  # MariaDB: a number that is not above the last one of its domain
@@ -141,12 +140,10 @@ TRANSITIONS: Final[tuple[tuple[tuple[State, ...], Kind, Action, State | None], .
     (_INSIDE, _K.DML, _A.NONE, None),
     (_INSIDE, _K.XID, _A.END, _S.BETWEEN),
     (_INSIDE, _K.COMMIT, _A.END, _S.BETWEEN),
-    # Rolled back: rows of tables without transactions stay, the others go, and the log does not
-    # tell them apart. Harmless as long as no mirrored table is concerned.
-    ((_S.OPEN,), _K.ROLLBACK, _A.END, _S.BETWEEN),
-    ((_S.OPEN,), _K.ROLLBACK_TO, _A.NONE, None),
-    ((_S.ROWS,), _K.ROLLBACK, _A.ROWS_ROLLED_BACK, None),
-    ((_S.ROWS,), _K.ROLLBACK_TO, _A.ROWS_ROLLED_BACK, None),
+    # The log has it where other changes could not be undone. Rows that it brings nevertheless are
+    # left out by the reader, which knows the savepoints.
+    (_INSIDE, _K.ROLLBACK, _A.END, _S.BETWEEN),
+    (_INSIDE, _K.ROLLBACK_TO, _A.NONE, None),
     # XA. A prepared transaction's rows come long before its commit; only those of other tables
     # can be passed over.
     ((_S.OPEN,), _K.XA_END, _A.NONE, _S.XA_ENDED),

@@ -21,7 +21,7 @@ from core.sql.statements import classify
 from ingest.binlog import events
 from ingest.binlog.machine import KIND_OF_TYPE, TRANSITIONS, Action, Kind, State
 from ingest.binlog.payload import _pieces
-from ingest.binlog.statements import KIND_OF
+from ingest.binlog.statements import KIND_OF, savepoint_of
 
 _TABLE: Final[Mapping[tuple[State, Kind], tuple[Action, State]]] = {
     (state, kind): (action, state if following is None else following)
@@ -89,6 +89,7 @@ class PlainReader:
         self._seq = start.seq
         self._open: tuple[_Name, PlainTransaction] | None = None
         self._maps: dict[int, tuple[str, str]] = {}
+        self._points: dict[str, int] = {}
 
     def read(self, stream: Iterable[bytes], *, inner: bool = False) -> None:
         """Take events without checksums (header and body).
@@ -113,6 +114,7 @@ class PlainReader:
             ):
                 return
             self.state = following
+            self._mind_points(logged, body, kind)
             if action is Action.MAP:
                 database, at = _short(body, 8)
                 self._maps[int.from_bytes(body[:6], "little")] = database, _short(body, at)[0]
@@ -160,6 +162,7 @@ class PlainReader:
         first = name.number if self.flavor == "mysql" else 1
         after = self.executed.with_interval(name.origin, first, name.number, name.server)
         text = format_gtid(self.flavor, gtid)
+        self._points = {}
         self._open = name, PlainTransaction(text, after.cardinality, name.ts)
         return True
 
@@ -200,6 +203,20 @@ class PlainReader:
         self._open[1].rows.append((*self._maps[number], _OPS[logged], rows))
         flags = int.from_bytes(body[6:8], "little")
         self._open[1].silent.append(not flags & (0x02 if self.flavor == "mariadb" else 0x12))
+
+    def _mind_points(self, logged: int, body: bytes, kind: Kind) -> None:
+        """Mind savepoints, and leave out what is rolled back."""
+        if self._open is None or kind not in {Kind.SAVEPOINT, Kind.ROLLBACK, Kind.ROLLBACK_TO}:
+            return
+        rows, silent = self._open[1].rows, self._open[1].silent
+        query = events.parse_query(body, compressed=logged == 165, load=logged == 18)
+        point = savepoint_of(query.statement)
+        if kind is Kind.SAVEPOINT:
+            self._points[point] = len(rows)
+        else:
+            known = self._points.get(point, len(rows)) if point else len(rows)
+            keep = 0 if kind is Kind.ROLLBACK else known
+            del rows[keep:], silent[keep:]
 
     def _end(self) -> None:
         if self._open is None:

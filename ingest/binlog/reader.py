@@ -45,6 +45,7 @@ from ingest.binlog.machine import (
 from ingest.binlog.notes import Batch, Bytes, Records
 from ingest.binlog.payload import SideBuffer
 from ingest.binlog.slots import Catalog, Slots
+from ingest.binlog.statements import savepoint_of
 from ingest.binlog.watch import Moment, StatementWatch
 from wire.framing import HEADER
 
@@ -120,6 +121,9 @@ class Reader:
             hooks=catalog,
         )
         self._rows_before = 0
+        # Of the open transaction: its `seq`, and savepoint -> how many row events stood before it.
+        self._points: tuple[int, dict[str, int]] = (0, {})
+        self._handed: set[str] = set()  # tables of which rows of the open transaction are given out
         self._folded = 0
         self._txns = np.zeros(NOTES, walk.TXN)
         self._rows = np.zeros(NOTES, walk.ROWS)
@@ -249,9 +253,12 @@ class Reader:
                 )
             )
         if open_txn:
+            self._handed |= self._tables_of(0, txns - 1)
+            self._points = self._points[0], dict.fromkeys(self._points[1], 0)
             self._txns[0] = self._txns[txns - 1]
         else:
             self._rows_before = 0
+            self._handed = set()
         state[walk.TXNS] = int(open_txn)
         state[walk.ROW_EVENTS] = self._folded = 0
         self._watch.events = []
@@ -462,9 +469,39 @@ class Reader:
         now = None if undone else self._moment()
         query = _query(body, event)
         found = self._watch.look(query, known=self._known | self._slots.tables, now=now)
+        if now is not None:
+            self._mind_points(found.kind, query.statement, now)
         for table in found.tables:
             self._slots.forget(table)
         return found.kind
+
+    def _mind_points(self, kind: Kind, statement: str, now: Moment) -> None:
+        """Leave out the rows that a transaction took back.
+
+        Seen on both servers: what is undone is of InnoDB, and tables without transactions have
+        transactions of their own. That is not sure of each, so the tables are in doubt.
+        """
+        state, point = self._state, savepoint_of(statement)
+        if self._points[0] != now.seq:
+            self._points = now.seq, {}
+        if kind is Kind.SAVEPOINT:
+            self._points[1][point] = int(state[walk.ROW_EVENTS])
+        elif kind in {Kind.ROLLBACK, Kind.ROLLBACK_TO}:
+            noted, txn = int(state[walk.ROW_EVENTS]), int(state[walk.TXNS]) - 1
+            begin = int(np.searchsorted(self._rows["txn"][:noted], txn))
+            handed = self._handed if txn == 0 else set()
+            undone = handed | self._tables_of(begin, txn)
+            if kind is Kind.ROLLBACK_TO:
+                begin = self._points[1].get(point, noted) if point else noted
+            state[walk.ROW_EVENTS] = begin
+            self._watch.undone(undone, statement, now)
+
+    def _tables_of(self, first: int, txn: int) -> set[str]:
+        """The tables of a transaction's row events, from one of them on."""
+        rows = self._rows[first : int(self._state[walk.ROW_EVENTS])]
+        slots = set(rows["slot"][rows["txn"] == txn].tolist())
+        maps = (self._slots.maps[slot] for slot in slots)
+        return {found.schema.table for found in maps if found is not None}
 
     def _moment(self) -> Moment | None:
         """The open transaction; None if it leaves no trace."""

@@ -1,11 +1,12 @@
 """What a statement in a binlog is to the machine.
 
-Lives here: the kinds of the machine for what `core.sql` tells of a statement. Does not live here:
-any SQL (`core.sql`), what statements do to tables (`watch`).
+Lives here: the kinds of the machine for what `core.sql` tells of a statement, and the names of
+savepoints. Does not live here: any other SQL (`core.sql`), what statements do to tables (`watch`).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from core.sql.statements import Form
@@ -25,3 +26,16 @@ KIND_OF: Final[dict[Form, Kind]] = {
     "statement": Kind.STATEMENT,
     "rows": Kind.DML,
 }
+_POINT: Final = re.compile(
+    r"\s*(?:SAVEPOINT|ROLLBACK(?:\s+WORK)?\s+TO(?:\s+SAVEPOINT)?)\s+(\S.*?)\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def savepoint_of(statement: str) -> str:
+    """The savepoint that is set or gone back to, as it is compared; empty if it is not understood.
+
+    Servers write both statements themselves, with the name quoted in the same way.
+    """
+    found = _POINT.fullmatch(statement)
+    return found[1].lower() if found else ""

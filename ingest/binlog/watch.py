@@ -155,6 +155,11 @@ class StatementWatch:
             )
         )
 
+    def undone(self, tables: Collection[str], statement: str, now: Moment) -> None:
+        """Note that rows of tables were rolled back which the log has nevertheless."""
+        why = Change("doubt", "a transaction that had changed it was rolled back, in part perhaps")
+        self.events += [self._event(table, statement, now, why) for table in sorted(tables)]
+
     def prepare(self, body: bytes) -> None:
         """An XA transaction without mirrored rows was prepared: its commit is of no concern.
 

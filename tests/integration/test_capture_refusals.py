@@ -60,6 +60,25 @@ def test_a_statement_in_place_of_rows_concerns_its_table(
     assert len(capture.changes("t")) == 1
 
 
+def test_what_is_rolled_back_beside_a_temporary_or_an_aria_table(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    """It is left out, and its table is in doubt; the transactions around it are captured."""
+    server = started(make_server, "mariadb")
+    server.execute("CREATE TABLE a (id INT PRIMARY KEY) ENGINE=Aria", database="d")
+    capture = Capturer(source_of(server, "d"), tmp_path, known=("a", "t"))
+    run(server, "BEGIN", "INSERT INTO t (n) VALUES (1)", "CREATE TEMPORARY TABLE tt (a INT)",
+        "ROLLBACK")  # fmt: skip
+    run(server, "BEGIN", "INSERT INTO t (n) VALUES (2)", "SAVEPOINT x",
+        "INSERT INTO t (n) VALUES (3)", "INSERT INTO a VALUES (1)", "ROLLBACK TO x",
+        "INSERT INTO t (n) VALUES (4)", "COMMIT")  # fmt: skip
+    capture.catch_up()
+    assert [change["after"]["n"] for change in capture.changes("t")] == [2, 4]
+    assert len(capture.changes("a")) == 1
+    told = [(one.table, one.effect) for one in capture.events() if one.effect]
+    assert told == [("t", "doubt")] * 2
+
+
 @pytest.mark.parametrize(("flavor", "options", "setting", "message", "hint"), LEFT_OUT)
 def test_rows_that_cannot_be_read_stop_their_table(  # noqa: PLR0917 - one column each
     make_server: MakeServer,

@@ -420,11 +420,6 @@ REFUSED: list[tuple[Callable[[Log], Log], type[RatchetError], str]] = [
     (lambda log: log.add(2, b"\7"), DecodeError, "shorter"),
     (lambda log: log.gtid(1).query("BEGIN").add(19, b"\7" * 9), DecodeError, "table map"),
     (
-        lambda log: log.gtid(1).query("BEGIN").table_map().rows(IMAGE).query("ROLLBACK"),
-        SourceUnfitError,
-        "rolled back in part",
-    ),
-    (
         lambda log: (
             log.gtid(1).query("XA START X'61',X'',1").table_map().rows(IMAGE)
             .query("XA END X'61',X'',1").add(38, XA_PREPARE)
@@ -462,6 +457,36 @@ def test_rolled_back_without_rows_of_ours_passes() -> None:
     log = opened().gtid(1).query("BEGIN").query("SAVEPOINT a").query("ROLLBACK TO a")
     _, position, _ = read(mysql(), log.query("ROLLBACK"))
     assert position.seq == 1
+
+
+def test_rows_that_were_rolled_back_are_left_out_and_their_tables_are_in_doubt() -> None:
+    log = opened().gtid(1).query("BEGIN").table_map().rows(b"\0first")
+    log.query("SAVEPOINT `a`").rows(b"\0second").query("SAVEPOINT `b`").rows(b"\0third")
+    log.query("ROLLBACK TO `A`").rows(b"\0fourth").xid()
+    log.gtid(2).query("BEGIN").table_map().rows(b"\0fifth").query("ROLLBACK")
+    log.gtid(3).query("BEGIN").table_map().rows(b"\0sixth").query("ROLLBACK TO `c`").xid()
+    log.gtid(4).query("BEGIN").table_map().rows(b"\0last").query("SAVEPOINT `a`").xid()
+    found, position, _ = read(mysql(), log)
+    kept = [b"\0first", b"\0fourth", b"\0sixth", b"\0last"]
+    assert [image for _, _, _, image in found.rows] == kept
+    told = [(one.seq, one.table, one.effect) for one in found.told]
+    assert told == [(1, "w", "doubt"), (2, "w", "doubt"), (3, "w", "doubt")]
+    assert position.seq == 4
+
+
+def test_rows_that_were_rolled_back_and_are_handed_out_already() -> None:
+    """They cannot be taken back: their table is in doubt."""
+    log = opened().gtid(1).query("BEGIN").table_map().query("SAVEPOINT `a`").rows(b"\0first")
+    head = len(log.events)
+    log.rows(b"\0second").query("ROLLBACK TO `a`").rows(b"\0third").query("ROLLBACK")
+    found = Collected()
+    reader = make_reader(mysql(), found)
+    feed(reader, log.events[:head])
+    reader.flush()
+    feed(reader, log.events[head:])
+    reader.flush()
+    assert [image for _, _, _, image in found.rows] == [b"\0first"]
+    assert [(one.table, one.effect) for one in found.told] == [("w", "doubt")] * 2
 
 
 # --- statements -----------------------------------------------------------------------------------

@@ -112,8 +112,14 @@ def test_a_parent_that_is_not_mirrored_stops_all_that_hang_on_it(
         assert found[table].phase == "stopped"
         why = found[table].stopped
         assert why is not None
-        assert "is not mirrored" in why.message
-        assert f"redump 'shop.{table}'" in why.hint
+        if mirrored == "pcd" and not rules.unfit:  # perhaps it is mirrored, as another source
+            assert "other.p is in another database" in why.message
+            assert f'exclude it in `tables`, so that nobody expects it in the lake: "!{table}"' in (
+                why.hint
+            )
+        else:
+            assert "is not mirrored" in why.message
+            assert f"redump 'shop.{table}'" in why.hint
     assert found["d"].stopped is not None
     assert "(through c)" in found["d"].stopped.message
 
