@@ -224,6 +224,7 @@ def _ask(config: Config, server: SourceConfig) -> ServerFacts:
             user=server.user,
             database=server.database,
             patterns=dataclasses.replace(patterns, folded=spelling.folded),
+            trusts_virtual=server.trusts_virtual,
         )
 
 

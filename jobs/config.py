@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -98,7 +98,7 @@ class Config:
 
 
 TOP_KEYS: Final = ("lake", "sources", *SECTIONS)
-SOURCE_KEYS: Final = ("kind", "shards", "vitess", "tables", "key")
+SOURCE_KEYS: Final = ("kind", "shards", "vitess", "tables", "key", "virtual_columns")
 VITESS_KEYS: Final = ("kind", "vtgate", "tablet_type", "tables", "key")
 TABLET_TYPES: Final = ("primary", "replica", "rdonly")
 
@@ -201,9 +201,16 @@ def _source(
     key = entries.get("key")
     tablets = entries.get("tablet_type")
     vitess = kind == "binlog" and "vitess" in entries and entries["vitess"].boolean()
+    virtual = entries.get("virtual_columns")
+    trusts = virtual is not None and virtual.choice(("refuse", "trust")) == "trust"
     return SourceSection(
         kind=cast("Literal['binlog', 'vitess']", kind),
-        shards=_shards(_need(item, "shards"), keyspace, folder, servers, ranges=vitess)
+        shards={
+            name: replace(shard, trusts_virtual=trusts)
+            for name, shard in _shards(
+                _need(item, "shards"), keyspace, folder, servers, ranges=vitess
+            ).items()
+        }
         if kind == "binlog"
         else {},
         vtgate=None if kind == "binlog" else _vtgate(_need(item, "vtgate"), folder),

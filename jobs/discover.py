@@ -76,7 +76,9 @@ def look(
         patterns = sources[shard.keyspace].tables
         with Session.connect(config) as session:
             rows = session.query(_TABLES, (config.database,))
-            odd = unfit_tables(session.query, database=config.database)
+            odd = unfit_tables(
+                session.query, database=config.database, trusts_virtual=config.trusts_virtual
+            )
         for table, reason in odd.items():
             if patterns.matches(table):
                 unfit(f"{shard.keyspace}.{table}", reason, how_to_exclude(table))

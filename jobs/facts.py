@@ -23,6 +23,7 @@ from jobs.replicafilters import ReplicaFilters, read_filters
 from jobs.text import CORRECT_NAME, nearest
 from wire.decode.catalog import read_schemas
 from wire.decode.unfit import unfit_tables
+from wire.decode.volatile import volatile_columns
 
 Rows = list[tuple[Any, ...]]
 
@@ -170,6 +171,7 @@ class ServerFacts(LogFacts):
     clock_error: float
     tables: tuple[TableFacts, ...]
     unfit: Mapping[str, str] = field(default_factory=dict)
+    trusted: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     rules: Rules = NO_RULES
 
@@ -182,6 +184,7 @@ def gather(
     user: str,
     database: str,
     patterns: TablePatterns,
+    trusts_virtual: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> ServerFacts:
     """Ask a server everything.
@@ -197,7 +200,8 @@ def gather(
         str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")
     }
     follows, filters = _following(session, variables)
-    odd = unfit_tables(session.query, database=database)
+    odd = unfit_tables(session.query, database=database, trusts_virtual=trusts_virtual)
+    trusted = volatile_columns(session.query, database=database) if trusts_virtual else {}
     fit = [row for row in listed if str(row[0]) not in odd]
     facts = ServerFacts(
         shard=shard,
@@ -218,8 +222,9 @@ def gather(
         clock_error=error,
         tables=_tables(session, database, fit, patterns),
         unfit={name: reason for name, reason in odd.items() if patterns.matches(name)},
+        trusted={name: reason for name, reason in trusted.items() if patterns.matches(name)},
         missing={name: nearest(name, names, CORRECT_NAME) for name in patterns.missing(names)},
-        rules=read_rules(session.query, database=database),
+        rules=read_rules(session.query, database=database, trusts_virtual=trusts_virtual),
     )
     filtered = {
         name: why for name in filter(patterns.matches, names) if (why := facts.left_out(name))

@@ -52,10 +52,10 @@ class Rules:
 NO_RULES: Final = Rules(by_table={}, logged=False)
 
 
-def read_rules(query: Query, *, database: str) -> Rules:
-    """One server's."""
+def read_rules(query: Query, *, database: str, trusts_virtual: bool) -> Rules:
+    """One server's; `trusts_virtual` as in `unfit_tables`."""
     found = read_foreign_keys(query, database=database)
-    unfit = frozenset(unfit_tables(query, database=database))
+    unfit = frozenset(unfit_tables(query, database=database, trusts_virtual=trusts_virtual))
     return Rules(by_table=found.by_table, logged=found.logged, unfit=unfit)
 
 
@@ -69,7 +69,9 @@ def read_all(configs: Mapping[ShardId, SourceConfig]) -> dict[str, Rules]:
     found: dict[str, list[Rules]] = {}
     for shard, config in configs.items():
         with Session.connect(config) as session:
-            one = read_rules(session.query, database=config.database)
+            one = read_rules(
+                session.query, database=config.database, trusts_virtual=config.trusts_virtual
+            )
             found.setdefault(shard.keyspace, []).append(one)
     return {keyspace: together(rules) for keyspace, rules in found.items()}
 

@@ -109,6 +109,7 @@ class ShardConfig:
         read_timeout: seconds without an answer until a statement counts as failed.
         replicas: host and port of replicas whose lag holds a dump back; read with this account.
         target: what to ask for at login in place of `database`; only a vtgate's shards have one.
+        trusts_virtual: the source's `virtual_columns`; see wire.connect.SourceConfig.
     """
 
     host: str = required(text)
@@ -125,6 +126,7 @@ class ShardConfig:
     read_timeout: float = setting(60.0, _seconds(1, 3600))
     replicas: tuple[tuple[str, int], ...] = setting((), _addresses)
     target: str = ""
+    trusts_virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

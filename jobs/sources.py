@@ -30,6 +30,7 @@ def source_config(shard: ShardId, config: ShardConfig) -> SourceConfig:
         tls_key=config.tls_key,
         connect_timeout=config.connect_timeout,
         read_timeout=config.read_timeout,
+        trusts_virtual=config.trusts_virtual,
     )
 
 

@@ -93,6 +93,14 @@ def _unfit(place: str, facts: ServerFacts) -> Iterator[Finding]:
             f"it is not mirrored: {reason}",
             how_to_exclude(table),
         )
+    for table, reason in sorted(facts.trusted.items()):
+        yield _finding(
+            place,
+            f"columns of {table}",
+            "warn",
+            f"its rows may be wrong until they are verified (virtual_columns: trust): {reason}",
+            how_to_exclude(table),
+        )
 
 
 def _keys(place: str, facts: ServerFacts) -> Iterator[Finding]:

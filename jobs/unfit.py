@@ -94,7 +94,9 @@ def look_at(
         with Session.connect(config) as session:
             database = session.config.database
             facts = gather_log(session, shard=shard, database=database)
-            odd = unfit_tables(session.query, database=database)
+            odd = unfit_tables(
+                session.query, database=database, trusts_virtual=config.trusts_virtual
+            )
             rows = session.query(_NAMES, (database,)) if facts.replica_filters else []
             held = open_memory_tables(session, matches)
         if held is not None:

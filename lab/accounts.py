@@ -28,10 +28,12 @@ def create_ratchet_user(
     databases: Iterable[str] = (),
     *,
     user: str = RATCHET_USER,
+    triggers: bool = False,
 ) -> None:
     r"""Create `user` with the least privileges; again: set the password and add databases.
 
-    A database may be a pattern as GRANT takes it (`test\_%`). It need not exist yet.
+    A database may be a pattern as GRANT takes it (`test\_%`). It need not exist yet. `triggers`: it
+    may see them too, which MariaDB's tables with VIRTUAL columns need.
     """
     account = f"'{user}'@'%'"  # "everywhere" ends at the loopback address the server listens on
     server.execute("CREATE USER IF NOT EXISTS %s@'%%' IDENTIFIED BY %s", (user, password))
@@ -40,3 +42,5 @@ def create_ratchet_user(
     for database in databases:
         # No parameters here, so a per cent sign in a pattern stays as it is.
         server.execute(f"GRANT SELECT ON `{database}`.* TO {account}")
+        if triggers:
+            server.execute(f"GRANT TRIGGER ON `{database}`.* TO {account}")

@@ -29,8 +29,8 @@ QUICK = SliceLimits(max_seconds=20, min_seconds=0.0)
 
 
 def source_of(server: Server, database: str, shard: str = "-", **more: Any) -> SourceConfig:
-    """A source config with the least-privileged account, which it creates."""
-    create_ratchet_user(server, databases=[database])
+    """A source config with the least-privileged account, which it creates; it sees triggers."""
+    create_ratchet_user(server, databases=[database], triggers=True)
     settings = {"host": server.host, "port": server.port, **more}
     return SourceConfig(
         shard=ShardId("shop", shard),

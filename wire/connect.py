@@ -55,6 +55,8 @@ class SourceConfig:
         tls_key: PEM file of its key.
         connect_timeout: seconds for connecting and logging in.
         read_timeout: seconds that a statement may be silent.
+        trusts_virtual: whether VIRTUAL columns are taken as the log has them, also where a SELECT
+            may have other values (wire.decode.volatile).
     """
 
     shard: ShardId
@@ -71,6 +73,7 @@ class SourceConfig:
     tls_key: str = ""
     connect_timeout: float = 10.0
     read_timeout: float = 300.0
+    trusts_virtual: bool = False
 
     @property
     def through_vtgate(self) -> bool:

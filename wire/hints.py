@@ -125,7 +125,9 @@ class ServerCatalog:
 
     def _read(self) -> dict[str, Mapping[str, str]]:
         query = self._session.query
-        self._unfit = unfit_tables(query, database=self._database)
+        self._unfit = unfit_tables(
+            query, database=self._database, trusts_virtual=self._session.config.trusts_virtual
+        )
         if not query(_SPECIAL, [self._database])[0][0]:
             return {}
         schemas = catalog.read_schemas(query, keyspace=self._keyspace, database=self._database)

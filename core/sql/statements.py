@@ -372,7 +372,8 @@ def _account(cursor: Cursor) -> None:
 
 def _create(cursor: Cursor, found: _Found) -> None:
     replaces = found.frees = cursor.accept("OR", "REPLACE")
-    if _aside(cursor):
+    if object_ := _aside(cursor):
+        _create_aside(object_, cursor, found)
         return
     if cursor.accept("TEMPORARY"):
         if not cursor.one_of("TABLE", "SEQUENCE"):
@@ -408,6 +409,21 @@ def _create(cursor: Cursor, found: _Found) -> None:
     _over(cursor)
     found.add(table, *((_KEY,) if replaces else ()))
     found.rebuild(table)
+
+
+def _create_aside(object_: str, cursor: Cursor, found: _Found) -> None:
+    """A trigger changes no row, but what its table's rows look like in the log may be another."""
+    if object_ != "TRIGGER":
+        return
+    cursor.need("TRIGGER")
+    cursor.accept("IF", "NOT", "EXISTS")
+    cursor.table()
+    if not cursor.one_of("BEFORE", "AFTER"):
+        raise cursor.stuck()
+    while not cursor.accept("ON"):
+        cursor.take()
+    sure, maybe = found.scope.tables(Named(*cursor.table()))
+    found.tables |= dict.fromkeys([*sure, *maybe])
 
 
 def _is_filled(tokens: Sequence[Token]) -> bool:

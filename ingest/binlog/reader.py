@@ -469,7 +469,7 @@ class Reader:
         now = None if undone else self._moment()
         query = _query(body, event)
         found = self._watch.look(query, known=self._known | self._slots.tables, now=now)
-        if now is not None:
+        if now is not None and self._state[walk.STATE] in {State.OPEN, State.ROWS}:
             self._mind_points(found.kind, query.statement, now)
         for table in found.tables:
             self._slots.forget(table)

@@ -49,7 +49,7 @@ def test_every_type_ends_identical(
     tables = every_type_tables(server.flavor)
     rng = random.Random(20)
     _fill(server, database, tables, rng)
-    create_ratchet_user(server, PASSWORD, [database])
+    create_ratchet_user(server, PASSWORD, [database], triggers=True)
     ratchet = make_ratchet({"-": server}, database)
     killed = ratchet.run("dump", crash_at="dump.after_commit", expect=None)
     assert killed.returncode == -signal.SIGKILL

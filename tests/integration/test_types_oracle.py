@@ -138,7 +138,7 @@ def snapshot_rows(
     server: Server, database: str, schema: TableSchema, policy: MisfitPolicy
 ) -> tuple[Rows, Misfits]:
     """All rows as a snapshot reads them; the kernels and their twins must agree."""
-    create_ratchet_user(server, databases=[database])
+    create_ratchet_user(server, databases=[database], triggers=True)
     config = SourceConfig(
         shard=ShardId("k", "-"), host=server.host, port=server.port, user=RATCHET_USER,
         password=RATCHET_PASSWORD, database=database,

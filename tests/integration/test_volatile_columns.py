@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+from capture_kit import source_of
+
 from lab.server import Server
 from lab.servers import MariadbServer
 from wire.decode.unfit import unfit_tables
+from wire.session import Session
 
 BOTH = {
     "by_row": ("CONCAT(a, '-', n)", ""),
@@ -78,3 +83,15 @@ def test_a_before_trigger(mariadb: Server, database: str) -> None:
     found = unfit_tables(mariadb.execute, database=database)
     assert list(found) == ["v"]
     assert "the BEFORE trigger t_v" in found["v"]
+    assert unfit_tables(mariadb.execute, database=database, trusts_virtual=True) == {}
+
+    # Who may not see triggers does not know that there are none; the printed GRANT shows them.
+    source = source_of(mariadb, database)
+    mariadb.execute(f"REVOKE TRIGGER ON `{database}`.* FROM {source.user}")
+    with Session.connect(source) as session:
+        hidden = unfit_tables(session.query, database=database)
+    assert set(hidden) == {"v", "free"}
+    (grant,) = re.findall(r"\((GRANT .*) shows them", hidden["free"])
+    mariadb.execute(grant)
+    with Session.connect(source) as session:
+        assert unfit_tables(session.query, database=database) == found

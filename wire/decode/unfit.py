@@ -43,12 +43,13 @@ _NAME: Final = r"`((?:[^`]|``)*)`"
 _CHILD: Final = re.compile(rf"(?:{_NAME}\.)?{_NAME}")
 
 
-def unfit_tables(query: Query, *, database: str) -> dict[str, str]:
+def unfit_tables(query: Query, *, database: str, trusts_virtual: bool = False) -> dict[str, str]:
     """Tables that cannot be mirrored, with the reason; views are no tables and not listed.
 
     Args:
         query: runs a statement with arguments (%s) and returns its rows.
         database: the database's name on the server.
+        trusts_virtual: whether VIRTUAL columns are taken as the log has them.
     """
     found: dict[str, str] = {}
     children = False  # whether there are tables that a MERGE table may write to
@@ -60,7 +61,7 @@ def unfit_tables(query: Query, *, database: str) -> dict[str, str]:
             found[name] = reason
     if children:
         found |= _written_through(query, database)
-    return volatile_columns(query, database=database) | found
+    return found if trusts_virtual else volatile_columns(query, database=database) | found
 
 
 def _reason(engine: str) -> str:

@@ -205,6 +205,17 @@ def test_what_may_write_rows_anew(text: str, tables: list[str]) -> None:
     assert list(look(text).rebuilds) == tables
 
 
+def test_a_trigger_has_its_table_looked_at_again() -> None:
+    for text in (
+        "CREATE TRIGGER x BEFORE INSERT ON w FOR EACH ROW SET NEW.a = 1",
+        "CREATE OR REPLACE DEFINER=`a`@`b` TRIGGER IF NOT EXISTS s.x AFTER UPDATE ON `w` FOR EACH ROW x",
+        "CREATE TRIGGER x BEFORE INSERT OR UPDATE OF a, b ON w FOR EACH ROW SET NEW.a = 1",
+    ):
+        found = look(text)
+        assert (found.tables, effects(found)) == (("w",), {})
+    assert look("CREATE TRIGGER x BEFORE INSERT ON other.w FOR EACH ROW SET NEW.a = 1").tables == ()
+
+
 MOVED = """
 DROP TABLE w
 DROP TABLE IF EXISTS a, `shop`.`w`, b
