@@ -11,10 +11,11 @@ what puts a table in doubt (`merge.plan`), comparing (`verify`), applying a verd
 
 A table that is put in doubt again for the same reason as soon as it was found equal rests before it
 is compared again: some tools log statements each second, and a server may not let us see where
-these lead.
+these lead. So does one of which some rows get no verdict, time and again, beside many changes: in a
+run that is to catch up it stops instead, so that the run ends.
 
 Invariant: a doubt goes only if every row and column was found to be the same, or cannot have
-changed. What cannot be decided stays in doubt, and a run that is to catch up does not end.
+changed. What cannot be decided stays in doubt.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class Doubts:
         verifier: compares.
         verdicts: where verdicts go.
         on_difference: what becomes of a table whose rows differ.
+        ends: whether the run ends when it has caught up.
         observer: told of each comparison.
         wall: microseconds UTC.
     """
@@ -123,12 +125,14 @@ class Doubts:
         verifier: Verifier,
         verdicts: Verdicts,
         on_difference: OnDifference,
+        ends: bool,
         observer: Observer,
         wall: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self._lake, self._look, self._mirrors = lake, look, mirrors
         self._reading, self._verifier, self._verdicts = reading, verifier, verdicts
-        self._on_difference, self._observer, self._wall = on_difference, observer, wall
+        self._on_difference, self._ends = on_difference, ends
+        self._observer, self._wall = observer, wall
         self._tables, self._cuts, self._done = Tables(lake), Cuts(lake), Comparisons(lake)
         self._asked: dict[str, _Asked] = {}
         self._tried: dict[str, _Tried] = {}
@@ -256,11 +260,20 @@ class Doubts:
         seconds = time.monotonic() - began
         self._tell(state, result, seconds)
         if result.same:
-            until = time.monotonic() + max(_REST, _REST_SHARE * seconds)
-            self._rests[state.name] = _Rest(_messages(state), until)
-        self._decide(case, result, corrections)
+            self._rest(state, seconds)
+        self._decide(case, result, corrections, seconds)
 
-    def _decide(self, case: _Case, result: VerifyResult, corrections: Sequence[Correction]) -> None:
+    def _rest(self, state: TableState, seconds: float) -> None:
+        until = time.monotonic() + max(_REST, _REST_SHARE * seconds)
+        self._rests[state.name] = _Rest(_messages(state), until)
+
+    def _decide(
+        self,
+        case: _Case,
+        result: VerifyResult,
+        corrections: Sequence[Correction],
+        seconds: float,
+    ) -> None:
         state = case.state
         tried = self._tried.get(state.name)
         if tried is None or tried.doubts != state.doubts:
@@ -276,11 +289,19 @@ class Doubts:
         elif result.unsettled:
             tried.unsettled += 1
             if tried.unsettled >= _TRIES:
-                found = [f"{counted(n, 'row')}: {why}" for why, n in result.unsettled.items()]
-                why = f"after {_statement(state)} its rows cannot be compared with the source: "
-                self._stop(case, why + "; ".join(found), how_to_redump(state))
+                self._undecided(case, tried.unsettled, result, seconds)
         else:
             self._hand_in(case, "right")
+
+    def _undecided(self, case: _Case, tries: int, result: VerifyResult, seconds: float) -> None:
+        state = case.state
+        rows = "; ".join(f"{counted(n, 'row')}: {why}" for why, n in result.unsettled.items())
+        if self._ends:
+            why = f"after {_statement(state)} its rows cannot be compared with the source: {rows}"
+            self._stop(case, why, how_to_redump(state))
+            return
+        self._rest(state, seconds * tries)
+        log.warning("%s stays in doubt, and is compared again later: %s", state.name, rows)
 
     def _differs(
         self,

@@ -284,6 +284,7 @@ class _Wiring:
             verifier=verifier,
             verdicts=verdicts,
             on_difference=self._config.verify.on_difference,
+            ends=self._plan.target is not None,
             observer=tell,
         )
 

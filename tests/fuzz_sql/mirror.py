@@ -298,6 +298,8 @@ class Mirror:
                     seen.stopped[name] = why
                 if not why.strip():
                     seen.findings.append(Finding(what="unnamed", table=name, detail=str(state)))
+                if "second decoder" in why:  # one of the two is wrong
+                    seen.findings.append(Finding(what="decoders", table=name, detail=why))
             elif name not in source and (state.phase != "streaming" or name in self._told):
                 continue
             elif name not in source:

@@ -1,0 +1,108 @@
+"""Tables in doubt whose rows get no verdict: what becomes of them. The rest is tried for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from core.gtid import GtidSet
+from core.position import Position
+from core.schema import TableSchema
+from jobs import doubts
+from jobs.discover import Found
+from jobs.doubts import Doubts
+from jobs.verdicts import Verdict
+from snapshot.verify import VerifyResult
+from store.cuts import Cut, CutShard
+from store.files import open_lake
+from store.tables import Doubt, DumpState, TableState
+
+SHARD = "shop/-"
+HERE = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
+STATE = TableState(
+    keyspace="shop",
+    table="t",
+    schema=TableSchema(keyspace="shop", table="t", columns=(), key=()),
+    key=(),
+    phase="streaming",
+    dump=DumpState(id="d", start_round=1, start={SHARD: HERE}),
+    foreign_keys=(),
+    doubts={SHARD: Doubt(message="why", statement="ALTER TABLE t ...", round=3)},
+)
+
+
+class Busy:
+    """A source that changes too fast: no comparison says anything of seven rows."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def once(self, cut: Cut, *_: object) -> VerifyResult:
+        self.looks += 1
+        return VerifyResult(
+            table="shop.t", round=cut.round, positions={}, ends={}, source_rows=9, source_bytes=9,
+            mirror_rows=9, chunks=1, columns=("id",), unsettled={"too busy": 7},
+        )  # fmt: skip
+
+
+class Given:
+    """Takes verdicts."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[Verdict] = []
+
+    def hand_in(self, verdict: Verdict) -> None:
+        self.verdicts.append(verdict)
+
+    def waits(self, _: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_rows_that_never_get_a_verdict(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: bool,  # noqa: FBT001 - a case
+) -> None:
+    """A run that ends stops the table; one that goes on rests, and tries it again later."""
+    monkeypatch.setattr(doubts, "unlike", lambda *_: "")
+    monkeypatch.setattr(doubts, "newest_at", lambda *_: 1)
+    clock = [100.0]
+    monkeypatch.setattr(doubts.time, "monotonic", lambda: clock[0])
+    source, given = Busy(), Given()
+    found = [Found(keyspace="shop", table="t", shards=(SHARD,), rows=9)]
+    judge: Any = Doubts(
+        open_lake(str(tmp_path), now=0),
+        lambda: found,
+        lambda _: True,
+        reading=cast("Any", None),
+        verifier=cast("Any", source),
+        verdicts=cast("Any", given),
+        on_difference="repair",
+        ends=ends,
+        observer=lambda _: None,
+    )
+    monkeypatch.setattr(judge._tables, "list", lambda: [STATE])
+    where = CutShard(position=HERE, min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=0)
+    for number in range(3, 20):
+        cut = Cut(
+            number=number, round=number, merged_at=1, shards={SHARD: where}, tables={"shop.t": 1}
+        )
+        monkeypatch.setattr(judge._cuts, "last", lambda one=cut: one)
+        judge.next_bite()
+        if given.verdicts:
+            break
+    assert source.looks == 5
+    if ends:
+        (verdict,) = given.verdicts
+        assert verdict.outcome == "wrong"
+        assert verdict.why is not None
+        assert "cannot be compared with the source: 7 rows: too busy" in verdict.why.message
+        assert "redump 'shop.t'" in verdict.why.hint
+    else:
+        assert given.verdicts == []
+        clock[0] += 3600
+        judge.next_bite()
+        assert source.looks == 6
