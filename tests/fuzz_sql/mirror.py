@@ -47,7 +47,7 @@ class Finding:
     Attributes:
         what: "silent", "gone", "died", "hung", "unnamed": a difference that the mirror calls right;
             a table that it calls right and nobody has; the run ended; it did not come to rest; a
-            stop without a reason; "decoders": a stop because a second decoder reads the log otherwise.
+            stop without a reason; "decoders": a second decoder reads the log otherwise.
         table: which; empty if it is about the run.
         detail: for a human.
     """
