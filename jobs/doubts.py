@@ -322,7 +322,7 @@ class Doubts:
             self._hand_in(case, "mend", places=places)
         else:
             since = _statement(case.state)
-            told = f"its rows differ from the source since {since}: {shown(result)}"
+            told = f"its rows differ from the source, found after {since}: {shown(result)}"
             self._stop(case, told, how_to_mend(case.state), differs=True)
 
     def _stop(self, case: _Case, message: str, hint: str, *, differs: bool = False) -> None:

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from core.errors import LakeError, TableStoppedError
+from core.errors import TableStoppedError
 from jobs import logs
 from jobs.compared import record_of
 from jobs.config import Config
@@ -34,7 +34,7 @@ from jobs.spark import spark_session
 from jobs.spelling import with_spelling
 from jobs.tablets import with_live_shards
 from jobs.text import clock_time, counted
-from jobs.verify import EXIT_DIFFERENT, Chosen, Verifier, choose, describe
+from jobs.verify import EXIT_DIFFERENT, Chosen, Verifier, choose, describe, nothing_to
 from jobs.vitess import with_serving_shards
 from merge.repair import Truth, repair_table
 from merge.rounds import Merger
@@ -91,7 +91,8 @@ def run_repair(config: Config, *, tables: Sequence[str], dry_run: bool) -> int:
     """Repair, or say what would be mended, and print; gives the exit code.
 
     Raises:
-        LakeError: the lake is in use, or there is nothing to repair.
+        LakeError: the lake is in use, or nothing was merged yet.
+        TableStoppedError: no table can be repaired.
         RetryableError: a server stays away. What was mended until then stays.
     """
     lake = open_lake(config.lake, now=0, create=False)
@@ -111,12 +112,10 @@ def run_repair(config: Config, *, tables: Sequence[str], dry_run: bool) -> int:
             merge_rest(spark, lake, config, check)
         cut, chosen, left = choose(lake, found, tables, config.mirrors)
         if not chosen:
-            reasons = "; ".join(f"{name}: {why}" for name, why in left.items())
-            raise LakeError(
-                f"there is nothing to repair{f' ({reasons})' if reasons else ''}",
-                operation="repair",
-                hint="`ratchet status` tells which tables stream; the others are mended by a dump",
-            )
+            hint = "`ratchet status` tells which tables stream; the others are mended by a dump"
+            if dry_run:
+                hint = "one that stopped as its rows differ is mended without --dry-run; " + hint
+            raise nothing_to("repair", left, hint)
         reading = reading_of(config, RoundLog(lake).generations())
         repairer = Repairer(config, lake, spark, reading, check=check, dry_run=dry_run)
         outcomes = []

@@ -17,7 +17,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from core.errors import ConfigError, LakeError, RetryableError, TableStoppedError
+from core.errors import (
+    ConfigError,
+    LakeError,
+    RatchetError,
+    RetryableError,
+    TableStoppedError,
+)
 from core.types import arrow_schema
 from ingest.rounds import spark_runner
 from jobs import logs
@@ -86,7 +92,9 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     found = look(config.sources, source_configs(config))
     cut, chosen, left = choose(lake, found, tables, config.mirrors)
     if not chosen:
-        raise _nothing(left)
+        raise nothing_to(
+            "verify", left, "`ratchet status` tells which tables stream, and why others do not"
+        )
     tell_doubtful(one.state for one in chosen)
     with spark_session(config, "verify") as spark:
         verifier = Verifier(config, lake, spark)
@@ -100,7 +108,9 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
             if not as_json:
                 print_result(result)
     if not results:
-        raise _nothing(left)
+        raise nothing_to(
+            "verify", left, "`ratchet status` tells which tables stream, and why others do not"
+        )
     same = all(result.same for result in results)
     if as_json:
         data = {
@@ -192,12 +202,12 @@ def newest_at(lake: Lake, cut: Cut, state: TableState, version: int) -> int:
     return version_within(lake, state.path, app_id=app_id(state), upto=cut.round, known=version)
 
 
-def _nothing(left: Mapping[str, str]) -> LakeError:
+def nothing_to(do: str, left: Mapping[str, str], hint: str) -> RatchetError:
+    """The error where no table can be compared: each is left out, for these reasons."""
     reasons = "; ".join(f"{name}: {why}" for name, why in left.items())
-    return LakeError(
-        f"there is nothing to compare{f' ({reasons})' if reasons else ''}",
-        operation="verify",
-        hint="`ratchet status` tells which tables stream",
+    kind = TableStoppedError if left else LakeError
+    return kind(
+        f"there is nothing to {do}{f' ({reasons})' if reasons else ''}", operation=do, hint=hint
     )
 
 
