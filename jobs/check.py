@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -114,6 +114,10 @@ def _try_writing(folder: Path) -> None:
         )
 
 
+# Whatever else is wrong with a server, a run goes there and refuses it.
+_PASSED_OVER: Final = frozenset({"connection", "position"})
+
+
 def _check_source(
     config: Config,
     keyspace: str,
@@ -129,9 +133,9 @@ def _check_source(
             standby = server.address != f"{shard.host}:{shard.port}"
             place = f"{identity} standby {server.address}" if standby else str(identity)
             answers.append(_check_server(config, place, server, streams))
-        one_will_do = any(not _fails(findings) for _, findings in answers)
-        for _, findings in answers:
-            show(_lesser(findings) if one_will_do and _fails(findings) else findings)
+        taken = server_taken([findings for _, findings in answers])
+        for number, (_, findings) in enumerate(answers):
+            show(findings if taken in {number, None} else _lesser(findings))
         gathered += [facts for facts, _ in answers if facts is not None][:1]
         if not config.sources[keyspace].vitess:
             show(judge_name(identity, shard.database))
@@ -161,8 +165,15 @@ def _check_server(
     return facts, [dataclasses.replace(one, place=place) for one in findings]
 
 
-def _fails(findings: Iterable[Finding]) -> bool:
-    return any(finding.status == "fail" for finding in findings)
+def server_taken(answers: Sequence[Sequence[Finding]]) -> int | None:
+    """Which of a shard's servers a run goes to, by their findings; None if to none.
+
+    To the first one that answers and has what the mirror needs, whatever else is wrong there.
+    """
+    for number, findings in enumerate(answers):
+        if not any(one.status == "fail" and one.check in _PASSED_OVER for one in findings):
+            return number
+    return None
 
 
 def _lesser(findings: Iterable[Finding]) -> Iterator[Finding]:

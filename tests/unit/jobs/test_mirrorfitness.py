@@ -9,8 +9,9 @@ import pytest
 from core.gtid import GtidSet
 from core.position import Position
 from core.schema import TableSchema
+from jobs.check import server_taken
 from jobs.config import Config, load_config
-from jobs.finding import Finding
+from jobs.finding import Finding, Status
 from jobs.mirrorfitness import judge_mirror
 from store.files import Lake, open_lake
 from store.rounds import StreamState
@@ -90,3 +91,16 @@ def test_stopped_tables_are_named(lake: Lake, tmp_path: Path) -> None:
 
 def test_an_empty_lake(tmp_path: Path) -> None:
     assert judged(config(tmp_path, "-"), open_lake(tmp_path / "other", now=1)) == {}
+
+
+def test_a_run_goes_to_the_first_server_that_answers_and_has_what_is_needed() -> None:
+    """An unfit one that answers is not passed over: a run refuses the source."""
+
+    def one(check: str, status: Status = "fail") -> list[Finding]:
+        return [Finding(place="shop/-", check=check, status=status, text="")]
+
+    fit, away, behind = one("connection", "ok"), one("connection"), one("position")
+    assert server_taken([fit, away]) == 0
+    assert server_taken([away, behind, fit]) == 2
+    assert server_taken([one("log_bin"), fit]) == 0
+    assert server_taken([away, behind]) is None
