@@ -96,10 +96,7 @@ def test_an_added_table_is_waited_for_however_fast_its_dump_is(
 
     def take(_: Request) -> None:
         state = tables.save(items("catching_up", "new"))  # dumped before the request is answered
-        # Who does not wait is gone long before.
-        timer = threading.Timer(0.5 if wait else 60, stream, (lake, state))
-        timer.daemon = True
-        timer.start()
+        threading.Timer(0.5, stream, (lake, state)).start()
 
     with a_run(lake, take):
         assert run_table(config, "add", "items", wait=True) == 0
@@ -144,7 +141,10 @@ def test_a_table_that_is_there_has_its_end_waited_for_too(
     state = tables.save(items("dumping", "old"))
 
     def take(_: Request) -> None:
-        threading.Timer(0.5, stream, (lake, state)).start()
+        # Who does not wait is gone long before.
+        timer = threading.Timer(0.5 if wait else 60, stream, (lake, state))
+        timer.daemon = True
+        timer.start()
 
     with a_run(lake, take):
         began = time.monotonic()
