@@ -28,9 +28,14 @@ from wire.session import Session, SourceConfig
 QUICK = SliceLimits(max_seconds=20, min_seconds=0.0)
 
 
-def source_of(server: Server, database: str, shard: str = "-", **more: Any) -> SourceConfig:
-    """A source config with the least-privileged account, which it creates; it sees triggers."""
-    create_ratchet_user(server, databases=[database], triggers=True)
+def source_of(
+    server: Server, database: str, shard: str = "-", *, triggers: bool = False, **more: Any
+) -> SourceConfig:
+    """A source config with the least-privileged account, which it creates.
+
+    `triggers`: it sees them, as tables with VIRTUAL columns need on MariaDB.
+    """
+    create_ratchet_user(server, databases=[database], triggers=triggers)
     settings = {"host": server.host, "port": server.port, **more}
     return SourceConfig(
         shard=ShardId("shop", shard),

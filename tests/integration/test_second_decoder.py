@@ -115,7 +115,7 @@ ODD_CHARSETS = {
 def test_every_type(make_server: MakeServer, flavor: str, tmp_path: Path) -> None:
     server = started(make_server, flavor)
     policies = [MisfitPolicy(), MisfitPolicy(zero_dates="text")]
-    source = source_of(server, "d")
+    source = source_of(server, "d", triggers=True)
     captures = [
         Capturer(source, tmp_path / policy.zero_dates, policy=policy) for policy in policies
     ]
@@ -144,7 +144,7 @@ def test_every_type(make_server: MakeServer, flavor: str, tmp_path: Path) -> Non
 @flavors
 def test_compressed_and_in_all_forms(make_server: MakeServer, flavor: str, tmp_path: Path) -> None:
     server = started(make_server, flavor, options=COMPRESSED[flavor])
-    capture = Capturer(source_of(server, "d"), tmp_path)
+    capture = Capturer(source_of(server, "d", triggers=True), tmp_path)
     run(server, "CREATE TABLE m (id INT PRIMARY KEY, v TEXT) ENGINE = MyISAM",
         "CREATE TABLE p (id INT PRIMARY KEY, v TEXT) PARTITION BY HASH (id) PARTITIONS 3",
         "CREATE TABLE big (id INT PRIMARY KEY, v LONGTEXT)", "CREATE DATABASE other",
@@ -295,7 +295,7 @@ WORK = (
 @flavors
 def test_what_is_planted_is_found(make_server: MakeServer, flavor: str, tmp_path: Path) -> None:
     server = started(make_server, flavor)
-    capture = Capturer(source_of(server, "d"), tmp_path)
+    capture = Capturer(source_of(server, "d", triggers=True), tmp_path)
     run(server, "INSERT INTO t (v) VALUES ('before')", *WORK, "INSERT INTO t (v) VALUES ('a')")
     run(server, "BEGIN", "INSERT INTO t (v) VALUES ('b')", "UPDATE w SET n = 8", "COMMIT")
     capture.catch_up()
@@ -350,7 +350,7 @@ def verify_log(folder: Path, server: Server, *args: str) -> subprocess.Completed
 @flavors
 def test_the_command(make_server: MakeServer, flavor: str, tmp_path: Path) -> None:
     server = started(make_server, flavor)
-    capture = Capturer(source_of(server, "d"), tmp_path)
+    capture = Capturer(source_of(server, "d", triggers=True), tmp_path)
     for n in range(4):
         run(server, f"INSERT INTO t (v, n) VALUES ('a', {n}), ('b', {n})")
         capture.catch_up()
@@ -426,7 +426,7 @@ def streaming(capture: Capturer, table: str, start_round: int = 1) -> None:
 @flavors
 def test_samples_of_a_run(make_server: MakeServer, flavor: str, tmp_path: Path) -> None:
     server = started(make_server, flavor)
-    capture = Capturer(source_of(server, "d"), tmp_path)
+    capture = Capturer(source_of(server, "d", triggers=True), tmp_path)
     for n in range(6):
         run(server, f"INSERT INTO t (v, n) VALUES ('a', {n}), ('b', {n})")
         capture.catch_up()

@@ -82,7 +82,7 @@ def look(server: Server, database: str, folder: Path, chosen: list[tuple[str, st
     made = sessions.make(chosen)
     assert len(sessions.kept) > made / 4
     assert len(sessions.kept) < made  # the rule refuses something
-    capturer = Capturer(source_of(server, database), folder)
+    capturer = Capturer(source_of(server, database, triggers=True), folder)
     tried = ("", *settings(mariadb=isinstance(server, MariadbServer)))
     for tick, setting in enumerate(tried, start=1):
         sessions.write(setting, tick)
