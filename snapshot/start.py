@@ -165,7 +165,7 @@ def _places(wanted: Wanted, shards: Mapping[str, ShardSource]) -> DumpState:
     """A dump that begins now, but for its first round."""
     start, shaped = {}, {}
     for shard in wanted.shards:
-        with open_session(shards[shard].primary) as session:
+        with open_session(shards[shard].primary, table=wanted.name) as session:
             start[shard] = session.executed()
             if start[shard].flavor == "file":
                 shaped[shard] = _shaped(session, wanted.table)
