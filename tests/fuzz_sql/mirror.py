@@ -96,7 +96,7 @@ class Mirror:
         self._waiting: list[Request] = []
         self._cache: dict[tuple[str, str, int], Shown] = {}
         self._told: set[str] = set()
-        create_ratchet_user(server, RATCHET_PASSWORD, [database], triggers=True)
+        create_ratchet_user(server, RATCHET_PASSWORD, [database])
 
     # --- its life ---------------------------------------------------------------------------------
 
