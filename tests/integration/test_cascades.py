@@ -40,7 +40,7 @@ class Follower:
 
     def __init__(self, server: Server, database: str, folder: Path) -> None:
         self.server, self.database = server, database
-        self.source = source_of(server, database)
+        self.source = source_of(server, database, triggers=True)
         self.capturer = Capturer(self.source, folder)
         self.lake = self.capturer.lake
         self.tables = Tables(self.lake)
