@@ -174,6 +174,7 @@ def test_a_setting_that_changes_meanwhile(
     assert run.wait(60) == 0
 
 
+@pytest.mark.quick_on("mysql")
 @both
 def test_filters_of_a_replica(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
@@ -222,6 +223,7 @@ def _wait(holds: Callable[[], bool]) -> None:
         time.sleep(1)
 
 
+@pytest.mark.quick_on("mariadb")
 @both
 def test_memory_tables_of_a_server_that_was_restarted(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
