@@ -52,8 +52,8 @@ _TAIL: Final = """
 - **The log must say what columns are**: `binlog_row_metadata=FULL` and `binlog_row_image=FULL`.
 - **Generated columns** (virtual and stored) **and invisible ones** are mirrored: both servers log
   them. A VIRTUAL one that other sessions may compute otherwise is refused by name, unless the
-  config says `virtual_columns: trust` ([decision 0078](decisions/0078-sources.md)). A STORED one may
-  be computed anew by any ALTER TABLE, CREATE or DROP INDEX or OPTIMIZE: then the table is compared
+  config says `virtual_columns: trust` ([decision 0078](decisions/0078-sources.md)). A STORED one
+  may be computed anew by any ALTER TABLE, CREATE or DROP INDEX or OPTIMIZE: then it is compared
   with its source. Columns that a server hides for itself (MariaDB's `DB_ROW_HASH_1`, those behind
   MySQL's functional indexes) are not.
 - **Keys**: the primary key, else the unique key that the server takes for it: the first one over
