@@ -110,6 +110,7 @@ def test_status_tells_what_a_pass_came_to(damaged: Damaged) -> None:
     assert "shop.t differs from its source: " in said
 
 
+@pytest.mark.long  # it fails where runs are short for their pieces: see the note of issue 21
 def test_the_run_mends_what_it_finds(damaged: Damaged) -> None:
     """But for what has no remedy but a dump: a row that lost the shard which is part of its key."""
     configure(damaged.mirror, chunk_rows=25, every="1h", load="100%", on_difference="repair")
@@ -119,8 +120,7 @@ def test_the_run_mends_what_it_finds(damaged: Damaged) -> None:
     names = tuple(f"{keyspace}.t" for keyspace in DATABASES)
     found, _ = verified(damaged.mirror, *names)
     assert all(one.equal for one in found.values())
-    # A short run that ends between mending and looking again does not count these rows.
-    assert sum(one.repaired for one in found.values()) > 0
+    assert sum(one.repaired for one in found.values()) > 30
     said = damaged.mirror.ratchet("verify").out
     assert "NOT identical" not in said
     wrong = [cell.name for cell in CELLS if cell.found == NOTHING]
