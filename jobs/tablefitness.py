@@ -85,22 +85,14 @@ def _missing(place: str, facts: ServerFacts) -> Iterator[Finding]:
 
 
 def _unfit(place: str, facts: ServerFacts) -> Iterator[Finding]:
-    for table, reason in sorted(facts.unfit.items()):
-        yield _finding(
-            place,
-            f"kind of {table}",
-            "warn",
-            f"it is not mirrored: {reason}",
-            how_to_exclude(table),
-        )
-    for table, reason in sorted(facts.trusted.items()):
-        yield _finding(
-            place,
-            f"columns of {table}",
-            "warn",
-            f"its rows may be wrong until they are verified (virtual_columns: trust): {reason}",
-            how_to_exclude(table),
-        )
+    trusted = "its rows may be wrong until they are verified (virtual_columns: trust)"
+    for check, what, tables in (
+        ("kind", "it is not mirrored", facts.unfit),
+        ("columns", trusted, facts.trusted),
+    ):
+        for table, reason in sorted(tables.items()):
+            mend = how_to_exclude(table)
+            yield _finding(place, f"{check} of {table}", "warn", f"{what}: {reason}", mend)
 
 
 def _keys(place: str, facts: ServerFacts) -> Iterator[Finding]:

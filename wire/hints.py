@@ -16,6 +16,7 @@ from typing import Final
 
 from core.errors import TableStoppedError
 from wire.decode import catalog
+from wire.decode.triggers import sees_triggers
 from wire.decode.unfit import SEQUENCE, unfit_tables
 from wire.session import Session
 
@@ -27,17 +28,6 @@ SELECT COUNT(*) FROM information_schema.columns
        OR column_name REGEXP '^DB_ROW_HASH_[0-9]+$')
 """
 _TABLES: Final = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
-# Triggers are shown to those only who may make them, so that none are shown says nothing by itself.
-_SHOWN: Final = """
-SELECT (SELECT COUNT(*) FROM information_schema.user_privileges
-         WHERE privilege_type = 'TRIGGER' AND grantee = me.account)
-     + (SELECT COUNT(*) FROM information_schema.schema_privileges
-         WHERE privilege_type = 'TRIGGER' AND grantee = me.account AND %s LIKE table_schema)
-     + (SELECT COUNT(*) FROM information_schema.table_privileges
-         WHERE privilege_type = 'TRIGGER' AND grantee = me.account
-           AND table_schema = %s AND table_name = %s)
-  FROM (SELECT CONCAT("'", REPLACE(CURRENT_USER(), '@', "'@'"), "'") AS account) AS me
-"""
 # Written each second by Amazon's RDS, by statements; no trigger can stand on a table of `mysql`.
 _SYSTEM: Final = frozenset({("mysql", "rds_heartbeat2")})
 _PLAIN_ENGINES: Final = ("INNODB", "MYISAM", "ARIA", "MEMORY")
@@ -115,7 +105,7 @@ class ServerCatalog:
         if (database.lower(), table.lower()) in _SYSTEM:
             return True
         query = self._session.query
-        if not int(query(_SHOWN, [database, database, table])[0][0]):
+        if not sees_triggers(query, database, table):
             return False
         engines = [str(row[0]).upper() for row in query(_ENGINE, [database, table])]
         if len(engines) != 1 or engines[0] not in _PLAIN_ENGINES:

@@ -11,13 +11,11 @@ computed before the number is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from core.sql.expressions import outside_of_row
 from core.sql.sessionrules import Operand
-
-Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
+from wire.decode.triggers import Query, sees_triggers
 
 # A column that is not generated has no expression; a STORED one keeps what was computed once.
 _COLUMNS: Final = """
@@ -32,16 +30,6 @@ SELECT c.table_name, c.column_name,
                          WHERE v.table_schema = %s AND UPPER(v.extra) LIKE '%%VIRTUAL%%')
 """
 
-# Shown only to an account that has TRIGGER: that none are shown says nothing by itself. A privilege
-# by a role is not seen here.
-_SHOWN: Final = """
-SELECT CURRENT_USER(),
-       (SELECT COUNT(*) FROM information_schema.user_privileges
-         WHERE privilege_type = 'TRIGGER' AND grantee = me.account)
-     + (SELECT COUNT(*) FROM information_schema.schema_privileges
-         WHERE privilege_type = 'TRIGGER' AND grantee = me.account AND %s LIKE table_schema)
-  FROM (SELECT CONCAT("'", REPLACE(CURRENT_USER(), '@', "'@'"), "'") AS account) AS me
-"""
 _TRIGGERS: Final = """
 SELECT event_object_table, trigger_name FROM information_schema.triggers
  WHERE event_object_schema = %s AND action_timing = 'BEFORE'
@@ -84,9 +72,8 @@ def _before_triggers(query: Query, database: str, tables: set[str]) -> dict[str,
 
     Seen with LOAD DATA and UPDATE of several tables (decision 0078).
     """
-    account, shown = query(_SHOWN, [database])[0]
-    if not int(_text(shown)):
-        name, _, host = _text(account).rpartition("@")
+    if not sees_triggers(query, database):
+        name, _, host = _text(query("SELECT CURRENT_USER()", [])[0][0]).rpartition("@")
         grant = f"GRANT TRIGGER ON `{database.replace('`', '``')}`.* TO '{name}'@'{host}'"
         return dict.fromkeys(
             tables,
