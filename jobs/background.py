@@ -375,6 +375,9 @@ class Background:
         # A row under a wrong shard's name is missing on one shard, and too much on the other.
         news = {describe(one): one for one in wrong if describe(one) not in self._found}
         self._found |= news.keys()
+        # An earlier run had them mended, and ended: those that are right by now are its work.
+        repaired = max(0, self._pass.mending - len(news))
+        self._pass = replace(self._pass, repaired=self._pass.repaired + repaired, mending=0)
         if news:
             self._act(table, list(news.values()))
         return busy
@@ -399,13 +402,17 @@ class Background:
             self._end(table, progress)
 
     def _mend(self, table: Subject, wrong: Sequence[Finding], *, times: int) -> None:
+        types = pa.schema([table.compared.printer.types.field(n) for n in table.compared.key])
+        rows = {frozen_row(one.key, types.names): dict(one.key) for one in wrong}
+        self._mended = pa.Table.from_pylist(list(rows.values()), schema=types), times
+        if (last := self._passes.last()) is not None and self._pass is not None:
+            # Where the run ends once it is done, the next one finds nothing wrong.
+            last = replace(last, repaired=self._pass.repaired, mending=len(rows))
+            self._passes.save(last)
         places = tuple((one.shard, one.key) for one in wrong)
         self._verdicts.hand_in(
             Verdict(wanted=table.wanted, judged={}, outcome="mend", places=places)
         )
-        types = pa.schema([table.compared.printer.types.field(n) for n in table.compared.key])
-        rows = {frozen_row(one.key, types.names): dict(one.key) for one in wrong}
-        self._mended = pa.Table.from_pylist(list(rows.values()), schema=types), times
 
     def _look_at_mended(self, table: Subject, keys: pa.Table, times: int) -> float:
         """Whether the rows that were mended are right now."""

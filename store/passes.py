@@ -44,6 +44,8 @@ class Pass:
         differences: rows that differ so far.
         unsettled: rows that changed whenever they were looked at.
         repaired: of those that differed, how many were repaired.
+        mending: rows of the next piece that were about to be repaired; a run that ended before it
+            looked at them again leaves them here.
         kinds: how many differ in which way.
         examples: some that differ, for people.
         next_at: when the budget allows for more, microseconds UTC.
@@ -63,6 +65,7 @@ class Pass:
     differences: int = 0
     unsettled: int = 0
     repaired: int = 0
+    mending: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
     next_at: int = 0

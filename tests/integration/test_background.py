@@ -110,7 +110,6 @@ def test_status_tells_what_a_pass_came_to(damaged: Damaged) -> None:
     assert "shop.t differs from its source: " in said
 
 
-@pytest.mark.long  # it fails where runs are short for their pieces: see the note of issue 21
 def test_the_run_mends_what_it_finds(damaged: Damaged) -> None:
     """But for what has no remedy but a dump: a row that lost the shard which is part of its key."""
     configure(damaged.mirror, chunk_rows=25, every="1h", load="100%", on_difference="repair")
