@@ -38,6 +38,8 @@ _STILL: Final = 3  # heartbeats without a byte after which a stream is dead
 # Seconds after which a stream that gives nothing, of a server that has more, is told about: a slice
 # does not end inside a transaction, so each one brings something.
 _PATIENCE: Final = 30.0
+# Of a round of a run that has all that it waits for: its end waits for the round's end.
+_LAST: Final = 0.5
 _ODD_EVERY: Final = 3600.0  # seconds between two warnings of commit times that cannot be
 
 
@@ -290,7 +292,11 @@ class Capturing:
 
     def _request(self, shard: str, not_after: int | None) -> CaptureRequest:
         stream, settings = self._streams[shard], self._settings
-        wanted = None if self._target is None else self._target.wanted(shard)
+        target = self._target
+        wanted = None if target is None else target.wanted(shard)
+        seconds = settings.round_seconds
+        if target is not None and target.round is not None:
+            seconds = min(seconds, _LAST)
         return CaptureRequest(
             source=stream.source,
             start=self._position(shard),
@@ -302,9 +308,9 @@ class Capturing:
             policy=settings.policy,
             limits=SliceLimits(
                 max_bytes=settings.round_bytes,
-                max_seconds=settings.round_seconds,
+                max_seconds=seconds,
                 # A round of changes is worth a whole one's time: fewer and larger commits.
-                min_seconds=settings.round_seconds,
+                min_seconds=seconds,
                 stop_at=None if wanted is None else wanted.executed,
                 not_after=not_after,
                 clock_bound=int(settings.clock_bound * 1e6),
