@@ -112,7 +112,7 @@ class Mirror:
         config = {
             "lake": "./lake",
             "sources": {KEYSPACE: {"kind": "binlog", "shards": {"-": shard}, "tables": ["*"]}},
-            "capture": {"round_seconds": 0.3},
+            "capture": {"round_seconds": 1.0},
             "merge": {"interval_seconds": 0},
             "spark": {"conf": {"spark.driver.extraJavaOptions": SHORT_LIVED}},
         }
@@ -190,7 +190,7 @@ class Mirror:
                 detail = f"{rest}\n{self._tail()}"
                 seen.findings.append(Finding(what="hung", table="", detail=detail))
                 return None
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     def again(self, tables: Collection[str]) -> None:
         """Ask for new dumps."""

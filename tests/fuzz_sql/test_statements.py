@@ -18,7 +18,7 @@ KEPT = Path(__file__).parents[2] / ".cache" / "fuzz_sql"
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 def test_some_hundred_statements(flavor: str, tmp_path: Path) -> None:
     """One epoch, the same in each run."""
-    wish = Wish(flavor=flavor, seed=21, statements=300, every=50)
+    wish = Wish(flavor=flavor, seed=21, statements=300, every=100)
     ran = campaign(wish, tmp_path, KEPT)
     assert ran.found == []
     assert ran.figures.statements >= 300
