@@ -47,7 +47,7 @@ from snapshot.confirm import Finding
 from snapshot.mirror import MirrorAt
 from snapshot.records import Wanted
 from snapshot.rowsat import RowsAt, rows_at
-from snapshot.tasks import spark_reader
+from snapshot.tasks import near_reader, spark_reader
 from snapshot.verify import EXAMINED, Correction, Difference, VerifyResult, verify_table
 from store.cuts import Cut, Cuts
 from store.delta_tables import version_within
@@ -299,7 +299,7 @@ class Verifier:
                 round_number=cut.round,
                 positions=positions,
                 shards=self._reading.shards,
-                read=spark_reader(self._spark),
+                read=near_reader(spark_reader(self._spark)),
                 changes=lambda ends: since.changes(self._spark, state.keyspace, state.table, ends),
                 now=time.time_ns() // 1000,
                 settings=self._reading.settings,

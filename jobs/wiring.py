@@ -46,7 +46,7 @@ from merge.rounds import Merger
 from merge.step import MergeOptions
 from snapshot.dump import Dumper
 from snapshot.records import OnProgress
-from snapshot.tasks import spark_reader
+from snapshot.tasks import near_reader, spark_reader
 from store.comparisons import Comparisons
 from store.files import Lake
 from store.lease import Lease
@@ -242,7 +242,7 @@ class _Wiring:
             self._plan.lake,
             self._reading.shards,
             # Per call, because the dumper's threads are its own.
-            self._guard.in_pool(DUMP, "dump", spark_reader(self._spark)),
+            self._guard.in_pool(DUMP, "dump", near_reader(spark_reader(self._spark))),
             settings=self._reading.settings,
             keep=partial(keep_rows, self._spark, self._plan.lake, policy=self._policy),
             on_progress=on_progress,

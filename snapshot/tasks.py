@@ -1,22 +1,49 @@
 """Where chunks are read: in Spark tasks, or in this process.
 
-Lives here: handing a request to a task and its outcome back. An error of ours comes back as a
-value, so that Spark neither retries it nor wraps it in a Java trace.
+Lives here: handing a request to a task and its outcome back; what is read without a task. An error
+of ours comes back as a value, so that Spark neither retries it nor wraps it in a Java trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.errors import RatchetError
+from snapshot.keys import KeyRange
 from snapshot.reader import ChunkRequest, ChunkResult, read_chunk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ReadChunk = Callable[[ChunkRequest], ChunkResult]
+
+# Of a chunk that is read here: what that costs this process is less than what a Spark job does.
+_FEW_ROWS: Final = 10_000
+_FEW_BYTES: Final = 4 << 20
+
+
+def near_reader(far: ReadChunk) -> ReadChunk:
+    """Read the beginning of a table that was not worth splitting here, and all else by `far`.
+
+    Most tables of most schemas are small, and that beginning is all of them. May be called from
+    several threads.
+    """
+
+    def read(request: ChunkRequest) -> ChunkResult:
+        # A table that nothing bounds is read in one statement, however large it is.
+        if request.keys != KeyRange() or not request.plan.walkable:
+            return far(request)
+        limits = replace(
+            request.limits,
+            rows=min(_FEW_ROWS, request.limits.rows),
+            bytes=min(_FEW_BYTES, request.limits.bytes),
+        )
+        return read_chunk(replace(request, limits=limits))
+
+    return read
 
 
 def spark_reader(spark: SparkSession) -> ReadChunk:

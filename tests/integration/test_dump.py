@@ -39,7 +39,7 @@ from snapshot.records import (
 )
 from snapshot.sessions import open_session
 from snapshot.start import start_round
-from snapshot.tasks import spark_reader
+from snapshot.tasks import near_reader, spark_reader
 from store.files import Lake
 from store.rounds import RoundLog
 from store.tables import Tables
@@ -296,6 +296,33 @@ def test_in_spark_tasks(dump: Dump, server: Server, database: str, spark: SparkS
         for condition in (f"d = {d}", f"s = '{s}' AND d = {d}", f"at = TIMESTAMP_NTZ'{at}'"):
             assert table.where(condition).count() == 1, condition
     assert table.where("s > 'k' AND s < 'l'").count() == sum(s < "l" for _, s, _ in rows)
+
+
+def test_the_beginning_of_a_table_is_read_here(dump: Dump, server: Server, database: str) -> None:
+    """A small table without a task at all; of a larger one 10,000 rows, or some 4 MiB of them."""
+    columns = "(id INT AUTO_INCREMENT PRIMARY KEY, v INT, s MEDIUMTEXT)"
+    for name in ("t", "small", "wide"):
+        server.execute(f"CREATE TABLE {name} {columns}", database=database)
+    server.execute("INSERT INTO small (v) VALUES (1), (2)", database=database)
+    for name, times, text in (("t", 14, "''"), ("wide", 5, "REPEAT('x', 1000000)")):
+        server.execute(f"INSERT INTO {name} (v, s) VALUES (1, {text})", database=database)
+        for _ in range(times):
+            doubled = f"INSERT INTO {name} (v, s) SELECT v, s FROM {name}"
+            server.execute(doubled, database=database)
+    far: list[ChunkRequest] = []
+
+    def read(request: ChunkRequest) -> ChunkResult:
+        far.append(request)
+        return read_chunk(request)
+
+    dump.read, dump.settings = near_reader(read), DumpSettings()
+    outcome = dump.run(*(wanted(name) for name in ("t", "small", "wide")))
+    assert (outcome.failed, len(outcome.done)) == ({}, 3)
+    assert_identical(Path(dump.lake.root), [server], database, ["t", "small", "wide"])
+    assert {request.schema.name for request in far} == {"shop.t", "shop.wide"}
+    first = {c.table: c for c in sorted(dump.chunks(), key=lambda c: -c.number)}
+    assert first["shop.t"].chunk_rows == 10_000
+    assert 4 <= first["shop.wide"].chunk_rows <= 12
 
 
 def test_errors_come_back_from_spark_tasks(
