@@ -158,6 +158,8 @@ def ages_of(keyspace: Path, begin: float, end: float) -> tuple[Any, int]:
             tokens = pq.read_table(path, columns=["_token"])["_token"].combine_chunks()
             stamps = pc.struct_field(tokens, "ts").cast(pa.int64()).to_numpy()
             found.append(at - stamps / 1e6)
+    if not found:
+        raise SystemExit("nothing was merged in that time: give --seconds more")
     return np.concatenate(found), commits
 
 
