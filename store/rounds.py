@@ -167,8 +167,8 @@ class RoundLog:
             raise LakeError(
                 f"rounds {number + 1} to {last} are needed, but the log has {len(rounds)} of them",
                 operation="read the round log",
-                hint="they were pruned before every table had merged them: dump those tables again "
-                "(`ratchet dump CONFIG --again TABLE`)",
+                hint="they were pruned before every table had merged them: "
+                "`ratchet dump CONFIG --again '*'` dumps all tables again",
             )
         self._last = _Last(rounds[-1], _streams(rows[-1]["positions"]))
         return rounds
