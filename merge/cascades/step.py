@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -120,6 +120,47 @@ def touching(file: ChangeFile, keys: Iterable[ForeignKey]) -> bool:
     )
 
 
+def families(links: Iterable[Link]) -> list[list[Link]]:
+    """Foreign keys by which tables hang together, directly or over others."""
+    found: list[tuple[set[str], list[Link]]] = []
+    for link in links:
+        names, members = {link.child, link.parent}, [link]
+        apart = []
+        for one in found:
+            if names.isdisjoint(one[0]):
+                apart.append(one)
+            else:
+                names, members = names | one[0], [*one[1], *members]
+        found = [*apart, (names, members)]
+    return [members for _, members in found]
+
+
+def _refers_to_nothing(
+    children: Mapping[str, Child], shard: str, state: TableState, key: ForeignKey
+) -> bool:
+    """Whether a key's column is NULL in all rows, so that it has not come into the lake yet."""
+    child = children.get(state.name)
+    if child is None:
+        return False
+    have = {column.name for column in child.state.whole.columns}
+    return any(
+        name not in have and name in child.state.nulls.get(shard, ()) for name in key.columns
+    )
+
+
+def _below(links: Sequence[Link], untold: Mapping[str, str]) -> dict[str, str]:
+    """Tables that hang on one whose changes cannot be told."""
+    by_parent = _by_parent(links)
+    return {name: why for table, why in untold.items() for name in descendants(table, by_parent)}
+
+
+def _by_parent(links: Iterable[Link]) -> dict[str, list[Link]]:
+    found: dict[str, list[Link]] = {}
+    for link in links:
+        found.setdefault(link.parent, []).append(link)
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cascades:
     """The foreign keys of one step.
@@ -168,15 +209,21 @@ class Cascades:
         rounds = [one for one in self.rounds if begin < one.number <= self.round]
         parents = hanging(self.states)
         for shard, names in touched(parents, rounds).items():
-            links, layouts = self._links(children, names)
-            if links:
-                self._on_shard(shard, children, rounds, (links, layouts), found)
+            links, layouts = self._links(children, names, shard)
+            # What cannot be told of one family says nothing of another one.
+            for family in families(links):
+                members = {name for link in family for name in (link.child, link.parent)}
+                mine = {name: layouts[name] for name in sorted(members)}
+                self._on_shard(shard, children, rounds, (family, mine, names), found)
 
     def _links(
-        self, children: Mapping[str, Child], names: set[str]
+        self, children: Mapping[str, Child], names: set[str], shard: str
     ) -> tuple[list[Link], dict[str, Layout]]:
         """The keys by which changes of some tables may reach others, and the columns they need."""
-        parents = hanging(self.states)
+        parents = {
+            parent: [one for one in hung if not _refers_to_nothing(children, shard, *one)]
+            for parent, hung in hanging(self.states).items()
+        }
         keys: list[tuple[TableState, ForeignKey, str]] = []
         todo, seen = sorted(names), set(names)
         while todo:
@@ -223,16 +270,20 @@ class Cascades:
         shard: str,
         children: Mapping[str, Child],
         rounds: Sequence[Round],
-        family: tuple[list[Link], dict[str, Layout]],
+        family: tuple[list[Link], dict[str, Layout], set[str]],
         found: dict[str, Found],
     ) -> None:
-        links, layouts = family
-        parts = {}
-        try:
-            parts = {
-                name: self._part(name, layouts[name], children.get(name), shard, rounds)
-                for name in layouts
+        links, layouts, changed = family
+        parts, untold = self._parts(layouts, children, shard, rounds)
+        if untold:
+            layouts = {
+                name: Layout(one.columns) if name in untold else one
+                for name, one in layouts.items()
             }
+            links = [
+                replace(link, unclear=link.unclear or untold.get(link.child, "")) for link in links
+            ]
+        try:
             rows = ShardRows(
                 self.lake,
                 shard,
@@ -243,7 +294,8 @@ class Cascades:
             hazy = frozenset(name for name in children if name in parts)
             outcome = explore(layouts, links, rows, hazy=hazy)
             doubts = dict(outcome.doubts)
-            for name, why in self._misfits(links, parts).items():
+            moved = {name: why for name, why in untold.items() if name in changed}
+            for name, why in {**_below(links, moved), **self._misfits(links, parts)}.items():
                 doubts.setdefault(name, why)
             derived: dict[str, list[Derived]] = {}
             for one in outcome.derived:
@@ -261,6 +313,24 @@ class Cascades:
                 found.setdefault(name, Found()).doubts[shard] = Doubt(
                     message=_MESSAGE.format(why), statement="", round=self.round
                 )
+
+    def _parts(
+        self,
+        layouts: Mapping[str, Layout],
+        children: Mapping[str, Child],
+        shard: str,
+        rounds: Sequence[Round],
+    ) -> tuple[dict[str, Part], dict[str, str]]:
+        """What is known of each table; and those of which nothing is, with the reason."""
+        parts, untold = {}, {}
+        for name, wanted in layouts.items():
+            try:
+                parts[name] = self._part(name, wanted, children.get(name), shard, rounds)
+            except UnknownRowsError as error:
+                untold[name] = str(error)
+                nothing = pa.schema([(column, pa.null()) for column in wanted.columns])
+                parts[name] = Part(name=name, layout=Layout(wanted.columns), columns=nothing)
+        return parts, untold
 
     def _part(
         self,
@@ -286,7 +356,7 @@ class Cascades:
             and (f"{event.keyspace}.{event.table}", event.shard) == (name, shard)
         ]
         state = child.state if child else next((s for s in self.states if s.name == name), None)
-        columns = self._columns(name, wanted, state, files)
+        columns = self._columns(name, wanted, state, files, looked_at=child is not None)
         self._refuse_other_shapes(name, wanted, columns, state, files)
         if child is None:
             return Part(name=name, layout=wanted, columns=columns, files=files)
@@ -303,7 +373,13 @@ class Cascades:
         )
 
     def _columns(
-        self, name: str, wanted: Layout, state: TableState | None, files: Sequence[ChangeFile]
+        self,
+        name: str,
+        wanted: Layout,
+        state: TableState | None,
+        files: Sequence[ChangeFile],
+        *,
+        looked_at: bool,
     ) -> pa.Schema:
         """A table's columns in the lake: those of its state, or of what was captured of it."""
         known = [state.whole] if state is not None and state.schema.columns else []
@@ -311,7 +387,7 @@ class Cascades:
             found = arrow_schema(schema, self.policy)
             if set(wanted.columns) <= set(found.names):
                 return found
-        if not files:  # nothing of it is looked at
+        if not files and not looked_at:
             return pa.schema([(column, pa.null()) for column in wanted.columns])
         raise UnknownRowsError(f"{name} lacks columns that a foreign key needs")
 
@@ -350,9 +426,7 @@ class Cascades:
 
     def _misfits(self, links: Sequence[Link], parts: Mapping[str, Part]) -> dict[str, str]:
         """Children of which a parent's values are not in the lake as they are at the source."""
-        by_parent: dict[str, list[Link]] = {}
-        for link in links:
-            by_parent.setdefault(link.parent, []).append(link)
+        by_parent = _by_parent(links)
         found: dict[str, str] = {}
         for link in links:
             part = parts[link.parent]
@@ -367,9 +441,7 @@ class Cascades:
         links: Sequence[Link], children: Mapping[str, Child], doubts: Mapping[str, str]
     ) -> dict[str, str]:
         """Tables that hang on one whose rows may be wrong already."""
-        by_parent: dict[str, list[Link]] = {}
-        for link in links:
-            by_parent.setdefault(link.parent, []).append(link)
+        by_parent = _by_parent(links)
         found = {}
         for name in {link.child for link in links} & children.keys():
             if children[name].state.doubts:
