@@ -106,10 +106,12 @@ class Target:
         return self._missing.get(shard)
 
     def note(self, positions: Mapping[str, Position], last_round: int) -> None:
-        """Take note of where the streams stand.
+        """Take note of how far the streams were read.
 
         Args:
-            positions: shard -> where its stream stands.
+            positions: shard -> where its stream stands, which was just read: only a stream that
+                could be opened tells that the mirror's position is one of the server's history. A
+                number below it is not enough: after a failover it may name another transaction.
             last_round: the newest committed round. What was read behind it and not committed
                 touches no mirrored table.
         """
@@ -170,9 +172,6 @@ class Capturing:
         self._odd: dict[str, float] = {}  # shard -> when it was told of an odd commit time
         self._empty: dict[str, float] = {}  # shard -> since when its slices bring nothing
         self.skew = Skew(settings.max_skew, slack=settings.clock_bound, clock=clock, wall=wall)
-        if target is not None:
-            positions = {shard: self._position(shard) for shard in streams}
-            target.note(positions, taker.next_number - 1)
 
     def round(self, resting: Collection[str]) -> Captured:
         """Take one round of all shards that are not resting and have something to read.

@@ -134,11 +134,12 @@ class TableCompared:
     def sentence(self) -> str:
         """For people."""
         after = f" after {self.why}" if self.why else ""
-        moving = f", {self.unsettled:,} too busy to tell" if self.unsettled else ""
+        moving = f", {self.unsettled:,} without a verdict" if self.unsettled else ""
         if self.differences:
             return f"{self.table}: compared with its source{after}: {self.found}{moving}"
         rows = counted(self.rows, "row")
-        return f"{self.table}: compared with its source{after}: equal ({rows}{moving})"
+        verdict = "not all of it is told" if self.unsettled else "equal"
+        return f"{self.table}: compared with its source{after}: {verdict} ({rows}{moving})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

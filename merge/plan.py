@@ -30,6 +30,7 @@ SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 
 # Statements on the table itself; others may have changed its rows by what is in no shape.
 _OF_SHAPE: Final = frozenset({"columns", "types", "key", "foreign_key", "rows"})
+_UNTOLD: Final = "its rows have other types than its dump saw, and no statement says so"
 _AGAIN: Final = (
     "look at the table, then `ratchet table CONFIG redump '{table}'` dumps it again, while the run "
     "goes on. If the table is gone for good, exclude it in `tables`"
@@ -418,9 +419,12 @@ class _Shard:
             reason = key_lost(old, shape)
         if reason is not None:
             return reason
-        why = unproven(old, shape) if before is not None else None
+        why = unproven(old, shape)
         if why is None:
             self._proven()
+        elif before is None:
+            # No statement says so: one with sql_log_bin=0, or on another server before a failover.
+            self._doubt(f"{_UNTOLD} ({why})", "", by_shape=True)
         else:
             doubt = found.doubts.get(self.shard)
             self._doubt(f"values may have changed ({why})", doubt.statement if doubt else "")

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from core.errors import RetryableError, TableStoppedError
+from core.errors import RetryableError, SourceUnfitError, TableStoppedError
 from core.schema import TableSchema
 from core.types import MisfitPolicy, arrow_schema
 from snapshot.chunks import TableSize, table_size
 from snapshot.keys import KeyPlan, Query, find_plan, string_literal
 from snapshot.sessions import open_session
 from wire.decode.catalog import read_schemas
-from wire.session import Session, SourceConfig
+from wire.session import Session, SourceConfig, quoted
 
 _TRIES = 5  # for schemas that change while they are read
 
@@ -116,6 +116,7 @@ class SourceCatalog:
                     hint="create it there, or exclude it in `tables` of the config",
                 )
             schema, shape = found
+            _refuse_hidden_columns(session, table)
             plan = find_plan(
                 session.query,
                 database=config.database,
@@ -132,6 +133,28 @@ class SourceCatalog:
             generated=bool(virtual or stored),
             recomputed=bool(stored),
         )
+
+
+def _refuse_hidden_columns(session: Session, table: str) -> None:
+    """A server does not show columns to an account that may not read them.
+
+    Raises:
+        TableStoppedError: the account may read some of the columns only.
+    """
+    config = session.config
+    name = f"{quoted(config.database)}.{quoted(table)}"
+    try:
+        session.query(f"SELECT * FROM {name} LIMIT 0")
+    except SourceUnfitError as error:
+        own = f"{config.shard.keyspace}.{table}"
+        raise TableStoppedError(
+            "the account may not read all of its columns",
+            operation="look at a table",
+            source=session.source,
+            table=own,
+            hint=f"as an administrator: GRANT SELECT ON {name} TO '{config.user}'@'%'; "
+            f"then `ratchet table CONFIG redump '{own}'`",
+        ) from error
 
 
 def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str]]:

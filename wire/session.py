@@ -46,6 +46,9 @@ _COMMIT_WAIT: Final = 0.25  # seconds that a commit under way may take before th
 _TABLET_WAIT: Final = 5.0  # seconds of tries to read position and rows from one and the same tablet
 _MYSQL_NEW_STATUS: Final = (8, 2)  # from here on SHOW MASTER STATUS has its new name only
 
+# From here on a table without a key may get an invisible one, which a server may hide altogether.
+_MYSQL_HIDDEN_KEYS: Final = (8, 0, 30)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
@@ -388,6 +391,8 @@ class Session:
         if not self.is_mariadb:
             # Table estimates are otherwise up to a day old.
             self.execute("SET SESSION information_schema_stats_expiry = 0")
+            if self.version_numbers >= _MYSQL_HIDDEN_KEYS:
+                self.execute("SET SESSION show_gipk_in_create_table_and_information_schema = ON")
 
     def _prepare_behind_vtgate(self) -> None:
         # vtgate passes these on with every statement; the others of `_prepare` it leaves out.

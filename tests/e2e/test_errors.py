@@ -85,6 +85,34 @@ def test_unknown_host(prepared: Any, database: str, make_ratchet: Callable[..., 
     assert "no-such-host.invalid" in done.stderr
 
 
+def test_numbers_that_go_back(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """MariaDB: a position below ours that another server has made is not "caught up"."""
+    server = make_server("mariadb")
+    server.execute("CREATE DATABASE shop")
+    server.execute("CREATE TABLE t (id INT PRIMARY KEY)", database="shop")
+    create_ratchet_user(server, PASSWORD, ["shop"])
+
+    def insert(number: int, *, server_id: int) -> None:
+        with server.connect(database="shop", autocommit=True) as connection:
+            cursor = connection.cursor()
+            cursor.execute(f"SET SESSION server_id = {server_id}, gtid_seq_no = {number}")
+            cursor.execute(f"INSERT INTO t VALUES ({number})")
+
+    insert(50_000, server_id=99)
+    ratchet = make_ratchet({"-": server}, "shop", capture={"reconnect_seconds": 2})
+    ratchet.run("run", "--until-caught-up")
+    insert(100, server_id=98)
+    done = ratchet.run("run", "--until-caught-up", expect=4)
+    assert "lacks transactions that the mirror holds: 0-99-50000" in done.stderr
+    assert "caught up" not in done.stderr
+    assert "with --shard KEYSPACE/SHARD if it leaves this one as it is" in done.stderr
+    ratchet.run("heal", "--shard", "shop/-")
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [server], "shop", ["t"])
+
+
 @pytest.mark.quick_on("mysql")
 def test_no_privilege(prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]) -> None:
     """A missing privilege comes with the GRANT that mends it."""

@@ -187,6 +187,28 @@ def test_numbers_that_another_server_has_used_as_well(
     assert "heal" in error.hint
 
 
+def test_numbers_that_another_server_has_used_where_nothing_was_read_yet(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    """A stream that has delivered nothing knows no transaction, but the server is asked for it."""
+    primary, replica = prepared(make_server("mariadb")), make_server("mariadb")
+    replicate_from(replica, primary)
+    source_of(primary, "d")
+    wait_for_replica(replica, primary)
+    stop_replication(replica)
+    write(primary, 10)
+    capture = Capturer(source_of(primary, "d"), tmp_path)
+    assert capture.position.last is None
+    can_go_on(capture)
+    write(replica, 30)
+    capture.source = replace(capture.source, port=replica.port)
+    with pytest.raises(PositionLostError, match="diverged"):
+        can_go_on(capture)
+    error = capture.fail(limits=SHORT)
+    assert isinstance(error, PositionLostError)
+    assert "heal" in error.hint
+
+
 def test_a_number_that_is_the_newest_of_both(make_server: MakeServer, tmp_path: Path) -> None:
     """Of its newest number MariaDB does not say that it is another transaction's than ours."""
     primary, replica = prepared(make_server("mariadb")), make_server("mariadb")

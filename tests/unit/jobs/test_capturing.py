@@ -268,9 +268,11 @@ def test_target(lake: Lake, source: Source) -> None:
 def test_target_that_is_held_already(lake: Lake, source: Source) -> None:
     target = Target({"shop/a": position(5), "shop/b": position(4)})
     capture = capturing(lake, source, target)
-    assert target.round == 1
+    assert target.round is None  # the streams may not be those that the mirror has followed
     capture.round(())
-    assert {one.limits.max_seconds for one in source.requests} == {0.5}  # the run is about to end
+    assert target.round == 2
+    capture.round(())
+    assert source.requests[-1].limits.max_seconds == 0.5  # the run is about to end
 
 
 def test_what_is_not_worth_a_round_counts_as_well(lake: Lake, source: Source) -> None:
