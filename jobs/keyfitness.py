@@ -51,7 +51,8 @@ def foreign_keys(facts: ServerFacts) -> Iterator[Finding]:
                 _CHECK,
                 "warn",
                 f"{name} cannot be followed in all cases ({key.unclear or key.blurred}): when it "
-                f"changes rows, {table} is compared with its source",
+                f"changes rows, {table} is compared with its source, and by `verify.on_difference` "
+                "it stops, or its rows are repaired",
                 f"if rows of {key.parent} change often: {how_to_exclude(table)}",
             )
         else:

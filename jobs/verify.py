@@ -88,7 +88,7 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
     config = with_spelling(config)
     began = time.monotonic()
-    results = []
+    results, refused = [], 0
     found = look(config.sources, source_configs(config))
     cut, chosen, left = choose(lake, found, tables, config.mirrors)
     if not chosen:
@@ -100,7 +100,13 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
         verifier = Verifier(config, lake, spark)
         for one in chosen:
             log.info("comparing %s", one.state.name)
-            result = verifier.table(cut, one)
+            try:
+                result = verifier.table(cut, one)
+            except TableStoppedError as error:
+                left[one.state.name] = f"{error.message} ({error.hint})"
+                refused += 1
+                log.warning("%s is not compared: %s", one.state.name, left[one.state.name])
+                continue
             if why := _stopped_meanwhile(lake, one):
                 left[one.state.name] = why
                 continue
@@ -124,8 +130,8 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
         _print_summary(results, left, time.monotonic() - began)
     if not same:
         return EXIT_DIFFERENT
-    # Who names a table wants to know of that table.
-    return TableStoppedError.exit_code if tables and left else 0
+    # Who names a table wants to know of that table; and of a table that counts as right anybody.
+    return TableStoppedError.exit_code if refused or (tables and left) else 0
 
 
 def choose(

@@ -72,6 +72,10 @@ def misfit(
         for what, names in (("added", added), ("removed", gone), ("changed", changed))
         if names
     ]
+    loose = [name for name in lake.key if name in come.names and found.column(name).nullable]
+    if loose:
+        # Rows whose keys are NULL are told apart by nothing.
+        parts.append(f"NULL may be in the key ({', '.join(loose)})")
     # The log tells the primary key only; a key by a unique index is missing in it.
     if not parts and found.key and set(found.key) != set(lake.key):
         parts.append(f"primary key is now ({', '.join(found.key)})")

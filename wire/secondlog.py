@@ -278,9 +278,12 @@ class SecondLog:
                 return
             event = bytes(packet.get_all_data()[1:])
             self.bytes += len(event)
-            if len(event) < HEADER.size + 4:
+            # MariaDB writes a STOP event of a clean shutdown, which is a header and nothing else.
+            if len(event) < HEADER.size + 4 * with_checksums:
                 raise garbled("an event is shorter than its header")
-            fits = zlib.crc32(event[:-4]) == int.from_bytes(event[-4:], "little")
+            fits = len(event) >= HEADER.size + 4 and zlib.crc32(event[:-4]) == int.from_bytes(
+                event[-4:], "little"
+            )
             has_one = with_checksums
             if event[4] == FORMAT:  # has one always, and says whether the others do
                 with_checksums, has_one = event[-5] == _CRC32, True

@@ -209,6 +209,11 @@ def test_without_checksums_or_gtids_and_elsewhere(
     run(server, "DELETE FROM t")
     capture.catch_up()
     assert assert_equal(capture).rows == captured(capture) == 5
+    run(server, "INSERT INTO t (v) VALUES ('a')")
+    server.restart()  # what a server says of that in its log is short
+    run(server, "INSERT INTO t (v) VALUES ('b')")
+    capture.catch_up()
+    assert assert_equal(capture).rows == captured(capture) == 7
 
 
 # --- what is planted ------------------------------------------------------------------------------
