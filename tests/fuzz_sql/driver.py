@@ -29,6 +29,8 @@ from .grammar import Grammar, Step
 from .mirror import Finding, Mirror, Seen
 from .model import Model
 
+_LOCKED: Final = 1205  # the server's number of a lock that was not got
+_TRIES: Final = 60
 EPOCH: Final = 400  # statements from an empty database on
 # Stands among steps where the mirror was looked at.
 LOOK: Final = Step(kind="look", body=(), ddl=False)
@@ -68,7 +70,7 @@ class Source:
                 for name, kind in cursor.fetchall():
                     what = {"VIEW": "VIEW", "SEQUENCE": "SEQUENCE"}.get(kind, "TABLE")
                     quoted = name.replace("`", "``")
-                    cursor.execute(f"DROP {what} IF EXISTS `{schema}`.`{quoted}`")
+                    _patiently(cursor, f"DROP {what} IF EXISTS `{schema}`.`{quoted}`")
             for number in range(3):
                 cursor.execute(f"DROP PROCEDURE IF EXISTS proc{number}")
             cursor.execute("DROP EVENT IF EXISTS nightly")
@@ -293,6 +295,19 @@ def replayed(source: Source, mirror: Mirror, steps: Sequence[Step]) -> list[Find
     if {finding.what for finding in seen.findings} & {"died", "hung"}:
         mirror.begin()
     return [*findings, *seen.findings]
+
+
+def _patiently(cursor: Any, statement: str) -> None:
+    """A statement that others may be in the way of for a while, such as a dump that reads."""
+    for left in reversed(range(_TRIES)):
+        try:
+            cursor.execute(statement)
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != _LOCKED or not left:
+                raise
+            time.sleep(1)
+        else:
+            return
 
 
 def _head(reason: str) -> str:
