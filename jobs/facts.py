@@ -54,12 +54,6 @@ _COLUMNS: Final = (
     "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE FROM information_schema.COLUMNS "
     "WHERE TABLE_SCHEMA = %s ORDER BY TABLE_NAME, ORDINAL_POSITION"
 )
-# Grouped here, not there: information_schema compares names without regard to letter case.
-_KEYS: Final = (
-    "SELECT TABLE_NAME, INDEX_NAME, "
-    "NULLABLE = 'YES' OR SUB_PART IS NOT NULL OR COLUMN_NAME IS NULL "
-    "FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND NON_UNIQUE = 0"
-)
 
 
 class Asks(Protocol):
@@ -329,12 +323,6 @@ def _tables(
     columns: dict[str, list[tuple[str, str]]] = {}
     for table, column, kind in session.query(_COLUMNS, (database,)):
         columns.setdefault(str(table), []).append((str(column), str(kind)))
-    # A key tells every row from every other: no NULLs, no prefixes, no expressions.
-    useless: dict[tuple[str, str], bool] = {}
-    for table, index, odd in session.query(_KEYS, (database,)):
-        name = (str(table), str(index))
-        useless[name] = useless.get(name, False) or bool(odd)
-    keyed = {table for (table, _), odd in useless.items() if not odd}
     schemas = read_schemas(session.query, keyspace=database, database=database)
     return tuple(
         TableFacts(
@@ -342,7 +330,7 @@ def _tables(
             engine=str(engine or ""),
             rows=int(rows or 0),
             bytes=int(size or 0),
-            has_key=str(name) in keyed,
+            has_key=str(name) in schemas and bool(schemas[str(name)].key),
             columns=tuple(columns.get(str(name), ())),
             odd=unfit_column(schemas[str(name)]) if str(name) in schemas else None,
         )

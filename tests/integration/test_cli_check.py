@@ -107,12 +107,17 @@ def test_tables_that_cannot_be_mirrored(ready: Any, database: str, tmp_path: Pat
         "prefix_key (a VARCHAR(100) NOT NULL, UNIQUE (a(5)))",
         "null_key (a INT NULL, UNIQUE (a))",
         "unique_key (a INT NOT NULL, UNIQUE (a))",
+        "prefix_primary (a VARCHAR(100) NOT NULL, PRIMARY KEY (a(5)))",
         "ORDERS (id INT NOT NULL PRIMARY KEY)",
     ):
         ready.execute(f"CREATE TABLE `{database}`.{definition}")
+    unfit = {"key of nokey", "key of prefix_key", "key of null_key"}
+    if ready.flavor == "mariadb":  # where the server has a hash of it, and no order
+        ready.execute(f"CREATE TABLE `{database}`.hashed (a TEXT NOT NULL, UNIQUE (a))")
+        unfit.add("key of hashed")
     done = check(tmp_path, ready, database, "--json")
     assert done.returncode == 3
-    assert failed(done) == {"key of nokey", "key of prefix_key", "key of null_key"}
+    assert failed(done) == unfit
     assert findings(done)["table names"]["status"] == "warn"
 
 
