@@ -131,6 +131,10 @@ class ServerRefusedError(SourceUnfitError):
     """
 
 
+class DatabaseGoneError(SourceUnfitError):
+    """The source's database is not there, or not now: somebody may be loading it anew."""
+
+
 class PositionLostError(OperatorError):
     """The source has purged, or never had, transactions that the mirror needs."""
 

@@ -41,7 +41,7 @@ from jobs.turns import Turns
 from jobs.verdicts import Verdict, Verdicts
 from jobs.verify import describe
 from snapshot.confirm import Finding
-from snapshot.reader import ShapeChangedError
+from snapshot.errors import ShapeChangedError
 from snapshot.records import Wanted
 from snapshot.rows import frozen_row
 from snapshot.sessions import close_sessions
@@ -256,6 +256,8 @@ class Background:
         )
         try:
             return subject_of(state, wanted, self._reading, self._log.streams())
+        except ShapeChangedError:
+            return None  # just now: what it is then is told by the log
         except TableStoppedError as error:
             self._refuse(state, wanted, error.message)
             return None

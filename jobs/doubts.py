@@ -39,8 +39,8 @@ from jobs.text import counted
 from jobs.verdicts import Outcome, Place, Verdict, Verdicts
 from jobs.verify import Chosen, Verifier, newest_at
 from merge.ddl import key_lost, misfit, unproven
+from snapshot.errors import ShapeChangedError
 from snapshot.positions import seen_position
-from snapshot.reader import ShapeChangedError
 from snapshot.records import Wanted
 from snapshot.sessions import close_sessions, open_session
 from snapshot.source import SourceCatalog

@@ -27,9 +27,10 @@ from typing import Final, Literal
 from core.errors import DecodeError, RatchetError, RetryableError, TableStoppedError
 from core.position import Position
 from snapshot import chunks
+from snapshot.errors import ShapeChangedError
 from snapshot.ledger import Claim, file_prefix
 from snapshot.patience import Patience
-from snapshot.reader import ChunkRequest, ChunkResult, ReadLimits, ShapeChangedError
+from snapshot.reader import ChunkRequest, ChunkResult, ReadLimits
 from snapshot.records import (
     ChunkDone,
     DumpSettings,
@@ -239,7 +240,10 @@ class Dumper:
                 now=self._now(),
             )
         except TableStoppedError as error:
-            self._fail(table, error)
+            if isinstance(error, ShapeChangedError) and table.restarts < _RESTARTS:
+                self._restart(table, error)
+            else:
+                self._fail(table, error)
             return
         except RetryableError as error:
             self._delay(table, error, phase="waiting")

@@ -28,6 +28,7 @@ from typing import Any, Final, Literal
 from core.columnrules import unfit_key
 from core.errors import TableStoppedError
 from core.schema import Column, TableSchema
+from snapshot.errors import ShapeChangedError
 from wire.session import quoted
 
 Query = Callable[[str], list[tuple[Any, ...]]]
@@ -257,9 +258,18 @@ def find_plan(query: Query, *, database: str, schema: TableSchema, mariadb: bool
     """
     _refuse_unusable(schema)
     collations = _collations(query, database, schema.table)
+    found = _unique_indexes(query, database, schema.table, mariadb=mariadb)
+    known = {column.name for column in schema.columns}
+    if not all(name in known for index in found for name, _ in index.columns):
+        raise ShapeChangedError(
+            "the table's columns change just now",
+            operation="choose the key to read a table by",
+            table=schema.name,
+            hint="dump the table again: `ratchet table CONFIG redump TABLE`",
+        )
     indexes = [
         index
-        for index in _unique_indexes(query, database, schema.table, mariadb=mariadb)
+        for index in found
         if all(schema.column(name).type.name in _KINDS for name, _ in index.columns)
     ]
     if not indexes:

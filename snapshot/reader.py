@@ -22,11 +22,12 @@ import numpy as np
 import pyarrow as pa
 
 from core.change import FLOOR_IDX
-from core.errors import RetryableError, TableStoppedError
+from core.errors import RetryableError
 from core.position import Position
 from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy
 from snapshot.chunkfile import ChunkFile, Token
+from snapshot.errors import ShapeChangedError
 from snapshot.keys import Bound, KeyPlan, KeyRange
 from snapshot.prints import BUCKET, PRINT, SHARD, Fingerprint, RowPrinter, Tally
 from snapshot.sessions import open_session
@@ -218,10 +219,6 @@ def _check_shape(session: Session, request: ChunkRequest) -> None:
             table=request.schema.name,
             hint="dump the table again: `ratchet table CONFIG redump TABLE`",
         )
-
-
-class ShapeChangedError(TableStoppedError):
-    """A table changed its columns in the middle of its dump: only a new dump is right."""
 
 
 class _Reading:

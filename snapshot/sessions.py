@@ -11,7 +11,12 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from core.errors import RetryableError, ServerRefusedError, TableStoppedError
+from core.errors import (
+    DatabaseGoneError,
+    RetryableError,
+    ServerRefusedError,
+    TableStoppedError,
+)
 from wire.session import Session, SourceConfig
 
 
@@ -43,7 +48,7 @@ def open_session(config: SourceConfig, *, table: str = "") -> Iterator[Session]:
     session = session or Session.connect(config)
     try:
         yield session
-    except ServerRefusedError as error:
+    except (DatabaseGoneError, ServerRefusedError) as error:
         session.close()
         if not table:
             raise

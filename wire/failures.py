@@ -16,6 +16,7 @@ from pymysql.constants import CR
 
 from core.errors import (
     BugError,
+    DatabaseGoneError,
     PositionLostError,
     RatchetError,
     RetryableError,
@@ -95,7 +96,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     (
         frozenset({1049}),
-        SourceUnfitError,
+        DatabaseGoneError,
         "no such database",
         "correct `database` of this shard in the config, or create it",
     ),

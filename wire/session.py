@@ -25,6 +25,7 @@ from pymysql.constants import COMMAND
 
 from core.errors import (
     BehindError,
+    DatabaseGoneError,
     DecodeError,
     RatchetError,
     RetryableError,
@@ -65,6 +66,8 @@ class Snapshot:
 
 # A shard's servers -> which of them was used last in this process.
 _serving: Final[dict[tuple[SourceConfig, ...], int]] = {}
+# Servers that have let this process in.
+_entered: Final[set[SourceConfig]] = set()
 
 
 class Session:
@@ -122,7 +125,20 @@ class Session:
 
     @classmethod
     def _accepted(cls, config: SourceConfig, accept: Callable[[Session], None]) -> Session:
-        session = cls(config, open_connection(config))
+        try:
+            connection = open_connection(config)
+        except DatabaseGoneError as error:
+            if config not in _entered:
+                raise
+            # It was there a moment ago: a run goes on without it for a while.
+            raise RetryableError(
+                error.message,
+                operation=error.operation,
+                source=error.source,
+                hint=f"create it again: a run waits for it for a while; or {error.hint}",
+            ) from error
+        _entered.add(config)
+        session = cls(config, connection)
         try:
             accept(session)
         except BaseException:

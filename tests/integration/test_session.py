@@ -20,6 +20,7 @@ from core.errors import (
     TableStoppedError,
 )
 from lab.servers import Server
+from snapshot.sessions import open_session
 from wire.session import Session, quoted
 
 MakeServer = Callable[..., Server]
@@ -77,6 +78,26 @@ def test_first_errors(
     assert hint in caught.value.hint
     assert "shop/-" in str(caught.value) or kind is ConfigError
     assert source.password not in str(caught.value) + caught.value.hint or not source.password
+
+
+def test_a_database_that_is_loaded_anew(server: Server) -> None:
+    """Who begins is told that it is not there; who was in it a moment ago tries again."""
+    server.execute("CREATE DATABASE goes")
+    source = source_of(server, "goes")
+    server.execute("CREATE TABLE goes.t (id INT PRIMARY KEY)")
+    with open_session(source) as session:
+        session.query("SELECT * FROM goes.t")
+    server.execute("DROP DATABASE goes")
+    with pytest.raises(TableStoppedError), open_session(source, table="shop.t") as session:
+        session.query("SELECT * FROM goes.t")
+    with pytest.raises(RetryableError, match="no such database") as caught:
+        Session.connect(source)
+    assert "correct `database` of this shard" in caught.value.hint
+    with pytest.raises(SourceUnfitError, match="no such database"):
+        Session.connect(replace(source, connect_timeout=5.0))
+    server.execute("CREATE DATABASE goes")
+    Session.connect(source).close()
+    server.execute("DROP DATABASE goes")
 
 
 def test_a_port_that_never_answers(server: Server, database: str, deaf_port: int) -> None:

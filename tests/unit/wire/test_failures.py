@@ -9,6 +9,7 @@ import pytest
 
 from core.errors import (
     BugError,
+    DatabaseGoneError,
     PositionLostError,
     RatchetError,
     RetryableError,
@@ -28,7 +29,7 @@ from wire.failures import binlog_failure, server_failure
     [
         (1045, SourceUnfitError, "GRANT SELECT ON `we``ird`.* TO 'me'@'%'"),
         (1227, SourceUnfitError, "GRANT REPLICATION SLAVE"),
-        (1049, SourceUnfitError, "database"),
+        (1049, DatabaseGoneError, "database"),
         (2026, SourceUnfitError, "tls"),
         (2003, RetryableError, "tries again"),
         (2013, RetryableError, "tries again"),

@@ -1,0 +1,9 @@
+"""What goes wrong with one table alone while it is read."""
+
+from __future__ import annotations
+
+from core.errors import TableStoppedError
+
+
+class ShapeChangedError(TableStoppedError):
+    """A table changed its columns in the middle of its dump: only a new dump is right."""
