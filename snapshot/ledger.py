@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from core.dumps import FORMAT_VERSION, DumpCommit, DumpedChunk, app_id
@@ -27,10 +27,9 @@ from core.errors import BugError, LakeError
 from snapshot.keys import KeyRange
 from snapshot.reader import ChunkResult
 from store.delta_errors import delta_errors
-from store.delta_tables import open_delta, stats_columns
+from store.delta_tables import open_delta, replace_columns, stats_columns
 from store.files import Lake
 
-_DESCRIBED: Final = "delta.dataSkippingStatsColumns"
 _LOOK_BACK: Final = (20, 1_000, None)  # commits of history that are read to find our newest one
 
 
@@ -267,30 +266,30 @@ def open_ledger(
     with delta_errors("look for the dump's commits", path):
         number = table.transaction_version(app_id(dump))
     if number is None and empty:
-        _empty(table, path, dump, columns, key)
+        table = _emptied(lake, path, dump, columns, key)
     last = _newest(table, path, dump, number) if number else None
     remove_orphans(lake, path=path, dump=dump, table=table)
     return Ledger(table, path=path, dump=dump, generations=generations, last=last)
 
 
-def _empty(table: DeltaTable, path: str, dump: str, columns: pa.Schema, key: Sequence[str]) -> None:
+def _emptied(
+    lake: Lake, path: str, dump: str, columns: pa.Schema, key: Sequence[str]
+) -> DeltaTable:
+    """The table with the columns of a dump and no rows."""
     note = json.dumps({"ratchet": FORMAT_VERSION, "reset": dump})
-    described = ",".join(stats_columns(columns, key))
-    with delta_errors("empty a table for its dump", path):
-        if described and table.metadata().configuration.get(_DESCRIBED) != described:
-            table.alter.set_table_properties({_DESCRIBED: described})
-            table.update_incremental()
-        write_deltalake(
-            table,
-            columns.empty_table(),
-            mode="overwrite",
-            schema_mode="overwrite",
-            commit_properties=CommitProperties(
-                custom_metadata={"userMetadata": note},
-                app_transactions=[Transaction(app_id(dump), 0)],
-                max_commit_retries=0,
-            ),
-        )
+    replace_columns(
+        lake,
+        path,
+        columns,
+        stats=stats_columns(columns, key),
+        app=(app_id(dump), 0),
+        note=note,
+        now=time.time_ns() // 1000,
+    )
+    table = open_delta(lake, path)
+    if table is None:
+        raise BugError(f"{path} was emptied and is not there", operation="empty a table")
+    return table
 
 
 def file_prefix(dump: str) -> str:

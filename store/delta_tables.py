@@ -3,8 +3,9 @@
 The first commit of the log is written here, by the rules of Delta's PROTOCOL.md, rather than by
 Spark (seconds per table) or deltalake (adds the reader feature variantType with deletion vectors,
 which keeps older readers out): see docs/decisions. So is the commit that adds columns, as Spark
-refuses names with spaces and commas. All else is committed by Spark or deltalake. Invariant: a
-table is created once; its features are those it needs.
+refuses names with spaces and commas, and the one that gives a table other columns. All else is
+committed by Spark or deltalake. Invariant: a table is created once; its features are those it
+needs.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from __future__ import annotations
 import errno
 import json
 import uuid
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, Schema
@@ -21,11 +22,17 @@ from deltalake.exceptions import TableNotFoundError
 
 from core.change import TOKEN_COLUMN, TOKEN_TYPE
 from core.columnrules import unfit_name
-from core.errors import LakeError, TableStoppedError
-from store.delta_errors import delta_errors
+from core.errors import BugError, LakeError, TableStoppedError
+from store.delta_errors import conflict, delta_errors
+from store.delta_files import commit_files, commit_info, removed, replay
 from store.failures import LOST_FILE_HINT, errno_of, storage_error
 from store.files import Lake
 
+if TYPE_CHECKING:
+    from deltalake import Metadata
+    from deltalake.table import ProtocolVersions
+
+_EMPTY: Final = "empty a table for its dump"
 RETENTION: Final = "interval 7 days"
 BATCH_ROWS: Final = 8_192  # of a batch that is read, as the engine has it by itself
 _FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
@@ -179,7 +186,6 @@ def add_columns(lake: Lake, path: str, schema: pa.Schema, *, now: int) -> bool:
     merged = _with_fields(have, json.loads(Schema.from_arrow(schema).to_json()))
     if merged == have:
         return False
-    configuration = dict(meta.configuration)
     vectors = "deletionVectors" in (protocol.writer_features or ())
     actions = [
         {
@@ -192,18 +198,7 @@ def add_columns(lake: Lake, path: str, schema: pa.Schema, *, now: int) -> bool:
             }
         },
         {"protocol": _protocol(schema, deletion_vectors=vectors)},
-        {
-            "metaData": {
-                "id": str(meta.id),
-                "name": meta.name,
-                "description": meta.description,
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": json.dumps(merged, separators=(",", ":")),
-                "partitionColumns": list(meta.partition_columns),
-                "configuration": configuration,
-                "createdTime": meta.created_time,
-            }
-        },
+        _metadata(meta, json.dumps(merged, separators=(",", ":")), meta.configuration),
     ]
     text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
     if not lake.create_file(f"{path}/_delta_log/{table.version() + 1:020d}.json", text.encode()):
@@ -214,6 +209,86 @@ def add_columns(lake: Lake, path: str, schema: pa.Schema, *, now: int) -> bool:
             hint="only Ratchet may write to a mirrored table, and one run at a time",
         )
     return True
+
+
+def replace_columns(
+    lake: Lake,
+    path: str,
+    schema: pa.Schema,
+    *,
+    stats: Sequence[str],
+    app: tuple[str, int],
+    note: str,
+    now: int,
+) -> None:
+    """Give a Delta table other columns and no rows, in one commit; what it was stays its history.
+
+    Not by deltalake: it ends in an error where the log has a checkpoint by Spark with statistics of
+    a column that gets another type.
+
+    Args:
+        lake: the lake.
+        path: the table's, which exists.
+        schema: all columns.
+        stats: see `create_delta_table`; none: the table keeps what it has.
+        app: application and its transaction version, which the commit has.
+        note: for readers of the table's history (`userMetadata`).
+        now: microseconds UTC.
+
+    Raises:
+        LakeError: another process has just committed to the table.
+    """
+    files = replay(lake, path)
+    table = open_delta(lake, path)
+    if files is None or table is None:
+        raise BugError(f"{path} holds no Delta table", operation=_EMPTY)
+    with delta_errors(_EMPTY, path):
+        meta, protocol = table.metadata(), table.protocol()
+    configuration = dict(meta.configuration)
+    if stats:
+        configuration["delta.dataSkippingStatsColumns"] = ",".join(stats)
+    vectors = "deletionVectors" in (protocol.writer_features or ())
+    version = files.version
+    actions: list[dict[str, Any]] = [
+        commit_info("WRITE", read=version, isolation="Serializable", now=now, userMetadata=note),
+        *_upgrade(protocol, _protocol(schema, deletion_vectors=vectors)),
+        _metadata(meta, Schema.from_arrow(schema).to_json(), configuration),
+        {"txn": {"appId": app[0], "version": app[1], "lastUpdated": now // 1000}},
+        *(removed(file, now=now) for file in files.files.values()),
+    ]
+    if not commit_files(lake, path, version + 1, actions):
+        raise conflict(path, _EMPTY)
+
+
+def _upgrade(have: ProtocolVersions, wanted: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The action by which a table gets the features that it lacks; none ever goes."""
+    reader, writer = set(have.reader_features or ()), set(have.writer_features or ())
+    if set(wanted.get("writerFeatures", ())) <= writer:
+        return
+    yield {
+        "protocol": {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": sorted(reader.union(wanted["readerFeatures"])),
+            "writerFeatures": sorted(writer.union(wanted["writerFeatures"])),
+        }
+    }
+
+
+def _metadata(meta: Metadata, schema: str, configuration: Mapping[str, str]) -> dict[str, Any]:
+    """The action that gives a table a schema (Delta's JSON) and properties; all else stays."""
+    return {
+        "metaData": {
+            "id": str(meta.id),
+            "name": meta.name,
+            "description": meta.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema,
+            "partitionColumns": list(meta.partition_columns),
+            "configuration": dict(configuration),
+            "createdTime": meta.created_time,
+        }
+    }
 
 
 def _with_fields(have: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
