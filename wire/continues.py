@@ -50,13 +50,13 @@ def check_continues(control: Session, start: Position) -> None:
     # First of all: of a server that is another shard's nothing else must be believed.
     head = control.head().executed
     _check_behind(control, start.executed.minus(head), start)
-    if used := used_twice(head, start.executed):
+    if used := used_twice(head, start.executed) or unlogged(control, start.executed):
         raise PositionLostError(
             f"the server has another history than the mirror: {used}",
             operation=_OPERATION,
             source=source,
             position=str(start.executed),
-            hint="a failover lost transactions, and the server has written as many since: "
+            hint="a failover lost transactions, and the server has written others since: "
             + HEAL_HINT,
         )
     purged = control.purged().minus(start.executed)
@@ -88,6 +88,38 @@ def used_twice(head: GtidSet, ours: GtidSet) -> str:
         if other != server and head.intervals[origin][-1][1] == number:
             return (
                 f"{origin}-{server}-{number} is mirrored, the server has {origin}-{other}-{number}"
+            )
+    return ""
+
+
+def unlogged(control: Session, ours: GtidSet) -> str:
+    """MariaDB: a transaction of the mirror's that the server has never logged, for people.
+
+    A set says of a domain which number came last, and from which server. In a failover another one
+    goes on counting, so a higher number does not say that ours is there. The server knows the last
+    number of each that it has ever logged (`gtid_binlog_state`), also of those that are purged.
+
+    Args:
+        control: a session with the server.
+        ours: what the mirror holds; the server has all of it, by the numbers.
+
+    Returns:
+        Empty if it has logged them all.
+    """
+    if ours.flavor != "mariadb":
+        return ""
+    text = str(control.query("SELECT @@GLOBAL.gtid_binlog_state")[0][0] or "")
+    logged: dict[tuple[str, int], int] = {}
+    for one in filter(None, text.split(",")):
+        domain, server_id, last = one.strip().split("-")
+        logged[domain, int(server_id)] = int(last)
+    for origin, server in ours.servers.items():
+        number, known = ours.intervals[origin][-1][1], logged.get((origin, server), 0)
+        if known < number:
+            which = f"only up to {known}" if known else "none"
+            return (
+                f"it has diverged: {origin}-{server}-{number} is mirrored, and of server {server} "
+                f"it has logged {which}"
             )
     return ""
 

@@ -30,7 +30,7 @@ from ingest.binlog.notes import Batch
 from ingest.binlog.skim import Skim
 from wire.binlog import DumpOptions, probe_server_id
 from wire.connect import SourceConfig
-from wire.continues import check_continues, used_twice
+from wire.continues import check_continues, unlogged, used_twice
 from wire.failures import HEAL_HINT
 from wire.session import Session
 
@@ -91,9 +91,6 @@ def check_same_history(control: Session, start: Position) -> None:
         SourceUnfitError: it refuses us a stream.
     """
     if start.last is None:
-        if start.flavor == "mariadb":
-            # Its numbers alone say little: another server may have gone on counting in a failover.
-            _first(control.config, replace(start, file="", offset=0), _all)
         return
     found = _look_up(control, start, start.last)
     if found is None:
@@ -126,7 +123,7 @@ def is_shared(control: Session, place: Position) -> bool | None:
     head = control.head().executed
     if control.flavor != place.flavor or place.executed.minus(head).intervals:
         return False
-    if used_twice(head, place.executed):
+    if used_twice(head, place.executed) or unlogged(control, place.executed):
         return False
     if place.last is None:
         return None
