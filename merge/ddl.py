@@ -72,7 +72,11 @@ def misfit(
         for what, names in (("added", added), ("removed", gone), ("changed", changed))
         if names
     ]
-    loose = [name for name in lake.key if name in come.names and found.column(name).nullable]
+    loose = [
+        name
+        for name in lake.key
+        if name in come.names and found.column(name).nullable and not lake.column(name).nullable
+    ]
     if loose:
         # Rows whose keys are NULL are told apart by nothing.
         parts.append(f"NULL may be in the key ({', '.join(loose)})")
