@@ -38,7 +38,7 @@ _STILL: Final = 3  # heartbeats without a byte after which a stream is dead
 # Seconds after which a stream that gives nothing, of a server that has more, is told about: a slice
 # does not end inside a transaction, so each one brings something.
 _PATIENCE: Final = 30.0
-# Of a round of a run that has all that it waits for: its end waits for the round's end.
+# Seconds of a round once a run has all that it waits for: the run ends behind such a round.
 _LAST: Final = 0.5
 _ODD_EVERY: Final = 3600.0  # seconds between two warnings of commit times that cannot be
 

@@ -138,7 +138,7 @@ class TableCompared:
         if self.differences:
             return f"{self.table}: compared with its source{after}: {self.found}{moving}"
         rows = counted(self.rows, "row")
-        verdict = "not all of it is told" if self.unsettled else "equal"
+        verdict = "undecided" if self.unsettled else "equal"
         return f"{self.table}: compared with its source{after}: {verdict} ({rows}{moving})"
 
 

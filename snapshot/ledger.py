@@ -266,19 +266,26 @@ def open_ledger(
     with delta_errors("look for the dump's commits", path):
         number = table.transaction_version(app_id(dump))
     if number is None and empty:
-        table = _emptied(lake, path, dump, columns, key)
+        table = _emptied(lake, table, path, dump, columns=columns, key=key)
     last = _newest(table, path, dump, number) if number else None
     remove_orphans(lake, path=path, dump=dump, table=table)
     return Ledger(table, path=path, dump=dump, generations=generations, last=last)
 
 
 def _emptied(
-    lake: Lake, path: str, dump: str, columns: pa.Schema, key: Sequence[str]
+    lake: Lake,
+    table: DeltaTable,
+    path: str,
+    dump: str,
+    *,
+    columns: pa.Schema,
+    key: Sequence[str],
 ) -> DeltaTable:
     """The table with the columns of a dump and no rows."""
     note = json.dumps({"ratchet": FORMAT_VERSION, "reset": dump})
     replace_columns(
         lake,
+        table,
         path,
         columns,
         stats=stats_columns(columns, key),
@@ -286,10 +293,10 @@ def _emptied(
         note=note,
         now=time.time_ns() // 1000,
     )
-    table = open_delta(lake, path)
-    if table is None:
+    emptied = open_delta(lake, path)
+    if emptied is None:
         raise BugError(f"{path} was emptied and is not there", operation="empty a table")
-    return table
+    return emptied
 
 
 def file_prefix(dump: str) -> str:

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from core.errors import RetryableError, SourceUnfitError, TableStoppedError
+from core.errors import (
+    DatabaseGoneError,
+    RetryableError,
+    ServerRefusedError,
+    SourceUnfitError,
+    TableStoppedError,
+)
 from core.schema import TableSchema
 from core.types import MisfitPolicy, arrow_schema
 from snapshot.chunks import TableSize, table_size
@@ -145,6 +151,8 @@ def _refuse_hidden_columns(session: Session, table: str) -> None:
     name = f"{quoted(config.database)}.{quoted(table)}"
     try:
         session.query(f"SELECT * FROM {name} LIMIT 0")
+    except (DatabaseGoneError, ServerRefusedError):
+        raise  # which says why
     except SourceUnfitError as error:
         own = f"{config.shard.keyspace}.{table}"
         raise TableStoppedError(

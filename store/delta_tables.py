@@ -22,7 +22,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from core.change import TOKEN_COLUMN, TOKEN_TYPE
 from core.columnrules import unfit_name
-from core.errors import BugError, LakeError, TableStoppedError
+from core.errors import LakeError, TableStoppedError
 from store.delta_errors import conflict, delta_errors
 from store.delta_files import commit_files, commit_info, removed, replay
 from store.failures import LOST_FILE_HINT, errno_of, storage_error
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _EMPTY: Final = "empty a table for its dump"
 RETENTION: Final = "interval 7 days"
 BATCH_ROWS: Final = 8_192  # of a batch that is read, as the engine has it by itself
-_FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
 
 
 def mirrored_schema(columns: pa.Schema, *, table: str) -> pa.Schema:
@@ -115,8 +114,7 @@ def create_delta_table(
             }
         },
     ]
-    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-    return lake.create_file(f"{path}/{_FIRST_COMMIT}", text.encode())
+    return commit_files(lake, path, 0, actions)
 
 
 def create_mirrored_table(
@@ -200,8 +198,7 @@ def add_columns(lake: Lake, path: str, schema: pa.Schema, *, now: int) -> bool:
         {"protocol": _protocol(schema, deletion_vectors=vectors)},
         _metadata(meta, json.dumps(merged, separators=(",", ":")), meta.configuration),
     ]
-    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-    if not lake.create_file(f"{path}/_delta_log/{table.version() + 1:020d}.json", text.encode()):
+    if not commit_files(lake, path, table.version() + 1, actions):
         raise LakeError(
             "another process has just committed to the table",
             operation="add columns",
@@ -213,6 +210,7 @@ def add_columns(lake: Lake, path: str, schema: pa.Schema, *, now: int) -> bool:
 
 def replace_columns(
     lake: Lake,
+    table: DeltaTable,
     path: str,
     schema: pa.Schema,
     *,
@@ -228,7 +226,8 @@ def replace_columns(
 
     Args:
         lake: the lake.
-        path: the table's, which exists.
+        table: as it is now; to be opened anew afterwards.
+        path: its path.
         schema: all columns.
         stats: see `create_delta_table`; none: the table keeps what it has.
         app: application and its transaction version, which the commit has.
@@ -239,9 +238,8 @@ def replace_columns(
         LakeError: another process has just committed to the table.
     """
     files = replay(lake, path)
-    table = open_delta(lake, path)
-    if files is None or table is None:
-        raise BugError(f"{path} holds no Delta table", operation=_EMPTY)
+    if files is None or files.version != table.version():
+        raise conflict(path, _EMPTY)
     with delta_errors(_EMPTY, path):
         meta, protocol = table.metadata(), table.protocol()
     configuration = dict(meta.configuration)

@@ -281,9 +281,7 @@ class SecondLog:
             # MariaDB writes a STOP event of a clean shutdown, which is a header and nothing else.
             if len(event) < HEADER.size + 4 * with_checksums:
                 raise garbled("an event is shorter than its header")
-            fits = len(event) >= HEADER.size + 4 and zlib.crc32(event[:-4]) == int.from_bytes(
-                event[-4:], "little"
-            )
+            fits = zlib.crc32(event[:-4]) == int.from_bytes(event[-4:], "little")
             has_one = with_checksums
             if event[4] == FORMAT:  # has one always, and says whether the others do
                 with_checksums, has_one = event[-5] == _CRC32, True

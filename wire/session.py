@@ -135,7 +135,7 @@ class Session:
                 error.message,
                 operation=error.operation,
                 source=error.source,
-                hint=f"create it again: a run waits for it for a while; or {error.hint}",
+                hint=f"{error.hint}; a run waits for it for a while",
             ) from error
         _entered.add(config)
         session = cls(config, connection)

@@ -275,14 +275,10 @@ class Cascades:
     ) -> None:
         links, layouts, changed = family
         parts, untold = self._parts(layouts, children, shard, rounds)
-        if untold:
-            layouts = {
-                name: Layout(one.columns) if name in untold else one
-                for name, one in layouts.items()
-            }
-            links = [
-                replace(link, unclear=link.unclear or untold.get(link.child, "")) for link in links
-            ]
+        layouts = {name: part.layout for name, part in parts.items()}
+        links = [
+            replace(link, unclear=link.unclear or untold.get(link.child, "")) for link in links
+        ]
         try:
             rows = ShardRows(
                 self.lake,
