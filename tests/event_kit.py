@@ -129,7 +129,7 @@ def packet(payload: bytes, sequence: int = 0) -> bytes:
 class NoCatalog:
     """A catalog that knows nothing beyond the log."""
 
-    def hints(self, table: str) -> Mapping[str, str] | None:
+    def hints(self, table: str) -> Mapping[str, str]:
         """No hints."""
         del table
         return {}

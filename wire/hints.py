@@ -56,8 +56,11 @@ class ServerCatalog:
         self._unfit: Mapping[str, str] = {}
         self._names: Mapping[str, str] | None = None
 
-    def hints(self, table: str) -> Mapping[str, str] | None:
-        """Column hints for `parse_table_map`; None for a sequence, which is no table.
+    def hints(self, table: str) -> Mapping[str, str]:
+        """Column hints for `parse_table_map`.
+
+        None of a sequence: the log shows by itself what is one (`is_sequence`), and a table may
+        have had that name before.
 
         Raises:
             TableStoppedError: it cannot be mirrored, or not any more.
@@ -67,9 +70,7 @@ class ServerCatalog:
         if self._hints is None:
             self._hints = self._read()
         unfit = self._unfit.get(table)
-        if unfit == SEQUENCE:
-            return None
-        if unfit is not None:
+        if unfit is not None and unfit != SEQUENCE:
             raise TableStoppedError(
                 unfit,
                 operation="look at a table",

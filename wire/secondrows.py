@@ -31,6 +31,7 @@ from pymysqlreplication.row_event import (
 )
 
 from core.change import DELETE, INSERT, UPDATE
+from wire.decode.tablemap import is_sequence
 from wire.secondevents import HEADER, ROWS, garbled, names_of, readable_map, with_checksum
 
 # What the library's value is: of "bytes", "date", "json", "member" (the number of an ENUM's label,
@@ -173,6 +174,7 @@ class SecondDecoder:
     ) -> None:
         self._database, self._wants = database, wants
         self._spellings = spellings
+        self._mariadb = mariadb
         self._facts = _Facts("mariadb" if mariadb else "mysql")
         self._known: dict[bytes, tuple[SecondTable, Any] | None] = {}  # by table map
         self._tables: dict[int, tuple[SecondTable, Any]] = {}  # by table id
@@ -189,18 +191,25 @@ class SecondDecoder:
         """Take a table map."""
         number, body = _table_id(event), event[HEADER.size + 8 :]
         if body not in self._known:
-            database, table = names_of(event)
-            own = database == self._database
-            if self._spellings is not None:
-                own = database.lower() == self._database.lower()
-                table = self._spellings.get(table.lower(), table)
-            wanted = own and self._wants(table)
-            self._known[body] = self._described(event, table) if wanted else None
+            self._known[body] = self._look_at(event)
         found = self._known[body]
         if found is None:
             self._tables.pop(number, None)
         else:
             self._tables[number] = found
+
+    def _look_at(self, event: bytes) -> tuple[SecondTable, Any] | None:
+        database, table = names_of(event)
+        own = database == self._database
+        if self._spellings is not None:
+            own = database.lower() == self._database.lower()
+            table = self._spellings.get(table.lower(), table)
+        if not (own and self._wants(table)):
+            return None
+        found = self._described(event, table)
+        if self._mariadb and is_sequence(column.name for column in found[0].columns):
+            return None  # its changes are row events, too, but it is no table
+        return found
 
     def rows(self, event: bytes) -> SecondRows | None:
         """A row event; None if its table is not wanted."""

@@ -21,27 +21,16 @@ from core.patterns import TablePatterns
 from core.shard import ShardId
 from core.vitess import is_internal
 from ingest.binlog.notes import Bytes
-from wire.decode.tablemap import TableMap, parse_table_map
+from wire.decode.tablemap import TableMap, is_sequence, parse_table_map
 
 _FREE: Final = -1
-# What a MariaDB sequence looks like in the log: a table with exactly these columns.
-_SEQUENCE: Final = (
-    "next_not_cached_value",
-    "minimum_value",
-    "maximum_value",
-    "start_value",
-    "increment",
-    "cache_size",
-    "cycle_option",
-    "cycle_count",
-)
 
 
 class Catalog(Protocol):
     """What the log does not tell about tables."""
 
-    def hints(self, table: str) -> Mapping[str, str] | None:
-        """Column hints for a table (see parse_table_map); None: it is no table.
+    def hints(self, table: str) -> Mapping[str, str]:
+        """Column hints for a table (see parse_table_map); none of one that is not known.
 
         Raises:
             TableStoppedError: it cannot be mirrored.
@@ -208,12 +197,9 @@ class Slots:
         if self._patterns.folded:
             table = self._catalog.spelling(table)
         hints = self._catalog.hints(table)
-        if hints is None:
-            return None
         flavor: Literal["mysql", "mariadb"] = "mariadb" if self._flavor == "mariadb" else "mysql"
         found = parse_table_map(body, keyspace=self._shard.keyspace, hints=hints, flavor=flavor)
-        columns = tuple(column.name for column in found.schema.columns)
-        if columns == _SEQUENCE and flavor == "mariadb":
+        if flavor == "mariadb" and is_sequence(column.name for column in found.schema.columns):
             return None
         return replace(found, table=table, schema=replace(found.schema, table=table))
 

@@ -10,7 +10,7 @@ UUID, the fraction of MariaDB 5.3's temporal types) comes in as hints from infor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
@@ -59,6 +59,17 @@ _GEOMETRIES: Final = (
 # The hidden column behind a UNIQUE key over a BLOB or TEXT in MariaDB, which the log shows.
 _HASH_COLUMN: Final = re.compile(r"DB_ROW_HASH_\d+")
 _FLOAT_BYTES: Final = 4
+# What a MariaDB sequence looks like in the log: a table with exactly these columns.
+_SEQUENCE: Final = (
+    "next_not_cached_value",
+    "minimum_value",
+    "maximum_value",
+    "start_value",
+    "increment",
+    "cache_size",
+    "cycle_option",
+    "cycle_count",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +91,11 @@ class TableMap:
     schema: TableSchema
     columns: tuple[WireColumn, ...]
     plan: WalkPlan
+
+
+def is_sequence(columns: Iterable[str]) -> bool:
+    """Whether a table map of MariaDB's is a sequence's: its rows look like those of a table."""
+    return tuple(columns) == _SEQUENCE
 
 
 def table_id_of(body: bytes) -> int:
