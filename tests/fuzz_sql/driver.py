@@ -303,11 +303,22 @@ def _patiently(cursor: Any, statement: str) -> None:
         try:
             cursor.execute(statement)
         except pymysql.err.OperationalError as error:
-            if error.args[0] != _LOCKED or not left:
+            if error.args[0] != _LOCKED:
                 raise
+            if not left:
+                raise AssertionError(f"{statement}: {error}\n{_who_holds(cursor)}") from error
             time.sleep(1)
         else:
             return
+
+
+def _who_holds(cursor: Any) -> str:
+    """What the server says of its sessions and locks."""
+    told = []
+    for question in ("SHOW FULL PROCESSLIST", "SHOW ENGINE INNODB STATUS", "XA RECOVER"):
+        cursor.execute(question)
+        told += ["\t".join(str(value) for value in row) for row in cursor.fetchall()]
+    return "\n".join(told)
 
 
 def _head(reason: str) -> str:
