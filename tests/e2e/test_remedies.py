@@ -20,7 +20,7 @@ from fix_e2e import PASSWORD, Ratchet, assert_identical, mirror_rows, status
 
 from lab.servers import create_ratchet_user
 
-SQL = re.compile(r"(?:SET (?:GLOBAL|PERSIST)|ALTER TABLE|GRANT|STOP|START|CHANGE)\b[^;]*;")
+SQL = re.compile(r"(?:SET (?:GLOBAL|PERSIST)|ALTER TABLE|GRANT|STOP|START|CHANGE|FLUSH)\b[^;]*;")
 EXCLUDED = re.compile(r'"(![^"]+)"')
 COMMAND = re.compile(r"`ratchet ([^`]*)`")
 
