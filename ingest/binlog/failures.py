@@ -73,8 +73,8 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
         SourceUnfitError,
         "a transaction's number is not above the last one of its replication domain: {event}",
         (
-            # Asked for what is behind a number that it has given again, the server begins before it,
-            # unless a file begins there.
+            # Asked for what is behind a number that it has given again, the server begins before
+            # it, unless a file begins there.
             "SET GLOBAL gtid_strict_mode=ON; and FLUSH BINARY LOGS; on all servers of the shard, "
             f"and give each server that is written to its own gtid_domain_id, {_REDUMP}"
         ),
