@@ -300,7 +300,7 @@ def _rows(found: _Found, why: str = "") -> Statement:
     found.doubt_all(
         f"{_BY_STATEMENT}, and whether triggers, a view or foreign keys lead on from "
         f"{target.database}.{target.table} is not known (GRANT SELECT, TRIGGER ON "
-        f"`{target.database}`.* would show it)"
+        f"`{target.database}`.* would show it, of a table that is still there)"
     )
     return found.done("rows", asks=target)
 
