@@ -171,6 +171,7 @@ class CaptureLoop(Loop):
         capture: takes the shards to leave out, and takes one round.
         shards: all shards.
         patience: seconds that a shard may fail in a row until the run ends with its error.
+        back: called when a shard that had failed is there again.
         clock: seconds, rising.
         jitter: a number from 0 to 1, so that many runs do not come back at once.
     """
@@ -182,6 +183,7 @@ class CaptureLoop(Loop):
         *,
         shards: Collection[str],
         patience: float,
+        back: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -189,6 +191,7 @@ class CaptureLoop(Loop):
         self._capture = capture
         self._shards = shards
         self._patience = patience
+        self._back = back
         self._clock = clock
         self._jitter = jitter
         self._trouble: dict[str, _Trouble] = {}
@@ -221,6 +224,7 @@ class CaptureLoop(Loop):
         if error is None:
             if self._trouble.pop(shard, None) is not None:
                 log.info("connected again", extra={"fields": {"source": shard}})
+                self._back()
             return
         if not isinstance(error, RetryableError):
             raise error
@@ -277,13 +281,20 @@ class WatchLoop(Loop):
         super().__init__("watch", control)
         self._look = look
         self._every = every
+        self._hurried = threading.Event()
+
+    def hurry(self) -> None:
+        """Look at once: a server that was away may have come back with other settings."""
+        self._hurried.set()
+        self.control.ring()
 
     def work(self) -> None:
         """Rest, look: a run looks before its loops begin."""
         while True:
-            self.control.rest(self._every)
+            self.control.rest(self._every, self._hurried.is_set)
             if self.control.draining:
                 return
+            self._hurried.clear()
             self._look()
             self.control.ring()
 

@@ -125,13 +125,15 @@ class _Wiring:
         """The run."""
         config, control, guard = self._config, self._control, self._guard
         capturing = self._capturing()
+        watch = WatchLoop(control, self._unfit.look, every=LOOK_SECONDS)
         capture = CaptureLoop(
             control,
             guard.in_pool(CAPTURE, "capture", capturing.round),
             shards=[str(shard) for shard in config.shards],
             patience=config.capture.reconnect_seconds,
+            back=watch.hurry,
         )
-        dump = merging = merge = verify = verdicts = watch = None
+        dump = merging = merge = verify = verdicts = None
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = LOOK_SECONDS if self._plan.merge else None
@@ -150,7 +152,6 @@ class _Wiring:
                     _Guarded(guard, self._background(verdicts)),
                 ]
                 verify = VerifyLoop(control, tasks, patience=config.capture.reconnect_seconds)
-            watch = WatchLoop(control, self._unfit.look, every=LOOK_SECONDS)
         parts = Parts(
             control=control,
             stop=self._stop,
@@ -160,7 +161,7 @@ class _Wiring:
             merging=merging,
             merge=merge,
             verify=verify,
-            watch=watch,
+            watch=watch if self._plan.merge else None,
             verdicts=verdicts,
             target=self._plan.target,
             following=self._plan.following,

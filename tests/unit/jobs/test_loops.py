@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 
 from core.errors import BugError, ConfigError, RatchetError, RetryableError
-from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop, VerifyLoop
+from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop, VerifyLoop, WatchLoop
 
 
 class Clock:
@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
 
-def finish(*loops: CaptureLoop | DumpLoop | MergeLoop) -> None:
+def finish(*loops: CaptureLoop | DumpLoop | MergeLoop | WatchLoop) -> None:
     for loop in loops:
         loop.join(20)
         assert not loop.is_alive()
@@ -224,3 +224,28 @@ def test_a_task_that_fails_is_tried_again_and_ends_the_run_in_the_end() -> None:
     assert isinstance(control.error, RetryableError)
     assert control.draining
     assert not control.stopping, "what is captured is merged before the run ends"
+
+
+def test_a_server_that_comes_back_is_looked_at_at_once() -> None:
+    """It may have other settings: what it does not log any more is lost until the next look."""
+    control = Control()
+    looks: list[bool] = []
+
+    def look() -> None:
+        looks.append(True)
+        control.drain()
+
+    watch = WatchLoop(control, look, every=3600)
+    failures = iter([{"a/-": RetryableError("away")}, {}])
+    capture = CaptureLoop(
+        control,
+        lambda _: Captured(committed=None, failures=next(failures, {})),
+        shards=["a/-"],
+        patience=60,
+        back=watch.hurry,
+        jitter=lambda: 0.0,
+    )
+    watch.start()
+    capture.start()
+    finish(watch, capture)
+    assert looks == [True]
