@@ -180,6 +180,9 @@ def _delete(lake: Lake, names: list[str]) -> None:
     if lake.is_local:
         for name in names:
             lake.delete(name)
+            # Hadoop's checksums lie beside what Spark writes into a folder.
+            folder, _, last = name.rpartition("/")
+            lake.delete(f"{folder}/.{last}.crc")
         return
     with ThreadPoolExecutor(_DELETERS, "remove-old") as pool:
         list(pool.map(lake.delete, names))

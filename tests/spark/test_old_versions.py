@@ -33,7 +33,13 @@ def shown(source: Source, version: int) -> list[dict[str, Any]]:
 
 def data_files(source: Source) -> list[str]:
     files = source.lake.list(source.state.path)
-    return [one.path for one in files if "/_" not in one.path]
+    return [one.path for one in files if "/_" not in one.path and "/." not in one.path]
+
+
+def checksums(source: Source) -> set[str]:
+    files = source.lake.list(source.state.path)
+    found = [one.path.replace("/.", "/") for one in files if one.path.endswith(".crc")]
+    return {name.removesuffix(".crc") for name in found if "/_" not in name}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -94,6 +100,7 @@ def test_each_version_of_the_history_can_be_read(
         if file.add.get("deletionVector")
     }
     assert len(data_files(source)) == len(live.files) + len(vectors)
+    assert checksums(source) <= set(data_files(source))
     assert shown(source, versions[-1]) == seen[versions[-1]][1]
     source.assert_mirrored()
 
