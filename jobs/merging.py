@@ -11,22 +11,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from core.errors import RetryableError
 from core.types import MisfitPolicy
+from jobs.budget import Budget
 from jobs.observe import Merged, Observer, Stops
 from jobs.text import size
-from merge.maintain import compact, prune_change_log, prune_cuts, vacuum
-from merge.purge import purge_side
-from merge.step import StepResult
+from merge.maintain import compact, prune_change_log, prune_cuts, remove_old
+from merge.purge import purge_is_due, purge_side
+from merge.step import LOOK_AGAIN, StepResult
 from store.cuts import Cuts
-from store.delta_tables import table_version
+from store.delta_errors import CommitConflictError
 from store.files import Lake
+from store.retention import UNNAMED_SECONDS
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
+from store.upkeeps import Cleaned, read_upkeep, write_upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +39,8 @@ log: Final = logging.getLogger("jobs.run")
 COMPACT_EVERY: Final = 20  # steps between two looks for small files, from the first on
 COMPACT_SECONDS: Final = 2.0  # after which a look begins with no further table
 CLEAN_EVERY: Final = 3600.0  # seconds between two removals of what is too old
+_PURGE_AT: Final = 25 / 24  # of the time that tombstones are kept: then all that are older go
+_WRITE_EVERY: Final = 5.0  # seconds between two notes of what was cleaned
 _DONE: Final = object()
 
 
@@ -61,6 +66,7 @@ class Merging:
         serve: does what commands ask of the run.
         observer: told of every step.
         stops: told of tables that stop.
+        maintenance: the share of the time that may be spent on removing what is old.
         clock: seconds, rising.
     """
 
@@ -75,6 +81,7 @@ class Merging:
         serve: Callable[[], None] = lambda: None,
         observer: Observer,
         stops: Stops,
+        maintenance: float = 0.05,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._merge = merge
@@ -90,7 +97,8 @@ class Merging:
         last = self._cuts.last()
         self.round = 0 if last is None else last.round
         self._steps = 0
-        self._clean_at = clock() + CLEAN_EVERY
+        self._clean_at = clock()  # the lake knows what is due
+        self._budget = Budget(maintenance, now=clock())
         self._cleaning: Iterator[None] | None = None
 
     def step(self) -> bool:
@@ -133,13 +141,22 @@ class Merging:
 
     def _clean(self) -> None:
         """A bit of it. With many tables, all of it may take longer than until it is due again."""
+        began = self._clock()
+        if self._budget.rest(began):
+            return
         if self._cleaning is None:
-            if self._clock() < self._clean_at:
+            if began < self._clean_at:
                 return
             self._cleaning = self._upkeep.clean()
-            self._clean_at = self._clock() + CLEAN_EVERY
-        if next(self._cleaning, _DONE) is _DONE:
-            self._cleaning = None
+            self._clean_at = began + CLEAN_EVERY
+        try:
+            if next(self._cleaning, _DONE) is _DONE:
+                self._cleaning = None
+        except RetryableError:
+            self._cleaning = None  # what it raised from does not go on
+            raise
+        finally:
+            self._budget.spend(self._clock() - began, self._clock())
 
     def _try(self, work: Callable[[], None]) -> None:
         self._check()
@@ -148,21 +165,6 @@ class Merging:
         except RetryableError as error:
             # A conflict with a reader's or another writer's commit; the next time comes by itself.
             log.warning("upkeep put off: %s", error)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cleaned:
-    """When a table was cleaned.
-
-    Attributes:
-        place: what was merged by then.
-        since: when it was first cleaned with that, seconds since the epoch.
-        last: when it was last cleaned.
-    """
-
-    place: object
-    since: float
-    last: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +183,8 @@ class LakeUpkeep:
         clock: seconds, rising.
         looked: table -> its place when it was last looked at for small files; None: there was more
             to do. The one that was looked at last stands last.
-        cleaned: table -> when it was cleaned, and at which place.
+        compacted: tables of which small files were put together since they were cleaned: those that
+            they were are not old yet.
     """
 
     spark: SparkSession
@@ -194,7 +197,7 @@ class LakeUpkeep:
     wall: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     looked: dict[str, object | None] = field(default_factory=dict)
-    cleaned: dict[str, _Cleaned] = field(default_factory=dict)
+    compacted: set[str] = field(default_factory=set)
 
     def compact(self) -> None:
         """Put small files of streaming tables together, of those that have changed.
@@ -210,7 +213,7 @@ class LakeUpkeep:
             if state.phase == "streaming" and self.looked.get(state.name) != _place(state):
                 done = compact(self.spark, self.lake, state, now=int(self.wall() * 1e6))
                 if done.files:
-                    self.cleaned.pop(state.name, None)  # there is more that can go, once it is old
+                    self.compacted.add(state.name)
                     told = f"{done.files} small files ({size(done.bytes)})"
                     log.debug("%s: %s put together", state.name, told)
                 self.looked.pop(state.name, None)
@@ -219,10 +222,39 @@ class LakeUpkeep:
     def clean(self) -> Iterator[None]:
         """Remove old rounds with their change files and old cuts; then, table by table, the rest.
 
-        A table takes a second or two, so that a thousand of them must not be cleaned in one go. One
-        that rests is left alone once everything that can go is gone.
+        What was done when stands in the lake, so that runs that end soon do it in their turn: the
+        table that was cleaned last comes last. One that rests is left alone once everything that
+        can go is gone.
         """
-        now = int(self.wall() * 1e6)
+        done = read_upkeep(self.lake)
+        now = self.wall()
+        if now >= done.logs + CLEAN_EVERY:
+            self._clean_logs(int(now * 1e6))
+            done = replace(done, logs=now)
+            write_upkeep(self.lake, done)
+        tables = dict(done.tables)
+        states = Tables(self.lake).list()
+        written = self.clock()
+        for name in sorted(
+            (state.name for state in states), key=lambda n: tables[n].last if n in tables else 0.0
+        ):
+            yield
+            keyspace, _, table = name.partition(".")
+            state = Tables(self.lake).load(keyspace, table)  # as it is by now
+            if state is None or state.phase != "streaming" or not self._is_due(state, tables):
+                continue
+            cleaned = yield from self._clean_table(state, tables.get(name))
+            if cleaned is not None:
+                tables[name] = cleaned
+            if self.clock() >= written + _WRITE_EVERY:
+                write_upkeep(self.lake, replace(done, tables=tables))
+                written = self.clock()
+        known = {state.name for state in states}
+        tables = {name: one for name, one in tables.items() if name in known}
+        if tables != done.tables:
+            write_upkeep(self.lake, replace(done, tables=tables))
+
+    def _clean_logs(self, now: int) -> None:
         states = Tables(self.lake).list()
         pruned = prune_change_log(
             self.lake, RoundLog(self.lake), states, now=now, keep=self.change_log
@@ -230,39 +262,52 @@ class LakeUpkeep:
         if pruned.files:
             log.info("change log: %s in %d files removed", size(pruned.bytes), pruned.files)
         prune_cuts(Cuts(self.lake), now=now, history=self.history)
-        for old in states:
-            yield
-            state = Tables(self.lake).load(old.keyspace, old.table)  # as it is by now
-            if state is not None and state.phase == "streaming":
-                self._clean_table(state)
 
-    def _clean_table(self, state: TableState) -> None:
-        now = self.wall()
-        at = _place(state)
-        before = self.cleaned.get(state.name)
-        since = before.since if before and before.place == at else now
-        if before and before.last >= since + max(self.tombstones, self.history):
-            return
+    def _is_due(self, state: TableState, tables: Mapping[str, Cleaned]) -> bool:
+        before = tables.get(state.name)
+        if before is None:
+            return True
+        rests = before.place == _place(state) and state.name not in self.compacted
+        longest = max(self.tombstones * _PURGE_AT, self.history + LOOK_AGAIN, UNNAMED_SECONDS)
+        over = rests and before.last >= before.since + longest
+        return self.wall() >= before.last + CLEAN_EVERY and not over
+
+    def _clean_table(
+        self, state: TableState, before: Cleaned | None
+    ) -> Generator[None, None, Cleaned | None]:
+        """A table's old tombstones and files, a bite at a time; what to remember of it."""
+        now, place = self.wall(), _place(state)
+        rests = before and before.place == place and state.name not in self.compacted
+        moment, files = int(now * 1e6), 0
         try:
-            purge_side(
-                self.spark,
-                self.lake,
-                state,
-                policy=self.policy,
-                now=int(now * 1e6),
-                keep=self.tombstones,
-            )
+            # The DELETE of a few tombstones takes Spark seconds: not for each hour's.
+            if purge_is_due(self.lake, state, now=moment, keep=self.tombstones * _PURGE_AT):
+                purge_side(
+                    self.spark,
+                    self.lake,
+                    state,
+                    policy=self.policy,
+                    now=moment,
+                    keep=self.tombstones,
+                )
+                yield
             for path in (state.path, state.side_path):
-                if table_version(self.lake, path) is not None:
-                    vacuum(self.spark, self.lake, path, name=state.name, keep=self.history)
-        except RetryableError as error:
+                for removed in remove_old(
+                    self.spark, self.lake, path, name=state.name, keep=self.history, now=moment
+                ):
+                    files += removed
+                    yield
+        except (RetryableError, CommitConflictError) as error:
             log.warning("upkeep of %s put off: %s", state.name, error)
-            return
+            return None
         finally:
             self.forget(state)
-        self.cleaned[state.name] = _Cleaned(at, since, now)
+        if files:
+            log.debug("%s: %d files of old versions removed", state.name, files)
+        self.compacted.discard(state.name)
+        return Cleaned(place=place, since=before.since if before and rests else now, last=now)
 
 
-def _place(state: TableState) -> object:
+def _place(state: TableState) -> tuple[str, int]:
     """What a table's dump and the rounds merged into it have brought it to."""
-    return state.dump and state.dump.id, state.merged_round
+    return "" if state.dump is None else state.dump.id, state.merged_round

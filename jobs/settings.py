@@ -251,6 +251,14 @@ class SnapshotSection:
         return self.parallel or min(8, max(2, os.cpu_count() or 2))
 
 
+def _share(item: Item) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", (item.text or "").strip())
+    share = float(match[1]) / 100 if match else 0.0
+    if not 0.0001 <= share <= 1:
+        item.fail(f"a share from 0.01% to 100% is needed here, not {item.shown()}")
+    return share
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSection:
     """Bringing the log's changes into the tables, and their upkeep.
@@ -262,6 +270,7 @@ class MergeSection:
         change_log_retention: how long change files are kept, seconds.
         tombstone_retention: how long the token of a deleted row is kept, seconds.
         table_history: how long old versions of the tables can be read, seconds.
+        maintenance: the share of the time that removing what is old may take.
         clock_bound_ms: how far the servers' clocks may be apart, milliseconds.
     """
 
@@ -271,19 +280,12 @@ class MergeSection:
     change_log_retention: float = setting(14 * DAY, _seconds(60, 3650 * DAY))
     tombstone_retention: float = setting(14 * DAY, _seconds(60, 3650 * DAY))
     table_history: float = setting(7 * DAY, _seconds(60, 3650 * DAY))
+    maintenance: float = setting(0.05, _share)
     clock_bound_ms: int = setting(500, _integer(0, 3_600_000))
 
 
 def _interval(item: Item) -> float | None:
     return None if item.text in {"off", "never"} else item.seconds(60, 3650 * DAY)
-
-
-def _share(item: Item) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", (item.text or "").strip())
-    share = float(match[1]) / 100 if match else 0.0
-    if not 0.0001 <= share <= 1:
-        item.fail(f"a share from 0.01% to 100% is needed here, not {item.shown()}")
-    return share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

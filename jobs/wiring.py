@@ -341,6 +341,7 @@ class _Wiring:
             serve=self._between_steps(verdicts),
             observer=tell,
             stops=self._stops,
+            maintenance=config.maintenance,
         )
 
     def _between_steps(self, verdicts: Verdicts) -> Callable[[], None]:

@@ -10,7 +10,7 @@ younger than its retention.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -24,6 +24,13 @@ from store import layout
 from store.cuts import Cut, Cuts
 from store.delta_files import replay
 from store.files import Lake
+from store.retention import (
+    FILE_RETENTION,
+    LOG_RETENTION,
+    history_interval,
+    keep_history,
+    remove_old_files,
+)
 from store.rounds import RoundLog
 from store.tables import TableState
 
@@ -95,19 +102,52 @@ def _optimize(spark: SparkSession, lake: Lake, state: TableState) -> None:
         session.sql(f"OPTIMIZE delta.{quoted(lake.hadoop_uri(state.path))}").collect()
 
 
-def vacuum(spark: SparkSession, lake: Lake, path: str, *, name: str, keep: float) -> None:
-    """Remove data files that no version younger than `keep` seconds names.
+def remove_old(
+    spark: SparkSession, lake: Lake, path: str, *, name: str, keep: float, now: int
+) -> Iterator[int]:
+    """Remove data files that no version younger than `keep` seconds names, a bite at a time.
 
-    Files of a dump under way are named by no version yet; they are younger than any sensible
-    `keep`, and an hour is the least that is taken. Cuts may name a version that is older than
-    themselves (LOOK_AGAIN), so that its files are kept for that much longer.
+    Cuts may name a version that is older than themselves (LOOK_AGAIN), so that its files are kept
+    for that much longer; and an hour is the least, since a file's removal is stamped when the merge
+    that made it began.
+
+    Args:
+        spark: any session; used for a table with rules of others only.
+        lake: the lake.
+        path: the table's folder.
+        name: keyspace.table.
+        keep: how long old versions can be read, seconds.
+        now: microseconds UTC.
+
+    Yields:
+        How many files went.
+
+    Raises:
+        LakeError: the lake cannot be read or written.
+        RetryableError: a failure of Spark.
     """
+    keep = max(_HOUR, keep + LOOK_AGAIN)
+    files = replay(lake, path)
+    if files is None:
+        return
+    if files.writable:
+        keep_history(lake, path, keep=keep, now=now)
+        yield from remove_old_files(lake, path, keep=keep, now=now)
+        return
     session = plain_session(
         spark, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
     )
-    hours = max(1.0, (keep + LOOK_AGAIN) / _HOUR)
+    table, interval = f"delta.{quoted(lake.hadoop_uri(path))}", history_interval(keep)
     with spark_errors("remove old versions", table=name):
-        session.sql(f"VACUUM delta.{quoted(lake.hadoop_uri(path))} RETAIN {hours:.3f} HOURS")
+        # VACUUM goes by the property, whatever it is told.
+        have = session.sql(f"SHOW TBLPROPERTIES {table}").collect()
+        if {row.key: row.value for row in have}.get(FILE_RETENTION) != interval:
+            session.sql(
+                f"ALTER TABLE {table} SET TBLPROPERTIES "
+                f"('{FILE_RETENTION}' = '{interval}', '{LOG_RETENTION}' = '{interval}')"
+            ).collect()
+        session.sql(f"VACUUM {table}").collect()
+    yield 0
 
 
 def prune_cuts(cuts: Cuts, *, now: int, history: float) -> None:

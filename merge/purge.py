@@ -15,16 +15,46 @@ from merge import order, side, sql
 from merge.ancestry import Ancestry
 from merge.delta import plain_session, read_delta, view
 from merge.failures import spark_errors
+from merge.patch import may_have_shadows
 from merge.plan import app_id, shape_of
 from merge.shape import Shape
 from store import layout
-from store.delta_tables import app_version, table_version
+from store.delta_log import microseconds
+from store.delta_tables import app_version, open_delta, query, table_version
 from store.files import Lake
 from store.rounds import RoundLog
 from store.tables import TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def purge_is_due(lake: Lake, state: TableState, *, now: int, keep: float) -> bool:
+    """Whether a table's side tables have something that `purge_side` would remove.
+
+    Cheap: one column of small files is read, without Spark.
+
+    Args:
+        lake: the lake.
+        state: the table.
+        now: microseconds UTC.
+        keep: what was written longer ago than this many seconds counts.
+
+    Raises:
+        LakeError: the side table cannot be read.
+    """
+    if state.phase != "streaming" or state.dump is None:
+        return False
+    if _old_sides(lake, state):
+        return True
+    table = open_delta(lake, state.side_path)
+    if table is None or not table.version():
+        return False
+    if may_have_shadows(lake, state.side_path):
+        return True
+    found = query(table, state.side_path, "SELECT min(written_at) AS oldest FROM t")
+    moments = [one for batch in found for one in batch.column("oldest").to_pylist() if one]
+    return any(microseconds(one) < now - int(keep * 1e6) for one in moments)
 
 
 def purge_side(
@@ -97,9 +127,13 @@ def _drop_shadows(session: SparkSession, lake: Lake, state: TableState, shape: S
 
 
 def _remove_old_sides(lake: Lake, state: TableState) -> None:
+    for folder in _old_sides(lake, state):
+        lake.delete_folder(folder)
+
+
+def _old_sides(lake: Lake, state: TableState) -> list[str]:
     """Side tables of earlier dumps: nobody reads them any more."""
     folder = f"{layout.SIDE}/{layout.table_path(state.keyspace, state.table)}"
     kept = state.side_path[len(folder) + 1 :]
     found = {file.path[len(folder) + 1 :].split("/")[0] for file in lake.list(folder)}
-    for name in found - {kept}:
-        lake.delete_folder(f"{folder}/{name}")
+    return [f"{folder}/{name}" for name in sorted(found - {kept})]

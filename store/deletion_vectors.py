@@ -81,6 +81,13 @@ def read_vector(lake: Lake, table: str, descriptor: Mapping[str, Any]) -> Vector
     return BitMap64.deserialize(data[4:])
 
 
+def vector_path(descriptor: Mapping[str, Any]) -> str | None:
+    """The file that a vector stands in, under the table's folder; None: none, or one elsewhere."""
+    if descriptor["storageType"] != "u":
+        return None
+    return _path_of(str(descriptor["pathOrInlineDv"]))
+
+
 def write_vectors(lake: Lake, table: str, vectors: Sequence[Vector]) -> list[dict[str, Any]]:
     """Write some into one new file; their descriptors for add actions.
 

@@ -109,6 +109,31 @@ class TableFiles:
     vectors: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """A data file, with the vector that it had, that a commit took out of a table.
+
+    Attributes:
+        path: under the table's folder.
+        vector: its deletion vector's descriptor; None: it had none.
+        removed_at: microseconds UTC; None: the log does not tell.
+    """
+
+    path: str
+    vector: Mapping[str, Any] | None
+    removed_at: int | None
+
+    @classmethod
+    def of(cls, action: Mapping[str, Any]) -> Removal:
+        """From a remove action."""
+        moment = action.get("deletionTimestamp")
+        return cls(
+            path=unquote(action["path"]),
+            vector=action.get("deletionVector"),
+            removed_at=int(moment) * 1000 if moment else None,
+        )
+
+
 @dataclass(slots=True)
 class _Replay:
     version: int = -1
@@ -204,6 +229,26 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
     if known is not None and state.version == known.version:
         return known
     return state.frozen()
+
+
+def replay_with_removals(lake: Lake, path: str) -> tuple[TableFiles, list[Removal]] | None:
+    """The table at its newest version, and all that its log remembers to have been removed.
+
+    Raises:
+        LakeError: the log cannot be read.
+    """
+    state, removals = _Replay(), []
+    version = _checkpointed(lake, path)
+    if version is not None:
+        state.take(_checkpoint(lake, path, version))
+        state.version = version
+        removals += _checkpointed_removals(lake, path, version)
+    while (actions := _commit_at(lake, path, state.version + 1)) is not None:
+        done = list(actions)
+        state.take(done)
+        state.version += 1
+        removals += [Removal.of(one["remove"]) for one in done if "remove" in one]
+    return None if state.version < 0 else (state.frozen(), removals)
 
 
 def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:
@@ -403,6 +448,18 @@ def _checkpoint(lake: Lake, path: str, version: int) -> Iterator[Action]:
         for batch in file.iter_batches(columns=wanted):
             for row in batch.to_pylist(maps_as_pydicts="strict"):
                 yield {kind: _plain(value) for kind, value in row.items() if value is not None}
+
+
+def _checkpointed_removals(lake: Lake, path: str, version: int) -> list[Removal]:
+    name = _checkpoint_path(path, version)
+    fields = [f"remove.{one}" for one in ("path", "deletionTimestamp", "deletionVector")]
+    with lake_errors("read a checkpoint", name), lake.open_input(name) as stream:
+        found = pq.ParquetFile(stream)
+        if "remove" not in found.schema_arrow.names:
+            return []
+        rows = (row["remove"] for batch in found.iter_batches(columns=fields)
+                for row in batch.to_pylist())  # fmt: skip
+        return [Removal.of(_plain(one)) for one in rows if one and one["path"] is not None]
 
 
 def _plain(value: Any) -> Any:

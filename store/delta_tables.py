@@ -208,6 +208,38 @@ def add_columns(lake: Lake, path: str, schema: pa.Schema, *, now: int) -> bool:
     return True
 
 
+def set_properties(lake: Lake, path: str, properties: Mapping[str, str], *, now: int) -> bool:
+    """Give a Delta table properties; whether it lacked any.
+
+    A table that has rules of others is left as it is: its owner's tools set them.
+
+    Args:
+        lake: the lake.
+        path: the table's; if there is none, nothing is done.
+        properties: name -> value.
+        now: microseconds UTC.
+
+    Raises:
+        LakeError: another process has just committed to the table.
+    """
+    table = open_delta(lake, path)
+    if table is None:
+        return False
+    with delta_errors("set properties", path):
+        meta, schema = table.metadata(), table.schema().to_json()
+    configuration = {**meta.configuration, **properties}
+    files = None if configuration == meta.configuration else replay(lake, path)
+    if files is None or not files.writable:
+        return False
+    actions = [
+        commit_info("SET TBLPROPERTIES", read=files.version, isolation="Serializable", now=now),
+        _metadata(meta, schema, configuration),
+    ]
+    if files.version != table.version() or not commit_files(lake, path, files.version + 1, actions):
+        raise conflict(path, "set properties")
+    return True
+
+
 def replace_columns(
     lake: Lake,
     table: DeltaTable,

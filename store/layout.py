@@ -24,6 +24,8 @@ DATES_FILE: Final = f"{PRIVATE}/dates.json"
 FOLDED_FILE: Final = f"{PRIVATE}/folded.json"
 # Shard -> its server and when that was started, where it has MEMORY tables.
 STARTS_FILE: Final = f"{PRIVATE}/starts.json"
+# When old files of which table were removed last.
+UPKEEP_FILE: Final = f"{PRIVATE}/upkeep.json"
 DERIVED: Final = f"{PRIVATE}/derived"
 LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
 REQUESTS: Final = f"{PRIVATE}/requests"

@@ -104,7 +104,11 @@ def test_upkeep_comes_between_steps(stage: Stage) -> None:
     """Small files at the first step and after so many; what is old in its time, step by step."""
     merging = stage.merging()
     merging.step()
-    assert stage.done == [], "there was nothing to merge"
+    assert stage.done == ["clean"], "the lake knows what is due"
+    for _ in range(3):
+        merging.step()
+    assert stage.done == ["clean", "clean a", "clean b"], "there was nothing to merge"
+    stage.done.clear()
     stage.results = [worked(n) for n in range(COMPACT_EVERY)]
     for _ in range(COMPACT_EVERY):
         merging.step()
@@ -133,7 +137,7 @@ def test_upkeep_comes_between_steps(stage: Stage) -> None:
 
 
 def upkeep_of(stage: Stage, now: list[float]) -> LakeUpkeep:
-    """With an hour for tombstones, two for old versions."""
+    """With an hour for tombstones, nearly two for old versions."""
     return LakeUpkeep(
         spark=cast("SparkSession", None),
         lake=stage.lake,
@@ -141,7 +145,7 @@ def upkeep_of(stage: Stage, now: list[float]) -> LakeUpkeep:
         forget=lambda state: stage.done.append(f"forget {state.table}"),
         change_log=1.0,
         tombstones=3600.0,
-        history=7200.0,
+        history=7000.0,
         wall=lambda: now[0],
     )
 
@@ -159,7 +163,9 @@ def test_tables_are_cleaned_one_by_one_until_nothing_can_go(
         return True
 
     monkeypatch.setattr("jobs.merging.purge_side", purge)
-    monkeypatch.setattr("jobs.merging.vacuum", lambda *_, **__: None)
+    monkeypatch.setattr("jobs.merging.UNNAMED_SECONDS", 0.0)
+    monkeypatch.setattr("jobs.merging.purge_is_due", lambda *_, **__: True)
+    monkeypatch.setattr("jobs.merging.remove_old", lambda *_, **__: iter(()))
     now = [1_000_000.0]
     upkeep = upkeep_of(stage, now)
     for table in ("a", "b"):
@@ -196,7 +202,7 @@ def test_tables_are_cleaned_one_by_one_until_nothing_can_go(
     next(cleaning)
     tables.save(replace(b, phase="stopped"))
     stage.done.clear()
-    assert list(cleaning) == [None] * 2
+    assert list(cleaning) == [None] * 3  # behind the tombstones of a; before b and c
     assert stage.done == both[:2]
 
 
@@ -281,3 +287,52 @@ def test_reached(stage: Stage) -> None:
     Cuts(stage.lake).append(cut(1, 1))
     assert merging.has_reached(1)
     assert not merging.has_reached(2)
+
+
+def test_runs_that_end_soon_clean_in_their_turn(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is ended behind a table; none is cleaned twice in an hour, none is left out."""
+    seen: list[str] = []
+    monkeypatch.setattr("jobs.merging.purge_is_due", lambda *_, **__: False)
+
+    def remove(
+        _spark: object, _lake: object, path: str, *, name: str, **_: object
+    ) -> Iterator[int]:
+        if not path.startswith("_"):
+            seen.append(name)
+        yield 0
+
+    monkeypatch.setattr("jobs.merging.remove_old", remove)
+    monkeypatch.setattr("jobs.merging._WRITE_EVERY", 0.0)
+    for table in "abc":
+        stage.table(table, "streaming")
+    now = [1_000_000.0]
+    for _ in range(3):
+        run = upkeep_of(stage, now).clean()  # as a new process
+        for _ in range(4):  # before the table, behind its files, its side table's, and itself
+            next(run)
+        now[0] += 60
+    assert list(upkeep_of(stage, now).clean()) == [None] * 3
+    assert seen == ["shop.a", "shop.b", "shop.c"]
+    now[0] += CLEAN_EVERY
+    for _ in upkeep_of(stage, now).clean():
+        pass
+    assert seen[3:] == ["shop.a", "shop.b", "shop.c"]
+
+
+def test_upkeep_stays_within_its_share_of_the_time(stage: Stage) -> None:
+    """A bite of two seconds is followed by 38 of rest, at 5 %; merges go on meanwhile."""
+
+    def clean() -> Iterator[None]:
+        while True:
+            stage.now += 2.0
+            stage.done.append("bite")
+            yield
+
+    merging = stage.merging()
+    stage.clean = clean  # type: ignore[method-assign]
+    for _ in range(400):
+        merging.step()
+        stage.now += 0.5
+    assert len(stage.done) == pytest.approx(stage.now * 0.05 / 2, abs=1)

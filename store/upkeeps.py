@@ -1,0 +1,81 @@
+"""When what of the lake's upkeep was done last: so that short runs do it in their turn.
+
+One JSON file. Invariant: written by the run alone, which holds the lease; a loss of it costs one
+more look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from store import layout
+from store.failures import sound
+from store.files import Lake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """When a table was cleaned.
+
+    Attributes:
+        place: its dump and the round that was merged into it by then.
+        since: when it was first cleaned with that, seconds since the epoch.
+        last: when it was last cleaned.
+    """
+
+    place: tuple[str, int]
+    since: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """What was done.
+
+    Attributes:
+        logs: when old rounds and cuts were removed, seconds since the epoch.
+        tables: keyspace.table -> when it was cleaned.
+    """
+
+    logs: float = 0.0
+    tables: Mapping[str, Cleaned] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "logs": self.logs,
+            "tables": {name: asdict(one) for name, one in self.tables.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Upkeep:
+        """Read what `to_json` wrote."""
+        return cls(
+            logs=data["logs"],
+            tables={
+                name: Cleaned(
+                    place=(str(one["place"][0]), int(one["place"][1])),
+                    since=one["since"],
+                    last=one["last"],
+                )
+                for name, one in data["tables"].items()
+            },
+        )
+
+
+def read_upkeep(lake: Lake) -> Upkeep:
+    """What was done; nothing in a lake that knows of none.
+
+    Raises:
+        LakeError: the file is damaged.
+    """
+    found = lake.read_json(layout.UPKEEP_FILE)
+    with sound(layout.UPKEEP_FILE):
+        return Upkeep() if found is None else Upkeep.from_json(found)
+
+
+def write_upkeep(lake: Lake, done: Upkeep) -> None:
+    """Remember what was done."""
+    lake.write_json(layout.UPKEEP_FILE, done.to_json())
