@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -25,7 +26,14 @@ from core.errors import EngineGoneError, OperatorError
 from jobs.classcache import archive_options
 from jobs.config import Config
 from jobs.jars import jars_of
-from jobs.sparksettings import is_local, launch_settings, pools, settings, stays_here
+from jobs.sparksettings import (
+    is_local,
+    is_open,
+    launch_settings,
+    pools,
+    settings,
+    stays_here,
+)
 from store import crashpoints, layout
 from store.files import Lake
 from store.lease import process_start
@@ -128,8 +136,14 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
         log_file=folder / f"{command}.log",
         log4j=LOG4J,
         java=archive_options(jars.first) if is_local(config) else [],
+        secret=secrets.token_hex(32),
     )
     given.update(jars.settings)
+    if is_open(given):
+        log.warning(
+            "Spark's ports answer whoever reaches them: set spark.authenticate.secret in "
+            "spark.conf (docs/operations.md, 'On a Spark cluster')"
+        )
     _set_environment(local=stays_here(config), class_path=jars.last)
     out = folder / f"{command}.out"
     if out.exists() and out.stat().st_size > _MAX_OUT:
