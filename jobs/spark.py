@@ -12,10 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,9 +32,9 @@ from jobs.sparksettings import (
     settings,
     stays_here,
 )
+from jobs.tempfolder import temporary_folder
 from store import crashpoints, layout
 from store.files import Lake
-from store.lease import process_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,8 +61,7 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
     log.info("starting Spark")
     # Now: where it lies cannot be asked of a lake that has failed.
     folder = log_folder(config)
-    home = _new_home()
-    try:
+    with temporary_folder() as home:
         session = _start(config, command, home, folder)
         try:
             yield session
@@ -86,8 +83,6 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
             raise known from None
         finally:
             _stop(session)
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def use_pool(session: SparkSession, pool: str) -> None:
@@ -222,19 +217,6 @@ def _extend(variable: str, paths: Sequence[str]) -> None:
     new = [path for path in paths if path not in have]
     if new:
         os.environ[variable] = os.pathsep.join([*new, *have])
-
-
-def _new_home() -> Path:
-    """A folder for this process's temporary files; those of dead processes are removed."""
-    base = Path(tempfile.gettempdir()) / f"ratchet-spark-{os.getuid()}"
-    base.mkdir(mode=0o700, exist_ok=True)
-    for old in base.iterdir():
-        pid, _, start = old.name.partition("-")
-        if pid.isdigit() and str(process_start(int(pid))) != start:
-            shutil.rmtree(old, ignore_errors=True)
-    home = base / f"{os.getpid()}-{process_start(os.getpid())}"
-    home.mkdir(exist_ok=True)
-    return home
 
 
 def _no_jvm(out: Path) -> OperatorError:

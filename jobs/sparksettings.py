@@ -23,6 +23,8 @@ _SLOTS_PER_MERGE: Final = 2
 # Each merge compiles code of its own, and a JVM with room for none ends ("Out of space in CodeCache
 # for adapters"): with the quick compiler alone, which has 48 MB, after two minutes of a busy run.
 _CODE_CACHE: Final = "-XX:ReservedCodeCacheSize=512m"
+# Java would show its counters in a file of /tmp, under a name that everybody knows.
+_NO_COUNTERS: Final = "-XX:-UsePerfData"
 _TUNED: Final[Mapping[str, str]] = {
     "spark.app.name": "ratchet",
     "spark.ui.enabled": "false",
@@ -158,6 +160,7 @@ def settings(
     options = (
         *java,
         _CODE_CACHE,
+        _NO_COUNTERS,
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         f"-Dratchet.log={log_file}",
         f"-Dderby.system.home={home}",

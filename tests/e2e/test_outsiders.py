@@ -37,8 +37,8 @@ with spark_session(load_config(Path(sys.argv[1]), {}), "run") as spark:
 
 
 @contextlib.contextmanager
-def session(folder: Path, **conf: str) -> Iterator[tuple[list[int], str]]:
-    """A session of ours that has shipped a task: the JVM's ports, the application's name."""
+def session(folder: Path, **conf: str) -> Iterator[tuple[int, str]]:
+    """A session of ours that has shipped a task: the JVM's process, the application's name."""
     config: dict[str, Any] = {
         "lake": "./lake",
         "sources": {"none": {"kind": "binlog", "shards": {"-": {"host": "h", "user": "u"}}}},
@@ -54,19 +54,24 @@ def session(folder: Path, **conf: str) -> Iterator[tuple[list[int], str]]:
     path = folder / "ratchet.yaml"
     path.write_text(yaml.safe_dump(config))
     (folder / "run.py").write_text(RUN)
+    (folder / "tmp").mkdir()
+    # As another user could have made it, where its name can be guessed.
+    planted = folder / "tmp" / f"ratchet-spark-{os.getuid()}"
+    planted.mkdir()
+    planted.chmod(0o777)
     process = subprocess.Popen(
         [sys.executable, str(folder / "run.py"), str(path), PLANTED],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")},
         start_new_session=True,
     )
     try:
         assert process.stdout is not None
         pid, app = process.stdout.readline().split()
-        yield listening_ports(int(pid)), app
+        yield int(pid), app
         process.communicate("", timeout=120)
         assert process.returncode == 0
     finally:
@@ -92,8 +97,17 @@ def taken(ports: list[int], app: str) -> tuple[dict[str, bytes], bytes]:
 
 @pytest.mark.spark
 def test_an_outsider_gets_no_block_and_nothing_is_deserialized_for_him(tmp_path: Path) -> None:
-    with session(tmp_path) as (ports, app):
+    with session(tmp_path) as (pid, app):
+        ports = listening_ports(pid)
         assert len(ports) >= 3, "RPC, blocks, and PySpark's own"
+        open_to_others = [
+            path for path in (tmp_path / "tmp").iterdir() if path.stat().st_mode & 0o077
+        ]
+        assert [path.name for path in open_to_others] == [f"ratchet-spark-{os.getuid()}"]
+        assert list(open_to_others[0].iterdir()) == []
+        maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        loaded = [line for line in maps if "/tmp/" in line]
+        assert all("/ratchet-run-" in line for line in loaded), loaded
         blocks, said = taken(ports, app)
         assert blocks == {}
         assert b"ObjectInputStream" not in said
@@ -103,8 +117,8 @@ def test_an_outsider_gets_no_block_and_nothing_is_deserialized_for_him(tmp_path:
 @pytest.mark.spark
 def test_without_authentication_the_same_outsider_gets_both(tmp_path: Path) -> None:
     """So that the test above can fail."""
-    with session(tmp_path, **{"spark.authenticate": "false"}) as (ports, app):
-        blocks, said = taken(ports, app)
+    with session(tmp_path, **{"spark.authenticate": "false"}) as (pid, app):
+        blocks, said = taken(listening_ports(pid), app)
         assert PLANTED.encode() in b"".join(blocks.values())
         assert b"ObjectInputStream" in said
         assert b"StreamCorruptedException: invalid stream header" in said
