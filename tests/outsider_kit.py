@@ -44,6 +44,14 @@ def ask(port: int, body: bytes) -> tuple[str, bytes]:
         return names.get(kind, "closed"), data
 
 
+def java_call() -> bytes:
+    """The body of an RPC as drivers, masters and executors send them: two addresses and a name.
+
+    What follows goes to Java's deserialization; here it is none of its objects.
+    """
+    return b"\0" + b"\1\0\4here\0\0\0\1" + b"\0\4name" + b"no Java object"
+
+
 def open_blocks(app: str, executor: str, blocks: list[str]) -> bytes:
     """The body of a request for blocks."""
     body = bytes([_OPEN_BLOCKS]) + _text(app) + _text(executor)

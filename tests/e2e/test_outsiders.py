@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from outsider_kit import ask, blocks_of, listening_ports
+from outsider_kit import ask, blocks_of, java_call, listening_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = "Planted0123456789abcdef"
@@ -80,8 +80,6 @@ def session(folder: Path, **conf: str) -> Iterator[tuple[int, str]]:
             process.communicate()
 
 
-# Two addresses and a name, as Spark's RPC has them; what follows goes to Java's deserialization.
-JAVA = b"\0" + b"\1\0\4here\0\0\0\1" + b"\0\4name" + b"no Java object"
 BLOCKS = [f"broadcast_{number}_piece0" for number in range(3)]
 
 
@@ -91,7 +89,7 @@ def taken(ports: list[int], app: str) -> tuple[dict[str, bytes], bytes]:
     said = b""
     for port in ports:
         blocks |= blocks_of(port, app, BLOCKS)
-        said += ask(port, JAVA)[1]
+        said += ask(port, java_call())[1]
     return blocks, said
 
 
