@@ -87,6 +87,13 @@ def _guarded(config: Config, secret: str) -> dict[str, str]:
     return found
 
 
+def _modes(config: Config) -> dict[str, str]:
+    """Hadoop sets its files' modes by itself, by a umask of its own."""
+    if config.lake_umask is None:
+        return {}
+    return {"spark.hadoop.fs.permissions.umask-mode": f"{config.lake_umask:03o}"}
+
+
 def is_in_s3(config: Config) -> bool:
     """Whether the lake is in S3, or in a store that speaks as S3 does."""
     return config.lake.startswith(("s3://", "s3a://"))
@@ -170,6 +177,7 @@ def settings(
         **_TUNED,
         **(_local() if stays_here(config) else {}),
         **_guarded(config, secret),
+        **_modes(config),
         **(_s3(os.environ) if is_in_s3(config) else {}),
         "spark.master": config.spark.master or f"local[{slots(config)}]",
         "spark.driver.memory": config.spark.driver_memory,
