@@ -154,7 +154,7 @@ def _umask(item: Item | None) -> int | None:
 
 def _secret_files(item: Item, path: Path) -> tuple[Path, ...]:
     """Where passwords stand. One of `${NAME}` alone stands nowhere."""
-    found = {}
+    found: dict[Path, None] = {}
     for one in item.inner():
         if one.path.rpartition(".")[2] != "password":
             continue
