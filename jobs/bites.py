@@ -7,7 +7,6 @@ come and what is done about a difference (`background`).
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from core.errors import TableStoppedError
 from jobs.reading import Reading
 from jobs.secondlook import SecondLook
 from jobs.subject import Subject
+from jobs.tempfolder import temporary_folder
 from snapshot.keys import KeyRange
 from snapshot.piecewise import read_piece, strangers, suspects
 from store.files import Lake
@@ -92,7 +92,7 @@ class Bites:
     def _piece(self, table: Subject, progress: Pass) -> Bite:
         shard = progress.shards[progress.shard]
         self._reading.settings.throttle.wait(self._reading.shards[shard], self._stop)
-        with tempfile.TemporaryDirectory(prefix="ratchet-piece-") as folder:
+        with temporary_folder() as folder:
             piece = read_piece(
                 table.sources[shard],
                 self._reading.shards,
@@ -102,7 +102,7 @@ class Bites:
                 columns=table.columns,
                 settings=self._reading.settings,
                 seconds=BITE_SECONDS,
-                scratch=Lake.at(folder),
+                scratch=Lake.at(str(folder)),
             )
         cut = self._looks.cut({shard: piece.seen})
         began = self._clock()

@@ -21,6 +21,7 @@ from core.shard import ShardId
 from jobs import logs
 from jobs.config import Config
 from jobs.facts import ServerFacts, gather
+from jobs.fileguard import guarded
 from jobs.finding import Finding
 from jobs.fitness import judge
 from jobs.mirrorfitness import judge_mirror, judge_position
@@ -47,6 +48,7 @@ def run_check(config: Config, *, as_json: bool) -> int:
     printer.add(
         [Finding(place="config", check="read", status="ok", text=f"{config.path}: no errors")]
     )
+    printer.add(list(guarded(config)))
     lake = list(check_lake(config.lake))
     streams: Mapping[str, StreamState] = {}
     if all(finding.status != "fail" for finding in lake):

@@ -13,6 +13,7 @@ of its class path, and without a word does without one that does not fit.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import sys
@@ -24,9 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.cache import cache_folder
+from wire.owned import distrust
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log: Final = logging.getLogger(__name__)
 
 _UNUSED: Final = 14 * 86_400  # seconds
 _CONFIG: Final = """\
@@ -55,6 +59,14 @@ def archive_options(jars: Sequence[str]) -> list[str]:
     except OSError:
         return []  # no home that can be written, as services have it: then there is no archive
     if not archive.exists():
+        return []
+    import pyspark
+
+    # Java runs what is in it: without one that somebody else may have written a start takes longer.
+    program = Path(str(pyspark.__file__))
+    reason = distrust(archive, program=program) or distrust(archive.parent, program=program)
+    if reason:
+        log.warning("Java's class archive is not used: %s; remove it, and make it anew", reason)
         return []
     with suppress(OSError):
         archive.touch()  # it is in use: see remove_old
@@ -87,7 +99,7 @@ def main() -> None:
     archive = _archive(jars)
     if archive.exists():
         return
-    archive.parent.mkdir(parents=True, exist_ok=True)
+    archive.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ratchet-classes-") as folder:
         fresh = archive.with_suffix(f".{os.getpid()}")
         path = Path(folder, "ratchet.yaml")
@@ -101,6 +113,7 @@ def main() -> None:
             fresh.replace(archive)
         finally:
             fresh.unlink(missing_ok=True)
+    archive.chmod(0o644)
     remove_old(archive.parent)
     print(f"Java's class archive is made ({archive.stat().st_size >> 20} MB)")
 

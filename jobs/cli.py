@@ -107,6 +107,8 @@ def _load(path: Path, *, lake_only: bool = False) -> Config:
 
     config = load_config(path, lake_only=lake_only)
     logs.hide(config.secrets)
+    if config.lake_umask is not None:
+        os.umask(config.lake_umask)  # Java and the workers inherit it
     logs.set_up(level="debug" if _options.verbose else _options.log_level, form=_options.log_format)
     return config
 

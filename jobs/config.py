@@ -35,6 +35,7 @@ from jobs.settings import (
     VtgateSection,
     is_null,
     keys_of,
+    secret_file,
     text,
 )
 from jobs.yamlfile import Item, read_yaml
@@ -57,6 +58,9 @@ class Config:
         verify: see VerifySection.
         types: see TypesSection.
         spark: see SparkSection.
+        lake_umask: which modes new files of the lake do not get; None: as the process's umask says.
+        variables: names of the environment variables that the sources' part of the file names.
+        secret_files: files that hold passwords; the config itself, if passwords stand in it.
     """
 
     path: Path
@@ -68,6 +72,9 @@ class Config:
     verify: VerifySection
     types: TypesSection
     spark: SparkSection
+    lake_umask: int | None = None
+    variables: frozenset[str] = frozenset()
+    secret_files: tuple[Path, ...] = ()
 
     @property
     def shards(self) -> Mapping[ShardId, ShardConfig]:
@@ -97,7 +104,7 @@ class Config:
         return frozenset(found - {""})
 
 
-TOP_KEYS: Final = ("lake", "sources", *SECTIONS)
+TOP_KEYS: Final = ("lake", "lake_umask", "sources", *SECTIONS)
 SOURCE_KEYS: Final = ("kind", "shards", "vitess", "tables", "key", "virtual_columns")
 VITESS_KEYS: Final = ("kind", "vtgate", "tablet_type", "tables", "key")
 TABLET_TYPES: Final = ("primary", "replica", "rdonly")
@@ -127,8 +134,35 @@ def load_config(
         path=path,
         lake=_lake(_need(root, "lake"), folder),
         sources=_sources(_need(root, "sources"), folder),
+        lake_umask=_umask(entries.get("lake_umask")),
+        variables=_need(root, "sources").all_variables(),
+        secret_files=_secret_files(_need(root, "sources"), path),
         **{name: _section(kind, entries.get(name)) for name, kind in SECTIONS.items()},
     )
+
+
+def _umask(item: Item | None) -> int | None:
+    if item is None or is_null(item):
+        return None
+    if not re.fullmatch("0?[0-7]{3}", item.text or ""):
+        item.fail(f'a umask is needed here ("077", "027"), not {item.shown()}')
+    found = int(item.text or "", 8)
+    if found & 0o700:
+        item.fail("this umask would lock us out ourselves", hint='"077" locks out all others')
+    return found
+
+
+def _secret_files(item: Item, path: Path) -> tuple[Path, ...]:
+    """Where passwords stand. One of `${NAME}` alone stands nowhere."""
+    found: dict[Path, None] = {}
+    for one in item.inner():
+        if one.path.rpartition(".")[2] != "password":
+            continue
+        if one.entries is not None and set(one.entries) == {"file"}:
+            found[secret_file(one)] = None
+        elif one.text and not one.variables and not one.unused:
+            found[path] = None
+    return tuple(found)
 
 
 def _need(item: Item, key: str) -> Item:

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from core.errors import OperatorError
 from jobs.config import Config
 from jobs.sparksettings import is_in_s3, is_local
+from wire.owned import distrust
 
 log: Final = logging.getLogger(__name__)
 
@@ -56,11 +58,24 @@ def jars_of(config: Config) -> Jars:
             log.info("fetching Hadoop's client for S3 (690 MB, once)")
         settings = _joined(config, "spark.jars.packages", packages, ",")
         return Jars({**settings, "spark.jars.ivy": str(ivy_folder(config))})
+    _refuse_foreign([*delta, *store])
     if is_local(config):
         # On the class path at once: as spark.jars they would be copied for every session.
         name = "spark.driver.extraClassPath"
         return Jars(_joined(config, name, delta, ":"), first=delta, last=store)
     return Jars(_joined(config, "spark.jars", [*delta, *store], ","))
+
+
+def _refuse_foreign(jars: Sequence[str]) -> None:
+    """Java runs what is in them: nobody else may have written it."""
+    for jar in map(Path, jars):
+        if reason := distrust(jar.parent) or distrust(jar):
+            raise OperatorError(
+                f"a jar is not safe to run: {reason}",
+                operation="start Spark",
+                hint=f"make {jar.parent} and what is in it this user's own, writable by nobody "
+                "else (chmod -R go-w), or fetch the jars anew (`make setup`)",
+            )
 
 
 def delta_jars(config: Config | None = None) -> list[str]:

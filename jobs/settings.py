@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from core.patterns import TablePatterns
@@ -24,6 +25,7 @@ ZeroDates = Literal["null", "text", "fail"]
 
 TLS_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 DAY: Final = 86_400.0
+_LONGEST_SECRET: Final = 4096  # bytes
 
 T = TypeVar("T")
 
@@ -87,7 +89,40 @@ def _addresses(item: Item) -> tuple[tuple[str, int], ...]:
 
 
 def _secret(item: Item) -> str:
-    return item.string(secret=True)
+    if item.entries is None:
+        return item.string(secret=True)
+    return "" if item.unused else read_secret(item, secret_file(item))
+
+
+def secret_file(item: Item) -> Path:
+    """Where a password stands that is given as `{file: ...}`."""
+    entries = item.mapping(("file",))
+    if "file" not in entries:
+        item.fail("the key 'file' is missing")
+    try:
+        given = Path(text(entries["file"])).expanduser()
+    except RuntimeError:  # what pathlib says of ~nobody
+        item.fail(f"there is no home directory for {entries['file'].shown()}")
+    return Path(item.file).resolve().parent / given
+
+
+def read_secret(item: Item, path: Path) -> str:
+    """A password that is all of a file, but for the end of its line."""
+    try:
+        with path.open("rb") as file:
+            found = file.read(_LONGEST_SECRET + 1)
+        value = found.decode()
+    except UnicodeDecodeError:
+        item.fail(f"{path} is not UTF-8")
+    except OSError as error:
+        item.fail(
+            f"{path} cannot be read: {error.strerror}",
+            hint="let this user read it, and nobody else (chmod 0400)",
+        )
+    value = value.removesuffix("\n").removesuffix("\r")
+    if not value or len(found) > _LONGEST_SECRET or "\0" in value:
+        item.fail(f"{path} is empty, or is no password", hint="a password is all of the file")
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,24 +11,33 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
+import secrets
 import signal
+import stat
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from core.errors import EngineGoneError, OperatorError
+from jobs.childenv import child_environment
 from jobs.classcache import archive_options
 from jobs.config import Config
 from jobs.jars import jars_of
-from jobs.sparksettings import is_local, launch_settings, pools, settings, stays_here
+from jobs.sparksettings import (
+    is_local,
+    is_open,
+    launch_settings,
+    pools,
+    settings,
+    stays_here,
+)
+from jobs.tempfolder import temporary_folder
 from store import crashpoints, layout
 from store.files import Lake
-from store.lease import process_start
+from wire.secrets import Ways, set_ways
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,8 +64,7 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
     log.info("starting Spark")
     # Now: where it lies cannot be asked of a lake that has failed.
     folder = log_folder(config)
-    home = _new_home()
-    try:
+    with temporary_folder() as home:
         session = _start(config, command, home, folder)
         try:
             yield session
@@ -78,8 +86,6 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
             raise known from None
         finally:
             _stop(session)
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def use_pool(session: SparkSession, pool: str) -> None:
@@ -93,17 +99,20 @@ def log_folder(config: Config) -> Path:
     `spark.log_dir` of the config; else in the lake, if that is a folder of ours that we may write;
     else below ~/.local/state.
     """
+    in_lake = False
     if config.spark.log_dir is not None:
         folder = config.path.resolve().parent / Path(config.spark.log_dir).expanduser()
     else:
         lake = Lake.at(config.lake)
         folder = Path(lake.root) / layout.PRIVATE / "logs"
         ours = lake.is_local and (Path(lake.root) / layout.FORMAT_FILE).exists()
-        if not ours or not os.access(folder.parent, os.W_OK):
+        in_lake = ours and os.access(folder.parent, os.W_OK)
+        if not in_lake:
             state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
             folder = Path(state) / "ratchet"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        # Ours alone, where it lies outside the lake: a lake has modes of its own.
+        folder.mkdir(parents=True, exist_ok=True, mode=0o777 if in_lake else 0o700)
     except OSError as error:
         raise OperatorError(
             f"the folder for Spark's log cannot be made: {folder}",
@@ -128,8 +137,18 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
         log_file=folder / f"{command}.log",
         log4j=LOG4J,
         java=archive_options(jars.first) if is_local(config) else [],
+        secret=secrets.token_hex(32),
     )
     given.update(jars.settings)
+    if is_open(given):
+        log.warning(
+            "Spark's ports answer whoever reaches them: set spark.authenticate.secret in "
+            "spark.conf (docs/operations.md, 'On a Spark cluster')"
+        )
+    set_ways(_ways(config, given))
+    # For good: whatever is started from now on gets none of them.
+    for name in os.environ.keys() - child_environment(os.environ, config.variables).keys():
+        del os.environ[name]
     _set_environment(local=stays_here(config), class_path=jars.last)
     out = folder / f"{command}.out"
     if out.exists() and out.stat().st_size > _MAX_OUT:
@@ -137,7 +156,7 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
     launch = SparkConf(loadDefaults=False)
     launch.setAll(list(launch_settings(given).items()))
     # The JVM's and the Python workers' own output; what log4j writes goes to the log file.
-    with out.open("ab") as stream:
+    with _private(out) as stream:
         try:
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
                 # Signals to our process group (Ctrl-C, `timeout`) are for us: we end the JVM when
@@ -154,6 +173,28 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)  # PySpark's own handler cancels all jobs
     return SparkSession(context)
+
+
+def _private(path: Path) -> IO[bytes]:
+    """A file to be written on at its end, that nobody else can read."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    stream = os.fdopen(os.open(path, flags, 0o600), "ab")
+    if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & 0o077:
+        path.chmod(0o600)  # made before by a version that left it open
+    return stream
+
+
+def _ways(config: Config, given: Mapping[str, str]) -> Ways:
+    """How executors on other machines come by the sources' passwords."""
+    if stays_here(config):
+        return Ways()
+    named = {
+        os.environ[name]: name
+        for name in config.variables
+        if os.environ.get(name) in config.secrets
+    }
+    encrypts = given.get("spark.network.crypto.enabled", "false").lower() == "true"
+    return Ways(variables=named, sends=encrypts and not is_open(given))
 
 
 def _hush() -> None:
@@ -208,19 +249,6 @@ def _extend(variable: str, paths: Sequence[str]) -> None:
     new = [path for path in paths if path not in have]
     if new:
         os.environ[variable] = os.pathsep.join([*new, *have])
-
-
-def _new_home() -> Path:
-    """A folder for this process's temporary files; those of dead processes are removed."""
-    base = Path(tempfile.gettempdir()) / f"ratchet-spark-{os.getuid()}"
-    base.mkdir(mode=0o700, exist_ok=True)
-    for old in base.iterdir():
-        pid, _, start = old.name.partition("-")
-        if pid.isdigit() and str(process_start(int(pid))) != start:
-            shutil.rmtree(old, ignore_errors=True)
-    home = base / f"{os.getpid()}-{process_start(os.getpid())}"
-    home.mkdir(exist_ok=True)
-    return home
 
 
 def _no_jvm(out: Path) -> OperatorError:

@@ -23,6 +23,8 @@ _SLOTS_PER_MERGE: Final = 2
 # Each merge compiles code of its own, and a JVM with room for none ends ("Out of space in CodeCache
 # for adapters"): with the quick compiler alone, which has 48 MB, after two minutes of a busy run.
 _CODE_CACHE: Final = "-XX:ReservedCodeCacheSize=512m"
+# Java would show its counters in a file of /tmp, under a name that everybody knows.
+_NO_COUNTERS: Final = "-XX:-UsePerfData"
 _TUNED: Final[Mapping[str, str]] = {
     "spark.app.name": "ratchet",
     "spark.ui.enabled": "false",
@@ -62,6 +64,34 @@ def _local() -> dict[str, str]:
         # There are more slots than cores; scans and captures are cut for the cores.
         "spark.default.parallelism": str(_cores()),
     }
+
+
+def _guarded(config: Config, secret: str) -> dict[str, str]:
+    """Spark's ports answer nobody who does not know the session's secret.
+
+    In this process's own JVM Spark makes the secret by itself, and it never leaves the JVM. A
+    cluster has one that master and workers know: without one in `spark.conf` it is as its operator
+    made it.
+    """
+    theirs = not stays_here(config)
+    if is_open({"spark.authenticate": "true", **config.spark.conf}):
+        return {}  # Spark refuses a session that encrypts and does not authenticate
+    if theirs and "spark.authenticate.secret" not in config.spark.conf:
+        return {}
+    found = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+    if not theirs:
+        # A master that the user started may know the older way only.
+        found["spark.network.crypto.saslFallback"] = "false"
+    if not theirs and not is_local(config):
+        found["spark.authenticate.secret"] = secret
+    return found
+
+
+def _modes(config: Config) -> dict[str, str]:
+    """Hadoop sets its files' modes by itself, by a umask of its own."""
+    if config.lake_umask is None:
+        return {}
+    return {"spark.hadoop.fs.permissions.umask-mode": f"{config.lake_umask:03o}"}
 
 
 def is_in_s3(config: Config) -> bool:
@@ -116,7 +146,13 @@ def stays_here(config: Config) -> bool:
 
 
 def settings(
-    config: Config, *, home: Path, log_file: Path, log4j: Path, java: Sequence[str] = ()
+    config: Config,
+    *,
+    home: Path,
+    log_file: Path,
+    log4j: Path,
+    java: Sequence[str] = (),
+    secret: str = "",
 ) -> dict[str, str]:
     """All settings of the session but the jars; the config's own ones win.
 
@@ -126,10 +162,12 @@ def settings(
         log_file: where Spark's log goes.
         log4j: the log4j2 settings that send it there.
         java: more options for the JVM.
+        secret: made for this session, for executors that are processes of this machine.
     """
     options = (
         *java,
         _CODE_CACHE,
+        _NO_COUNTERS,
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         f"-Dratchet.log={log_file}",
         f"-Dderby.system.home={home}",
@@ -138,6 +176,8 @@ def settings(
     found = {
         **_TUNED,
         **(_local() if stays_here(config) else {}),
+        **_guarded(config, secret),
+        **_modes(config),
         **(_s3(os.environ) if is_in_s3(config) else {}),
         "spark.master": config.spark.master or f"local[{slots(config)}]",
         "spark.driver.memory": config.spark.driver_memory,
@@ -166,6 +206,15 @@ def pools(config: Config) -> str:
         for name, share in minimum.items()
     )
     return f'<?xml version="1.0"?>\n<allocations>\n{entries}</allocations>\n'
+
+
+def is_open(given: Mapping[str, str]) -> bool:
+    """Whether whoever reaches Spark's ports may ask them for anything.
+
+    Args:
+        given: the session's settings.
+    """
+    return given.get("spark.authenticate", "false").lower() != "true"
 
 
 def launch_settings(given: Mapping[str, str]) -> dict[str, str]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -42,6 +42,7 @@ class Item:
         entries: a mapping's entries in their order; None for anything else.
         elements: a list's elements; None for anything else.
         variables: names of the environment variables in `text`.
+        unused: whether its value is not going to be used.
     """
 
     file: str
@@ -51,6 +52,7 @@ class Item:
     entries: Mapping[str, Item] | None = None
     elements: tuple[Item, ...] | None = None
     variables: tuple[str, ...] = ()
+    unused: bool = False
 
     def __repr__(self) -> str:
         return f"Item({self.file}:{self.line} {self.path})"  # a text may be a secret
@@ -64,6 +66,16 @@ class Item:
             operation="read the config",
             hint=hint or "conf/example.yaml explains every key",
         )
+
+    def inner(self) -> Iterator[Item]:
+        """Itself and all items in it, however deep."""
+        yield self
+        for one in (*(self.entries or {}).values(), *(self.elements or ())):
+            yield from one.inner()
+
+    def all_variables(self) -> frozenset[str]:
+        """Names of the environment variables in it, however deep."""
+        return frozenset(name for one in self.inner() for name in one.variables)
 
     def shown(self) -> str:
         """The value for a message; never one that came from the environment."""
@@ -256,7 +268,8 @@ class _Builder:
         self._count = 0
 
     def build(self, node: yaml.Node, path: str, depth: int) -> Item:
-        here = Item(file=self._file, line=node.start_mark.line + 1, path=path)
+        unused = bool(self._unused) and path.partition(".")[0] == self._unused
+        here = Item(file=self._file, line=node.start_mark.line + 1, path=path, unused=unused)
         self._count += 1
         if self._count > MAX_ITEMS or depth > MAX_DEPTH:
             here.fail(
@@ -270,7 +283,7 @@ class _Builder:
                 self.build(child, f"{path}[{number}]", depth + 1)
                 for number, child in enumerate(node.value)
             )
-            return Item(file=self._file, line=here.line, path=path, elements=elements)
+            return replace(here, elements=elements)
         if not isinstance(node, yaml.ScalarNode):
             here.fail("neither a text, a list nor a mapping")
         if node.tag == _NULL and node.style is None:
@@ -288,16 +301,8 @@ class _Builder:
             path = f"{here.path}.{key.value}" if here.path else key.value
             entry = self.build(value, path, depth + 1)
             # The line of the key: that is where a reader looks for a key that is wrong.
-            entries[key.value] = Item(
-                file=entry.file,
-                line=place.line,
-                path=path,
-                text=entry.text,
-                entries=entry.entries,
-                elements=entry.elements,
-                variables=entry.variables,
-            )
-        return Item(file=self._file, line=here.line, path=here.path, entries=entries)
+            entries[key.value] = replace(entry, line=place.line)
+        return replace(here, entries=entries)
 
     def _scalar(self, text: str, here: Item) -> Item:
         variables: list[str] = []
@@ -312,7 +317,7 @@ class _Builder:
                     hint="write $${ for a literal ${",
                 )
             if name not in self._environment:
-                if self._unused and here.path.partition(".")[0] == self._unused:
+                if here.unused:
                     return "1"
                 here.fail(f"the environment variable {name} is not set", hint=f"export {name}=...")
             variables.append(name)
@@ -321,6 +326,4 @@ class _Builder:
         full = _VARIABLE.sub(value, text)
         if "\0" in full or any("\ud800" <= one <= "\udfff" for one in full):
             here.fail("a text holds a zero byte or half a character")
-        return Item(
-            file=self._file, line=here.line, path=here.path, text=full, variables=tuple(variables)
-        )
+        return replace(here, text=full, variables=tuple(variables))

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -52,10 +52,20 @@ class SparkCluster:
         workers: how many.
         cores: of each, as it is told. Captures wait most of their time: more than the machine has.
         memory: of each.
+        conf: Spark's settings for master and workers.
     """
 
-    def __init__(self, home: Path, *, workers: int = 2, cores: int = 4, memory: str = "2g") -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        workers: int = 2,
+        cores: int = 4,
+        memory: str = "2g",
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
         self._home = home
+        self._conf = conf or {}
         self._workers = workers
         self._sizes = ("-c", str(cores), "-m", memory)
         self._started: list[Daemon] = []
@@ -74,15 +84,16 @@ class SparkCluster:
     def __enter__(self) -> Self:
         self._home.mkdir(parents=True, exist_ok=True)
         try:
-            # An empty file, by which the guard knows the process as ours.
+            # Also when it is empty: by it the guard knows the process as ours.
             ours = self._home / "master.conf"
-            ours.touch()
-            where = ("--port", str(self._port.number), "--properties-file", str(ours))
-            self._start("master", "master.Master", *where)
+            ours.touch(mode=0o600)
+            ours.write_text("".join(f"{name} {value}\n" for name, value in self._conf.items()))
+            settings = ("--properties-file", str(ours))
+            self._start("master", "master.Master", "--port", str(self._port.number), *settings)
             for number in range(self._workers):
                 name = f"worker{number}"
                 folder = str(self._home / name)
-                self._start(name, "worker.Worker", *self._sizes, "-d", folder, self.url)
+                self._start(name, "worker.Worker", *self._sizes, "-d", folder, *settings, self.url)
             self._wait()
         except BaseException:
             self.stop()

@@ -13,6 +13,7 @@ import fcntl
 import itertools
 import os
 import socket
+import stat
 import tempfile
 from pathlib import Path
 from typing import IO, Final
@@ -42,6 +43,13 @@ class Port:
 def _reserve() -> tuple[int, IO[bytes]]:
     folder = Path(tempfile.gettempdir()) / f"ratchet-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise OperatorError(
+            f"{folder} is not a folder of ours, or others can write to it",
+            operation="choose a port",
+            hint="remove it, or set TMPDIR to a folder of your own",
+        )
     for step in itertools.islice(_steps, _COUNT):
         number = _FIRST + step % _COUNT
         lock = (folder / str(number)).open("ab")

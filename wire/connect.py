@@ -3,7 +3,7 @@
 Lives here: `SourceConfig`, TLS settings, and the few places where PyMySQL's inner parts are used
 (its version is pinned). Does not live here: what is said on the connection (`session`, `binlog`).
 
-Invariant: the password is in no message and no `repr`.
+Invariant: the password is in no message, no `repr` and no pickle.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pymysql.cursors import Cursor
 from core.errors import ConfigError
 from core.shard import ShardId
 from wire.failures import server_failure
+from wire.secrets import Sealed, reveal, state_without
 from wire.tls import tls_context
 
 _CLEAR_TEXT: Final = (b"mysql_clear_password", b"dialog")
@@ -44,7 +45,7 @@ class SourceConfig:
         port: TCP port.
         standbys: host and port of other servers that can stand in for it, in this order.
         user: account name.
-        password: never shown.
+        password: never shown, and never pickled (`wire.secrets`).
         database: the database that is mirrored, as the server itself calls it.
         target: what to ask for at login where that is another name: on a vtgate the keyspace with
             its shard and tablet type, as in "commerce:-80@primary"; empty: `database`.
@@ -64,7 +65,7 @@ class SourceConfig:
     port: int = 3306
     standbys: tuple[tuple[str, int], ...] = ()
     user: str
-    password: str = field(default="", repr=False)
+    password: str | Sealed = field(default="", repr=False)
     database: str
     target: str = ""
     tls: Tls = "preferred"
@@ -74,6 +75,10 @@ class SourceConfig:
     connect_timeout: float = 10.0
     read_timeout: float = 300.0
     trusts_virtual: bool = False
+
+    def __getstate__(self) -> list[Any]:
+        """For a task: without the password."""
+        return state_without(self)
 
     @property
     def through_vtgate(self) -> bool:
@@ -171,7 +176,7 @@ def open_connection(config: SourceConfig) -> Connected:
         host=config.host,
         port=config.port,
         user=config.user,
-        password=config.password.encode(),  # PyMySQL would take text for latin1
+        password=reveal(config.password).encode(),  # PyMySQL would take text for latin1
         database=config.target or config.database,
         charset="utf8mb4",
         autocommit=True,

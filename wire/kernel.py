@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import pickle
 import uuid
 from collections.abc import Callable
@@ -29,6 +30,9 @@ import numpy as np
 from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
+
+from core.errors import OperatorError
+from wire.owned import distrust
 
 log: Final = logging.getLogger(__name__)
 
@@ -81,12 +85,14 @@ class _Variants:
 
     def load(self, key: object) -> object | None:
         """What was saved under a key; None if there is nothing that can be used."""
+        path = self._path(key)
+        self._refuse_foreign(path)
         try:
-            identity, found, data = pickle.loads(self._path(key).read_bytes())  # noqa: S301
+            identity, found, data = pickle.loads(path.read_bytes())  # noqa: S301 - see above
         except FileNotFoundError:
             return None
         except Exception as error:  # noqa: BLE001 - a file cut short; it is written anew
-            log.debug("%s: %s", self._path(key), error)
+            log.debug("%s: %s", path, error)
             return None
         return data if (identity, found) == (self._what(), key) else None
 
@@ -95,7 +101,9 @@ class _Variants:
         path = self._path(key)
         part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
         try:
-            part.write_bytes(_pickled((self._what(), key, data)))
+            # Writable by nobody else, whatever the umask says: see `_refuse_foreign`.
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as out:
+                out.write(_pickled((self._what(), key, data)))
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
@@ -104,6 +112,22 @@ class _Variants:
         """Nothing is kept from now on that was saved before."""
         for path in self._base.parent.glob(f"{self._base.name}-*.nbc"):
             path.unlink(missing_ok=True)
+
+    def _refuse_foreign(self, path: Path) -> None:
+        """Unpickling runs code: nobody else may have written what is taken from here.
+
+        Raises:
+            OperatorError: somebody else may have.
+        """
+        program = Path(self._function.__code__.co_filename)
+        for one in (path.parent, path):
+            if reason := distrust(one, program=program):
+                raise OperatorError(
+                    f"the folder of compiled code is not safe: {reason}",
+                    operation="load compiled code",
+                    hint=f"remove {one}, or set NUMBA_CACHE_DIR to a folder of this user's own "
+                    "that nobody else can write to",
+                )
 
     def _path(self, key: object) -> Path:
         name = hashlib.sha256(repr(key).encode()).hexdigest()[:16]

@@ -3,12 +3,12 @@
 Lives here: `VtgateConfig`, `VStream`, what the status codes of gRPC mean. Does not live here: what
 is in a response (`wire.decode.vstream`, `ingest`).
 
-Invariant: the password is in no message and no `repr`. It goes to vtgate as it is, as metadata of
-each call, which vtgate's static authentication compares: nothing hides it from the network but
-`tls`. (MySQL's port has a challenge instead.) gRPC sends it when the other side has greeted as a
-gRPC server, so not to a vtgate that wants TLS. A stream that is silent for longer than its
-deadline ends as an error: vtgate sends a heartbeat in every idle second, so silence is a lost link.
-A response is handed out as its bytes; nothing is parsed here.
+Invariant: the password is in no message, no `repr` and no pickle. It goes to vtgate as it is, as
+metadata of each call, which vtgate's static authentication compares: nothing hides it from the
+network but `tls`. (MySQL's port has a challenge instead.) gRPC sends it when the other side has
+greeted as a gRPC server, so not to a vtgate that wants TLS. A stream that is silent for longer than
+its deadline ends as an error: vtgate sends a heartbeat in every idle second, so silence is a lost
+link. A response is handed out as its bytes; nothing is parsed here.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from core.errors import (
     SourceUnfitError,
 )
 from wire.failures import HEAL_HINT
+from wire.secrets import Sealed, reveal, state_without
 from wire.tls import tls_context, tls_trouble
 from wire.vstreamproto import messages
 
@@ -80,7 +81,7 @@ class VtgateConfig:
     host: str
     port: int
     user: str = ""
-    password: str = field(default="", repr=False)
+    password: str | Sealed = field(default="", repr=False)
     tls: Literal["disabled", "required"] = "disabled"
     tls_ca: str = ""
     tls_cert: str = ""
@@ -88,6 +89,10 @@ class VtgateConfig:
     tablet_type: TabletType = "primary"
     cells: str = ""
     connect_timeout: float = 10.0
+
+    def __getstate__(self) -> list[Any]:
+        """For a task: without the password."""
+        return state_without(self)
 
 
 class VStream:
@@ -265,7 +270,8 @@ def credentials(config: VtgateConfig) -> tuple[tuple[str, str], ...]:
     """
     if not config.user:
         return ()
-    for name, value in (("user", config.user), ("password", config.password)):
+    password = reveal(config.password)
+    for name, value in (("user", config.user), ("password", password)):
         if not (value.isascii() and (value.isprintable() or not value)):
             raise ConfigError(
                 f"the {name} has characters that gRPC does not carry",
@@ -273,7 +279,7 @@ def credentials(config: VtgateConfig) -> tuple[tuple[str, str], ...]:
                 source=f"{config.host}:{config.port}",
                 hint="use an account of vtgate whose name and password are printable ASCII",
             )
-    return (("username", config.user), ("password", config.password))
+    return (("username", config.user), ("password", password))
 
 
 def request(config: VtgateConfig, positions: Sequence[tuple[str, str, str]], *, tables: str) -> Any:

@@ -7,6 +7,8 @@ import base64
 import contextlib
 import os
 import secrets
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -15,7 +17,8 @@ from typing import Any
 
 import pytest
 import yaml
-from fix_e2e import Ratchet
+from fix_e2e import Ratchet, end_of
+from memory_kit import ChildWatch, descendants, pieces_of_memory
 
 from lab.servers import create_ratchet_user
 
@@ -155,6 +158,55 @@ def test_a_run_that_succeeds_and_one_that_fails(
     assert watch.processes > 10
     assert list((folder / "events").rglob("*"))
     assert list((folder / "logs").glob("run.*"))
+
+
+def watched_children(ratchet: Ratchet, watch: Watch, *args: str) -> tuple[ChildWatch, str]:
+    """A command to its end, with a look at all that it starts; and its output."""
+    process = ratchet.start(*args)
+    children = ChildWatch(process.pid, watch.holds)
+    children.start()
+    out, error = end_of(process, 600)
+    children.finish()
+    assert process.returncode == 0, error[-3000:]
+    return children, out + error
+
+
+def test_nothing_that_a_command_starts_holds_it(
+    make_ratchet: Callable[..., Ratchet], mariadb: Any, database: str, tmp_path: Path, told: str
+) -> None:
+    """Not Java's memory, which hands tasks out; nobody's environment. Workers get it by name."""
+    folder = tmp_path / "watched"
+    ratchet, unique = prepared(make_ratchet, mariadb, database, folder, told)
+    # Small tables are read by the command itself.
+    mariadb.execute(
+        "CREATE TABLE wide (id INT PRIMARY KEY, v LONGTEXT) AS "
+        "SELECT seq AS id, REPEAT('x', 6000) AS v FROM seq_1_to_2000",
+        database=database,
+    )
+    with watched(ratchet, unique, folder) as watch:
+        for args in (("dump",), ("run", "--until-caught-up"), ("verify",)):
+            children, said = watched_children(ratchet, watch, *args, *VERBOSE)
+            assert children.found == set()
+            assert children.java >= 3
+            assert len(children.children) >= 3, "Java, and Python's workers"
+            assert not watch.holds(said.encode())
+    assert watch.found == set()
+
+
+def test_the_look_at_memory_finds_what_is_there() -> None:
+    text = f"Uniq{secrets.token_hex(12)}"
+    command = "import sys; text = sys.stdin.readline(); print('read', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{text}\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        assert process.pid in descendants(os.getpid())
+        assert any(text.encode() in piece for piece in pieces_of_memory(process.pid))
+        process.stdin.close()
 
 
 def test_the_watch_finds_what_it_looks_for(tmp_path: Path) -> None:

@@ -40,6 +40,26 @@ def test_archives_that_nobody_uses_go(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sorted(path.name for path in folder.iterdir()) == ["classes-new.jsa", "other"]
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_archive_that_others_may_have_written_is_not_used(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    whole: bool,
+) -> None:
+    monkeypatch.setenv("RATCHET_CACHE", str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", lambda _: True)
+        archive = Path(archive_options(["a.jar"])[0].partition("=")[2])
+    archive.parent.mkdir()
+    archive.touch()
+    assert archive_options(["a.jar"])
+    (archive.parent if whole else archive).chmod(0o777)
+    assert archive_options(["a.jar"]) == []
+    assert "can be written by everybody" in caplog.text
+
+
 def test_an_archive_in_use_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_CACHE", str(tmp_path))
     with monkeypatch.context() as patch:

@@ -314,3 +314,55 @@ def test_a_password_that_grpc_cannot_carry_is_not_shown(tmp_path: Path) -> None:
     message = failure(tmp_path, VITESS, PW="pässword-of-ours")
     assert "printable ASCII" in message
     assert "pässword" not in message
+
+
+BY_FILE = MINIMAL.replace('"${PW}"', "{file: secret}")
+
+
+def test_a_password_from_a_file(tmp_path: Path) -> None:
+    for text in (f"{SECRET}\n", f"{SECRET}\r\n", SECRET):
+        (tmp_path / "secret").write_bytes(text.encode())
+        config = load(tmp_path, BY_FILE)
+        assert config.secrets == {SECRET}
+        assert config.secret_files == (tmp_path / "secret",)
+    (tmp_path / "secret").write_text(f" {SECRET} \n\n")
+    assert load(tmp_path, BY_FILE).secrets == {f" {SECRET} \n"}, "all but the line's end"
+    assert load(tmp_path, MINIMAL).secret_files == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "part"),
+    [
+        (None, BY_FILE, "cannot be read: No such file"),
+        (b"", BY_FILE, "is empty"),
+        (b"\n", BY_FILE, "is empty"),
+        (b"x" * 5000, BY_FILE, "is no password"),
+        (b"\xff", BY_FILE, "not UTF-8"),
+        (b"x", BY_FILE.replace("file:", "fiel:"), "did you mean 'file'"),
+        (b"x", BY_FILE.replace("{file: secret}", "{}"), "'file' is missing"),
+    ],
+)
+def test_a_file_without_a_password(
+    tmp_path: Path, data: bytes | None, text: str, part: str
+) -> None:
+    if data is not None:
+        (tmp_path / "secret").write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert part in str(caught.value) + caught.value.hint
+    if data is None:
+        path = tmp_path / "ratchet.yaml"
+        assert load_config(path, {}, lake_only=True).secrets == frozenset(), "none is needed"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [("null", None), ('"077"', 0o077), ("027", 0o027), ("0002", 0o002)]
+)
+def test_the_lakes_umask(tmp_path: Path, given: str, found: int | None) -> None:
+    assert load(tmp_path, f"lake_umask: {given}\n{MINIMAL}").lake_umask == found
+
+
+@pytest.mark.parametrize("given", ["77", "rwx", "0o77", "088", '"700"', "[0]"])
+def test_no_umask(tmp_path: Path, given: str) -> None:
+    with pytest.raises(ConfigError, match="umask"):
+        load(tmp_path, f"lake_umask: {given}\n{MINIMAL}")

@@ -10,7 +10,15 @@ import pytest
 
 from jobs.config import Config, load_config
 from jobs.spark import log_folder
-from jobs.sparksettings import is_local, launch_settings, pools, settings, slots, stays_here
+from jobs.sparksettings import (
+    is_local,
+    is_open,
+    launch_settings,
+    pools,
+    settings,
+    slots,
+    stays_here,
+)
 
 CONFIG = """\
 lake: ./lake
@@ -30,7 +38,9 @@ def config(tmp_path: Path) -> Config:
 
 def told(config: Config) -> dict[str, str]:
     home = Path("/tmp/home")
-    return settings(config, home=home, log_file=Path("/x/run.log"), log4j=Path("/c/log4j2"))
+    return settings(
+        config, home=home, log_file=Path("/x/run.log"), log4j=Path("/c/log4j2"), secret="made"
+    )
 
 
 def test_slots_for_everything_at_once(config: Config) -> None:
@@ -97,6 +107,29 @@ def test_the_way_to_s3_is_the_environments(config: Config, monkeypatch: pytest.M
     assert f"{head}.endpoint" not in told(remote)
     own = replace(remote.spark, conf={f"{head}.endpoint.region": "us-east-1"})
     assert told(replace(remote, spark=own))[f"{head}.endpoint.region"] == "us-east-1"
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "guarded", "secret"),
+    [
+        (None, {}, True, None),  # Spark makes one by itself
+        ("local[4]", {}, True, None),
+        ("local-cluster[2,4,2048]", {}, True, "made"),
+        ("local-cluster[2,4,2048]", {"spark.authenticate.secret": "own"}, True, "own"),
+        ("spark://host:7077", {"spark.authenticate.secret": "own"}, True, "own"),
+        ("spark://host:7077", {}, False, None),
+        ("spark://host:7077", {"spark.authenticate": "true"}, True, None),
+        (None, {"spark.authenticate": "false"}, False, None),
+    ],
+)
+def test_whom_sparks_ports_answer(
+    config: Config, master: str | None, conf: dict[str, str], secret: str | None, *, guarded: bool
+) -> None:
+    config = replace(config, spark=replace(config.spark, master=master, conf=conf))
+    found = told(config)
+    assert is_open(found) != guarded
+    assert found.get("spark.authenticate.secret") == secret
+    assert not any("secret" in name or "auth" in name for name in launch_settings(found))
 
 
 def test_pools(config: Config) -> None:

@@ -55,7 +55,9 @@ def write(folder: Path, name: str, text: str) -> None:
     (folder / f"{name}.py").write_text(text)
 
 
-def begin(folder: Path, step: str, **env: str) -> subprocess.Popen[str]:
+def begin(
+    folder: Path, step: str, *, stderr: int | None = None, **env: str
+) -> subprocess.Popen[str]:
     paths = os.pathsep.join((str(folder), str(ROOT)))
     # Bytecode goes by the seconds of its source's time: two versions in one second look the same.
     more = {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **env}
@@ -63,6 +65,7 @@ def begin(folder: Path, step: str, **env: str) -> subprocess.Popen[str]:
         [sys.executable, "-c", LOOK.format(step=step)],
         env={**os.environ, "NUMBA_CACHE_DIR": str(folder / "kept"), **more},
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
 
@@ -117,6 +120,25 @@ def test_a_file_cut_short(folder: Path, left: int) -> None:
     file.write_bytes(file.read_bytes()[:left])
     assert look(folder, ":5") == (10, False)
     assert look(folder, ":5") == (10, True)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_others_may_have_written_is_refused_unread(folder: Path, *, whole: bool) -> None:
+    """Unpickling runs whatever a file says."""
+    assert look(folder, ":5") == (10, False)
+    (file,) = kept(folder, "calls.total")
+    assert file.stat().st_mode & 0o022 == 0
+    evil = f"cos\nsystem\n(S'touch {folder / 'ran'}'\ntR."
+    file.write_text(evil)
+    (file.parent if whole else file).chmod(0o777)
+    process = begin(folder, ":5", stderr=subprocess.PIPE)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "can be written by everybody" in error
+    assert not (folder / "ran").exists()
+    (file.parent if whole else file).chmod(0o755)
+    look(folder, ":5")
+    assert (folder / "ran").exists(), "ours is unpickled: the test can fail"
 
 
 def test_no_place_to_keep_it(folder: Path) -> None:

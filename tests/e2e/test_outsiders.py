@@ -1,0 +1,122 @@
+"""Other users of the machine: what they get from Spark's ports on the loopback address."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from outsider_kit import ask, blocks_of, java_call, listening_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+PLANTED = "Planted0123456789abcdef"
+RUN = """
+import sys
+from functools import partial
+from pathlib import Path
+from jobs.config import load_config
+from jobs.spark import spark_session
+
+def task(planted, rows):
+    return [len(planted)]
+
+with spark_session(load_config(Path(sys.argv[1]), {}), "run") as spark:
+    context = spark.sparkContext
+    rows = context.parallelize([1], 1).mapPartitions(partial(task, sys.argv[2]))
+    rows.collect()
+    print(context._gateway.proc.pid, context.applicationId, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def session(folder: Path, **conf: str) -> Iterator[tuple[int, str]]:
+    """A session of ours that has shipped a task: the JVM's process, the application's name."""
+    config: dict[str, Any] = {
+        "lake": "./lake",
+        "sources": {"none": {"kind": "binlog", "shards": {"-": {"host": "h", "user": "u"}}}},
+        "spark": {
+            "log_dir": "./log",
+            "conf": {
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+                "spark.broadcast.compress": "false",  # so that the blocks can be looked into
+                **conf,
+            },
+        },
+    }
+    path = folder / "ratchet.yaml"
+    path.write_text(yaml.safe_dump(config))
+    (folder / "run.py").write_text(RUN)
+    (folder / "tmp").mkdir()
+    # As another user could have made it, where its name can be guessed.
+    planted = folder / "tmp" / f"ratchet-spark-{os.getuid()}"
+    planted.mkdir()
+    planted.chmod(0o777)
+    process = subprocess.Popen(
+        [sys.executable, str(folder / "run.py"), str(path), PLANTED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")},
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        pid, app = process.stdout.readline().split()
+        yield int(pid), app
+        process.communicate("", timeout=120)
+        assert process.returncode == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+BLOCKS = [f"broadcast_{number}_piece0" for number in range(3)]
+
+
+def taken(ports: list[int], app: str) -> tuple[dict[str, bytes], bytes]:
+    """What an outsider gets from all ports: blocks, and what Java says of bytes that are none."""
+    blocks: dict[str, bytes] = {}
+    said = b""
+    for port in ports:
+        blocks |= blocks_of(port, app, BLOCKS)
+        said += ask(port, java_call())[1]
+    return blocks, said
+
+
+@pytest.mark.spark
+def test_an_outsider_gets_no_block_and_nothing_is_deserialized_for_him(tmp_path: Path) -> None:
+    with session(tmp_path) as (pid, app):
+        ports = listening_ports(pid)
+        assert len(ports) >= 3, "RPC, blocks, and PySpark's own"
+        open_to_others = [
+            path for path in (tmp_path / "tmp").iterdir() if path.stat().st_mode & 0o077
+        ]
+        assert [path.name for path in open_to_others] == [f"ratchet-spark-{os.getuid()}"]
+        assert list(open_to_others[0].iterdir()) == []
+        maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        loaded = [line for line in maps if "/tmp/" in line]
+        assert all("/ratchet-run-" in line for line in loaded), loaded
+        blocks, said = taken(ports, app)
+        assert blocks == {}
+        assert b"ObjectInputStream" not in said
+        assert said.count(b"AuthRpcHandler.doAuthChallenge") >= 2, "each of Spark's ports refused"
+
+
+@pytest.mark.spark
+def test_without_authentication_the_same_outsider_gets_both(tmp_path: Path) -> None:
+    """So that the test above can fail."""
+    with session(tmp_path, **{"spark.authenticate": "false"}) as (pid, app):
+        blocks, said = taken(listening_ports(pid), app)
+        assert PLANTED.encode() in b"".join(blocks.values())
+        assert b"ObjectInputStream" in said
+        assert b"StreamCorruptedException: invalid stream header" in said
