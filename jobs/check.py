@@ -20,6 +20,7 @@ from core.errors import ConfigError, LakeError, OperatorError, RatchetError
 from core.shard import ShardId
 from jobs import logs
 from jobs.config import Config
+from jobs.encryption import weak_gates, weak_replicas
 from jobs.facts import ServerFacts, gather
 from jobs.fileguard import guarded
 from jobs.finding import Finding
@@ -55,6 +56,7 @@ def run_check(config: Config, *, as_json: bool) -> int:
         found, streams = _check_mirror(config)
         lake += found
     printer.add(lake)
+    printer.add([*weak_gates(config), *weak_replicas(config)])
     for keyspace, source in config.sources.items():
         if source.kind == "vitess":
             printer.add(_check_vitess(config, keyspace, streams, printer.add))
@@ -197,10 +199,6 @@ def _check_vitess(
     """The same for a keyspace behind a vtgate, whose shards are asked for first."""
     gate = config.sources[keyspace].vtgate
     assert gate is not None  # noqa: S101 - a Vitess keyspace has one
-    if gate.password and gate.tls == "disabled":
-        text = "gRPC sends it to vtgate as it is, for everybody on the way to read"
-        mend = "give vtgate's ports a certificate, and set tls: required"
-        show([Finding(place=keyspace, check="password", status="warn", text=text, mend=mend)])
     try:
         located = with_serving_shards(config, only=keyspace)
     except RatchetError as error:

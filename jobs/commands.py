@@ -30,6 +30,7 @@ from jobs.capturing import Target
 from jobs.config import Config
 from jobs.datetypes import stop_other_types
 from jobs.discover import look
+from jobs.encryption import warn_of_weak_links
 from jobs.heal import find_lost, heal_lost, plan_remedies
 from jobs.loops import Control
 from jobs.memory import doubt_emptied
@@ -83,6 +84,7 @@ def _run(
     lake = open_lake(config.lake, now=_now())
 
     file = ConfigFile(config)
+    warn_of_weak_links(config)
 
     with (
         Lease.acquire(lake, f"ratchet {command} {config.path}") as lease,

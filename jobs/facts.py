@@ -21,6 +21,7 @@ from core.shard import ShardId
 from jobs.foreignkeys import NO_RULES, Rules, read_rules
 from jobs.replicafilters import ReplicaFilters, read_filters
 from jobs.text import CORRECT_NAME, nearest
+from wire.connected import Verified
 from wire.decode.catalog import read_schemas
 from wire.decode.unfit import unfit_tables
 from wire.decode.volatile import volatile_columns
@@ -62,6 +63,14 @@ class Asks(Protocol):
     version: str
     version_numbers: tuple[int, ...]
     flavor: Any
+
+    @property
+    def cipher(self) -> str:
+        """The TLS cipher, as our own end of the connection has it."""
+
+    @property
+    def verified(self) -> Verified:
+        """What TLS has verified of the server."""
 
     @property
     def is_mariadb(self) -> bool:
@@ -143,7 +152,8 @@ class ServerFacts(LogFacts):
         user: the account asked with, without its host.
         version: as it says.
         numbers: the version's numbers.
-        cipher: the TLS cipher of our connection, "" without TLS.
+        cipher: the TLS cipher of our end of the connection, "" without TLS.
+        verified: what TLS has verified of the server.
         grants: what SHOW GRANTS says, with the active roles' grants.
         replicas: server ids of the connected replicas; None if we may not ask.
         clock_ahead: its clock less ours, seconds.
@@ -159,6 +169,7 @@ class ServerFacts(LogFacts):
     version: str
     numbers: tuple[int, ...]
     cipher: str
+    verified: Verified
     grants: tuple[str, ...]
     replicas: frozenset[int] | None
     clock_ahead: float
@@ -189,7 +200,6 @@ def gather(
     ahead, error = _clock(session, clock)
     listed = session.query(_TABLES, (database,))
     names = [str(row[0]) for row in listed]
-    cipher = session.query("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
     variables = {
         str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")
     }
@@ -205,7 +215,8 @@ def gather(
         mariadb=session.is_mariadb,
         version=session.version,
         numbers=session.version_numbers,
-        cipher=str(cipher[0][1]) if cipher else "",
+        cipher=session.cipher,
+        verified=session.verified,
         variables=variables,
         grants=_grants(session),
         binlog_filters=_binlog_filters(session),

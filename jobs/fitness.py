@@ -12,10 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from jobs.encryption import MEND, WEAKER
 from jobs.facts import LogFacts, ServerFacts
 from jobs.finding import Finding, finding
 from jobs.privileges import privileges
 from jobs.text import duration, size
+from wire.connect import TlsMode
+from wire.connected import Verified
+from wire.peer import is_local
 
 HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
@@ -132,20 +136,23 @@ def _version(facts: ServerFacts) -> Iterator[Finding]:
         yield finding(facts, "version", "ok", f"{name} {facts.version}{note}")
 
 
+_VERIFIED: Final[dict[Verified, str]] = {
+    "identity": "verified",
+    "authority": "the host's name not verified",
+    "": "not verified",
+}
+
+
 def _encryption(facts: ServerFacts) -> Iterator[Finding]:
-    local = facts.host in {"localhost", "127.0.0.1", "::1"}
-    if facts.cipher:
-        yield finding(facts, "encryption", "ok", f"TLS, {facts.cipher}")
-    elif local:
-        yield finding(facts, "encryption", "info", "none, on this machine")
+    text = f"TLS, {_VERIFIED[facts.verified]}, {facts.cipher}" if facts.cipher else "none"
+    if facts.cipher and facts.verified == "identity":
+        yield finding(facts, "encryption", "ok", text)
+    elif is_local(facts.host):
+        yield finding(facts, "encryption", "info", f"{text}, on this machine")
     else:
-        yield finding(
-            facts,
-            "encryption",
-            "warn",
-            "none: the rows cross the network in the clear",
-            "set up TLS on the server, and tls: verify_identity for this shard in the config",
-        )
+        mode: TlsMode = "verify_ca" if facts.verified else "required"
+        why = WEAKER[mode if facts.cipher else "disabled"].partition(": ")[2]
+        yield finding(facts, "encryption", "warn", f"{text}: {why}", MEND)
 
 
 def _log_bin(facts: LogFacts) -> Iterator[Finding]:

@@ -19,11 +19,11 @@ from core.patterns import TablePatterns
 from jobs.yamlfile import Item
 from wire.vtgate import TabletType
 
-Tls = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
+Tls = Literal["auto", "disabled", "preferred", "required", "verify_ca", "verify_identity"]
 KeyMode = Literal["primary", "shard+primary"]
 ZeroDates = Literal["null", "text", "fail"]
 
-TLS_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
+TLS_MODES: Final = ("auto", "disabled", "preferred", "required", "verify_ca", "verify_identity")
 DAY: Final = 86_400.0
 _LONGEST_SECRET: Final = 4096  # bytes
 
@@ -136,7 +136,7 @@ class ShardConfig:
         user: account to read with.
         password: kept out of every repr, message and log.
         database: name of the database on the server; the keyspace's name if not given.
-        tls: as the MySQL clients' --ssl-mode.
+        tls: as the MySQL clients' --ssl-mode; "auto": see wire.connect.SourceConfig.
         tls_ca: file of the authority's certificate.
         tls_cert: file of our own certificate, if the server asks for one.
         tls_key: file of its key.
@@ -153,7 +153,7 @@ class ShardConfig:
     user: str = required(text)
     password: str = field(default="", repr=False, metadata={"read": _secret})
     database: str = setting("", text)
-    tls: Tls = setting("preferred", _choice(*TLS_MODES))  # noqa: RUF009 - a field
+    tls: Tls = setting("auto", _choice(*TLS_MODES))  # noqa: RUF009 - a field
     tls_ca: str = setting("", text)
     tls_cert: str = setting("", text)
     tls_key: str = setting("", text)
@@ -174,7 +174,8 @@ class VtgateSection:
         mysql_port: TCP port of the MySQL protocol, for dumps and questions.
         user: account to read with, at both ports.
         password: kept out of every repr, message and log.
-        tls: "required" encrypts both and verifies the certificate and the host's name.
+        tls: "required" encrypts both and verifies the certificate and the host's name; "auto" is
+            that, but for a vtgate of this machine where no file is given "disabled".
         tls_ca: file of the authority's certificate.
         tls_cert: file of our own certificate, if vtgate asks for one.
         tls_key: file of its key.
@@ -188,7 +189,9 @@ class VtgateSection:
     mysql_port: int = setting(15_306, _integer(1, 65_535))
     user: str = required(text)
     password: str = field(default="", repr=False, metadata={"read": _secret})
-    tls: Literal["disabled", "required"] = setting("disabled", _choice("disabled", "required"))
+    tls: Literal["auto", "disabled", "required"] = setting(
+        "auto", _choice("auto", "disabled", "required")
+    )
     tls_ca: str = setting("", text)
     tls_cert: str = setting("", text)
     tls_key: str = setting("", text)

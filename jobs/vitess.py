@@ -113,6 +113,8 @@ def _ask(keyspace: str, source: SourceSection) -> Topology:
 
 
 def _shard(source: SourceSection, gate: VtgateSection, name: str, database: str) -> ShardConfig:
+    stream = vtgate_config(source)
+    encrypts = stream is not None and stream.encrypts
     return ShardConfig(
         host=gate.host,
         port=gate.mysql_port,
@@ -120,7 +122,7 @@ def _shard(source: SourceSection, gate: VtgateSection, name: str, database: str)
         password=gate.password,
         database=database,
         target=f"{name}@{source.tablet_type}" if name else "",
-        tls="verify_identity" if gate.tls == "required" else "disabled",
+        tls="verify_identity" if encrypts else "disabled",
         tls_ca=gate.tls_ca,
         tls_cert=gate.tls_cert,
         tls_key=gate.tls_key,

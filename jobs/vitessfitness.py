@@ -79,9 +79,8 @@ def gather_vitess(
             database=config.database,
             patterns=patterns,
         )
-        cipher = session.cipher  # the server's answer is about the vttablet's connection
     mirrored = tuple(table for table in facts.tables if not is_internal(table.name))
-    return replace(facts, cipher=cipher, tables=mirrored), behind
+    return replace(facts, tables=mirrored), behind
 
 
 def _refuse_idle(config: SourceConfig, shard: str, serving: Sequence[str]) -> None:

@@ -358,11 +358,10 @@ class BinlogStream:
                 source=source,
                 hint="it is shutting down, or an administrator ended the connection",
             )
-        what = (
-            "an event's checksum does not fit its bytes"
-            if status == framing.BAD_CHECKSUM
-            else "bytes came that are no binlog events"
-        )
+        what = {
+            framing.BAD_CHECKSUM: "an event's checksum does not fit its bytes",
+            framing.TOO_LONG: "an event says that it has more than 1 GiB, which no server logs",
+        }.get(status, "bytes came that are no binlog events")
         return DecodeError(
             what,
             operation=_OPERATION,

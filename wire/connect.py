@@ -1,9 +1,10 @@
-"""Opening a connection: PyMySQL's handshake, authentication and TLS, with our time-outs and errors.
+"""Opening a connection: where to, with which TLS, with our time-outs and errors.
 
-Lives here: `SourceConfig`, TLS settings, and the few places where PyMySQL's inner parts are used
-(its version is pinned). Does not live here: what is said on the connection (`session`, `binlog`).
+Lives here: `SourceConfig`, TLS settings. Does not live here: what a server may do to us at the
+login (`connected`), what is said on the connection (`session`, `binlog`).
 
-Invariant: the password is in no message, no `repr` and no pickle.
+Invariants: the password is in no message, no `repr` and no pickle; to another machine nothing less
+than `verify_identity` is used unless the config names it.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from __future__ import annotations
 import socket as sockets
 import ssl
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import pymysql
-from pymysql.connections import Connection
 from pymysql.constants import CR
-from pymysql.cursors import Cursor
 
-from core.errors import ConfigError
+from core.errors import ConfigError, RatchetError
 from core.shard import ShardId
+from wire.connected import PLUGINS, Connected, Verified
 from wire.failures import server_failure
+from wire.peer import is_local
 from wire.secrets import Sealed, reveal, state_without
 from wire.tls import tls_context
 
-_CLEAR_TEXT: Final = (b"mysql_clear_password", b"dialog")
-Tls = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
+TlsMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
+Tls = TlsMode | Literal["auto"]
 
 # Found by the kernel in 10 + 3 * 5 s when the other machine is gone without a word.
 _KEEPALIVE: Final = (
@@ -49,8 +50,9 @@ class SourceConfig:
         database: the database that is mirrored, as the server itself calls it.
         target: what to ask for at login where that is another name: on a vtgate the keyspace with
             its shard and tablet type, as in "commerce:-80@primary"; empty: `database`.
-        tls: "preferred" encrypts if the server offers it and verifies nothing; "verify_ca" checks
-            the certificate, "verify_identity" also the host name.
+        tls: "auto" is "verify_identity", but "preferred" for a server of this machine where no
+            file is given; "preferred" encrypts if the server offers it and verifies nothing;
+            "verify_ca" checks the certificate, "verify_identity" also the host name.
         tls_ca: PEM file of the authority, the system's own ones when empty.
         tls_cert: PEM file of a client certificate; empty for none.
         tls_key: PEM file of its key.
@@ -68,7 +70,7 @@ class SourceConfig:
     password: str | Sealed = field(default="", repr=False)
     database: str
     target: str = ""
-    tls: Tls = "preferred"
+    tls: Tls = "auto"
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
@@ -90,88 +92,32 @@ class SourceConfig:
         """host:port, for messages."""
         return f"{self.host}:{self.port}"
 
+    @property
+    def tls_mode(self) -> TlsMode:
+        """What `tls` means for this host."""
+        if self.tls != "auto":
+            return self.tls
+        files = self.tls_ca or self.tls_cert or self.tls_key
+        return "preferred" if is_local(self.host) and not files else "verify_identity"
+
+    @property
+    def verifies(self) -> Verified:
+        """What a connection verifies of the server.
+
+        Of the system's authorities any will do for "verify_ca", so anybody's certificate does.
+        """
+        if self.tls_mode == "verify_identity":
+            return "identity"
+        return "authority" if self.tls_mode == "verify_ca" and self.tls_ca else ""
+
     def servers(self) -> tuple[SourceConfig, ...]:
         """Each of its servers alone, itself first."""
         places = ((self.host, self.port), *self.standbys)
         return tuple(replace(self, host=host, port=port, standbys=()) for host, port in places)
 
 
-if TYPE_CHECKING:
-    _Base = Connection[Cursor]
-else:
-    _Base = Connection  # generic in its stubs only
-
-
-class Connected(_Base):
-    """A PyMySQL connection that lets us send commands and read their answers ourselves."""
-
-    _read_timeout: float | None
-    _sock: Any
-
-    @property
-    def socket(self) -> Any:
-        """The socket, plain or TLS."""
-        return self._sock
-
-    @property
-    def cipher(self) -> str:
-        """The TLS cipher; "" without TLS."""
-        found = self._sock.cipher() if isinstance(self._sock, ssl.SSLSocket) else None
-        return str(found[0]) if found else ""
-
-    def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
-        if sslp:
-            return super()._create_ssl_ctx(sslp)  # type: ignore[misc, no-any-return]
-        # PyMySQL would read the system's authorities for each connection that verifies nothing.
-        return tls_context(ca="", cert="", key="", verify=False, verify_host=False, source="")
-
-    def _process_auth(self, plugin_name: bytes, auth_packet: Any, handler: Any = None) -> Any:
-        # PyMySQL would send the password as it is to whoever asks for it in that way.
-        if plugin_name in _CLEAR_TEXT and not isinstance(self._sock, ssl.SSLSocket):
-            raise pymysql.err.OperationalError(
-                CR.CR_SSL_CONNECTION_ERROR,
-                f"the server asks for the password in clear text ({plugin_name.decode()}), and the "
-                "connection is not encrypted",
-            )
-        return super()._process_auth(plugin_name, auth_packet, handler)  # type: ignore[misc]
-
-    def _write_bytes(self, data: bytes) -> None:
-        sock = self._sock
-        if not isinstance(sock, ssl.SSLSocket):
-            super()._write_bytes(data)  # type: ignore[misc]
-            return
-        sock.settimeout(self._write_timeout)  # type: ignore[attr-defined]
-        try:
-            sock.sendall(data)
-        except OSError as error:
-            # A server that does not take our certificate says so, and hangs up: what it said has
-            # come, although nothing can be sent.
-            said: OSError = error
-            try:
-                sock.recv(1)
-            except OSError as alert:
-                said = alert
-            self._force_close()  # type: ignore[attr-defined]
-            raise pymysql.err.OperationalError(
-                CR.CR_SERVER_GONE_ERROR, f"the server has gone away ({said!r})"
-            ) from said
-
-    def set_read_timeout(self, seconds: float) -> None:
-        """How long statements may be silent from now on."""
-        self._read_timeout = seconds
-
-    def send_command(self, command: int, payload: bytes) -> None:
-        """Send one command without reading anything."""
-        self._execute_command(command, payload)  # type: ignore[attr-defined]
-
-    def read_reply(self) -> None:
-        """Read the OK packet that answers a command."""
-        self._read_ok_packet()  # type: ignore[attr-defined]
-
-
 def open_connection(config: SourceConfig) -> Connected:
     """A PyMySQL connection that is logged in; see `Session.connect` for its errors."""
-    operation = f"connect to {config.address}"
     connection: Connected = Connected(
         host=config.host,
         port=config.port,
@@ -186,24 +132,16 @@ def open_connection(config: SourceConfig) -> Connected:
         write_timeout=max(config.connect_timeout, 60.0),
         program_name="ratchet",
         defer_connect=True,
+        auth_plugin_map=PLUGINS,
         **_tls_arguments(config),
     )
+    connection.verifies = config.verifies
     try:
         connection.connect()
     except (pymysql.err.Error, ssl.SSLError) as error:
-        if not isinstance(error, pymysql.err.Error):
-            error = pymysql.err.OperationalError(2026, str(error))
-        cause = getattr(error, "original_exception", None)
-        if isinstance(cause, ssl.SSLError):
-            error = pymysql.err.OperationalError(2026, str(cause))
-        raise server_failure(
-            error,
-            operation=operation,
-            source=str(config.shard),
-            user=config.user,
-            database=config.database,
-            vtgate=config.through_vtgate,
-        ) from cause
+        cause = error if isinstance(error, ssl.SSLError) else None
+        cause = cause or getattr(error, "original_exception", None)
+        raise _failure(config, error, cause) from cause
     connection.set_read_timeout(config.read_timeout)
     connection.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE:
@@ -211,10 +149,38 @@ def open_connection(config: SourceConfig) -> Connected:
     return connection
 
 
+def _failure(
+    config: SourceConfig, error: pymysql.err.Error | ssl.SSLError, cause: BaseException | None
+) -> RatchetError:
+    if isinstance(cause, ssl.SSLError):
+        error = pymysql.err.OperationalError(CR.CR_SSL_CONNECTION_ERROR, str(cause))
+    assert isinstance(error, pymysql.err.Error)  # noqa: S101 - the other kind is a cause of its own
+    failure = server_failure(
+        error,
+        operation=f"connect to {config.address}",
+        source=str(config.shard),
+        user=config.user,
+        database=config.database,
+        vtgate=config.through_vtgate,
+    )
+    by_itself = config.tls == "auto" and config.tls_mode == "verify_identity"
+    if by_itself and error.args[0] == CR.CR_SSL_CONNECTION_ERROR:
+        failure.hint += f". {_BY_ITSELF}"
+    return failure
+
+
+_BY_ITSELF: Final = (
+    "`tls` is not in the config, and for a server on another machine that means verify_identity: "
+    "tls_ca is the PEM file of the authority (MySQL's own: ca.pem in its data directory, with "
+    "tls: verify_ca, as its certificate names no host; a cloud's: its bundle). "
+    "tls: required encrypts and verifies nothing"
+)
+
+
 def _tls_arguments(config: SourceConfig) -> dict[str, Any]:
-    if config.tls == "disabled":
+    if config.tls_mode == "disabled":
         return {"ssl_disabled": True}
-    if config.tls == "preferred":
+    if config.tls_mode == "preferred":
         if config.tls_ca or config.tls_cert or config.tls_key:
             raise ConfigError(
                 "tls_ca, tls_cert and tls_key have no use with tls: preferred",
@@ -223,14 +189,13 @@ def _tls_arguments(config: SourceConfig) -> dict[str, Any]:
                 hint="set tls to required, verify_ca or verify_identity",
             )
         return {}
-    verified = config.tls in {"verify_ca", "verify_identity"}
     return {
         "ssl": tls_context(
             ca=config.tls_ca,
             cert=config.tls_cert,
             key=config.tls_key,
-            verify=verified,
-            verify_host=config.tls == "verify_identity",
+            verify=config.tls_mode in {"verify_ca", "verify_identity"},
+            verify_host=config.tls_mode == "verify_identity",
             source=str(config.shard),
         )
     }

@@ -9,6 +9,8 @@ Invariant: a password never appears in an error made here, because none is ever 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import pymysql
@@ -17,6 +19,7 @@ from pymysql.constants import CR
 from core.errors import (
     BugError,
     DatabaseGoneError,
+    DecodeError,
     PositionLostError,
     RatchetError,
     RetryableError,
@@ -25,6 +28,15 @@ from core.errors import (
     TableStoppedError,
 )
 from wire.tls import ALERT
+
+
+class UnsoundAnswer(pymysql.err.Error):
+    """What came is no answer to what was asked. Has a sentence, and no number."""
+
+
+class UnverifiedPeer(pymysql.err.OperationalError):
+    """Somebody who may be anybody asks for the password."""
+
 
 _BINLOG: Final = 1236
 _TAKEN_OVER: Final = 4052  # MariaDB's own number for one of 1236's causes
@@ -58,7 +70,7 @@ _TLS_HINTS: Final = {
     "one for this host signed by the authority of tls_ca (MySQL and MariaDB: verify_ca takes any "
     "host's)",
     "server doesn't support it": "the server offers no TLS: give it a certificate (ssl_cert, "
-    "ssl_key). Without tls in the config everything would go over the network as plain text",
+    "ssl_key). Where the network between is nobody else's, tls: disabled sends all as plain text",
 }
 _PRIVILEGE: Final = "a privilege is missing"
 _LOGIN: Final = "login refused"
@@ -149,6 +161,16 @@ _VTGATE_HINTS: Final = {
 }
 # Of a vtgate, which calls it an unknown error, and of PyMySQL (see wire.connect).
 _WANTS_TLS: Final = re.compile(r"does not allow insecure connections|clear[- ]text")
+_WANTS_PROOF_HINT: Final = (
+    "set tls: verify_identity and tls_ca, the PEM file of the authority that signed the server's "
+    "certificate (verify_ca with tls_ca if the certificate does not name the host), or let the "
+    "account log in without showing its password (MariaDB: mysql_native_password; MySQL's "
+    "caching_sha2_password asks for it once, until the server has it in its cache)"
+)
+_UNSOUND_HINT: Final = (
+    "make sure that a MySQL or MariaDB listens there, and that nothing in between changes what it "
+    "sends (tls: verify_identity); trying again tells whether it was an accident"
+)
 _WANTS_TLS_HINT: Final = "set tls in the config: this server wants encrypted connections"
 
 _OTHERS: Final[_Rule] = (
@@ -157,6 +179,24 @@ _OTHERS: Final[_Rule] = (
     "the server refused",
     "see the server's documentation of this error number",
 )
+
+
+@contextmanager
+def answers(operation: str, source: str) -> Iterator[None]:
+    """Around statements whose answers have a known shape, and what is read from them at once.
+
+    Raises:
+        DecodeError: an answer has fewer rows or columns than were asked for, or other values.
+    """
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise DecodeError(
+            f"the server's answer is not of the shape that was asked for: {error!r}",
+            operation=operation,
+            source=source,
+            hint=_UNSOUND_HINT,
+        ) from error
 
 
 def server_failure(
@@ -175,6 +215,15 @@ def server_failure(
     `vtgate`: whether the server is one, whose accounts are not MySQL's.
     """
     code, text = code_and_text(error)
+    if isinstance(error, UnsoundAnswer):
+        return DecodeError(
+            f"the server's answer makes no sense: {text}",
+            operation=operation,
+            source=source,
+            table=table,
+            position=position,
+            hint=_UNSOUND_HINT,
+        )
     # PyMySQL takes an alert for a lost connection.
     if ALERT.search(text) or _WANTS_TLS.search(text):
         code = CR.CR_SSL_CONNECTION_ERROR
@@ -187,6 +236,8 @@ def server_failure(
         remedy = _WANTS_TLS_HINT
     if code == CR.CR_SSL_CONNECTION_ERROR:
         remedy = next((hint for said, hint in _TLS_HINTS.items() if said in text), remedy)
+    if isinstance(error, UnverifiedPeer):
+        remedy = _WANTS_PROOF_HINT
     if _TABLET_ENDED.search(text):
         remedy = TABLET_HINT
     if _NO_TABLET in text:

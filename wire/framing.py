@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wire.kernel import kernel
-from wire.stream import Bytes
+from wire.stream import LARGEST_PACKET, MAX_PACKET, Bytes
 
 EVENT: Final = np.dtype(
     [
@@ -37,6 +37,8 @@ EVENT: Final = np.dtype(
 Index = npt.NDArray[np.void]
 
 HEADER: Final = 19
+LARGEST_EVENT: Final = LARGEST_PACKET
+_SIZE_KNOWN: Final = 4 + 1 + 9 + 4  # bytes of a packet until its event's length has come
 FORMAT_DESCRIPTION: Final = 15
 
 # Statuses of `frame`.
@@ -46,6 +48,7 @@ END: Final = 2  # an EOF packet: the server has ended the stream
 FAILED: Final = 3  # an error packet
 BAD_LENGTH: Final = 4  # packet and event disagree about their length
 BAD_CHECKSUM: Final = 5
+TOO_LONG: Final = 6  # an event says that it has more bytes than either server logs as one
 
 # The places of the state array of `frame`.
 CHECKSUM: Final = 0  # 1: events end in a CRC32; follows the format description events by itself
@@ -112,14 +115,26 @@ def _joined(data: Bytes, start: int, end: int) -> tuple[int, int, int]:
     """The payload of the packets from `start` on: (its start, its end, end of the packets).
 
     Payloads over several packets are made contiguous by moving the earlier ones up to the last.
-    All -1 if they are not whole.
+    All -1 if they are not whole; all -4 or -6, for the statuses, if they never will be an event:
+    by what its header says, before the bytes come.
     """
     at = start
     count = 0
+    promised = MAX_PACKET
+    if end - start >= _SIZE_KNOWN and (
+        data[start] == 0xFF and data[start + 1] == 0xFF and data[start + 2] == 0xFF
+    ):
+        promised = _u32(data, start + 14) + 1
+        if promised > LARGEST_EVENT:
+            return -6, -6, -6
+        if promised < MAX_PACKET:
+            return -4, -4, -4
     while True:
         if at + 4 > end:
             return -1, -1, -1
         length = int(data[at]) | int(data[at + 1]) << 8 | int(data[at + 2]) << 16
+        if at - start - 4 * count + length > promised:
+            return -4, -4, -4
         if at + 4 + length > end:
             return -1, -1, -1
         count += 1
@@ -169,6 +184,8 @@ def frame(
     while count < index.size:
         if packets:
             first, last, after = _joined(data, at, end)
+            if first < -1:
+                return count, at, -first
             if first < 0:
                 return count, at, 0
             if last == first:
@@ -185,6 +202,8 @@ def frame(
             if at + 19 > end:
                 return count, at, 0
             last = first + _u32(data, first + 9)
+            if last - first > LARGEST_EVENT:
+                return count, at, 6
             if last - first < 19:
                 return count, at, 4
             if last > end:
@@ -232,7 +251,7 @@ def frame_plain(
     while True:
         payload, after = _plain_payload(raw, at, packets=packets)
         if after < 0:
-            return events, at, NEED_MORE
+            return events, at, NEED_MORE if after == -1 else -after
         if packets and payload[:1] == b"\xff":
             return events, at, FAILED
         if packets and payload[:1] == b"\xfe" and len(payload) < 9:
@@ -261,15 +280,23 @@ def _plain_payload(raw: bytes, at: int, *, packets: bool) -> tuple[bytes, int]:
     if not packets:
         head = raw[at : at + HEADER]
         size = int.from_bytes(head[9:13], "little")
+        if len(head) == HEADER and size > LARGEST_EVENT:
+            return b"", -TOO_LONG
         if len(head) < HEADER or (size >= HEADER and len(raw) < at + size):
             return b"", -1
         return raw[at : at + max(size, HEADER)], at + size
-    payload = b""
+    payload, promised = b"", MAX_PACKET
+    if len(raw) >= at + _SIZE_KNOWN and raw[at : at + 3] == b"\xff\xff\xff":
+        promised = int.from_bytes(raw[at + 14 : at + 18], "little") + 1
+        if not MAX_PACKET <= promised <= LARGEST_EVENT:
+            return b"", -TOO_LONG if promised > LARGEST_EVENT else -BAD_LENGTH
     while True:
         length = int.from_bytes(raw[at : at + 3], "little")
+        if len(raw) >= at + 4 and len(payload) + length > promised:
+            return b"", -BAD_LENGTH
         if len(raw) < at + 4 + length or len(raw) < at + 4:
             return b"", -1
         payload += raw[at + 4 : at + 4 + length]
         at += 4 + length
-        if length < 0xFFFFFF:
+        if length < MAX_PACKET:
             return payload, at

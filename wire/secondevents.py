@@ -18,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from core.errors import DecodeError
+from wire.stream import LARGEST_PACKET
 
 HEADER: Final = struct.Struct("<IBIIIH")  # time, type, server, size, end, flags
 
@@ -173,7 +174,7 @@ def decompressed(value: bytes) -> bytes:
     length_bytes = value[0] & 7
     size = int.from_bytes(value[1 : 1 + length_bytes], "big")
     try:
-        found = zlib.decompress(value[1 + length_bytes :], -15 if value[0] & 8 else 15)
+        found = _inflated(value[1 + length_bytes :], size, -15 if value[0] & 8 else 15)
     except zlib.error as error:
         raise ValueError(str(error)) from error
     if value[0] >> 4 != 8 or len(found) != size:
@@ -201,6 +202,8 @@ def _payload(body: bytes) -> bytes:
     packed = body[at + 1 :]
     if fields.get(2) == _NOT_COMPRESSED:
         return packed
+    if fields[3] > LARGEST_PACKET:  # they stand in memory together
+        raise garbled(f"a compressed transaction of {fields[3]:,} bytes")
     whole: bytes = pa.Codec("zstd").decompress(packed, fields[3], asbytes=True)
     return whole
 
@@ -213,10 +216,18 @@ def _plain_rows(event: bytes, kind: int) -> bytes:
     columns, at = _lenenc(event, at)
     at += (columns + 7) // 8 * (2 if kind in _UPDATES else 1)
     length_bytes = event[at] & 7
-    rows = zlib.decompress(event[at + 1 + length_bytes :])
-    if len(rows) != int.from_bytes(event[at + 1 : at + 1 + length_bytes], "big"):
+    size = int.from_bytes(event[at + 1 : at + 1 + length_bytes], "big")
+    rows = _inflated(event[at + 1 + length_bytes :], size, zlib.MAX_WBITS)
+    if len(rows) != size:
         raise garbled("a compressed row event has another length than it says")
     return _sized(event[:4] + bytes([kind]) + event[5:at] + rows)
+
+
+def _inflated(packed: bytes, size: int, bits: int) -> bytes:
+    """What was deflated, one byte more than it should be at most."""
+    if size > LARGEST_PACKET:
+        raise zlib.error(f"{size} bytes announced, more than a row may have")
+    return zlib.decompressobj(bits).decompress(packed, size + 1)
 
 
 def _sized(event: bytes) -> bytes:

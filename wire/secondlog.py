@@ -15,7 +15,7 @@ import struct
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import pymysql
 
@@ -25,7 +25,7 @@ from core.position import Position
 from wire.binlog import encode_gtid_set, probe_server_id
 from wire.connect import SourceConfig, open_connection
 from wire.continues import check_continues
-from wire.failures import binlog_failure, code_and_text
+from wire.failures import UnsoundAnswer, binlog_failure, code_and_text, server_failure
 from wire.secondevents import (
     ANONYMOUS,
     BEGINS,
@@ -268,15 +268,14 @@ class SecondLog:
     def _events(self) -> Iterator[bytes]:
         """Events as they come, checked against their checksums and without them."""
         with_checksums = self._checksum != "NONE"
-        connection: Any = self._connection
         while True:
             try:
-                packet = connection._read_packet()  # noqa: SLF001 - PyMySQL has no other for it
+                packet = self._connection.read_log_packet()
             except pymysql.err.Error as error:
                 raise self._failure(error) from error
-            if packet.is_eof_packet():
+            if packet is None:
                 return
-            event = bytes(packet.get_all_data()[1:])
+            event = packet[1:]
             self.bytes += len(event)
             # MariaDB writes a STOP event of a clean shutdown, which is a header and nothing else.
             if len(event) < HEADER.size + 4 * with_checksums:
@@ -301,6 +300,8 @@ class SecondLog:
         return bool(here and end and end == self._end.offset & _LARGEST_OFFSET)
 
     def _failure(self, error: pymysql.err.Error) -> RatchetError:
+        if isinstance(error, UnsoundAnswer):
+            return server_failure(error, operation=_OPERATION, source=str(self._config.shard))
         code, text = code_and_text(error)
         return binlog_failure(text, code=code, operation=_OPERATION, source=str(self._config.shard))
 

@@ -33,8 +33,9 @@ from core.errors import (
 )
 from core.gtid import Flavor, GtidSet, pack_file
 from core.position import Position
-from wire.connect import Connected, SourceConfig, open_connection
-from wire.failures import TABLET_HINT, server_failure
+from wire.connect import SourceConfig, open_connection
+from wire.connected import Connected, Verified
+from wire.failures import TABLET_HINT, UnsoundAnswer, answers, server_failure
 from wire.stream import RowStream
 from wire.vitess import refuse_other_settings
 
@@ -77,12 +78,13 @@ class Session:
         """Take over a connection that is logged in."""
         self.config = config
         self._connection = connection
-        self.version = str(self.query("SELECT VERSION()")[0][0])
-        numbers = self.version.split("-")[0].split(".")
-        self.version_numbers = tuple(int(n) for n in numbers if n.isdigit())
-        self.flavor: Flavor = self._find_flavor()
-        self._prepare()
-        self.server_identity = self._find_identity()
+        with answers("ask the server who it is", self.source):
+            self.version = str(self.query("SELECT VERSION()")[0][0])
+            numbers = self.version.split("-")[0].split(".")
+            self.version_numbers = tuple(int(n) for n in numbers if n.isdigit())
+            self.flavor: Flavor = self._find_flavor()
+            self._prepare()
+            self.server_identity = self._find_identity()
 
     @classmethod
     def connect(
@@ -153,8 +155,13 @@ class Session:
 
     @property
     def cipher(self) -> str:
-        """The TLS cipher of this connection; "" without TLS."""
+        """The TLS cipher of this connection, as our own end has it; "" without TLS."""
         return self._connection.cipher
+
+    @property
+    def verified(self) -> Verified:
+        """What TLS has verified of the server; "" if it may be anybody."""
+        return self._connection.verified
 
     @property
     def usable(self) -> bool:
@@ -166,6 +173,8 @@ class Session:
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(sql, args)
+                if cursor.description is None:
+                    raise UnsoundAnswer("an OK came where rows should have")
                 return list(cursor.fetchall())
         except pymysql.err.Error as error:
             raise self._failure(error, "query the server") from error

@@ -25,7 +25,10 @@ Bytes = npt.NDArray[np.uint8]
 
 BUFFER_SIZE: Final = 16 << 20
 MAX_PACKET: Final = 0xFFFFFF
-_MOST_COLUMNS: Final = 4096  # the servers' own bound
+# A row, or an event of a log, over all its packets: both servers' own bound, and their headers.
+LARGEST_PACKET: Final = (1 << 30) + (1 << 16)
+MOST_COLUMNS: Final = 4096  # the servers' own bound
+_LARGEST_HEAD: Final = 1 << 20  # of the packets in front of the rows: names and types
 _REGION: Final = 2 << 20  # what a region holds at least, unless it is the last
 
 NEED_MORE: Final = 0
@@ -230,6 +233,9 @@ class RowStream:
                     yield buffer.data, buffer.start, stop
                 buffer.start = stop
                 continue
+            if buffer.end - stop > LARGEST_PACKET:
+                self.close()
+                raise self._unsound("a row of more than 1 GiB")
             scanned -= buffer.start
             self._receive()
             scanned += buffer.start
@@ -270,13 +276,24 @@ class RowStream:
 
     def _packet(self) -> bytes:
         buffer = self._buffer
-        while True:
-            raw = bytes(buffer.data[buffer.start : buffer.end])
-            payload, size = _logical_packet(raw) if len(raw) >= 4 else (b"", 0)
-            if size:
-                buffer.start += size
-                return payload
+        while len(buffer) < 4:
             self._receive()
+        length = int.from_bytes(buffer.data[buffer.start : buffer.start + 3].tobytes(), "little")
+        if length > _LARGEST_HEAD:
+            raise self._unsound(f"{length:,} bytes came where the rows' columns are described")
+        while len(buffer) < 4 + length:
+            self._receive()
+        payload = buffer.data[buffer.start + 4 : buffer.start + 4 + length].tobytes()
+        buffer.start += 4 + length
+        return payload
+
+    def _unsound(self, what: str) -> DecodeError:
+        return DecodeError(
+            what,
+            operation="read rows",
+            source=self._source,
+            hint="the connection may be damaged, or that is no MySQL; reading the rows again tells",
+        )
 
     def _read_head(self) -> int:
         payload = self._packet()
@@ -284,24 +301,17 @@ class RowStream:
             self._open = False  # the session goes on: an error ends the result
             raise self._failure(payload)
         columns = _lenenc(payload)
-        if columns > _MOST_COLUMNS:
-            raise DecodeError(
-                f"a result set of {columns} columns",
-                operation="read rows",
-                source=self._source,
-                hint="the connection may be damaged; reading the rows again tells",
-            )
+        if payload[:1] == b"\xfb":
+            raise self._unsound("the server asks for a file of this machine (LOCAL INFILE)")
+        if columns > MOST_COLUMNS:
+            raise self._unsound(f"a result set of {columns} columns")
         if columns == 0:
             self._open = False
-            raise DecodeError(
-                "the statement returns no rows", operation="read rows", source=self._source
-            )
+            raise self._unsound("the statement returns no rows")
         for _ in range(columns + 1):  # the definitions and an EOF packet
             payload = self._packet()
         if payload[:1] != b"\xfe":
-            raise DecodeError(
-                "no end of the column definitions", operation="read rows", source=self._source
-            )
+            raise self._unsound("no end of the column definitions")
         return columns
 
     def _fail(self, at: int) -> None:

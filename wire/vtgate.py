@@ -36,6 +36,7 @@ from core.errors import (
     SourceUnfitError,
 )
 from wire.failures import HEAL_HINT
+from wire.peer import is_local
 from wire.secrets import Sealed, reveal, state_without
 from wire.tls import tls_context, tls_trouble
 from wire.vstreamproto import messages
@@ -69,7 +70,8 @@ class VtgateConfig:
         user: account of vtgate's static authentication; empty for none.
         password: never shown; printable ASCII, as gRPC carries it.
         tls: "required" encrypts and verifies the certificate against `tls_ca`; "disabled" does not
-            encrypt, the password neither. gRPC knows no encryption without verification.
+            encrypt, the password neither; "auto" is "required", but "disabled" for a vtgate of
+            this machine where no file is given. gRPC knows no encryption without verification.
         tls_ca: PEM file of the authority, the system's own ones when empty.
         tls_cert: PEM file of a client certificate; empty for none.
         tls_key: PEM file of its key.
@@ -82,7 +84,7 @@ class VtgateConfig:
     port: int
     user: str = ""
     password: str | Sealed = field(default="", repr=False)
-    tls: Literal["disabled", "required"] = "disabled"
+    tls: Literal["auto", "disabled", "required"] = "auto"
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
@@ -93,6 +95,14 @@ class VtgateConfig:
     def __getstate__(self) -> list[Any]:
         """For a task: without the password."""
         return state_without(self)
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether there is TLS, which always verifies."""
+        files = self.tls_ca or self.tls_cert or self.tls_key
+        if self.tls == "auto":
+            return bool(files) or not is_local(self.host)
+        return self.tls == "required"
 
 
 class VStream:
@@ -241,8 +251,15 @@ class VStream:
             operation="connect to vtgate",
             source=self._where,
             hint="check tls, tls_ca, tls_cert and tls_key in the config, and --grpc-cert, "
-            "--grpc-key and --grpc-ca of vtgate; the certificate has to name the host",
+            "--grpc-key and --grpc-ca of vtgate; the certificate has to name the host"
+            + (_BY_ITSELF if config.tls == "auto" and config.encrypts else ""),
         )
+
+
+_BY_ITSELF: Final = (
+    ". `tls` is not in the config, and for a vtgate on another machine that means required; tls: "
+    "disabled sends rows and password over the network as they are"
+)
 
 
 def open_channel(config: VtgateConfig) -> grpc.Channel:
@@ -252,7 +269,7 @@ def open_channel(config: VtgateConfig) -> grpc.Channel:
         ConfigError: a file for TLS cannot be read.
     """
     address = f"{config.host}:{config.port}"
-    if config.tls == "disabled":
+    if not config.encrypts:
         return grpc.insecure_channel(address, options=_OPTIONS)
     _context(config)  # gRPC would say of a wrong file that vtgate is unavailable
     ca, cert, key = (_pem(path) for path in (config.tls_ca, config.tls_cert, config.tls_key))
@@ -366,7 +383,7 @@ def _code(error: grpc.RpcError) -> grpc.StatusCode | None:
 
 
 def _context(config: VtgateConfig) -> ssl.SSLContext | None:
-    if config.tls == "disabled":
+    if not config.encrypts:
         return None
     return tls_context(
         ca=config.tls_ca,

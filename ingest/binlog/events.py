@@ -19,6 +19,7 @@ from core.errors import DecodeError
 from core.gtid import FILE_BITS
 from wire.decode.charsets import text_of
 from wire.decode.collations import charset_of, python_codec
+from wire.framing import LARGEST_EVENT
 
 _ZSTD: Final = 0
 _PLAIN: Final = 255
@@ -294,6 +295,8 @@ def uncompress(data: bytes) -> bytes:
     if head & 0x80 == 0 or head >> 4 & 0x07 != 0:
         raise reader.error(f"unknown packing {head:#x}")
     size = int.from_bytes(reader.take(head & 0x07), "big")
+    if size > LARGEST_EVENT:
+        raise reader.error(f"{size} bytes announced, more than an event may have")
     unpacker = zlib.decompressobj()
     try:
         result = unpacker.decompress(reader.take(reader.left), size + 1)

@@ -3,7 +3,9 @@
 Lives here: MariaDB's uncompressed row events, and the events of MySQL's compressed transactions,
 unpacked piece by piece so that a large one does not stand in memory as a whole.
 
-Invariant: what a batch refers to stays where it is until `release`.
+Invariants: what a batch refers to stays where it is until `release`. No more is unpacked than the
+transaction says of itself, and an event that says more than what is left is refused by its header.
+Each byte is moved a number of times that does not grow with its event.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.errors import DecodeError
-from ingest.binlog.events import parse_payload
+from ingest.binlog.events import Payload, parse_payload
 from ingest.binlog.notes import Bytes, Records
 from wire import framing
 
@@ -65,8 +67,11 @@ class SideBuffer:
             full: called when the buffer is full; it must lead to `release`.
         """
         state = np.zeros(framing.STATE_SIZE, np.int64)
+        left = parse_payload(body).uncompressed
         for piece in _pieces(body):
-            if self.end + len(piece) > LIMIT:
+            left -= len(piece)
+            # With nothing in front to let go of, the tail of a long event would only be copied.
+            if self._kept and self.end + len(piece) > LIMIT:
                 full()
             start = self._kept
             self._reserve(len(piece))
@@ -81,10 +86,19 @@ class SideBuffer:
                 self._pinned = True  # the events that are walked now lie before `_kept`
                 yield self._index, count
                 self._pinned = False
+            if status == framing.TOO_LONG:
+                raise _garbled("an event says that it has more than 1 GiB, which no server logs")
             if status != framing.NEED_MORE:
                 raise _garbled(f"status {status}")
+            if self._told(start) > self.end - start + left:
+                raise _garbled("an event says that it has more bytes than are left")
         if self._kept != self.end:
             raise _garbled("it ends within an event")
+
+    def _told(self, start: int) -> int:
+        """How long the event that begins there says it is; 0 if that has not come yet."""
+        size = self.data[start + 9 : min(start + 13, self.end)].tobytes()
+        return int.from_bytes(size, "little") if len(size) == 4 else 0
 
     def _reserve(self, room: int) -> None:
         if self.end + room > self.data.size:
@@ -95,6 +109,15 @@ class SideBuffer:
 
 def _pieces(body: bytes) -> Iterator[bytes]:
     payload = parse_payload(body)
+    left = payload.uncompressed
+    for piece in _unpacked(body, payload):
+        left -= len(piece)
+        if left < 0:
+            raise _garbled(f"it has more than the {payload.uncompressed:,} bytes it tells of")
+        yield piece
+
+
+def _unpacked(body: bytes, payload: Payload) -> Iterator[bytes]:
     packed = memoryview(body)[payload.start : payload.start + payload.size]
     if not payload.zstd:
         for at in range(0, len(packed), _PIECE):

@@ -13,10 +13,12 @@ from typing import Final
 import numpy as np
 
 from wire.decode.columns import ColumnSpec, Places
+from wire.stream import LARGEST_PACKET
 
 _DEFLATE: Final = 8
 _RAW: Final = 0x08
 _LENGTH_BYTES: Final = 0x07
+_TOGETHER: Final = 2 << 30  # of a batch's values, which stand in memory together
 
 
 def decompressed(spec: ColumnSpec, places: Places) -> Places:
@@ -32,6 +34,8 @@ def decompressed(spec: ColumnSpec, places: Places) -> Places:
         values.append(value)
         offs[row], lens[row] = used, len(value)
         used += len(value)
+        if used > _TOGETHER:
+            spec.fail(f"the rows up to {row} decompress to more than {_TOGETHER:,} bytes")
     return Places(np.frombuffer(b"".join(values), dtype=np.uint8), offs, lens)
 
 
@@ -42,6 +46,8 @@ def _value(spec: ColumnSpec, row: int, raw: bytes) -> bytes:
     if raw[0] >> 4 != _DEFLATE or len(raw) <= 1 + size:
         spec.fail(f"row {row} is compressed in an unknown way")
     length = int.from_bytes(raw[1 : 1 + size], "big")
+    if length > LARGEST_PACKET:
+        spec.fail(f"row {row} is said to decompress to {length} bytes, more than a row may have")
     stream = zlib.decompressobj(-zlib.MAX_WBITS if raw[0] & _RAW else zlib.MAX_WBITS)
     try:
         value = stream.decompress(raw[1 + size :], length + 1)

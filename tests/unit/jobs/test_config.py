@@ -11,6 +11,7 @@ from core.errors import ConfigError
 from core.patterns import TablePatterns
 from core.shard import ShardId
 from jobs.config import SOURCE_KEYS, TOP_KEYS, VITESS_KEYS, Config, load_config
+from jobs.encryption import weak_gates
 from jobs.settings import SECTIONS, ShardConfig, VtgateSection, keys_of
 from jobs.sources import source_configs, vtgate_config
 from jobs.vitess import Topology, with_shards
@@ -49,7 +50,7 @@ def test_minimal_file_gets_defaults(tmp_path: Path) -> None:
         "db.example",
         3306,
         "shop",
-        "preferred",
+        "auto",
     )
     assert shard.password == SECRET
     assert config.secrets == {SECRET}
@@ -89,7 +90,7 @@ def test_example_names_every_key() -> None:
         (("host: db.example", "tls: on, host: h"), ("'disabled' or", "'on'")),
         (("host: db.example", "host: ''"), ("host", "empty text")),
         (("host: db.example", "host: h, tls_ca: conf"), ("there is no file",)),
-        (("host: db.example", "host: h, tls_ca: ratchet.yaml"), ("no use with tls: preferred",)),
+        (("host: db.example", "host: h, tls: preferred, tls_ca: ratchet.yaml"), ("no use with",)),
         (("host: db.example", "host: h, standbys: [a, 'b c']"), ("host or host:port",)),
         (("host: db.example", "host: h, standbys: ['a', 'a:3306']"), ("stands there twice",)),
         (('"-"', '"a/b"'), ("a shard's name",)),
@@ -268,7 +269,7 @@ def test_a_vitess_keyspace_needs_a_vtgate_only(tmp_path: Path) -> None:
     assert source.vtgate is not None
     assert (source.kind, source.tablet_type, dict(source.shards)) == ("vitess", "primary", {})
     assert (source.vtgate.grpc_port, source.vtgate.mysql_port) == (15_991, 15_306)
-    assert (source.vtgate.tls, source.key) == ("disabled", "primary")
+    assert (source.vtgate.tls, source.key) == ("auto", "primary")
     assert config.secrets == {SECRET}
     assert SECRET not in repr(config)
 
@@ -291,6 +292,32 @@ def test_its_shards_are_reached_through_the_vtgate(tmp_path: Path) -> None:
     assert gate.tls_ca == str(tmp_path / "ca.pem")
     assert gate.password == low.password == SECRET
     assert vtgate_config(load(tmp_path, MINIMAL).sources["shop"]) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "given", "mysql", "encrypts"),
+    [
+        ("vtgate.example", "", "verify_identity", True),
+        ("127.0.0.1", "", "disabled", False),
+        ("localhost", "tls_ca: ca.pem, ", "verify_identity", True),
+        ("vtgate.example", "tls: disabled, ", "disabled", False),
+    ],
+)
+def test_a_vtgate_elsewhere_is_verified_unless_told_otherwise(
+    tmp_path: Path, host: str, given: str, mysql: str, *, encrypts: bool
+) -> None:
+    (tmp_path / "ca.pem").write_text("")
+    text = VITESS.replace("vtgate.example", host).replace("user:", f"{given}user:")
+    config = load(tmp_path, text)
+    gate = vtgate_config(config.sources["commerce"])
+    assert gate is not None
+    assert gate.encrypts is encrypts
+    located = with_shards(config, {"commerce": ("-",)}, {})
+    (shard,) = source_configs(located).values()
+    assert shard.tls_mode == mysql
+    warned = [one.text for one in weak_gates(config)]
+    assert len(warned) == (given == "tls: disabled, ")
+    assert all("the password" in one for one in warned)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from jobs.fitness import judge, judge_log, unlogged
 from jobs.replicafilters import ReplicaFilters, read_filters
 from jobs.tablefitness import judge_shards, judge_tables
 from jobs.text import duration
+from wire.connected import Verified
 
 GOOD = {
     "log_bin": "ON",
@@ -44,6 +45,7 @@ MYSQL = ServerFacts(
     version="9.7.4",
     numbers=(9, 7, 4),
     cipher="TLS_AES_256_GCM_SHA384",
+    verified="identity",
     variables=GOOD,
     grants=GRANTS,
     binlog_filters=("", ""),
@@ -202,6 +204,18 @@ def test_encryption() -> None:
     bare = replace(MYSQL, cipher="")
     assert judged(bare)["encryption"].status == "warn"
     assert judged(replace(bare, host="127.0.0.1"))["encryption"].status == "info"
+    assert judged(MYSQL)["encryption"].status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("verified", "said"), [("", "TLS, not verified"), ("authority", "TLS, the host's name not")]
+)
+def test_encryption_that_anybody_may_be_behind(verified: Verified, said: str) -> None:
+    found = judged(replace(MYSQL, verified=verified))["encryption"]
+    assert (found.status, said in found.text) == ("warn", True)
+    assert "verify_identity" in found.mend
+    here = judged(replace(MYSQL, verified=verified, host="localhost"))["encryption"]
+    assert (here.status, said in here.text) == ("info", True)
 
 
 @pytest.mark.parametrize(

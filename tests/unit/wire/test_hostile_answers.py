@@ -1,0 +1,133 @@
+"""What a server may send to a session: fake servers that never end, or that lie."""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+from server_kit import EOF, OK, Client, column, fake_server, packet, result, source_at
+
+from core.errors import DecodeError, RatchetError
+from wire.connect import open_connection
+from wire.connected import HANDSHAKE, RESULT
+from wire.session import Session
+
+LONG = b"x" * 0xFFFFFF
+MIB = 1 << 20
+
+
+def endless(client: Client, pieces: Iterator[bytes], most: int) -> None:
+    """Send for as long as the other side takes it, at most so much."""
+    sent = 0
+    for piece in pieces:
+        client.sock.sendall(piece)
+        sent += len(piece)
+        if sent > most:
+            break
+
+
+def failure_of(answer: Callable[[Client], None]) -> RatchetError:
+    """What becomes of the first statement of a session that is answered so."""
+
+    def script(client: Client) -> None:
+        client.log_in()
+        client.read()
+        answer(client)
+
+    with fake_server(script) as (port, _), pytest.raises(RatchetError) as caught:
+        Session.connect(source_at(port, read_timeout=20.0))
+    return caught.value
+
+
+def test_a_handshake_has_64_kib() -> None:
+    """Known by the packet's header: nothing of it needs to come."""
+
+    def script(client: Client) -> None:
+        client.sock.sendall(struct.pack("<I", HANDSHAKE + 1))
+
+    with fake_server(script) as (port, _), pytest.raises(DecodeError, match="does not end"):
+        open_connection(source_at(port))
+
+
+def test_a_login_does_not_go_on_for_ever() -> None:
+    def script(client: Client) -> None:
+        client.send(0, b"\x0a8.0.30\0" + b"1234" + b"12345678\0" + b"\xff\xff")
+        client.read()
+        endless(client, (packet(n, b"\1\3") for n in itertools.count(2)), MIB)
+
+    with fake_server(script) as (port, _), pytest.raises(DecodeError):
+        open_connection(source_at(port))
+
+
+ENDLESS: dict[str, Callable[[], Iterator[bytes]]] = {
+    "packet": lambda: (packet(n, LONG) for n in itertools.count(1)),
+    "rows": lambda: itertools.chain(
+        [b"".join(packet(1 + n, body) for n, body in enumerate(result()[:-1]))],
+        (packet(n, b"\xfd\0\0\x80" + bytes(0x800000)) for n in itertools.count(4)),
+    ),
+    "small rows": lambda: itertools.chain(
+        [b"".join(packet(1 + n, body) for n, body in enumerate(result()[:-1]))],
+        (
+            b"".join(packet(4 + n + at, b"\1v") for at in range(256))
+            for n in itertools.count(0, 256)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(ENDLESS))
+def test_an_answer_has_a_bound(kind: str) -> None:
+    """And so has the memory that it takes, which grew with it before."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = failure_of(lambda client: endless(client, ENDLESS[kind](), 3 << 30))
+    assert isinstance(found, DecodeError)
+    assert "does not end" in str(found)
+    assert found.source == "s/-"
+    assert "MySQL or MariaDB" in found.hint
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+    assert grown < 2 * RESULT
+
+
+def numbered(*bodies: bytes) -> Callable[[Client], None]:
+    return lambda client: client.send(1, *bodies)
+
+
+MORE = EOF[:3] + b"\x0a\0"  # another result follows
+LIES: dict[str, tuple[Callable[[Client], None], str]] = {
+    "an OK where rows are expected": (numbered(OK), "an OK came where rows"),
+    "a file is asked for": (numbered(b"\xfb/etc/passwd"), "LOCAL INFILE"),
+    "no rows": (numbered(*result()), "not of the shape"),
+    "a row with too few values": (numbered(*result(b"\1v", columns=2)), "fewer values"),
+    "a value that is cut": (numbered(*result(b"\5v")), "cannot read it"),
+    "an empty packet": (numbered(b""), "cannot read it"),
+    "an empty row": (numbered(*result(b"")), "cannot read it"),
+    "columns without number": (numbered(b"\xfe" + b"\xff" * 8), "more than 4,096 columns"),
+    "more columns than there are": (
+        numbered(b"\xfc\x01\x10", *([column()] * 4097)),
+        "more than 4,096 columns",
+    ),
+    "a name that is no UTF-8": (numbered(b"\1", column(b"\xff\xfe"), EOF), "cannot read it"),
+    "a description that is cut": (numbered(b"\1", column()[:-8], EOF), "cannot read it"),
+    "no end of the descriptions": (numbered(b"\1", column(), b"\1v", b"\1v"), "cannot read it"),
+    "another sequence number": (
+        lambda client: client.sock.sendall(packet(7, b"\1")),
+        "sequence number wrong",
+    ),
+    "an error without a number": (numbered(b"\xff"), "cannot read it"),
+    "results without end": (numbered(*result(b"\1v")[:-1], MORE), "more than one result"),
+}
+
+
+@pytest.mark.parametrize("lie", list(LIES))
+def test_a_lie_is_an_error_of_the_source(lie: str) -> None:
+    """Exit code 8, and a sentence; it was 70, "a bug"."""
+    answer, said = LIES[lie]
+    found = failure_of(answer)
+    assert isinstance(found, DecodeError), repr(found)
+    assert found.exit_code == 8
+    assert said in str(found)
+    assert found.operation
+    assert found.hint
