@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 from core.errors import ConfigError, DecodeError, NoCutError
 from jobs import logs
 from jobs.config import Config
+from jobs.terminal import terminal
 from jobs.text import moment as shown_moment
 from store.cuts import Cut, Cuts
 from store.files import Lake, open_lake
@@ -171,16 +172,15 @@ def run_as_of(config: Config, text: str, *, as_json: bool) -> int:
 
 
 def _print(found: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal(soft_wrap=True)
     console.print(
         f"cut {found['cut']}: round {found['round']}, nothing later than {found['latest']}, "
         f"merged {found['merged_at']}"
     )
     for name, shard in found["shards"].items():
-        console.print(f"  {name}: {shard['position']}", markup=False)
+        console.print(f"  {name}: {shard['position']}")
     table = Table("table", "version", "path", box=None, pad_edge=False)
     for one in found["tables"]:
         name = f"{one['keyspace']}.{one['table']}"
@@ -188,10 +188,10 @@ def _print(found: dict[str, Any]) -> None:
     console.print(table)
     stopped = [f"{t['keyspace']}.{t['table']}" for t in found["tables"] if t["stopped"]]
     if stopped:
-        console.print(f"stopped earlier, so not of this moment: {', '.join(stopped)}", markup=False)
+        console.print(f"stopped earlier, so not of this moment: {', '.join(stopped)}")
     if found["not_in_it"]:
         names = ", ".join(found["not_in_it"])
-        console.print(f"not in this cut (not dumped by then, or again): {names}", markup=False)
+        console.print(f"not in this cut (not dumped by then, or again): {names}")
 
 
 def _iso(micros: int) -> str:

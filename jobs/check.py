@@ -29,6 +29,7 @@ from jobs.mirrorfitness import judge_mirror, judge_position
 from jobs.sources import server_ids, source_config
 from jobs.spelling import ask_spelling, with_noted_spelling
 from jobs.tablefitness import judge_shards, judge_tables
+from jobs.terminal import terminal, visible
 from jobs.text import counted
 from jobs.vitess import try_vstream, with_serving_shards
 from jobs.vitessfitness import gather_vitess, judge_name, judge_vitess
@@ -259,10 +260,8 @@ class _Printer:
     """Prints findings as they come: some servers are slow to answer."""
 
     def __init__(self, *, as_json: bool) -> None:
-        from rich.console import Console
-
         self._json = as_json
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = terminal(soft_wrap=True)
         self.findings: list[Finding] = []
 
     def add(self, findings: Iterable[Finding]) -> None:
@@ -274,11 +273,12 @@ class _Printer:
             if self._json:
                 continue
             line = Text(f"{_MARKS[finding.status]}", style=_STYLES[finding.status])
-            line.append(f"  {finding.place:<12} ", style="default")
-            line.append(f"{finding.check:<26} {logs.clean(finding.text)}", style="not bold default")
+            line.append(f"  {visible(finding.place):<12} ", style="default")
+            told = visible(logs.clean(finding.text))
+            line.append(f"{finding.check:<26} {told}", style="not bold default")
             self._console.print(line)
             if finding.mend and finding.status in {"warn", "fail"}:
-                self._console.print(Text(f"      -> {logs.clean(finding.mend)}"))
+                self._console.print(f"      -> {finding.mend}")
 
     def finish(self) -> None:
         """Print the last line, or all of it as JSON."""

@@ -21,6 +21,7 @@ import click
 
 from core.errors import BugError, RatchetError
 from jobs import logs
+from jobs.terminal import lines
 
 if TYPE_CHECKING:
     from jobs.config import Config
@@ -483,11 +484,11 @@ def show_error(error: Exception) -> int:
     else:
         if _options.verbose:
             trace = "".join(traceback.format_exception(error))
-            click.echo(logs.clean(trace), err=True)
+            click.echo(lines(logs.clean(trace)), err=True)
         what = "error" if known else "internal error"
-        click.echo(logs.clean(f"ratchet: {what}: {message}"), err=True)
+        click.echo(lines(logs.clean(f"ratchet: {what}: {message}")), err=True)
         if hint:
-            click.echo(logs.clean(f"  {hint}"), err=True)
+            click.echo(lines(logs.clean(f"  {hint}")), err=True)
     return error.exit_code if isinstance(error, RatchetError) else EXIT_BUG
 
 

@@ -43,6 +43,7 @@ from jobs.rowheal import (
 )
 from jobs.sources import source_configs
 from jobs.spelling import with_spelling
+from jobs.terminal import say
 from jobs.text import counted, nearest
 from store.files import Lake, open_lake
 from store.lease import Lease
@@ -88,7 +89,7 @@ def run_heal(
         lost, waiting = find_lost(configs, streams, named, anew=named if dump else ())
         remedies = plan_remedies(rounds, configs, lost, dump=dump)
         for shard in map(str, configs):
-            print(_line(shard, streams, remedies, waiting), flush=True)
+            say(_line(shard, streams, remedies, waiting), flush=True)
 
         @cache
         def spark() -> SparkSession:
@@ -101,9 +102,9 @@ def run_heal(
         else:
             told = heal_lost(located, lake, rounds, remedies, spark=spark, check=lease.check)
             for table, what in sorted(told.items()):
-                print(f"{table}: {what}")
+                say(f"{table}: {what}")
             if lost:
-                print("`ratchet run` goes on from there, and dumps what has to be dumped meanwhile")
+                say("`ratchet run` goes on from there, and dumps what has to be dumped meanwhile")
     if waiting:
         raise next(iter(waiting.values()))
     return 0
@@ -308,15 +309,15 @@ def _line(
 
 def _print_plan(lake: Lake, rounds: RoundLog, remedies: Remedies, policy: MisfitPolicy) -> None:
     for state in waiting_tables(lake):
-        print(f"{state.name}: an earlier heal would be finished")
+        say(f"{state.name}: an earlier heal would be finished")
     for _, group in groupby(remedies.partings, key=lambda one: keyspace_of(one.shard)):
         plan = plan_heal(lake, rounds, list(group), policy)
         for table, count in sorted(plan.rows.items()):
             what = f"{counted(count, 'row')} would be read again" if count else "nothing is lost"
-            print(f"{table}: {what}")
+            say(f"{table}: {what}")
         for table, why in sorted(plan.dumps.items()):
-            print(f"{table}: would be dumped again: {why}")
-    print("nothing of this was done")
+            say(f"{table}: would be dumped again: {why}")
+    say("nothing of this was done")
 
 
 def _now() -> int:

@@ -10,11 +10,15 @@ and nothing that is not ours gets to the terminal.
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import logging
 import sys
+import threading
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal, TextIO
+
+from jobs.terminal import dumped, lines, visible
 
 Format = Literal["text", "json"]
 
@@ -34,6 +38,11 @@ def set_up(
 
     Calling it again replaces what was set up before.
     """
+    if isinstance(sys.stderr, Stray):
+        sys.stderr.finish()
+        sys.stderr = sys.stderr.under
+    if form == "json" and stream is None:
+        sys.stderr = Stray(sys.stderr)
     handler = logging.StreamHandler(stream) if stream else _Stderr()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     for name in OURS:
@@ -55,7 +64,50 @@ class _Stderr(logging.StreamHandler[TextIO]):
     @property
     def stream(self) -> TextIO:  # type: ignore[override]
         """Where to write."""
-        return sys.stderr
+        return sys.stderr.under if isinstance(sys.stderr, Stray) else sys.stderr
+
+
+class Stray(io.TextIOBase):
+    """Standard error of a JSON log: each line that a library writes to it is a record as well.
+
+    A thread of Python's or Spark's that dies prints its traceback, wherever logs are sent.
+
+    Attributes:
+        under: where the records go.
+    """
+
+    def __init__(self, under: TextIO) -> None:
+        """Begin with nothing written."""
+        self.under = under
+        self._line = ""
+        self._lock = threading.RLock()
+
+    def write(self, text: str) -> int:
+        """Take some text; what is not a whole line waits for its end."""
+        with self._lock:
+            *whole, self._line = (self._line + text).split("\n")
+            for line in whole:
+                self._emit(line)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand on what is whole."""
+        self.under.flush()
+
+    def fileno(self) -> int:
+        """That of the stream below."""
+        return self.under.fileno()
+
+    def finish(self) -> None:
+        """Hand on what has no end of line yet."""
+        with self._lock:
+            rest, self._line = self._line, ""
+            self._emit(rest)
+
+    def _emit(self, line: str) -> None:
+        if line.strip():
+            record = logging.LogRecord("stderr", logging.WARNING, "", 0, line, None, None)
+            self.under.write(JsonFormatter().format(record) + "\n")
 
 
 def hide(secrets: Collection[str]) -> None:
@@ -92,10 +144,11 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One record as one line, and the traceback below it if there is one."""
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        parts = [f"{_time(record):%H:%M:%S} {level}{record.getMessage()}"]
+        parts = [f"{_time(record):%H:%M:%S} {level}{clean(record.getMessage())}"]
+        parts[0] = visible(parts[0])
         if record.exc_info:
-            parts.append(self.formatException(record.exc_info))
-        return clean("\n".join(parts))
+            parts.append("  " + lines(clean(self.formatException(record.exc_info))))
+        return "\n".join(parts)
 
 
 class JsonFormatter(logging.Formatter):
@@ -112,7 +165,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             data["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(_clean_values(data), ensure_ascii=False, default=str)
+        return dumped(_clean_values(data))
 
 
 def _clean_values(value: Any) -> Any:

@@ -24,6 +24,7 @@ from ingest.logstretch import Bounds, Stretch, check_stretch
 from jobs import logs
 from jobs.config import Config
 from jobs.logrounds import LogReading, choose_shards, log_reading, still_there, stretch_of
+from jobs.terminal import in_json, say
 from jobs.text import clock_time, counted, size
 from store.files import open_lake
 from store.rounds import RoundLog
@@ -114,7 +115,7 @@ def run_verify_log(
     if as_json:
         same = not any(one.result.differences for one in found)
         data = {"same": same, "shards": [one.to_json() for one in found], "not_compared": left}
-        print(logs.clean(json.dumps(data, indent=1, ensure_ascii=False)))
+        print(in_json(logs.clean(json.dumps(data, indent=1, ensure_ascii=False))))
     else:
         _print_end(found, left)
     if any(one.result.differences for one in found):
@@ -154,7 +155,7 @@ def _compared(reading: LogReading, stretch: Stretch, left: dict[str, str]) -> Sh
 
 def _print(one: ShardLog) -> None:
     result = one.result
-    print(
+    say(
         f"log of {one.shard}: rounds {one.first} to {one.last}: "
         f"{counted(result.rows, 'row change')} in {counted(result.transactions, 'transaction')} "
         f"compared, {counted(result.differences, 'difference')} "
@@ -162,18 +163,18 @@ def _print(one: ShardLog) -> None:
         flush=True,
     )
     for found in result.examples[:_SHOWN]:
-        print(f"  {logs.clean(describe(found))}")
+        say(f"  {logs.clean(describe(found))}")
     if result.differences > _SHOWN:
-        print(f"  and {result.differences - _SHOWN:,} more (--json lists up to 100)")
+        say(f"  and {result.differences - _SHOWN:,} more (--json lists up to 100)")
     _print_left(result.not_compared)
 
 
 def _print_left(not_compared: Counter[str]) -> None:
     told = not_compared.most_common()
     for what, count in told[:_SHOWN]:
-        print(f"  not compared: {what}{f' ({count:,})' if count else ''}")
+        say(f"  not compared: {what}{f' ({count:,})' if count else ''}")
     if len(told) > _SHOWN:
-        print(f"  and {len(told) - _SHOWN:,} more kinds that were not compared (--json lists them)")
+        say(f"  and {len(told) - _SHOWN:,} more kinds that were not compared (--json lists them)")
 
 
 def describe(found: LogDifference, *, values: bool = True) -> str:
@@ -190,7 +191,7 @@ def describe(found: LogDifference, *, values: bool = True) -> str:
 
 def _print_end(found: Sequence[ShardLog], left: dict[str, str]) -> None:
     for name, why in left.items():
-        print(f"not compared: {name}: {logs.clean(why)}")
+        say(f"not compared: {name}: {logs.clean(why)}")
     tables = sorted(
         {
             f"{ShardId.parse(one.shard).keyspace}.{example.table}"
@@ -201,9 +202,9 @@ def _print_end(found: Sequence[ShardLog], left: dict[str, str]) -> None:
     )
     if not any(one.result.differences for one in found):
         return
-    print(
+    say(
         "what Ratchet read is not what mysql-replication reads: please report it, with these "
         "lines. To have the rows right:"
     )
     for name in tables:
-        print(f"  ratchet table CONFIG redump '{name}'")
+        say(f"  ratchet table CONFIG redump '{name}'")

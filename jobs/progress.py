@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from jobs.board import Board, Line
+from jobs.terminal import visible
 from jobs.text import clock_time, counted
 from snapshot.records import Progress, TableDone, TableRestarted, Waiting
 
@@ -136,7 +137,7 @@ def rendered(lines: Collection[Line], total: Line, waiting: str) -> Table:
 
     def add(line: Line, style: str = "") -> None:
         bar = ProgressBar(total=max(line.expected, 1), completed=line.rows, width=28)
-        grid.add_row(Text(line.name, style=style), bar, *_cells(line), style=style)
+        grid.add_row(Text(visible(line.name), style=style), bar, *_cells(line), style=style)
 
     reading = [line for line in lines if line.state == "reading"]
     for line in reading[:_SHOWN]:
@@ -154,7 +155,7 @@ def rendered(lines: Collection[Line], total: Line, waiting: str) -> Table:
     add(total, "bold")
     grid.add_row(Text(f"tables: {', '.join(others)}" if others else "", style="dim"))
     if waiting:
-        grid.add_row(Text(f"waiting for {waiting}", style="yellow"))
+        grid.add_row(Text(f"waiting for {visible(waiting)}", style="yellow"))
     return grid
 
 

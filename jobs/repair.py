@@ -33,6 +33,7 @@ from jobs.sources import source_configs
 from jobs.spark import spark_session
 from jobs.spelling import with_spelling
 from jobs.tablets import with_live_shards
+from jobs.terminal import say
 from jobs.text import clock_time, counted
 from jobs.verify import EXIT_DIFFERENT, Chosen, Verifier, choose, describe, nothing_to
 from jobs.vitess import with_serving_shards
@@ -355,35 +356,35 @@ def _print_outcome(outcome: _Outcome, *, dry_run: bool) -> None:
         verdict = "DIFFERENT" if not outcome.right else "identical"
     else:
         verdict = "identical" if outcome.right else "DIFFERENT"
-    print(f"{verdict:<9}  {outcome.table}: {would} {rows}", flush=True)
+    say(f"{verdict:<9}  {outcome.table}: {would} {rows}", flush=True)
     if outcome.refused:
-        print(f"  {logs.clean(outcome.refused)}")
+        say(f"  {logs.clean(outcome.refused)}")
     for one in outcome.rows[:_SHOWN]:
-        print(f"  {describe(one.difference)}")
+        say(f"  {describe(one.difference)}")
     if len(outcome.rows) > _SHOWN:
-        print(f"  and {len(outcome.rows) - _SHOWN:,} more")
+        say(f"  and {len(outcome.rows) - _SHOWN:,} more")
     for reason, count in outcome.left.items():
-        print(f"  {counted(count, 'row')} not to be mended: {logs.clean(reason)}")
+        say(f"  {counted(count, 'row')} not to be mended: {logs.clean(reason)}")
     if outcome.result is not None:
         for reason, count in outcome.result.unsettled.items():
-            print(f"  {counted(count, 'row')} without a verdict: {logs.clean(reason)}")
+            say(f"  {counted(count, 'row')} without a verdict: {logs.clean(reason)}")
 
 
 def _print_summary(
     outcomes: Sequence[_Outcome], left: Mapping[str, str], seconds: float, *, dry_run: bool
 ) -> None:
     for name, why in left.items():
-        print(f"not looked at: {name}: {why}")
+        say(f"not looked at: {name}: {why}")
     total = sum(one.mended.total() for one in outcomes)
     wrong = [one for one in outcomes if not one.right]
     tables = counted(len(outcomes), "table")
     if dry_run:
-        print(f"{counted(total, 'row')} would be mended; {tables} compared, nothing was written")
+        say(f"{counted(total, 'row')} would be mended; {tables} compared, nothing was written")
         return
     for one in wrong:
-        print(f"what is left of {one.table}: {_advice(one)}")
+        say(f"what is left of {one.table}: {_advice(one)}")
     verdict = "NOT identical" if wrong else "identical"
-    print(f"{verdict}: {counted(total, 'row')} mended, {tables} compared, {clock_time(seconds)}")
+    say(f"{verdict}: {counted(total, 'row')} mended, {tables} compared, {clock_time(seconds)}")
 
 
 def _advice(one: _Outcome) -> str:

@@ -28,6 +28,7 @@ from jobs.asof import find_cut, parse_moment, tables_of
 from jobs.config import Config
 from jobs.observe import tell_doubtful
 from jobs.spark import spark_session
+from jobs.terminal import visible
 from jobs.text import age, counted
 from jobs.viewnames import Name, free, quoted, rename, view_names
 from merge.fresh import read_fresh
@@ -310,7 +311,9 @@ def _print_table(names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
     shown = list(islice(rows, MAX_TABLE_ROWS))
     for number, name in enumerate(names):
         is_number = any(isinstance(row[number], int | float) for row in shown)
-        table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
+        table.add_column(
+            Text(visible(name)), justify="right" if is_number else "left", overflow="fold"
+        )
     for row in shown:
         table.add_row(*(_rich_cell(value) for value in row))
     console = Console(highlight=False)
@@ -327,4 +330,4 @@ def _print_table(names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
 def _rich_cell(value: Any) -> Any:
     from rich.text import Text
 
-    return Text("NULL", style="dim") if value is None else Text(_cell(value))
+    return Text("NULL", style="dim") if value is None else Text(visible(_cell(value)))

@@ -29,6 +29,7 @@ from jobs.lag import seen_until, tables_lag
 from jobs.sources import source_configs
 from jobs.spelling import with_noted_spelling
 from jobs.tablets import with_live_shards
+from jobs.terminal import terminal
 from jobs.text import age, counted, moment, one_line, size, within
 from jobs.vitess import with_shards
 from store import layout
@@ -46,6 +47,7 @@ from wire.session import Session
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from rich.console import Console
 
 State = Literal["idle", "streaming", "disconnected", "behind", "lost", "stopped", "dead"]
 Follower = Literal["running", "ended", "dead"]
@@ -271,9 +273,9 @@ def judge_shard(
     reason = ""
     lag_min = lag_max = None
     if isinstance(head, PositionLostError):
-        state, reason = "lost", f"{head.message}\n  {head.hint}"
+        state, reason = "lost", f"{one_line(head.message)}\n  {one_line(head.hint)}"
     elif isinstance(head, BehindError):
-        state, reason = "behind", f"{head.message}\n  {head.hint}"
+        state, reason = "behind", f"{one_line(head.message)}\n  {one_line(head.hint)}"
     elif isinstance(head, RatchetError):
         state, reason = "disconnected", f"the server does not answer: {head}"
     elif follower == "dead":
@@ -384,15 +386,14 @@ def count_rows(delta: DeltaTable, path: str) -> int:
 
 
 def _print(found: Status, now: float) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal(soft_wrap=True)
     if not console.is_terminal:  # a file or a pipe has no edge at which a position must be cut
-        console = Console(highlight=False, soft_wrap=True, width=_WIDE)
+        console = terminal(soft_wrap=True, width=_WIDE)
     run = found.run
     who = f"`{run['command']}`, pid {run['pid']} on {run['host']}" if run else "nobody"
-    console.print(f"lake {found.lake}; running: {who}", markup=False)
+    console.print(f"lake {found.lake}; running: {who}")
     console.print(_mirror(found))
     shards = Table("shard", "state", "log behind", "last round", box=None, pad_edge=False)
     shards.add_column("position", overflow="fold")
@@ -427,18 +428,24 @@ def _print(found: Status, now: float) -> None:
     files = counted(found.change_files, "file")
     console.print(f"change log: {size(found.change_bytes)} in {files}")
     for one in found.samples:
-        console.print(logs.clean(_sampled(one, now)), markup=False)
+        console.print(_sampled(one, now))
     for shard in found.shards:
         if shard.reason:
-            console.print(logs.clean(f"{shard.shard}: {shard.reason}"), markup=False)
+            _say(console, f"{shard.shard}: {shard.reason}")
         if shard.odd_ts is not None:
             text = (
                 f"{shard.shard}: its log had a commit time that cannot be, {moment(shard.odd_ts)} "
                 "UTC (docs/operations.md, 'Time travel')"
             )
-            console.print(text, markup=False)
+            console.print(text)
     for text in (text for table in found.tables for text in _told(table)):
-        console.print(logs.clean(text), markup=False)
+        _say(console, text)
+
+
+def _say(console: Console, text: str) -> None:
+    """Print lines of ours: what comes from elsewhere has none (`one_line`)."""
+    for line in text.split("\n"):
+        console.print(line)
 
 
 def _told(table: TableStatus) -> Iterator[str]:

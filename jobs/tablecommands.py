@@ -20,6 +20,7 @@ from jobs.selection import Selection
 from jobs.serving import ConfigFile, Serving
 from jobs.sources import source_configs
 from jobs.spelling import with_noted_spelling, with_spelling
+from jobs.terminal import say
 from jobs.text import nearest
 from store.cuts import Cuts
 from store.files import Lake, open_lake
@@ -66,17 +67,17 @@ def run_table(config: Config, kind: Kind, name: str, *, delete: bool = False, wa
     state = Tables(lake).load(keyspace, table)
     there = kind == "add" and _was_there(before, state)
     if kind == "drop":
-        print(f"{request.name}: dropped" + (", with its files" if delete else ""))
+        say(f"{request.name}: dropped" + (", with its files" if delete else ""))
     elif there and state is not None:
-        print(f"{request.name} is in the mirror already, in phase {state.phase}: nothing to do")
+        say(f"{request.name} is in the mirror already, in phase {state.phase}: nothing to do")
         if ran and wait:
             _wait_until_it_streams(lake, request)
     elif not ran:
-        print(f"{request.name}: the next `ratchet run` dumps it")
+        say(f"{request.name}: the next `ratchet run` dumps it")
     elif wait:
         _wait_until_it_streams(lake, request)
     else:
-        print(f"{request.name}: the run dumps it now (`ratchet status`)")
+        say(f"{request.name}: the run dumps it now (`ratchet status`)")
     return 0
 
 
@@ -133,7 +134,7 @@ def _running(lake: Lake) -> bool:
 def _ask(lake: Lake, request: Request) -> None:
     requests = Requests(lake)
     requests.ask(request)
-    print(f"{request.name}: asked; the run takes it between two merges", flush=True)
+    say(f"{request.name}: asked; the run takes it between two merges", flush=True)
     answer = _poll(lambda: None if (a := requests.answer(request)) == "waiting" else a, TAKEN)
     if answer is None:
         raise RetryableError(
@@ -187,7 +188,7 @@ def _wait_until_it_streams(lake: Lake, request: Request) -> None:
             table=request.name,
             hint=why.hint if why else "",
         )
-    print(f"{request.name}: streams")
+    say(f"{request.name}: streams")
 
 
 def _is_shown(lake: Lake, state: TableState) -> bool:

@@ -40,6 +40,7 @@ from jobs.spark import spark_session, use_pool
 from jobs.sparksettings import DUMP
 from jobs.spelling import with_spelling
 from jobs.tablets import with_live_shards
+from jobs.terminal import say
 from jobs.text import clock_time, counted
 from jobs.vitess import with_serving_shards
 from merge.plan import app_id
@@ -386,27 +387,27 @@ def print_result(result: VerifyResult) -> None:
     """What was found in one table, for people."""
     verdict = "identical" if result.same else "DIFFERENT" if result.differences else "UNSETTLED"
     moved = f", {result.settled:,} changed meanwhile and agree" if result.settled else ""
-    print(
+    say(
         f"{verdict:<9}  {result.table}: {counted(result.source_rows, 'row')} of the source, "
         f"{counted(len(result.columns), 'column')}, {counted(result.chunks, 'chunk')}, "
         f"at round {result.round}{moved}",
         flush=True,
     )
     if result.columns_missing:
-        print(f"  columns that the mirror lacks: {', '.join(result.columns_missing)}")
+        say(f"  columns that the mirror lacks: {', '.join(result.columns_missing)}")
     if result.columns_empty:
         names = ", ".join(result.columns_empty)
-        print(f"  columns that are NULL in every row, and come with their first value: {names}")
+        say(f"  columns that are NULL in every row, and come with their first value: {names}")
     for reason, count in result.unsettled.items():
-        print(f"  {counted(count, 'row')} without a verdict: {logs.clean(reason)}")
+        say(f"  {counted(count, 'row')} without a verdict: {logs.clean(reason)}")
     if result.differences:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(result.kinds.items()))
         odd = ", ".join(f"{name} {count:,}" for name, count in sorted(result.odd_columns.items()))
-        print(f"  {kinds}{f' (columns: {odd})' if odd else ''}")
+        say(f"  {kinds}{f' (columns: {odd})' if odd else ''}")
     for one in result.examples[:_SHOWN]:
-        print(f"  {describe(one)}")
+        say(f"  {describe(one)}")
     if result.differences > _SHOWN:
-        print(f"  and {result.differences - _SHOWN:,} more (--json lists up to 100)")
+        say(f"  and {result.differences - _SHOWN:,} more (--json lists up to 100)")
 
 
 def describe(one: Difference | Finding) -> str:
@@ -421,7 +422,7 @@ def _print_summary(
     results: Sequence[VerifyResult], left: Mapping[str, str], seconds: float
 ) -> None:
     for name, why in left.items():
-        print(f"not compared: {name}: {why}")
+        say(f"not compared: {name}: {why}")
     rows = sum(result.source_rows for result in results)
     size = sum(result.source_bytes for result in results)
     differing = sum(result.differences for result in results)
@@ -431,10 +432,10 @@ def _print_summary(
     if differing:
         odd_ones = [one.table for one in results if one.differences]
         tables = " ".join(f"--table '{name}'" for name in odd_ones)
-        print(f"to make them the same again, stop the run, then: ratchet repair CONFIG {tables}")
+        say(f"to make them the same again, stop the run, then: ratchet repair CONFIG {tables}")
         quicker = ", and quicker for so many rows" if differing > _MANY else ""
-        print(f"what that cannot mend{quicker}: ratchet table CONFIG redump TABLE")
-    print(
+        say(f"what that cannot mend{quicker}: ratchet table CONFIG redump TABLE")
+    say(
         f"{verdict}{odd if differing or unsettled else ''}: {counted(len(results), 'table')}, "
         f"{counted(rows, 'row')} of {size / 1e6:,.1f} MB, every column of every row, "
         f"in {clock_time(seconds)}"

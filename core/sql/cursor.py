@@ -12,6 +12,7 @@ from typing import Final
 
 from core.sql.lexer import Token
 
+_NAME: Final = 256  # characters; servers allow 64
 _END: Final = Token("sign", "")
 _DIGITS: Final = re.compile(r"[0-9]+\Z")
 _INTRODUCER: Final = re.compile(r"[NXB]\Z|_[A-Za-z0-9]+\Z", re.IGNORECASE)
@@ -98,7 +99,7 @@ class Cursor:
         Raises:
             NotUnderstoodError: something else comes.
         """
-        if self.peek().kind not in {"word", "name"}:
+        if self.peek().kind not in {"word", "name"} or len(self.peek().text) > _NAME:
             raise self.stuck()
         return self.take().text
 

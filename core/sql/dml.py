@@ -19,6 +19,7 @@ HEADS: Final = frozenset(
     | {"HANDLER", "TABLE", "VALUES", "IMPORT", "MERGE"}
 )
 _OPENS: Final = Token("sign", "(")
+_READ: Final = 8  # tokens that tell whether one table is read: its name, an alias, a comma
 # What may stand in front of a parenthesis and changes no row of any table.
 _HARMLESS: Final = frozenset(
     # Words of the grammar.
@@ -78,7 +79,7 @@ def only_reads(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) 
         if calls and at and tokens[at - 1].text == ".":
             return False  # a function of a database, whatever it is called
         if token.word in {"FROM", "JOIN", "STRAIGHT_JOIN"} and not _reads_one(
-            tokens[at + 1 :], is_base_table
+            tokens[at + 1 : at + 1 + _READ], is_base_table
         ):
             return False
     return True

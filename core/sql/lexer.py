@@ -6,16 +6,17 @@ the tokens mean (`statements`).
 A server logs the text of a statement as it came, but for executable comments (`/*!80000 ... */`)
 that it did not execute: of these it blanks the `!`. So what is left is what it has executed.
 
-Invariant: takes time in proportion to the text. What the server may have split otherwise (an end
-that is missing, a mode that is not known, an executable comment of a version that not every server
-has) is told in `Lexed.unsure`.
+Invariant: takes time in proportion to the text, and holds no more than `MOST_TOKENS` tokens. What
+the server may have split otherwise (an end that is missing, a mode that is not known, an executable
+comment of a version that not every server has) is told in `Lexed.unsure`, as is what is too long.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Kind = Literal["word", "name", "string", "sign"]
 
@@ -28,28 +29,39 @@ _OTHER_GRAMMAR: Final = 1 << 9 | 1 << 10
 # leaves to MySQL begins at 50700.
 _EXECUTED: Final = {False: (range(80_001),), True: (range(50_700), range(100_000, 100_401))}
 
+# Of more tokens than these a statement is in doubt: half a second, and some 60 MB for Python's
+# objects. A dump's INSERT of 1 MB, the longest that clients make by themselves, has fewer.
+MOST_TOKENS: Final = 500_000
+
+# All repeats are possessive: they take no memory for each turn. Comments are skipped many at once.
 _FORMS: Final = r"""
-    (?P<space>[ \t\n\v\f\r]++|\#[^\n]*+|--(?=[\x00-\x20\x7f]|\Z)[^\n]*+)
+    (?P<space>(?:[ \t\n\v\f\r]++|\#[^\n]*+|--(?=[\x00-\x20\x7f]|\Z)[^\n]*+|(?>/\*(?!%s).*?\*/))++)
   | (?P<comment>/\*)
   | (?P<word>[0-9A-Za-z_$\u0080-\U0010ffff]++)
-  | (?P<name>`(?:[^`]|``)*+`%s)
+  | (?P<name>`[^`]*+(?:``[^`]*+)*+`%s)
   | (?P<string>%s)
   | (?P<sign>.)
 """
-_SINGLE: Final = {False: r"'(?:[^'\\]|\\.|'')*+'", True: r"'(?:[^']|'')*+'"}
-_DOUBLE: Final = {False: r'"(?:[^"\\]|\\.|"")*+"', True: r'"(?:[^"]|"")*+"'}
+_SINGLE: Final = {
+    False: r"'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+'",
+    True: r"'[^']*+(?:''[^']*+)*+'",
+}
+_DOUBLE: Final = {plain: form.replace("'", '"') for plain, form in _SINGLE.items()}
 
 
-def _forms(*, ansi: bool, plain: bool) -> re.Pattern[str]:
+def _forms(*, ansi: bool, plain: bool, mariadb: bool) -> re.Pattern[str]:
     name = "|" + _DOUBLE[True] if ansi else ""
     string = _SINGLE[plain] + ("" if ansi else "|" + _DOUBLE[plain])
-    return re.compile(_FORMS % (name, string), re.VERBOSE | re.DOTALL)
+    executed = "M?!" if mariadb else "!"
+    return re.compile(_FORMS % (executed, name, string), re.VERBOSE | re.DOTALL)
 
 
+_BOTH: Final = (False, True)
 _TOKEN: Final = {
-    (ansi, plain): _forms(ansi=ansi, plain=plain)
-    for ansi in (False, True)
-    for plain in (False, True)
+    (ansi, plain, mariadb): _forms(ansi=ansi, plain=plain, mariadb=mariadb)
+    for ansi in _BOTH
+    for plain in _BOTH
+    for mariadb in _BOTH
 }
 _VERSION: Final = re.compile(r"\d{5,6}")
 
@@ -90,8 +102,7 @@ class Mode:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """A bare word, a quoted name, a string, or another character.
 
     Attributes:
@@ -122,52 +133,119 @@ class Lexed:
     Attributes:
         tokens: without comments; what executable comments hold counts.
         unsure: why the server may have seen others; empty if it has not.
+        cut: whether the text goes on.
     """
 
     tokens: tuple[Token, ...]
     unsure: str = ""
+    cut: bool = False
 
 
 def lex(text: str, mode: Mode) -> Lexed:
     """Split a statement."""
-    found = _lex(text, mode)
-    if mode.known or not ('"' in text or "\\" in text):
-        return found
-    others = [
-        _lex(text, replace(mode, ansi_quotes=ansi, plain_backslashes=plain))
-        for ansi, plain in _TOKEN
-    ]
-    if all(other == found for other in others):
-        return found
-    return Lexed(found.tokens, found.unsure or "what its quotes mean is not known here")
+    return _lex(text, mode, len(text))
 
 
-def _lex(text: str, mode: Mode) -> Lexed:
-    forms = _TOKEN[mode.ansi_quotes, mode.plain_backslashes]
-    tokens: list[Token] = []
-    unsure, executed, at = "", False, 0
-    while at < len(text):
-        match = forms.match(text, at)
-        assert match is not None  # noqa: S101 - any character is a sign
-        kind, value = match.lastgroup, match.group()
-        at = match.end()
-        if kind == "comment" and not (head := _executable(text, at, mode)):
-            at = text.find("*/", at) + 2
-            if at < 2:
-                return Lexed(tuple(tokens), "a comment does not end")
-        elif kind == "comment":
-            unsure = unsure or ("an executable comment within another" if executed else "")
-            executed = True
-            at, doubt = _version(text, at + head, mode)
-            unsure = unsure or doubt
-        elif value == "*" and executed and text.startswith("/", at):
-            executed = False
+def lex_head(text: str, mode: Mode, size: int) -> Lexed:
+    """Split the beginning of a statement: the tokens that end within so many characters.
+
+    What follows is not looked at, but for the end of a comment that begins there.
+    """
+    return _lex(text, mode, min(size, len(text)))
+
+
+def _lex(text: str, mode: Mode, size: int) -> Lexed:
+    run = _Run(text, mode, size)
+    found = tuple(run)
+    unsure = run.unsure
+    if not mode.known and ('"' in text or "\\" in text):
+        for ansi in _BOTH:
+            for plain in _BOTH:
+                other = _Run(text, replace(mode, ansi_quotes=ansi, plain_backslashes=plain), size)
+                if not unsure and not other.is_like(found, cut=run.cut):
+                    unsure = "what its quotes mean is not known here"
+    return Lexed(found, unsure, run.cut)
+
+
+class _Run:
+    """Goes over a text once and hands its tokens out, one at a time.
+
+    Attributes:
+        unsure: as in `Lexed`, once all were taken.
+        cut: the same.
+    """
+
+    def __init__(self, text: str, mode: Mode, size: int) -> None:
+        self._text = text
+        self._mode = mode
+        self._size = size
+        self._forms = _TOKEN[mode.ansi_quotes, mode.plain_backslashes, mode.mariadb]
+        self._executed = False
+        self.unsure = ""
+        self.cut = False
+
+    def is_like(self, tokens: tuple[Token, ...], *, cut: bool) -> bool:
+        """Whether it hands out these, and is sure of them."""
+        at = 0
+        for token in self:
+            if at >= len(tokens) or tokens[at] != token:
+                return False
             at += 1
-        elif kind == "sign" and value in "`'\"":
-            return Lexed(tuple(tokens), "a quote does not end")
-        elif kind != "space":
-            tokens.append(_token(kind, value))
-    return Lexed(tuple(tokens), unsure or ("a comment does not end" if executed else ""))
+        return at == len(tokens) and not self.unsure and self.cut == cut
+
+    def __iter__(self) -> Iterator[Token]:
+        text, size, match_at = self._text, self._size, self._forms.match
+        at, left, whole = 0, MOST_TOKENS, size == len(text)
+        while at < size:
+            match = match_at(text, at, size)
+            assert match is not None  # noqa: S101 - any character is a sign
+            kind, at, left = match.lastgroup, match.end(), left - 1
+            if left < 0:
+                self.cut = True
+                self.unsure = self.unsure or f"it has more than {MOST_TOKENS} words and signs"
+                return
+            if at >= size and not whole:
+                break  # it may go on
+            if kind == "comment":
+                at = self._comment(at)
+            elif kind == "sign":
+                value = match.group()
+                if value in _QUOTES:
+                    self.unsure = "a quote does not end" if whole else self.unsure
+                    self.cut = not whole
+                    return
+                if value == "*" and self._ends_here(at):
+                    at += 1
+                else:
+                    yield _SIGNS.get(value) or Token("sign", value)
+            elif kind != "space":
+                yield _token(kind, match.group())
+        self.cut = not whole
+        if whole and self._executed and not self.unsure:
+            self.unsure = "a comment does not end"
+
+    def _ends_here(self, at: int) -> bool:
+        """Whether what an executable comment holds ends, behind its star."""
+        ends = self._executed and self._text.startswith("/", at)
+        self._executed = self._executed and not ends
+        return ends
+
+    def _comment(self, at: int) -> int:
+        """Where to go on behind `/*`."""
+        text = self._text
+        if not (head := _executable(text, at, self._mode)):
+            end = text.find("*/", at) + 2
+            if end < 2:
+                self.unsure = "a comment does not end"
+                self._executed = False
+                return len(text)
+            return end
+        if self._executed:
+            self.unsure = self.unsure or "an executable comment within another"
+        self._executed = True
+        at, doubt = _version(text, at + head, self._mode)
+        self.unsure = self.unsure or doubt
+        return at
 
 
 def _executable(text: str, at: int, mode: Mode) -> int:
@@ -187,7 +265,11 @@ def _version(text: str, at: int, mode: Mode) -> tuple[int, str]:
     return version.end(), "" if sure else f"a comment for servers from version {number} on"
 
 
+_QUOTES: Final = frozenset("`'\"")
+_SIGNS: Final = {chr(code): Token("sign", chr(code)) for code in range(128)}
+
+
 def _token(kind: str | None, value: str) -> Token:
     if kind == "name":
         return Token("name", value[1:-1].replace(value[0] * 2, value[0]))
-    return Token("word" if kind == "word" else "string" if kind == "string" else "sign", value)
+    return Token("word" if kind == "word" else "string", value)

@@ -9,10 +9,40 @@ Servers compare names of tables by their letters or without regard to case, as t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from core.sql.effects import Named
 from core.sql.lexer import Token
+
+_LONG: Final = 1000  # characters of a token, of which no name has so many
+_PIECE: Final = 1 << 20
+
+
+def occurring(text: str, wanted: Collection[str]) -> set[str]:
+    """Which of some casefolded words stand anywhere in a text, in whatever letter case.
+
+    Piece by piece: Python takes twelve bytes for each character of a text that it folds.
+    """
+    left, found = set(wanted), set[str]()
+    more = max(map(len, left), default=0)  # folding makes no text shorter
+    for at in range(0, len(text), _PIECE):
+        low = text[at : at + _PIECE + more].casefold()
+        found |= {one for one in left if one in low}
+        left -= found
+        if not left:
+            break
+    return found
+
+
+def _in_any_quotes(text: str, names: Collection[str]) -> set[str]:
+    """Which names stand anywhere in a text, casefolded: bare, or in one of the quotes."""
+    forms = {
+        form.casefold(): name.casefold()
+        for name in names
+        for form in (name, name.replace("`", "``"), name.replace('"', '""'))
+    }
+    return {forms[one] for one in occurring(text, forms)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +60,9 @@ class Scope:
     default: str
     known: Collection[str]
     folds: bool | None = None
+    _by_fold: dict[str, list[str]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def is_ours(self, database: str | None) -> bool | None:
         """Whether a database is the mirrored one; None: perhaps."""
@@ -49,8 +82,9 @@ class Scope:
         if name in self.known:
             found, maybe = [name], []
         else:
-            same = [one for one in sorted(self.known) if self._same(name, one) is True]
-            maybe = [one for one in sorted(self.known) if self._same(name, one) is None]
+            alike = self._alike(name)
+            same = [one for one in alike if self._same(name, one) is True]
+            maybe = [one for one in alike if self._same(name, one) is None]
             found = same or [name]
         if ours is None:
             return [], [*found, *maybe]
@@ -67,18 +101,26 @@ class Scope:
             if qualified and tokens[at - 2].kind == "sign":
                 continue
             # t.c, with t a table of the default database, is no c of a database t.
-            if self.is_ours(database) is not False:
+            if len(token.text) <= _LONG and self.is_ours(database) is not False:
                 names.add(token.inner.casefold())
-            if token.kind == "string":
+            if token.kind == "string" and len(token.text) <= _LONG:
                 names |= {part.casefold() for part in token.inner.split(".")}
+            elif token.kind == "string":
+                names |= occurring(token.text, [one.casefold() for one in self.known])
         return self._folded(names)
 
     def hidden(self, text: str) -> list[str]:
         """The known tables whose name occurs in a text that could not be split into tokens."""
-        low = text.casefold()
-        if self.is_ours(None) is False and self.database.casefold() not in low:
+        if self.is_ours(None) is False and not _in_any_quotes(text, [self.database]):
             return []
-        return [table for table in sorted(self.known) if table.casefold() in low]
+        return self._folded(_in_any_quotes(text, self.known))
+
+    def _alike(self, name: str) -> Sequence[str]:
+        """The known tables of this name in any letter case: a statement may name very many."""
+        if not self._by_fold:
+            for one in sorted(self.known):
+                self._by_fold.setdefault(one.casefold(), []).append(one)
+        return self._by_fold.get(name.casefold(), ())
 
     def _folded(self, names: Iterable[str]) -> list[str]:
         wanted = set(names)

@@ -19,8 +19,8 @@ from core.sql.alter import alter_table, how, waiting
 from core.sql.columns import index_body, index_options
 from core.sql.cursor import Cursor, NotUnderstoodError
 from core.sql.effects import KEY_GOES, MOVED, Change, Named
-from core.sql.lexer import Mode, Token, lex
-from core.sql.names import Scope
+from core.sql.lexer import Lexed, Mode, Token, lex, lex_head
+from core.sql.names import Scope, occurring
 from core.sql.options import ELSEWHERE, character_set
 
 Form = Literal[
@@ -55,7 +55,9 @@ _ASIDE_OBJECTS: Final = frozenset(
 )
 _ROWS: Final = Change("rows", MOVED)
 _KEY: Final = Change("key", KEY_GOES)
-_HEAD: Final = 1000  # characters in which a statement's first word stands, unless it is odd
+# Characters in which a statement's first words stand, unless it is odd: all that is read of those
+# that hold programs and texts of any length, and change no row.
+_HEAD: Final = 4000
 _BY_STATEMENT: Final = "rows were changed by a statement that was logged as its text"
 
 
@@ -185,7 +187,11 @@ def classify(text: str, *, mode: Mode, scope: Scope, log: Log | None = None) -> 
     log = log or Log()
     if _is_elsewhere(text, mode, scope, log):
         return Statement(form="rows")
-    tokens, unsure = _tokens(text, mode, log)
+    return _by_first_words(text, mode, scope, log) or _whole(text, mode, scope, log)
+
+
+def _whole(text: str, mode: Mode, scope: Scope, log: Log) -> Statement:
+    tokens, unsure = _tokens(lex(text, mode), mode, log)
     if not tokens and not unsure:
         return Statement(form="statement")  # MariaDB logs a comment in place of some events
     cursor = Cursor(tokens)
@@ -212,13 +218,44 @@ def _is_elsewhere(text: str, mode: Mode, scope: Scope, log: Log) -> bool:
     """Whether it changed rows of other databases only, as its event says; its text may be long."""
     if log.written is None or any(scope.is_ours(one) is not False for one in log.written):
         return False
-    head = lex(text[:_HEAD], mode).tokens[:1]
+    head = lex_head(text, mode, _HEAD).tokens[:1]
     return bool(head) and head[0].word in {"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD"}
 
 
-def _tokens(text: str, mode: Mode, log: Log) -> tuple[list[Token], str]:
+def _by_first_words(text: str, mode: Mode, scope: Scope, log: Log) -> Statement | None:
+    """What a long statement is, if its first words tell all that matters of it; else None.
+
+    A procedure, a view, a grant change no row, whatever follows, so nothing of it is read: the
+    server has told by the same words what it is. What it is about stands in front of that.
+    """
+    head = lex_head(text, mode, _HEAD)
+    tokens, unsure = _tokens(head, mode, log)
+    if not head.cut or unsure or not tokens:
+        return None
+    cursor = Cursor(tokens)
+    if _control(cursor, "") is not None:
+        return None
+    found = _Found(scope, text, tokens, log)
+    try:
+        told = _is_aside(cursor) and _judge(Cursor(tokens), found)
+    except NotUnderstoodError:
+        return None  # it may be for want of what follows
+    return found.done("statement") if told else None
+
+
+def _is_aside(cursor: Cursor) -> bool:
+    """Whether it is one of those that change no row, whatever follows."""
+    first = cursor.take().word
+    if first == "SET":
+        return cursor.peek().word != "STATEMENT"
+    if first in {"CREATE", "ALTER", "DROP", "RENAME"}:
+        cursor.accept("OR", "REPLACE")
+        return bool(_aside(cursor))
+    return first in _ASIDE
+
+
+def _tokens(lexed: Lexed, mode: Mode, log: Log) -> tuple[list[Token], str]:
     """The statement's own tokens, and why the server may have read others; empty if not."""
-    lexed = lex(text, mode)
     unsure = lexed.unsure
     if mode.other_grammar:
         unsure = unsure or "its session's sql_mode gives words another meaning"
@@ -240,12 +277,14 @@ def _is_rows(tokens: Sequence[Token]) -> bool:
 
 def _without_settings(tokens: list[Token]) -> list[Token]:
     """MariaDB: SET STATEMENT x=1, y=2 FOR ..."""
-    while [token.word for token in tokens[:2]] == ["SET", "STATEMENT"]:
-        ends = [at for at, token in enumerate(tokens) if token.word == "FOR"]
-        if not ends:
-            return tokens
-        tokens = tokens[ends[0] + 1 :]
-    return tokens
+    begin = 0
+    while [token.word for token in tokens[begin : begin + 2]] == ["SET", "STATEMENT"]:
+        rest = range(begin, len(tokens))
+        end = next((at for at in rest if tokens[at].word == "FOR"), None)
+        if end is None:
+            break
+        begin = end + 1
+    return tokens[begin:]
 
 
 def _control(cursor: Cursor, text: str) -> Statement | None:
@@ -269,10 +308,12 @@ def _xid(text: str) -> str:
 def _unsure(found: _Found, why: str) -> Statement:
     """The server may have read something else than is read here."""
     heads = {token.word for token in found.tokens[:1]}
+    # What it made, dropped or moved is not known, of any database; see `Statement.frees`.
+    found.frees = True
     if heads & dml.HEADS:
         return _rows(found, why)
-    low = found.text.casefold()
-    wholly = ("database" in low or "schema" in low) and ("drop" in low or "replace" in low)
+    words = occurring(found.text, ("database", "schema", "drop", "replace"))
+    wholly = bool(words & {"database", "schema"}) and bool(words & {"drop", "replace"})
     known = heads & ({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "SET"} | _ASIDE)
     if wholly or not known:
         found.doubt_all(why)

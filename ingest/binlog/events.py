@@ -159,12 +159,15 @@ def parse_query(
     variables = _status(reader.take(size))
     database = reader.take(database_size)
     reader.take(1)
-    text = reader.take(reader.left)
+    # A view: the text may be long, and copies of it are many enough.
+    text: bytes | memoryview = memoryview(body)[reader.at :]
     if compressed:
-        text = uncompress(text)
+        text = uncompress(bytes(text))
     collation = variables.collation
     codec = python_codec(collation)
-    statement = text.decode(codec, "replace") if codec else text_of(text, charset_of(collation))
+    statement = (
+        str(text, codec, "replace") if codec else text_of(bytes(text), charset_of(collation))
+    )
     # Bytes that are no character may hide a quote only where characters have several bytes of
     # which the later ones look like ASCII; not in UTF-8.
     utf8 = (codec or "").replace("_", "-").lower() in {"utf-8", "utf8"}

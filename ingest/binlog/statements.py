@@ -27,7 +27,7 @@ KIND_OF: Final[dict[Form, Kind]] = {
     "rows": Kind.DML,
 }
 _POINT: Final = re.compile(
-    r"\s*(?:SAVEPOINT|ROLLBACK(?:\s+WORK)?\s+TO(?:\s+SAVEPOINT)?)\s+(\S.*?)\s*",
+    r"\s*(?:SAVEPOINT|ROLLBACK(?:\s+WORK)?\s+TO(?:\s+SAVEPOINT)?)\s+(\S.*)",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -38,4 +38,4 @@ def savepoint_of(statement: str) -> str:
     Servers write both statements themselves, with the name quoted in the same way.
     """
     found = _POINT.fullmatch(statement)
-    return found[1].lower() if found else ""
+    return found[1].rstrip().lower() if found else ""

@@ -9,7 +9,7 @@ it may have done to a table of the mirror there is an event, one for each kind o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -132,11 +132,10 @@ class StatementWatch:
             self._note(found, query.statement, sorted(known), now)
         return Looked(kind, () if kind is Kind.DML else found.tables)
 
-    def _spelled(self, table: str, known: Collection[str]) -> str:
+    def _spelled(self, table: str, own: Mapping[str, str]) -> str:
         """A name as the mirror has it: a statement may have it in any letter case there."""
         if not self._patterns.folded:
             return table
-        own = {name.lower(): name for name in known}
         return own.get(table.lower(), table.lower())
 
     def unreadable(self, table: str, error: TableStoppedError, now: Moment) -> None:
@@ -179,8 +178,10 @@ class StatementWatch:
             *((table, None) for table in found.truncates),
             *((table, _REBUILT) for table in found.rebuilds),
         ]
+        own = {name.lower(): name for name in known}
+        text = text[:STATEMENT_LENGTH]  # once: a statement may name very many tables
         made = [
-            self._event(self._spelled(table, known), text, now, change)
+            self._event(self._spelled(table, own), text, now, change)
             for table, change in noted
             if self._patterns.matches(table)
         ]

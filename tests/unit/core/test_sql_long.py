@@ -1,0 +1,203 @@
+"""Statements of any length: linear time, bounded memory, and a doubt where they are not read."""
+
+# ruff: noqa: E501 - a statement stands on one line
+
+from __future__ import annotations
+
+import random
+import time
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lexer_kit import plain_lex
+
+from core.sql.effects import Named
+from core.sql.lexer import MOST_TOKENS, Mode, lex, lex_head
+from core.sql.names import Scope, occurring
+from core.sql.statements import Log, Statement, classify
+from tests.fuzz_sql.grammar import Grammar
+from tests.fuzz_sql.test_grammar import MODEL
+
+SIZE = 16 << 20
+MODES = [
+    Mode(mariadb=mariadb, ansi_quotes=ansi, plain_backslashes=plain)
+    for mariadb in (False, True)
+    for ansi in (False, True)
+    for plain in (False, True)
+]
+UNKNOWN = [Mode(mariadb=mariadb, known=False) for mariadb in (False, True)]
+# A statement's beginning, what is repeated, its end, and what it does to `orders`.
+LONG = {
+    "a procedure with a string": ("CREATE PROCEDURE shop.p() SELECT '", "x", "'", set()),
+    "a procedure with a string that does not end": ("CREATE PROCEDURE p() SELECT '", "x", "", set()),
+    "a function": ("CREATE DEFINER=`a`@`%` FUNCTION f() RETURNS INT BEGIN ", "SELECT 1;", "END", set()),
+    "an event": ("CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT '", "orders ", "'", set()),
+    "a view": ("CREATE OR REPLACE VIEW v AS SELECT ", "1,", "1 FROM orders", set()),
+    "a grant": ("GRANT SELECT ON orders TO ", "`u`,", "`u`", set()),
+    "a setting": ("SET @a = '", "x", "'", set()),
+    "a string": ("ALTER TABLE orders COMMENT '", "x", "'", set()),
+    "a string of quotes": ("ALTER TABLE orders COMMENT '", "\\'", "'", set()),
+    "a string that does not end": ("ALTER TABLE orders ADD a '", "x", "", {"doubt"}),
+    "a remark": ("ALTER TABLE orders /*", "x", "*/ ADD a INT", {"columns"}),
+    "a remark that does not end": ("ALTER TABLE orders /*", "/*", "", {"doubt"}),
+    "remarks": ("ALTER TABLE orders ", "/**/", "ADD a INT", {"columns"}),
+    "lines": ("ALTER TABLE orders ", "#\n", "ADD a INT", {"columns"}),
+    "executable remarks": ("ALTER TABLE orders ", "/*!*/", "ADD a INT", {"doubt"}),
+    "names": ("ALTER TABLE orders ", "ab,", "c", {"doubt"}),
+    "a name": ("ALTER TABLE orders ADD ", "a", " INT", {"doubt"}),
+    "backticks": ("ALTER TABLE orders ADD ", "``", "", {"doubt"}),
+    "tables": ("DROP TABLE ", "`ab`,", "orders", {"doubt"}),
+    "parentheses": ("ALTER TABLE orders ADD a INT DEFAULT ", "(", "1", {"doubt"}),
+    "settings": ("", "SET STATEMENT a=1 FOR ", "ALTER TABLE orders ADD a INT", {"doubt"}),
+    "values": ("INSERT INTO orders VALUES ", "(1,'a'),", "(1,'a')", {"doubt"}),
+    "a value": ("INSERT INTO orders VALUES ('", "x", "')", {"doubt"}),
+    "selects": ("INSERT INTO orders SELECT 1 ", "FROM t1 ", "", {"doubt"}),
+    "points": ("REPAIR TABLE `x` '", "shop.", "orders'", {"doubt"}),
+    "another table": ("ALTER TABLE t1 ADD a INT, ", "ab,", "c", set()),
+    "another database": ("ALTER TABLE other.t1 ADD a INT, ", "ab,", "orders", {"doubt"}),
+}  # fmt: skip
+KNOWN = ("orders", "t1", *(f"table_{number}" for number in range(20)))
+
+
+def look(text: str, mode: Mode | None = None, database: str = "shop", **log: bool) -> Statement:
+    scope = Scope(database="shop", default=database, known=KNOWN, folds=False)
+    return classify(text, mode=mode or Mode(mariadb=True), scope=scope, log=Log(**log))
+
+
+def effects(found: Statement) -> set[str]:
+    return {change.effect for table, change in found.changes if table == "orders"}
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_any_long_statement_takes_little(what: str) -> None:
+    """Of 64 MB the slowest takes some two seconds of a busy machine's time, once many minutes."""
+    begin, piece, end, wanted = LONG[what]
+    text = begin + piece * (SIZE // len(piece)) + end
+    began = time.process_time()
+    found = look(text)
+    took = time.process_time() - began
+    assert effects(found) == wanted
+    assert took < 5
+    tracemalloc.start()
+    look(text)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2 * SIZE + (70 << 20), f"{most >> 20} MB"
+
+
+def test_a_long_statement_of_an_unknown_mode_takes_little() -> None:
+    text = "INSERT INTO orders VALUES " + "('a\\'', \"b\")," * (SIZE // 13)
+    tracemalloc.start()
+    assert effects(look(text, Mode(known=False))) == {"doubt"}
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2 * SIZE + (70 << 20), f"{most >> 20} MB"
+
+
+def test_as_many_tokens_as_are_read_are_understood() -> None:
+    fits = "ALTER TABLE orders ADD KEY a (" + "a," * ((MOST_TOKENS - 100) // 2) + "a)"
+    assert effects(look(fits)) == set()
+    assert effects(look(fits[:-1] + ",a" * 100 + ")")) == {"doubt"}
+
+
+def test_what_a_long_statement_hides_is_in_doubt_in_any_quotes() -> None:
+    tail = " ADD a INT, " + "ab," * MOST_TOKENS
+    scope = Scope(database="a`b", default="else", known=('x"y', "p`q", "Other"), folds=None)
+    text = f"ALTER TABLE `a``b`.`p``q`{tail} RENAME `a``b`.OTHER"
+    found = classify(text, mode=Mode(), scope=scope)
+    assert {table for table, _ in found.changes} == {"p`q", "Other"}
+    quoted = f'ALTER TABLE "a`b"."x""y" {tail}'
+    found = classify(quoted, mode=Mode(ansi_quotes=True), scope=scope)
+    assert {table for table, _ in found.changes} == {'x"y'}
+    assert not classify(f"ALTER TABLE t {tail}", mode=Mode(), scope=scope).changes
+
+
+def test_what_is_not_read_may_have_taken_a_trigger_away() -> None:
+    """So tables that were trusted for what the server said of their triggers no longer are."""
+    assert look("DROP TABLE " + "`ab`," * MOST_TOKENS).frees
+
+
+def test_first_words_tell_what_a_long_trigger_is_about() -> None:
+    body = "SET @a = '" + "x" * 10_000 + "'"
+    found = look(
+        "CREATE DEFINER=`a`@`b` TRIGGER shop.x AFTER INSERT ON orders FOR EACH ROW " + body
+    )
+    assert found.tables == ("orders",)
+    assert not found.changes
+    far = (
+        "CREATE TRIGGER x /*" + "y" * 10_000 + "*/ AFTER INSERT ON shop.orders FOR EACH ROW " + body
+    )
+    assert look(far, database="other").tables == ("orders",)
+    assert look("DROP VIEW " + "a," * 5000 + "b").frees
+    assert look("CREATE OR REPLACE VIEW v AS SELECT " + "1," * 5000 + "1").frees
+
+
+def test_first_words_are_believed_only_where_they_are_sure() -> None:
+    body = "CREATE PROCEDURE p() SELECT 'orders " + "x" * 10_000 + "'"
+    assert effects(look(body)) == set()
+    assert effects(look("/*!90900 CREATE */" + body)) == {"doubt"}
+    assert effects(look(body, Mode(mariadb=True, other_grammar=True))) == {"doubt"}
+    assert effects(look(body, clear=False)) == {"doubt"}
+    assert effects(look('CREATE DEFINER="a" PROCEDURE p() ' + body, Mode(known=False))) == {"doubt"}
+    assert look("CREATE TABLE orders (a INT COMMENT '" + "x" * 10_000 + "')").changes
+    assert look("ROLLBACK /*" + "x" * 10_000 + "*/ TO a").form == "rollback to"
+    assert look("SET STATEMENT a=1 FOR DROP TABLE orders /*" + "x" * 10_000 + "*/").changes
+
+
+def test_very_many_names_are_looked_up_at_once() -> None:
+    """Once each was compared with each known table."""
+    scope = Scope(
+        database="shop", default="shop", known=[f"k{n}" for n in range(20_000)], folds=None
+    )
+    began = time.process_time()
+    assert not any(scope.tables(Named(None, f"x{n}"))[1] for n in range(20_000))
+    assert scope.tables(Named(None, "K7")) == (["K7"], ["k7"])
+    assert time.process_time() - began < 5
+
+
+# --- the plain twin -------------------------------------------------------------------------------
+
+_PIECES = st.sampled_from([
+    *("'", '"', "`", "\\", "#", "--", "-- ", "/*", "*/", "/*!", "/*M!", "*", "/", "!", "M", "50000"),
+    *("/*!50701 ", "/*M!100100", "\n", " ", "\0", "\t", "a", "B1", "ß", "\u00a0", ";", "(", "''"),
+])  # fmt: skip
+
+
+@settings(max_examples=400)
+@given(st.lists(_PIECES, max_size=30).map("".join))
+def test_any_text_has_the_tokens_that_its_plain_twin_finds(text: str) -> None:
+    for mode in (*MODES, *UNKNOWN):
+        assert lex(text, mode) == plain_lex(text, mode)
+
+
+@settings(max_examples=400)
+@given(st.lists(_PIECES, max_size=20).map("".join), st.integers(0, 40))
+def test_a_head_is_the_beginning_of_the_whole(text: str, size: int) -> None:
+    for mode in MODES:
+        head, whole = lex_head(text, mode, size), lex(text, mode)
+        assert head.tokens == whole.tokens[: len(head.tokens)]
+        if not head.cut:
+            assert head == whole
+
+
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+def test_the_fuzzers_statements_have_the_tokens_that_the_plain_twin_finds(flavor: str) -> None:
+    grammar, rng = Grammar(flavor, "fuzzed", ()), random.Random(86)  # type: ignore[arg-type]
+    texts = [sql.text for _ in range(1500) for sql in grammar.step(rng, MODEL).body]
+    assert len(texts) >= 1500
+    for text in texts:
+        for mode in (*MODES, *UNKNOWN):
+            assert lex(text, mode) == plain_lex(text, mode), text
+
+
+@given(st.text(max_size=300), st.lists(st.text(max_size=4), max_size=5))
+def test_words_are_found_wherever_they_stand(text: str, words: list[str]) -> None:
+    wanted = [one.casefold() for one in words]
+    assert occurring(text, wanted) == {one for one in wanted if one in text.casefold()}
+
+
+def test_words_are_found_across_pieces() -> None:
+    for at in range((1 << 20) - 8, (1 << 20) + 2):
+        assert occurring("\u00df" * at + "oRdErS" + "x" * 50, ["orders", "none"]) == {"orders"}
