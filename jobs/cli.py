@@ -411,14 +411,24 @@ def as_of(
     help="How rows are printed; json is one array of objects, in csv NULL is an empty field and an "
     'empty text is "".',
 )
+@click.option(
+    "--unsafe",
+    is_flag=True,
+    help="The query may use all that Spark's SQL can do: start programs, call Java, read files. "
+    "Only for a text that you trust as you trust a program.",
+)
 @common
-def sql(config: Path, query: str, moment: str | None, form: str, *, fresh: bool) -> int:
+def sql(
+    config: Path, query: str, moment: str | None, form: str, *, fresh: bool, unsafe: bool
+) -> int:
     """Run Spark SQL over the mirrored tables, as keyspace.table, and print the rows."""
     if fresh and moment is not None:
         raise click.UsageError("--fresh shows the newest rows and --as-of old ones: give one")
     from jobs.sql import run_sql
 
-    return run_sql(_load(config, lake_only=True), query, moment=moment, form=form, fresh=fresh)
+    return run_sql(
+        _load(config, lake_only=True), query, moment=moment, form=form, fresh=fresh, unsafe=unsafe
+    )
 
 
 @ratchet.command()

@@ -18,7 +18,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ from jobs.asof import find_cut, parse_moment, tables_of
 from jobs.config import Config
 from jobs.observe import tell_doubtful
 from jobs.spark import spark_session
+from jobs.sqlguard import is_report, refuse_names, refuse_plan, without_substitution
 from jobs.terminal import visible
 from jobs.text import age, counted
 from jobs.viewnames import Name, free, quoted, rename, view_names
@@ -52,9 +53,24 @@ MAX_TABLE_ROWS: Final = 1000
 
 
 def run_sql(
-    config: Config, query: str, *, moment: str | None, form: str, fresh: bool = False
+    config: Config,
+    query: str,
+    *,
+    moment: str | None,
+    form: str,
+    fresh: bool = False,
+    unsafe: bool = False,
 ) -> int:
-    """Run the query and print its rows."""
+    """Run the query and print its rows.
+
+    Args:
+        config: says where the lake is.
+        query: of the user's.
+        moment: which cut; None is the newest.
+        form: "table", "json" or "csv".
+        fresh: whether what is captured and not merged yet is shown, too.
+        unsafe: whether the query may use all that Spark can do but change the lake.
+    """
     in_utc()
     lake = open_lake(config.lake, now=0, create=False)
     versions = versions_at(lake, moment, fresh=fresh)
@@ -63,13 +79,17 @@ def run_sql(
     tell_doubtful(state for state, _ in named)
     with spark_session(config, "sql") as spark:
         text = rename(query, names)
+        fresh_views: dict[Name, Name] = {}
         if fresh:
             policy = config.policy
-            views = make_fresh_views(spark, lake, [state for state, _ in named], names, policy)
-            named = [one for one in named if (one[0].keyspace, one[0].table) not in views]
-            text = rename(text, _in_any_case(views, names), any_case=True)
+            fresh_views = make_fresh_views(
+                spark, lake, [state for state, _ in named], names, policy
+            )
+            named = [one for one in named if (one[0].keyspace, one[0].table) not in fresh_views]
+            text = rename(text, _in_any_case(fresh_views, names), any_case=True)
         make_views(spark, lake, named, names)
-        print_rows(_run(spark, text, names), form)
+        views = None if unsafe else {*names.values(), *fresh_views.values()}
+        print_rows(_run(spark, text, names, views), form)
     return 0
 
 
@@ -169,12 +189,15 @@ def _in_any_case(views: Mapping[Name, Name], names: Mapping[Name, Name]) -> dict
     return {(db.lower(), table.lower()): view for (db, table), view in plain.items()}
 
 
-def _run(spark: SparkSession, query: str, names: Mapping[Name, Name]) -> DataFrame:
+def _run(
+    spark: SparkSession, query: str, names: Mapping[Name, Name], views: Collection[Name] | None
+) -> DataFrame:
+    """The query's rows; `views` are all that it may read, None lets it do what Spark can."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
         refuse_changes(spark, query)
-        return spark.sql(query)
+        return spark.sql(query) if views is None else _guarded(spark, query, views)
     except (AnalysisException, ParseException) as error:
         first = str(error).strip().splitlines()[0]
         tables = ", ".join(sorted(f"{quoted(k)}.{quoted(t)}" for k, t in names))
@@ -183,6 +206,15 @@ def _run(spark: SparkSession, query: str, names: Mapping[Name, Name]) -> DataFra
             operation="sql",
             hint=f"the tables are: {tables or 'none yet'}",
         ) from None
+
+
+def _guarded(spark: SparkSession, query: str, views: Collection[Name]) -> DataFrame:
+    without_substitution(spark)
+    refuse_names(spark, query, {(db.lower(), view.lower()) for db, view in views})
+    frame = spark.sql(query)
+    if not is_report(spark, query):
+        refuse_plan(frame)
+    return frame
 
 
 def refuse_changes(spark: SparkSession, query: str) -> None:
