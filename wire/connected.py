@@ -142,7 +142,7 @@ class Connected(_Base):
         Raises:
             UnverifiedPeer: it might be anybody.
         """
-        if not self.password or self.verified or reaches_this_machine(self._sock):  # type: ignore[attr-defined]
+        if not self.password or self.verified or reaches_this_machine(self._sock):
             return
         raise UnverifiedPeer(
             CR.CR_SSL_CONNECTION_ERROR,
@@ -151,7 +151,7 @@ class Connected(_Base):
         )
 
     def _get_server_information(self) -> None:
-        super()._get_server_information()
+        super()._get_server_information()  # type: ignore[misc]
         # PyMySQL would show the password at once, whatever the account's own plugin is.
         trusted = self.verifies or reaches_this_machine(self._sock)
         if self._auth_plugin_name == "sha256_password" and not trusted:
