@@ -52,6 +52,7 @@ _STRAY: Final = (
     AssertionError,
     AttributeError,
     LookupError,
+    NameError,  # a greeting that is too short leaves a variable without a value
     RuntimeError,
     TypeError,
     ValueError,

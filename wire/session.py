@@ -140,7 +140,12 @@ class Session:
                 hint=f"{error.hint}; a run waits for it for a while",
             ) from error
         _entered.add(config)
-        session = cls(config, connection)
+        try:
+            session = cls(config, connection)
+        except BaseException:
+            if connection.open:
+                connection.close()
+            raise
         try:
             accept(session)
         except BaseException:

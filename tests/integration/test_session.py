@@ -65,7 +65,8 @@ def _host(server: Server) -> Any:
         ({"host": "no-such-host.invalid"}, RetryableError, "reached"),
         ({"port": 1}, RetryableError, "reached"),
         ({"tls": "required"}, SourceUnfitError, "tls"),
-        ({"tls_ca": "/x"}, ConfigError, "verify_ca"),
+        ({"tls": "preferred", "tls_ca": "/x"}, ConfigError, "verify_ca"),
+        ({"tls_ca": "/x"}, ConfigError, "tls_ca"),
         ({"tls": "verify_ca", "tls_ca": "/nowhere/ca.pem"}, ConfigError, "tls_ca"),
     ],
 )
