@@ -339,9 +339,9 @@ def _rows(found: _Found, why: str = "") -> Statement:
     target = replace(target, database=target.database or scope.default)
     found.only = scope.tables(target)
     found.doubt_all(
-        f"{_BY_STATEMENT}, and whether triggers, a view or foreign keys lead on from "
-        f"{target.database}.{target.table} is not known (GRANT SELECT, TRIGGER ON "
-        f"`{target.database}`.* would show it, of a table that is still there)"
+        f"{_BY_STATEMENT}, and triggers, a view or foreign keys may lead on from "
+        f"{target.database}.{target.table} (if none do, and it is still there, "
+        f"GRANT SELECT, TRIGGER ON `{target.database}`.* lets it be seen)"
     )
     return found.done("rows", asks=target)
 
