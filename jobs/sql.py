@@ -28,7 +28,8 @@ from jobs.asof import find_cut, parse_moment, tables_of
 from jobs.config import Config
 from jobs.observe import tell_doubtful
 from jobs.spark import spark_session
-from jobs.sqlguard import is_report, refuse_names, refuse_plan, without_substitution
+from jobs.sqlguard import Guard
+from jobs.sqlwalk import walk
 from jobs.terminal import visible
 from jobs.text import age, counted
 from jobs.viewnames import Name, free, quoted, rename, view_names
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 # What is none of Spark's commands by its class, and acts all the same.
-_ACTING: Final = re.compile(r"Statement$|^Call|Compound|ExecuteImmediate")
+_ACTING: Final = re.compile(r"Statement$|^Call|Compound")
 # Commands that change nothing, by how their classes' names begin.
 _READING: Final = ("Show", "Describe", "Explain")
 _QUOTED: Final = re.compile(r"[\",\r\n]")  # what a field of CSV cannot hold as it is
@@ -195,26 +196,17 @@ def _run(
     """The query's rows; `views` are all that it may read, None lets it do what Spark can."""
     from pyspark.errors import AnalysisException, ParseException
 
+    tables = [f"{quoted(keyspace)}.{quoted(table)}" for keyspace, table in names]
     try:
         refuse_changes(spark, query)
-        return spark.sql(query) if views is None else _guarded(spark, query, views)
+        return spark.sql(query) if views is None else Guard(spark, views, tables).frame(query)
     except (AnalysisException, ParseException) as error:
         first = str(error).strip().splitlines()[0]
-        tables = ", ".join(sorted(f"{quoted(k)}.{quoted(t)}" for k, t in names))
         raise ConfigError(
             f"Spark does not accept the query: {first}",
             operation="sql",
-            hint=f"the tables are: {tables or 'none yet'}",
+            hint=f"the tables are: {', '.join(sorted(tables)) or 'none yet'}",
         ) from None
-
-
-def _guarded(spark: SparkSession, query: str, views: Collection[Name]) -> DataFrame:
-    without_substitution(spark)
-    refuse_names(spark, query, {(db.lower(), view.lower()) for db, view in views})
-    frame = spark.sql(query)
-    if not is_report(spark, query):
-        refuse_plan(frame)
-    return frame
 
 
 def refuse_changes(spark: SparkSession, query: str) -> None:
@@ -225,27 +217,18 @@ def refuse_changes(spark: SparkSession, query: str) -> None:
         ParseException: it is no SQL.
     """
     session: Any = spark._jsparkSession  # noqa: SLF001 - the parser has no public door in PySpark
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
-    plans = "org.apache.spark.sql.catalyst.plans.logical"
-    loader = jvm.Thread.currentThread().getContextClassLoader()
-    changing = [
-        jvm.java.lang.Class.forName(f"{plans}.{name}", True, loader)
-        for name in ("Command", "ParsedStatement", "InsertIntoDir")
-    ]
-    waiting = [session.sessionState().sqlParser().parsePlan(query)]
-    while waiting:
-        plan = waiting.pop()
-        name = str(plan.getClass().getSimpleName())
-        acts = any(kind.isInstance(plan) for kind in changing) or _ACTING.search(name)
-        if acts and not name.startswith(_READING):
+    nodes = walk(spark, session.sessionState().sqlParser().parsePlan(query))
+    reads = nodes[0].last.startswith(_READING)
+    for node in nodes:
+        # Inside EXPLAIN nothing is executed, but for this: its text is, to be analyzed.
+        always = "ExecuteImmediate" in node.last
+        if always or (not reads and (node.acts or _ACTING.search(node.last))):
             raise ConfigError(
-                f"`ratchet sql` only reads, and this is a statement of another kind ({name})",
+                f"`ratchet sql` only reads, and this is a statement of another kind ({node.last})",
                 operation="sql",
                 hint="the mirror is changed by `ratchet run` alone; the source is where to change "
                 "rows",
             )
-        children = plan.children()
-        waiting += [children.apply(n) for n in range(children.size())]
 
 
 def print_rows(frame: DataFrame, form: str) -> None:

@@ -1,188 +1,196 @@
 """What a query may be made of: what reads the mirror's tables and nothing else.
 
 Lives here: the look at a query before anything of it is executed. Does not live here: statements
-that are no query (`sql.refuse_changes`), the list of classes (`sqlclasses`).
+that are no query (`sql.refuse_changes`), the lists (`sqlclasses`), the walk over a plan
+(`sqlwalk`).
 
-Invariant: what is not on the list is refused, so what a later Spark brings is, too, until somebody
+Invariant: what is not on a list is refused, so what a later Spark brings is, too, until somebody
 has looked at it. A query that was let through starts no program, loads no code, reads no file but
 those of the views that were made for it, and nothing of the environment or the settings.
+
+It is looked at twice. When it was parsed, since analyzing it does things: Spark opens files for
+their columns, evaluates inline tables, and runs what EXECUTE IMMEDIATE says. And when it was
+analyzed, since only then each name has become what it stands for.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from core.errors import ConfigError
-from jobs.sqlclasses import CATALYST, EXPRESSIONS, LEFT_OUT, PLANS
+from jobs.sqlclasses import (
+    BUILDERS,
+    CATALYST,
+    EXPRESSIONS,
+    HOLDING,
+    LEFT_OUT,
+    PARSED,
+    PLANS,
+    REPORTED,
+    REPORTS,
+    TABLE_FUNCTIONS,
+    WHY,
+)
+from jobs.sqlwalk import Node, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_VIEW: Final = f"{CATALYST}plans.logical.View"
+View = tuple[str, str]  # database and name, in lower case
+
 _CATALOG: Final = "spark_catalog"
-# Why a name is refused that somebody may well have typed in good faith.
-_WHY: Final = {
-    "CallMethodViaReflection": "it calls a method of Java's",
-    "TryReflect": "it calls a method of Java's",
-    "ScriptTransformation": "it starts a program",
-    "LogicalRelation": "it reads files",
-    "DataSourceV2Relation": "it reads files",
-}
+_OWN: Final = {"default", "global_temp"}  # databases that each session has
+_BUILT_IN: Final = ((), ("builtin",), ("system", "builtin"))  # how Spark's functions may be named
+_NOT_LISTED: Final = "it is not on the list of what only reads"
+_TEXT: Final = 80
 
 
-def without_substitution(spark: SparkSession) -> None:
-    """From here on `${env:NAME}` in a query is text: Spark would put the environment there."""
-    spark.conf.set("spark.sql.variable.substitute", "false")
+class Guard:
+    """Looks at queries of one session.
 
-
-def refuse_names(spark: SparkSession, query: str, views: Collection[tuple[str, str]]) -> None:
-    """Refuse a query that names relations other than views; to be called before it is analyzed.
-
-    Analyzing it opens them: ``csv.`/etc/passwd` `` is read for its columns.
+    From here on `${env:NAME}` in its queries is text: Spark would put the environment there.
 
     Args:
         spark: the session.
-        query: a query, SHOW, DESCRIBE or EXPLAIN.
-        views: database and name of each view, in lower case.
-
-    Raises:
-        ConfigError: it names another one.
-        ParseException: it is no SQL.
+        views: all that a query may read.
+        tables: the names that a user knows them by.
     """
-    session: Any = spark._jsparkSession  # noqa: SLF001 - the parser has no public door in PySpark
-    for plan in _parsed(session.sessionState().sqlParser().parsePlan(query)):
-        kind = str(plan.getClass().getSimpleName())
-        if kind == "UnresolvedFunction":
-            _refuse_function(plan)
-        if "WithUnresolvedIdentifier" in kind:
-            raise _refusal("IDENTIFIER(...)", "it names what only its evaluation tells")
-        if kind.startswith("Unresolved"):
-            _refuse_foreign(kind, plan, views)
 
+    def __init__(
+        self, spark: SparkSession, views: Collection[View], tables: Iterable[str] = ()
+    ) -> None:
+        spark.conf.set("spark.sql.variable.substitute", "false")
+        self._spark = spark
+        self._views = {(database.lower(), name.lower()) for database, name in views}
+        self._state: Any = spark._jsparkSession.sessionState()  # noqa: SLF001 - the parser has no public door in PySpark
+        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+        self._tables = ", ".join(sorted(tables)) or "none yet"
 
-def is_report(spark: SparkSession, query: str) -> bool:
-    """Whether it is no query but SHOW, DESCRIBE or EXPLAIN, whose rows tell of tables.
+    def frame(self, query: str) -> DataFrame:
+        """The query's rows, if it does nothing but read.
 
-    Args:
-        spark: the session.
-        query: was let through by `sql.refuse_changes` and `refuse_names`.
-    """
-    session: Any = spark._jsparkSession  # noqa: SLF001 - as above
-    plan = session.sessionState().sqlParser().parsePlan(query)
-    return str(plan.getClass().getSimpleName()).startswith(("Show", "Describe", "Explain"))
+        Args:
+            query: was let through by `sql.refuse_changes`.
 
+        Raises:
+            ConfigError: it does more; nothing of it was executed.
+            AnalysisException: Spark does not understand it.
+            ParseException: it is no SQL.
+        """
+        root, plan = self.parsed(query)
+        if root.short in REPORTS:
+            return self._spark.sql(query)
+        if root.short in HOLDING:
+            # It is executed as soon as Spark is told of it: its query is analyzed by itself before.
+            mode = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+            inner = getattr(plan, HOLDING[root.short])()
+            self._refuse_analyzed(self._state.executePlan(inner, mode))
+            return self._spark.sql(query)
+        frame = self._spark.sql(query)
+        self._refuse_analyzed(frame._jdf.queryExecution())  # noqa: SLF001 - as above
+        return frame
 
-def refuse_plan(frame: DataFrame) -> None:
-    """Refuse a query of which the analyzed plan has anything that is not on the list.
+    def parsed(self, query: str) -> tuple[Node, Any]:
+        """The first look: at what the text names, before Spark makes anything of it.
 
-    Args:
-        frame: the query; nothing of it has been executed yet.
+        Returns:
+            The statement's root, and its plan.
 
-    Raises:
-        ConfigError: it has.
-    """
-    execution: Any = frame._jdf.queryExecution()  # noqa: SLF001 - no public door in PySpark
-    for name in _classes(json.loads(str(execution.analyzed().toJSON()))):
-        short = name.removeprefix(CATALYST)
-        if short not in EXPRESSIONS and short not in PLANS:
-            last = name.rsplit(".", 1)[-1].rstrip("$")
-            raise _refusal(last, _WHY.get(last, "it is not on the list of what only reads"))
-
-
-def _refusal(what: str, why: str) -> ConfigError:
-    return ConfigError(
-        f"the query is refused: {what}: {why}",
-        operation="sql",
-        hint="`ratchet sql` reads the mirror's tables and nothing else; if you trust the text, "
-        "--unsafe gives it all that Spark can do, in your name",
-    )
-
-
-def _refuse_foreign(kind: str, plan: Any, views: Collection[tuple[str, str]]) -> None:
-    parts = _asked(plan, "multipartIdentifier")
-    if parts is None or "Namespace" in kind or "Function" in kind:
-        return  # SHOW TABLES IN, DESCRIBE FUNCTION: there is nothing but views and Spark's own
-    names = [str(parts.apply(n)) for n in range(parts.size())]
-    # One part is a common table expression, or a table of the database `default`, which has none.
-    inside = names[1:] if len(names) == 3 and names[0].lower() == _CATALOG else names
-    if len(inside) == 1 or (len(inside) == 2 and (inside[0].lower(), inside[1].lower()) in views):
-        return
-    raise _refusal(".".join(names), "it is none of the mirror's tables")
-
-
-def _refuse_function(plan: Any) -> None:
-    """Of an inline table Spark evaluates functions while it analyzes the query."""
-    parts = plan.nameParts()
-    name = str(parts.apply(parts.size() - 1)).lower()
-    if name in LEFT_OUT or name.startswith("xpath"):
-        raise _refusal(name, "it is not on the list of what only reads")
-
-
-def _parsed(plan: Any) -> Iterator[Any]:
-    """All plans and expressions of a parsed statement: in its subqueries and its WITH as well."""
-    waiting = [plan]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        for name in ("children", "innerChildren", "expressions"):
-            found = _asked(one, name)
-            if found is not None:
-                waiting += [found.apply(n) for n in range(found.size())]
-        kind = str(one.getClass().getSimpleName())
-        if "Explain" in kind:
-            waiting.append(one.logicalPlan())
-        elif "Subquery" in kind or kind in {"ListQuery", "Exists"}:
-            waiting += [inner for inner in (_asked(one, "plan"),) if inner is not None]
-
-
-def _asked(one: Any, name: str) -> Any:
-    """What a method of a Java object gives; None if it has none of that name."""
-    from py4j.protocol import Py4JError, Py4JJavaError
-
-    try:
-        return getattr(one, name)()
-    except Py4JJavaError:
-        raise
-    except Py4JError:
-        return None
-
-
-def _classes(value: Any) -> Iterator[str]:
-    """The class of each plan and expression in a plan's JSON, but for what views are made of."""
-    if isinstance(value, dict):
-        if "class" in value:
-            yield str(value["class"])
-        for inner in value.values():
-            yield from _classes(inner)
-    elif isinstance(value, list):
-        yield from (
-            _tree(value)
-            if _is_tree(value)
-            else (name for inner in value for name in _classes(inner))
-        )
-
-
-def _is_tree(value: list[Any]) -> bool:
-    return bool(value) and isinstance(value[0], dict) and "num-children" in value[0]
-
-
-def _tree(nodes: list[Any]) -> Iterator[str]:
-    """A tree is a list of its nodes, each before its children."""
-    at = 0
-    while at < len(nodes):
-        if nodes[at].get("class") == _VIEW:
-            at = _behind(nodes, at)
+        Raises:
+            ConfigError: there is something in it that is not listed.
+            ParseException: it is no SQL.
+        """
+        plan = self._state.sqlParser().parsePlan(query)
+        root, *inner = walk(self._spark, plan)
+        if root.short in REPORTS:
+            _refuse_unlisted(inner, (REPORTED,))
         else:
-            yield from _classes(nodes[at])
-            at += 1
+            nodes = inner if root.short in HOLDING else [root, *inner]
+            _refuse_unlisted(nodes, (PARSED, PLANS, EXPRESSIONS))
+        self._refuse_names([root, *inner])
+        return root, plan
+
+    def _refuse_analyzed(self, execution: Any) -> None:
+        nodes = walk(self._spark, execution.analyzed(), self._views)
+        _refuse_unlisted(nodes, (PLANS, EXPRESSIONS))
+
+    def _refuse_names(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            names = tuple(name.lower() for name in node.names)
+            if node.last in {"UnresolvedRelation", "UnresolvedTableOrView"}:
+                self._refuse_table(node, names)
+            elif node.last == "UnresolvedNamespace":
+                self._refuse_database(node, names)
+            elif node.last in {"UnresolvedFunction", "UnresolvedGenerator"}:
+                self._refuse_function(node, names)
+            elif node.last == "UnresolvedTableValuedFunction":
+                _refuse_table_function(node, names)
+
+    def _refuse_table(self, node: Node, names: tuple[str, ...]) -> None:
+        # One part is a common table expression, or a table of the database `default`, which the
+        # analyzed plan would show: it is no view of ours.
+        inside = _without_catalog(names)
+        if len(inside) > 1 and inside not in self._views:
+            raise _refusal(
+                node,
+                ".".join(node.names),
+                "it is none of the mirror's tables",
+                hint=f"the tables are: {self._tables}; ",
+            )
+
+    def _refuse_database(self, node: Node, names: tuple[str, ...]) -> None:
+        inside = _without_catalog(names)
+        known = _OWN | {database for database, _ in self._views}
+        if len(inside) > 1 or not known.issuperset(inside):
+            raise _refusal(node, ".".join(node.names), "it is none of the mirror's databases")
+
+    def _refuse_function(self, node: Node, names: tuple[str, ...]) -> None:
+        """By the class that makes it: Spark evaluates some while it analyzes a query."""
+        *where, name = names
+        built = tuple(where) in _BUILT_IN
+        kind = self._class_of(name) if built else None
+        if kind is None:
+            raise _refusal(node, ".".join(node.names), "Spark has no function of that name")
+        if not _is_listed(kind, (EXPRESSIONS, BUILDERS)):
+            raise _refusal(node, name, LEFT_OUT.get(name, _NOT_LISTED))
+
+    def _class_of(self, name: str) -> str | None:
+        some = self._jvm.scala.Option.apply
+        identifier = self._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(
+            name, some("builtin"), some("system")
+        )
+        found = self._state.functionRegistry().lookupFunction(identifier)
+        return None if found.isEmpty() else str(found.get().getClassName())
 
 
-def _behind(nodes: list[Any], at: int) -> int:
-    """Where the node behind a node's last descendant stands."""
-    left = 1
-    while left:
-        left += int(nodes[at]["num-children"]) - 1
-        at += 1
-    return at
+def _refuse_table_function(node: Node, names: tuple[str, ...]) -> None:
+    *where, name = names
+    if tuple(where) not in _BUILT_IN or name not in TABLE_FUNCTIONS:
+        raise _refusal(node, ".".join(node.names), LEFT_OUT.get(name, _NOT_LISTED))
+
+
+def _refuse_unlisted(nodes: Iterable[Node], lists: Sequence[Collection[str]]) -> None:
+    for node in nodes:
+        if not _is_listed(node.kind, lists):
+            what, why = WHY.get(node.last, (node.last, _NOT_LISTED))
+            raise _refusal(node, what, why)
+
+
+def _is_listed(kind: str, lists: Sequence[Collection[str]]) -> bool:
+    return kind.startswith(CATALYST) and any(kind[len(CATALYST) :] in one for one in lists)
+
+
+def _without_catalog(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names[1:] if len(names) > 1 and names[0] == _CATALOG else names
+
+
+def _refusal(node: Node, what: str, why: str, *, hint: str = "") -> ConfigError:
+    text = " ".join(node.text.split())
+    at = f" (line {node.line}: {text[:_TEXT]}{'...' if text[_TEXT:] else ''})" if text else ""
+    return ConfigError(
+        f"the query is refused: {what}: {why}{at}",
+        operation="sql",
+        hint=f"{hint}`ratchet sql` reads the mirror's tables and nothing else; if you trust the "
+        "text as you trust a program, --unsafe gives it all that Spark can do, in your name",
+    )

@@ -1,0 +1,58 @@
+"""`ratchet sql` as it is typed: what is refused, how it says so, and what --unsafe gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+from fix_e2e import PASSWORD
+
+from store.files import open_lake
+from tests.merge_kit import Source
+
+if TYPE_CHECKING:
+    from fix_e2e import Ratchet
+
+NOWHERE = SimpleNamespace(host="127.0.0.1", port=1)  # no command here asks a server
+
+
+@pytest.fixture
+def ratchet(make_ratchet: Callable[..., Ratchet]) -> Ratchet:
+    found = make_ratchet({"-": NOWHERE}, "shop")
+    open_lake(found.lake, now=0)
+    source = Source(found.lake)
+    source.tx("-", ("put", {"id": 1, "v": "one"}), ("put", {"id": 2, "v": "two"}))
+    source.dump_all()
+    return found
+
+
+def test_a_query_that_acts_ends_with_2_and_its_remedy(ratchet: Ratchet, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    program = f"SELECT TRANSFORM(id) USING 'sh -c \"touch {mark}\"' AS (a STRING) FROM shop.t"
+    said = ratchet.run("sql", program, expect=2).stderr
+    assert "TRANSFORM, MAP and REDUCE: they start a program (line 1: SELECT TRANSFORM(id)" in said
+    assert "--unsafe" in said
+    files = sorted(ratchet.lake.rglob("*.parquet"))
+    explained = f"EXPLAIN EXECUTE IMMEDIATE 'DELETE FROM delta.`{ratchet.lake}/shop/t`'"
+    assert "only reads" in ratchet.run("sql", explained, "--unsafe", expect=2).stderr
+    assert sorted(ratchet.lake.rglob("*.parquet")) == files
+    assert not mark.exists()
+
+
+def test_what_is_trusted_may_do_all_but_find_a_password(ratchet: Ratchet) -> None:
+    query = (
+        "SELECT java_method('java.lang.System', 'getProperty', 'file.separator') AS a, "
+        "java_method('java.lang.System', 'getenv', 'RATCHET_TEST_PASSWORD') AS b, "
+        "'${env:RATCHET_TEST_PASSWORD}' AS c, "
+        "(SELECT count(*) FROM text.`/proc/self/environ` WHERE contains(value, 'PASSWORD')) AS d, "
+        "count(*) AS e FROM shop.t"
+    )
+    said = ratchet.run("sql", query, "--unsafe", "--format", "json").stdout
+    assert json.loads(said) == [
+        {"a": "/", "b": "null", "c": "${env:RATCHET_TEST_PASSWORD}", "d": 0, "e": 2}
+    ]
+    assert PASSWORD not in said
