@@ -197,9 +197,12 @@ def _run(
     from pyspark.errors import AnalysisException, ParseException
 
     tables = [f"{quoted(keyspace)}.{quoted(table)}" for keyspace, table in names]
+    # First of all: what Spark says of a text that it cannot parse has the environment's values in
+    # the place of `${env:NAME}`, unless it was told to leave that.
+    guard = None if views is None else Guard(spark, views, tables)
     try:
         refuse_changes(spark, query)
-        return spark.sql(query) if views is None else Guard(spark, views, tables).frame(query)
+        return spark.sql(query) if guard is None else guard.frame(query)
     except (AnalysisException, ParseException) as error:
         first = str(error).strip().splitlines()[0]
         raise ConfigError(

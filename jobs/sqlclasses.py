@@ -16,7 +16,7 @@ from typing import Final
 CATALYST: Final = "org.apache.spark.sql.catalyst."
 
 _JAVA: Final = "it calls any method of Java's"
-_AVRO: Final = "it loads code that is not part of Spark, and takes a description of any size"
+_AVRO: Final = "it loads code that is not part of Spark, and its options may name a file"
 _PROTOBUF: Final = "it reads a description from a file, and loads classes by name"
 _XML: Final = "it reads a schema from any file or address (rowValidationXSDPath)"
 _XPATH: Final = "its parser of XML may fetch what a document names"

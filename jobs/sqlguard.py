@@ -37,7 +37,7 @@ from jobs.sqlwalk import Node, walk
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-View = tuple[str, str]  # database and name, in lower case
+View = tuple[str, str]  # database and name
 
 _CATALOG: Final = "spark_catalog"
 _OWN: Final = {"default", "global_temp"}  # databases that each session has
@@ -63,6 +63,8 @@ class Guard:
         spark.conf.set("spark.sql.variable.substitute", "false")
         self._spark = spark
         self._views = {(database.lower(), name.lower()) for database, name in views}
+        # Spark keeps names in lower case, unless it is told that case matters.
+        self._kept = self._views.union(views)
         self._state: Any = spark._jsparkSession.sessionState()  # noqa: SLF001 - the parser has no public door in PySpark
         self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
         self._tables = ", ".join(sorted(tables)) or "none yet"
@@ -112,7 +114,7 @@ class Guard:
         return root, plan
 
     def _refuse_analyzed(self, execution: Any) -> None:
-        nodes = walk(self._spark, execution.analyzed(), self._views)
+        nodes = walk(self._spark, execution.analyzed(), self._kept)
         _refuse_unlisted(nodes, (PLANS, EXPRESSIONS))
 
     def _refuse_names(self, nodes: Iterable[Node]) -> None:

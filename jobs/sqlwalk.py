@@ -45,7 +45,7 @@ import scala.collection.Iterator;
 public final class RatchetPlanWalk implements java.util.function.BiFunction {
     private ArrayDeque waiting = new ArrayDeque();
 
-    public Object apply(Object root, Object views) {
+    public synchronized Object apply(Object root, Object views) {
         HashSet ours = new HashSet(Arrays.asList(((String) views).split("\n")));
         IdentityHashMap seen = new IdentityHashMap();
         LinkedHashMap found = new LinkedHashMap();

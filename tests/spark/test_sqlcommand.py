@@ -43,6 +43,14 @@ def test_a_query_that_acts_ends_with_2_and_its_remedy(ratchet: Ratchet, tmp_path
     assert not mark.exists()
 
 
+def test_no_message_shows_the_environment(ratchet: Ratchet) -> None:
+    """Spark's own words about a text that it cannot parse, with what it puts there itself."""
+    query = "SELECT 1 FROM '${env:RATCHET_CANARY}' x"
+    said = ratchet.run("sql", query, expect=2, RATCHET_CANARY="sang-in-the-mine").stderr
+    assert "${env:RATCHET_CANARY}" in said
+    assert "sang-in-the-mine" not in said
+
+
 def test_what_is_trusted_may_do_all_but_find_a_password(ratchet: Ratchet) -> None:
     query = (
         "SELECT java_method('java.lang.System', 'getProperty', 'file.separator') AS a, "

@@ -289,8 +289,9 @@ def test_a_view_that_is_none_of_ours_is_looked_into(guarded: Guarded, outside: O
     session = guarded.session
     session.read.format("delta").load(str(outside.table)).createOrReplaceTempView("strange")
     try:
-        with pytest.raises(ConfigError, match="the query is refused"):
-            guarded.ask("SELECT * FROM strange")
+        for what in ("", "EXPLAIN ", "DESCRIBE QUERY "):
+            with pytest.raises(ConfigError, match="the query is refused"):
+                guarded.ask(f"{what}SELECT * FROM strange")
     finally:
         session.catalog.dropTempView("strange")
 
