@@ -113,6 +113,9 @@ FOREIGN = [
     "DESCRIBE EXTENDED json.`/x` AS JSON",
     "SHOW COLUMNS IN delta.`/x`",
     "SHOW TBLPROPERTIES delta.`/x`",
+    "SHOW COLUMNS IN IDENTIFIER('te' || 'xt.`/etc/passwd`')",
+    "DESCRIBE IDENTIFIER('te' || 'xt.`/etc/passwd`')",
+    "SHOW TABLES IN IDENTIFIER('ot' || 'her')",
     "SHOW TABLES IN other",
     "SHOW TABLES IN catalog.guarded",
     "SHOW TABLE EXTENDED IN other LIKE '*'",
@@ -320,10 +323,10 @@ def test_a_large_query_is_looked_at_in_a_few_calls(guarded: Guarded) -> None:
     asked = 0
     send = GatewayClient.send_command
 
-    def counting(*args: object, **given: object) -> object:
+    def counting(client: object, command: str, *args: object, **given: object) -> object:
         nonlocal asked
-        asked += 1
-        return send(*args, **given)
+        asked += command[0] != "m"  # Python's collector lets go of objects when it likes
+        return send(client, command, *args, **given)
 
     wide = " OR ".join(f"(n = {n} AND s <> 'x{n}')" for n in range(500))
     query = f"SELECT count(*) FROM guarded.t WHERE {wide}"
