@@ -11,10 +11,10 @@ into force; the rest waits for the next start.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from core.errors import ConfigError, RatchetError, RetryableError
@@ -35,17 +35,19 @@ EVERY: Final = 2.0  # seconds between two looks for requests
 class ConfigFile:
     """A config that may be read again. For one thread at a time.
 
+    What the file names as `${...}` is looked up in the environment as it is now: the variables are
+    taken out of it when Spark starts (`jobs.childenv`).
+
     Attributes:
         config: as in force.
 
     Args:
         config: as loaded.
-        load: reads a file.
     """
 
-    def __init__(self, config: Config, load: Callable[[Path], Config] = load_config) -> None:
+    def __init__(self, config: Config) -> None:
         self.config = config
-        self._load = load
+        self._environment = dict(os.environ)
 
     def read_again(self) -> tuple[Config, Mapping[str, TablePatterns]]:
         """The config with the patterns of now; and keyspace -> patterns, where they have changed.
@@ -55,7 +57,7 @@ class ConfigFile:
         Raises:
             ConfigError: the file has errors.
         """
-        read = self._load(self.config.path)
+        read = load_config(self.config.path, self._environment)
         logs.hide(read.secrets)
         before = self.config.sources
         changed = {

@@ -218,3 +218,22 @@ def test_a_turnstile_waits_for_what_was_begun_before_and_for_nothing_else() -> N
     dump.join(10)
     with turnstile:
         turnstile.wait(lambda: True)  # whoever gives up need not wait
+
+
+def test_the_config_is_read_again_without_the_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are taken out of the environment when Spark starts, and a run reads the file later."""
+    path = tmp_path / "ratchet.yaml"
+    text = (
+        "lake: ./lake\nsources:\n  shop:\n    kind: binlog\n"
+        "    shards: {'-': {host: h, user: u, password: '${SHOP_PASSWORD}'}}\n"
+    )
+    path.write_text(text)
+    monkeypatch.setenv("SHOP_PASSWORD", "secret")
+    file = ConfigFile(load_config(path))
+    monkeypatch.delenv("SHOP_PASSWORD")
+    path.write_text(f"{text}    tables: [a]\n")
+    read, changed = file.read_again()
+    assert set(changed) == {"shop"}
+    assert read.sources["shop"].shards["-"].password == "secret"
