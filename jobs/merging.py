@@ -267,17 +267,20 @@ class LakeUpkeep:
         before = tables.get(state.name)
         if before is None:
             return True
-        rests = before.place == _place(state) and state.name not in self.compacted
         longest = max(self.tombstones * _PURGE_AT, self.history + LOOK_AGAIN, UNNAMED_SECONDS)
-        over = rests and before.last >= before.since + longest
+        over = self._rests(state, before) and before.last >= before.since + longest
         return self.wall() >= before.last + CLEAN_EVERY and not over
+
+    def _rests(self, state: TableState, before: Cleaned) -> bool:
+        """Whether nothing has come since that could go one day."""
+        return before.place == _place(state) and state.name not in self.compacted
 
     def _clean_table(
         self, state: TableState, before: Cleaned | None
     ) -> Generator[None, None, Cleaned | None]:
         """A table's old tombstones and files, a bite at a time; what to remember of it."""
-        now, place = self.wall(), _place(state)
-        rests = before and before.place == place and state.name not in self.compacted
+        now = self.wall()
+        since = before.since if before and self._rests(state, before) else now
         moment, files = int(now * 1e6), 0
         try:
             # The DELETE of a few tombstones takes Spark seconds: not for each hour's.
@@ -305,7 +308,7 @@ class LakeUpkeep:
         if files:
             log.debug("%s: %d files of old versions removed", state.name, files)
         self.compacted.discard(state.name)
-        return Cleaned(place=place, since=before.since if before and rests else now, last=now)
+        return Cleaned(place=_place(state), since=since, last=now)
 
 
 def _place(state: TableState) -> tuple[str, int]:
