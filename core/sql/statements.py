@@ -195,8 +195,8 @@ def _whole(text: str, mode: Mode, scope: Scope, log: Log) -> Statement:
     if not tokens and not unsure:
         return Statement(form="statement")  # MariaDB logs a comment in place of some events
     cursor = Cursor(tokens)
-    if tokens and (control := _control(cursor, text)) is not None:
-        return control
+    if tokens and (control := _control(cursor)) is not None:
+        return replace(control, xid=_xid(text)) if control.form.startswith("xa ") else control
     found = _Found(scope, text, tokens, log)
     if unsure:
         return _unsure(found, f"a statement was not understood: {unsure}")
@@ -233,7 +233,7 @@ def _by_first_words(text: str, mode: Mode, scope: Scope, log: Log) -> Statement 
     if not head.cut or unsure or not tokens:
         return None
     cursor = Cursor(tokens)
-    if _control(cursor, "") is not None:
+    if _control(cursor) is not None:
         return None
     found = _Found(scope, text, tokens, log)
     try:
@@ -287,14 +287,14 @@ def _without_settings(tokens: list[Token]) -> list[Token]:
     return tokens[begin:]
 
 
-def _control(cursor: Cursor, text: str) -> Statement | None:
-    """Statements that begin, end or divide a transaction; None for all others."""
+def _control(cursor: Cursor) -> Statement | None:
+    """Statements that begin, end or divide a transaction, without their xid; None for others."""
     first, second = cursor.peek().word, cursor.peek(1).word
     if first == "ROLLBACK":
         words = {token.word for token in cursor.rest()}
         return Statement(form="rollback to" if "TO" in words else "rollback")
     if first == "XA" and second in _XA:
-        return Statement(form=_XA[second], xid=_xid(text))
+        return Statement(form=_XA[second])
     if (first, second) == ("START", "TRANSACTION"):
         return Statement(form="begin")
     return Statement(form=_CONTROL[first]) if first in _CONTROL else None

@@ -124,6 +124,7 @@ def statement_seeds() -> list[bytes]:
         'ALTER TABLE w COMMENT "' + "\\\"'" * 20_000,
         "/*" * 30_000,
         "XA START 'x'" + " " * 30_000 + "y",
+        "XA START 'x'" + ", w" * 30_000,  # longer than what is read of a statement's head
         "`" * 60_001,
         "#" * 60_000,
     ]

@@ -309,6 +309,8 @@ def test_the_beginning_of_a_table_is_read_here(dump: Dump, server: Server, datab
         for _ in range(times):
             doubled = f"INSERT INTO {name} (v, s) SELECT v, s FROM {name}"
             server.execute(doubled, database=database)
+    # What a row is long is the server's estimate, which may be of when the table was half full.
+    server.execute("ANALYZE TABLE wide", database=database)
     far: list[ChunkRequest] = []
 
     def read(request: ChunkRequest) -> ChunkResult:
@@ -322,7 +324,7 @@ def test_the_beginning_of_a_table_is_read_here(dump: Dump, server: Server, datab
     assert {request.schema.name for request in far} == {"shop.t", "shop.wide"}
     first = {c.table: c for c in sorted(dump.chunks(), key=lambda c: -c.number)}
     assert first["shop.t"].chunk_rows == 10_000
-    assert 4 <= first["shop.wide"].chunk_rows <= 12
+    assert 2 <= first["shop.wide"].chunk_rows <= 12
 
 
 def test_errors_come_back_from_spark_tasks(

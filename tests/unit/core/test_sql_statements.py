@@ -86,6 +86,8 @@ def test_the_end_of_a_transaction_is_never_overlooked(text: str) -> None:
 def test_an_xa_name_is_kept_as_logged() -> None:
     assert look("XA COMMIT X'7831',X'',1").xid == "X'7831',X'',1"
     assert look("XA COMMIT X'7831',X'',1 ONE PHASE").xid == "X'7831',X'',1"
+    # Longer than the head that a long statement is first judged by.
+    assert look("XA START X'7831'" + " " * 9_000 + ",X'',1").xid.startswith("X'7831' ")
 
 
 # Each of these was run on both servers or the one that has it: tests/integration/test_statements.py.
