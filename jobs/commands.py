@@ -33,8 +33,8 @@ from jobs.discover import look
 from jobs.encryption import warn_of_weak_links
 from jobs.heal import find_lost, heal_lost, plan_remedies
 from jobs.loops import Control
-from jobs.memory import doubt_emptied
 from jobs.reshard import locate
+from jobs.restarts import doubt_restarted, read_starts
 from jobs.serving import ConfigFile
 from jobs.signals import stop_on_signals
 from jobs.sources import source_configs
@@ -175,8 +175,8 @@ def _prepare(
     note_spelling(lake, config)
     configs = source_configs(config)
     stop_other_types(lake, tables, config.policy)
-    verdict = look_at(config.sources, configs)
-    doubt_emptied(lake, tables, verdict.memory, last_round=rounds.last_number())
+    verdict = look_at(config.sources, configs, read_starts(lake))
+    doubt_restarted(lake, tables, verdict.lives, last_round=rounds.last_number())
     config = begin_without(config, tables, verdict)
     configs = source_configs(config)
     states = tables.list()

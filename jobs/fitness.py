@@ -9,7 +9,7 @@ Invariant: a finding that failed has a mend that an administrator can paste.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from jobs.encryption import MEND, WEAKER
@@ -29,6 +29,12 @@ _START: Final = 30.0  # seconds until Spark and its workers read the first rows
 _OLDEST: Final = {"mysql": (8, 0, 14), "mariadb": (10, 5, 0)}
 _TESTED: Final = {"mysql": (9, 7), "mariadb": (10, 11)}
 _SMALL_PACKET: Final = 1 << 20
+# With these values a commit is on disk, in InnoDB and in the log, before anybody hears of it.
+# MariaDB's 3 flushes at least as often as 1.
+DURABLE: Final = {
+    "innodb_flush_log_at_trx_commit": frozenset({"1", "3"}),
+    "sync_binlog": frozenset({"1"}),
+}
 _UNLOGGED: Final = frozenset(
     {"log_bin", "binlog filters", "replica filters", "log_replica_updates", "log_slave_updates"}
     | {"slave_run_triggers_for_rbr"}
@@ -50,6 +56,7 @@ def judge(facts: ServerFacts, *, server_id: int, ours: bool, clock_bound: float)
         privileges,
         judge_log,
         _gtids,
+        _durability,
         _retention,
         _compression,
         _packet,
@@ -82,6 +89,19 @@ def unlogged(found: Finding) -> bool:
     What else fails can be seen in the log where it did harm.
     """
     return found.status == "fail" and found.check in _UNLOGGED
+
+
+def not_durable(settings: Mapping[str, str]) -> str:
+    """The settings with which a crash may part rows and log, as `name=value, ...`; or nothing.
+
+    Args:
+        settings: the server's variables, names in lower case.
+    """
+    return ", ".join(
+        f"{name}={settings[name]}"
+        for name, values in DURABLE.items()
+        if name in settings and settings[name] not in values
+    )
 
 
 def judge_tablet(facts: ServerFacts, *, clock_bound: float) -> list[Finding]:
@@ -226,6 +246,21 @@ def _gtids(facts: ServerFacts) -> Iterator[Finding]:
         "SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; "
         "SET PERSIST gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON;  -- in this order",
     )
+
+
+def _durability(facts: ServerFacts) -> Iterator[Finding]:
+    """Behind a crash, rows and log may differ; see jobs.restarts, which goes by the same rule."""
+    loose = not_durable(facts.variables)
+    if loose:
+        settings = ", ".join(one.split("=")[0] for one in loose.split(", "))
+        yield finding(
+            facts,
+            "durability",
+            "warn",
+            f"{loose}: in a crash the server may lose rows that its log keeps, or the other way "
+            "round, so a run compares all tables with the source behind each",
+            f"{settings} = 1 makes each commit durable, at the price of its speed",
+        )
 
 
 def _retention(facts: ServerFacts) -> Iterator[Finding]:

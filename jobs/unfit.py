@@ -22,8 +22,8 @@ from jobs.config import Config
 from jobs.discover import look
 from jobs.facts import gather_log
 from jobs.fitness import judge_log, unlogged
-from jobs.memory import Held, open_memory_tables
 from jobs.observe import Stops
+from jobs.restarts import Life, Start, look_at_life
 from jobs.settings import SourceSection
 from jobs.sources import source_configs
 from jobs.text import how_to_exclude
@@ -61,12 +61,12 @@ class Verdict:
     Attributes:
         sources: keyspace -> why nothing of it can be mirrored.
         tables: keyspace.table -> why that table cannot.
-        memory: ShardId as text -> its MEMORY tables, if it has any; they were opened.
+        lives: ShardId as text -> the start of its server, and what that may have done.
     """
 
     sources: Mapping[str, Refused] = field(default_factory=dict)
     tables: Mapping[str, Refused] = field(default_factory=dict)
-    memory: Mapping[str, Held] = field(default_factory=dict)
+    lives: Mapping[str, Life] = field(default_factory=dict)
 
     def of(self, keyspace: str, table: str) -> Refused | None:
         """Why a table is not mirrored; None if it may be."""
@@ -74,11 +74,18 @@ class Verdict:
 
 
 def look_at(
-    sources: Mapping[str, SourceSection], configs: Mapping[ShardId, SourceConfig]
+    sources: Mapping[str, SourceSection],
+    configs: Mapping[ShardId, SourceConfig],
+    starts: Mapping[str, Start],
 ) -> Verdict:
     """Ask each server what its log has; a keyspace is refused if one of its shards is.
 
     Shards that are read through a vtgate are not asked: their tablets look after that themselves.
+
+    Args:
+        sources: the config's.
+        configs: how each shard is reached.
+        starts: ShardId as text -> the start of its server that was noted last.
 
     Raises:
         RetryableError: a server does not answer.
@@ -86,7 +93,7 @@ def look_at(
     """
     refused: dict[str, Refused] = {}
     tables: dict[str, Refused] = {}
-    memory: dict[str, Held] = {}
+    lives: dict[str, Life] = {}
     for shard, config in configs.items():
         if config.through_vtgate:
             continue
@@ -98,9 +105,7 @@ def look_at(
                 session.query, database=database, trusts_virtual=config.trusts_virtual
             )
             rows = session.query(_NAMES, (database,)) if facts.replica_filters else []
-            held = open_memory_tables(session, matches)
-        if held is not None:
-            memory[str(shard)] = held
+            lives[str(shard)] = look_at_life(session, matches, starts.get(str(shard)))
         failed = [one for one in judge_log(facts) if one.status == "fail"]
         if failed and shard.keyspace not in refused:
             refused[shard.keyspace] = Refused(
@@ -113,7 +118,7 @@ def look_at(
             if matches(table):
                 name = f"{shard.keyspace}.{table}"
                 tables[name] = Refused(message=reason, mend=how_to_exclude(table), of_table=True)
-    return Verdict(sources=refused, tables=tables, memory=memory)
+    return Verdict(sources=refused, tables=tables, lives=lives)
 
 
 _NAMES: Final = (
@@ -135,7 +140,7 @@ class Unfit:
         self._lock = threading.Lock()
         self._verdict = verdict
         self._due = True  # whether nobody was stopped by it yet
-        self._opened: Mapping[str, Held] = {}  # by looks since `take_memory`
+        self._lives: Mapping[str, Life] = {}  # of a look since `take_lives`
 
     def look(self) -> None:
         """Look again. A server that is away now is capture's to tell of."""
@@ -145,18 +150,18 @@ class Unfit:
             log.debug("the sources were not looked at: %s", error)
             return
         with self._lock:
-            self._verdict, self._due, self._opened = found, True, found.memory
+            self._verdict, self._due, self._lives = found, True, found.lives
 
     def of(self, keyspace: str, table: str) -> Refused | None:
         """Why a table is not mirrored; None if it may be."""
         with self._lock:
             return self._verdict.of(keyspace, table)
 
-    def take_memory(self) -> Mapping[str, Held]:
-        """`Verdict.memory` of a look since this was last asked; else nothing."""
+    def take_lives(self) -> Mapping[str, Life]:
+        """`Verdict.lives` of a look since this was last asked; else nothing."""
         with self._lock:
-            opened, self._opened = self._opened, {}
-        return opened
+            lives, self._lives = self._lives, {}
+        return lives
 
     def stop(self, tables: Tables, stops: Stops) -> None:
         """Stop the tables that are followed and refused; for the thread that merges.

@@ -26,12 +26,12 @@ from jobs.foreignkeys import ForeignKeyWatch, read_all
 from jobs.logsample import SHARE as LOG_SHARE
 from jobs.logsample import LogSamples
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop, WatchLoop
-from jobs.memory import doubt_emptied
 from jobs.mending import Mender
 from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
 from jobs.pipeline import LOOK_SECONDS, Parts, Run
 from jobs.reading import reading_of
+from jobs.restarts import doubt_restarted, read_starts
 from jobs.selection import Selection, Turnstile
 from jobs.serving import ConfigFile, Serving
 from jobs.sources import server_ids, source_configs, vtgate_config
@@ -109,7 +109,10 @@ class _Wiring:
         self._stop = threading.Event()
         self._stops = Stops(tell)
         self._selection = Selection(plan.config.sources)
-        self._unfit = Unfit(lambda: look_at(self._selection.sources, self._configs), plan.verdict)
+        self._unfit = Unfit(
+            lambda: look_at(self._selection.sources, self._configs, read_starts(plan.lake)),
+            plan.verdict,
+        )
         self._turnstile = Turnstile()
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
@@ -362,8 +365,8 @@ class _Wiring:
             watch.look()
             verdicts.apply()
             self._unfit.stop(tables, self._stops)
-            if opened := self._unfit.take_memory():
-                doubt_emptied(lake, tables, opened, last_round=last_round())
+            if lives := self._unfit.take_lives():
+                doubt_restarted(lake, tables, lives, last_round=last_round())
 
         return work
 

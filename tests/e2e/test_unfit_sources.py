@@ -255,3 +255,57 @@ def test_memory_tables_of_a_server_that_was_restarted(
     done = ratchet.run("run", "--until-caught-up")
     assert "was restarted" not in done.stderr  # once for each start
     assert_identical(ratchet.lake, [server], "shop", tables)
+
+
+@pytest.mark.quick_on("mariadb")
+@both
+def test_a_server_that_crashed(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
+) -> None:
+    """It may have lost rows that its log has; a shutdown loses none, durable settings none.
+
+    What a crash of the machine takes is taken here by hand, behind one of the server.
+    """
+    server = make_server(flavor)
+    server.execute("CREATE DATABASE shop")
+    tables = {"inno": "InnoDB", "my": "MyISAM"}
+    for table, engine in tables.items():
+        server.execute(f"CREATE TABLE shop.{table} (id INT PRIMARY KEY, v INT) ENGINE={engine}")
+        server.execute(f"INSERT INTO shop.{table} VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
+    create_ratchet_user(server, PASSWORD, ["shop"])
+    ratchet = make_ratchet({"-": server}, "shop", verify={"on_difference": "repair"})
+
+    def lose(number: int, *names: str) -> None:
+        with server.connect(database="shop") as connection, connection.cursor() as cursor:
+            cursor.execute("SET sql_log_bin = 0")
+            for table in names:
+                cursor.execute(f"DELETE FROM {table} WHERE id = {number}")
+
+    def doubted() -> set[str]:
+        done = ratchet.run("run", "--until-caught-up")
+        assert phases(ratchet) == {f"shop.{table}": "streaming" for table in tables}
+        pattern = r"shop\.(\w+) is compared with its source: its server may have crashed"
+        return set(re.findall(pattern, done.stderr))
+
+    assert doubted() == set()
+    server.kill()
+    server.start()
+    lose(1, *tables)
+    assert doubted() == set(tables)
+    assert_identical(ratchet.lake, [server], "shop", tables)
+    assert doubted() == set()  # once for each start
+
+    server.execute("FLUSH BINARY LOGS")
+    server.restart()
+    assert doubted() == set()
+    server.kill()  # a life that no run has looked at, before one that ended well
+    server.start()
+    lose(2, *tables)
+    server.restart(options={"innodb-flush-log-at-trx-commit": "1", "sync-binlog": "1"})
+    assert doubted() == set(tables)  # the settings of the life that ended count, too
+    assert_identical(ratchet.lake, [server], "shop", tables)
+    server.execute("INSERT INTO shop.inno VALUES (5, 5)")
+    server.kill()
+    server.start()
+    lose(3, "my")
+    assert doubted() == {"my"}

@@ -10,11 +10,12 @@ its rule: MariaDB shows REFERENTIAL_CONSTRAINTS to nobody who may only SELECT, a
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from core.errors import DecodeError
+from core.errors import DecodeError, TableStoppedError
 from core.foreignkeys import ForeignKey, Rule
 
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
@@ -49,6 +50,7 @@ _EXACT: Final = frozenset({
     "tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year", "bit", "date", "time",
     "datetime", "timestamp", "binary", "varbinary", "uuid", "inet4", "inet6", *_LABELS,
 })  # fmt: skip
+_PAUSES: Final = (0.05, 0.2, 1.0, 3.0)  # seconds between tries
 _WIDTH: Final = re.compile(r"\(\d+\)")
 _INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year"})
 
@@ -92,7 +94,19 @@ def read_foreign_keys(
 
     Raises:
         DecodeError: a key's rule cannot be read.
+        TableStoppedError: a table was dropped each time that it was asked about.
     """
+    # Several questions, between which somebody may change a key or drop its table: seen on
+    # MariaDB, under a stream of ALTER.
+    for pause in _PAUSES:
+        try:
+            return _read(query, database, tables)
+        except (DecodeError, TableStoppedError):
+            time.sleep(pause)
+    return _read(query, database, tables)
+
+
+def _read(query: Query, database: str, tables: Iterable[str] | None) -> ForeignKeys:
     wanted = None if tables is None else set(tables)
     parts: dict[tuple[str, str], list[tuple[str, ...]]] = {}
     for row in query(_PARTS, [database]):

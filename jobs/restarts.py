@@ -1,0 +1,190 @@
+"""What the start of a server may have done to rows, which its log does not tell.
+
+Lives here: opening MEMORY tables at each look, so that their emptying stands in the log; noting
+each server's start; putting tables in doubt when it is found to have been started again. Does not
+live here: when it is looked (`unfit`), how a log's files ended (`wire.logends`), comparing
+(`doubts`).
+
+Measured on MySQL 9.7 and MariaDB 10.11: whoever opens a MEMORY table first after a restart makes
+the server log a TRUNCATE for it, under read_only too. But MariaDB logs nothing where that session
+has sql_log_bin=0 (mariadb-upgrade has), and then nothing ever tells of it. And a server that was
+killed may have lost rows that its log has (innodb_flush_log_at_trx_commit other than 1).
+
+Invariant: a start is noted only when the tables that it concerns are in doubt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from core.errors import RetryableError, SourceUnfitError, TableStoppedError
+from core.shard import ShardId
+from jobs.fitness import DURABLE, not_durable
+from store import layout
+from store.files import Lake
+from store.tables import Doubt, Tables
+from wire.logends import read_log_ends
+from wire.session import Session, quoted
+
+log: Final = logging.getLogger("jobs.run")
+
+_CLOCKS_SET: Final = 10  # seconds by which two looks may differ about one start
+_ROUNDED: Final = 2  # seconds by which they differ anyhow
+_EMPTIED: Final = "its server was restarted, which empties a MEMORY table, logged or not"
+_PAST_DUMP: Final = ("catching_up", "streaming")
+_TABLES: Final = (
+    "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES "
+    "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE'"
+)
+_SERVER: Final = "SELECT CONCAT_WS('/', @@hostname, @@port, @@server_id), UNIX_TIMESTAMP()"
+_SETTINGS: Final = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})".format(
+    ", ".join(f"'{name}'" for name in DURABLE)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A server's start, as it is noted in the lake.
+
+    Attributes:
+        server: which server it is.
+        at: when it was started, seconds since the epoch by its clock.
+        file: the file of its log that it wrote when that was noted; empty if it is not known.
+        loose: the settings it had then with which a crash may part rows and log.
+    """
+
+    server: str
+    at: int
+    file: str = ""
+    loose: str = ""
+
+    def is_later(self, other: Start | None) -> bool:
+        """Whether the server that is read was started since, be it the same one or not."""
+        return other is None or self.at > other.at + _ROUNDED
+
+    def is_other(self, other: Start | None) -> bool:
+        """Whether it is another server, or another life of it."""
+        return other is None or self.server != other.server or abs(self.at - other.at) > _CLOCKS_SET
+
+    def is_news(self, other: Start | None) -> bool:
+        """Whether it is to be noted."""
+        return (
+            other is None
+            or self.is_later(other)
+            or self.is_other(other)
+            or self.loose != other.loose
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What one look has found of one shard's server.
+
+    Attributes:
+        start: its start.
+        doubts: mirrored table -> what may have happened to its rows; only if the start is news.
+    """
+
+    start: Start
+    doubts: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_starts(lake: Lake) -> dict[str, Start]:
+    """ShardId as text -> the start that was noted last."""
+    noted = lake.read_json(layout.STARTS_FILE) or {}
+    return {shard: Start(str(one[0]), int(one[1]), *one[2:]) for shard, one in noted.items()}
+
+
+def look_at_life(session: Session, matches: Callable[[str], bool], noted: Start | None) -> Life:
+    """Open a server's MEMORY tables, and find out what its start may have done.
+
+    Args:
+        session: on the server, with the mirrored database.
+        matches: which of its tables are mirrored.
+        noted: what the lake has of it.
+
+    Raises:
+        RetryableError: the server does not answer.
+        SourceUnfitError: it refuses us.
+    """
+    database = session.config.database
+    found = session.query(_TABLES, (database,))
+    engines = {str(name): str(engine or "").lower() for name, engine in found if matches(str(name))}
+    memory = sorted(name for name, engine in engines.items() if engine == "memory")
+    ((server, now),) = session.query(_SERVER)
+    ((_, uptime),) = session.query("SHOW GLOBAL STATUS LIKE 'Uptime'")
+    settings = {str(name).lower(): str(value) for name, value in session.query(_SETTINGS)}
+    start = Start(str(server), int(now) - int(uptime), loose=not_durable(settings))
+    _open(session, memory)
+    doubts: dict[str, str] = {}
+    if noted and not start.is_later(noted) and noted.server == start.server:
+        start = replace(start, file=noted.file)
+    if start.is_later(noted):
+        same = noted is not None and noted.server == start.server
+        ends = read_log_ends(session, since=noted.file if noted and same else "")
+        start = replace(start, file=ends.newest)
+        loose = start.loose or (noted.loose if noted else "")
+        doubts = _crashed(ends.unclean, loose, engines) if ends.unclean else {}
+    if start.is_other(noted):
+        doubts |= dict.fromkeys(memory, _EMPTIED)
+    return Life(start, doubts)
+
+
+def _open(session: Session, memory: list[str]) -> None:
+    if not memory:
+        return
+    session.execute("SET SESSION lock_wait_timeout = 1")
+    for name in memory:
+        try:
+            session.query(f"SELECT 1 FROM {quoted(session.config.database)}.{quoted(name)} LIMIT 1")
+        except (RetryableError, SourceUnfitError, TableStoppedError) as error:
+            log.debug("%s was not opened: %s", name, error)  # locked, or gone: at the next look
+
+
+def _crashed(unclean: str, loose: str, engines: Mapping[str, str]) -> dict[str, str]:
+    """Tables of which the server may have lost rows that its log has, or the other way round."""
+    why = f"its server may have crashed: {unclean}"
+    return {
+        name: f"{why}, with {loose}" if loose else f"{why}; {engine} tables do not survive that"
+        for name, engine in engines.items()
+        if loose or engine != "innodb"
+    }
+
+
+def doubt_restarted(
+    lake: Lake, tables: Tables, lives: Mapping[str, Life], *, last_round: int
+) -> None:
+    """Put tables in doubt that the start of their server concerns, and note the start.
+
+    Only while nobody else writes states.
+
+    Args:
+        lake: where starts are noted.
+        tables: the states.
+        lives: ShardId as text -> what was found there.
+        last_round: the start is behind it, or in it.
+    """
+    noted = read_starts(lake)
+    news = {shard: one for shard, one in lives.items() if one.start.is_news(noted.get(shard))}
+    if not news:
+        return
+    for shard, one in news.items():
+        keyspace = ShardId.parse(shard).keyspace
+        concerned = [s for s in tables.list() if s.keyspace == keyspace and s.table in one.doubts]
+        if any(state.phase == "dumping" for state in concerned):
+            continue  # its rows may be from before: it is put in doubt when they are all there
+        for state in concerned:
+            if state.phase in _PAST_DUMP:
+                why = one.doubts[state.table]
+                log.warning("%s is compared with its source: %s", state.name, why)
+                shards = state.dump.start if state.dump else ()
+                doubt = Doubt(message=why, statement="", round=last_round)
+                tables.save(replace(state, doubts=state.doubts | dict.fromkeys(shards, doubt)))
+        noted[shard] = one.start
+    lake.write_json(
+        layout.STARTS_FILE,
+        {shard: [one.server, one.at, one.file, one.loose] for shard, one in noted.items()},
+    )

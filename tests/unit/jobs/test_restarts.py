@@ -1,0 +1,46 @@
+"""When the start of a server is news, and what it may have done."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from jobs.fitness import not_durable
+from jobs.restarts import Start
+
+NOTED = Start("a/3306/1", 1_000_000, "bin.000007", "sync_binlog=0")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, (False, False, False)),
+        ({"at": 1_000_002}, (False, False, False)),  # rounding
+        ({"at": 1_000_003}, (True, False, True)),  # a quick restart, or a clock that was set
+        ({"at": 1_000_100}, (True, True, True)),
+        ({"at": 999_900}, (False, True, True)),
+        # A standby that was there all the while, and one that was started since.
+        ({"server": "b/3306/2", "at": 900_000}, (False, True, True)),
+        ({"server": "b/3306/2", "at": 1_000_100}, (True, True, True)),
+        ({"loose": ""}, (False, False, True)),
+    ],
+)
+def test_a_start_that_is_news(changed: dict[str, object], told: tuple[bool, ...]) -> None:
+    start = dataclasses.replace(NOTED, **changed)  # type: ignore[arg-type]
+    assert (start.is_later(NOTED), start.is_other(NOTED), start.is_news(NOTED)) == told
+
+
+def test_the_first_start_is_news() -> None:
+    assert NOTED.is_later(None)
+    assert NOTED.is_other(None)
+    assert NOTED.is_news(None)
+
+
+def test_settings_that_a_crash_may_part_rows_and_log_with() -> None:
+    durable = {"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "1", "other": "0"}
+    assert not_durable(durable) == ""
+    assert not_durable({}) == ""  # a server without InnoDB has none of its settings
+    assert not_durable(durable | {"sync_binlog": "100"}) == "sync_binlog=100"
+    both = durable | {"innodb_flush_log_at_trx_commit": "2", "sync_binlog": "0"}
+    assert not_durable(both) == "innodb_flush_log_at_trx_commit=2, sync_binlog=0"

@@ -1,0 +1,47 @@
+"""Foreign keys that change while they are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from core.errors import DecodeError, TableStoppedError
+from wire.decode import foreignkeys
+from wire.decode.foreignkeys import read_foreign_keys
+
+LINE = "  CONSTRAINT `k` FOREIGN KEY (`p`) REFERENCES `w` (`id`) ON DELETE CASCADE"
+
+
+class Restless:
+    """A server, as it hides rules from who may only SELECT; the key goes, and comes back."""
+
+    def __init__(self, answers: Sequence[str | TableStoppedError]) -> None:
+        self.answers = list(answers)
+
+    def __call__(self, sql: str, args: Sequence[object]) -> Sequence[Sequence[Any]]:
+        if "key_column_usage" in sql:
+            return [("child", "k", "p", "shop", "w", "id", "shop")]
+        if sql.startswith("SHOW CREATE TABLE"):
+            answer = self.answers.pop(0)
+            if isinstance(answer, TableStoppedError):
+                raise answer
+            return [("child", answer)]
+        return []
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreignkeys, "_PAUSES", (0.0, 0.0))
+
+
+def test_a_key_that_is_changed_between_two_questions_is_read_again() -> None:
+    gone = TableStoppedError("the table is gone", operation="ask", table="child")
+    found = read_foreign_keys(Restless(["CREATE TABLE", gone, LINE]), database="shop")
+    assert [key.on_delete for key in found.by_table["child"]] == ["cascade"]
+
+
+def test_a_key_that_cannot_be_read_is_told() -> None:
+    with pytest.raises(DecodeError, match="rule of the foreign key k"):
+        read_foreign_keys(Restless(["CREATE TABLE"] * 3), database="shop")
