@@ -20,7 +20,7 @@ class Restless:
     def __init__(self, answers: Sequence[str | TableStoppedError]) -> None:
         self.answers = list(answers)
 
-    def __call__(self, sql: str, args: Sequence[object]) -> Sequence[Sequence[Any]]:
+    def __call__(self, sql: str, _: Sequence[object]) -> Sequence[Sequence[Any]]:
         if "key_column_usage" in sql:
             return [("child", "k", "p", "shop", "w", "id", "shop")]
         if sql.startswith("SHOW CREATE TABLE"):
