@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from core.errors import RetryableError, SourceUnfitError
+from snapshot.running import Busy, running
 from snapshot.sessions import open_session
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _BURST: Final = 2.0  # seconds' worth of rows that may be ahead of the rate
 _PAUSE: Final = 0.5  # seconds until a shard that is held back is looked at again
 
 
-class Asked(Protocol):
+class Asked(Busy, Protocol):
     """What is needed of a session (wire.session.Session has it)."""
 
     @property
@@ -44,9 +45,6 @@ class Asked(Protocol):
     def source(self) -> str:
         """keyspace/shard, for messages."""
 
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a statement."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleLimits:
@@ -54,7 +52,7 @@ class ThrottleLimits:
 
     Attributes:
         rows_per_second: rows read from all sources together.
-        threads_running: the server's `Threads_running` above which no chunk begins.
+        threads_running: threads of others on the server (`running`) above which no chunk begins.
         replica_lag: seconds of lag of any replica asked above which no chunk begins.
     """
 
@@ -114,7 +112,11 @@ class Throttle:
         """
         with self._lock:
             if self._rows_until > self._clock():
-                return f"rate above {self.limits.rows_per_second} rows/s"
+                ahead = self._rows_until - self._clock()
+                return (
+                    f"{ahead:.1f} s ahead of snapshot.max_rows_per_second "
+                    f"({self.limits.rows_per_second})"
+                )
             return self._running(source) or next(
                 (why for replica in replicas if (why := self._lag(replica))), ""
             )
@@ -160,8 +162,13 @@ class Throttle:
             return ""
 
         def look() -> str:
-            running = int(source.query("SHOW GLOBAL STATUS LIKE 'Threads_running'")[0][1])
-            return f"{running} threads running on {source.source}" if running > limit else ""
+            others = running(source).others
+            if others <= limit:
+                return ""
+            return (
+                f"{others} threads of others running on {source.source}, above "
+                f"snapshot.max_threads_running ({limit})"
+            )
 
         return self._recent(source, look)
 
@@ -172,7 +179,12 @@ class Throttle:
 
         def look() -> str:
             lag = replica_lag(replica)
-            return f"replica {replica.source} is {lag:.0f} s behind" if lag > limit else ""
+            if lag <= limit:
+                return ""
+            return (
+                f"a replica of {replica.source} is {lag:.0f} s behind, above "
+                f"snapshot.max_replica_lag ({limit:g} s)"
+            )
 
         return self._recent(replica, look)
 
