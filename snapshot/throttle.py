@@ -9,7 +9,6 @@ one process reads tables asks the same one, so that its rate holds for all of th
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,11 +20,10 @@ from weakref import WeakKeyDictionary
 from core.errors import RetryableError, SourceUnfitError
 from snapshot.running import Busy, running
 from snapshot.sessions import open_session
+from snapshot.waits import Waits
 
 if TYPE_CHECKING:
     from snapshot.records import ShardSource
-
-log: Final = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at a server
 # Seconds_Behind_Master or Seconds_Behind_Source: in this place in every version of both servers.
@@ -80,6 +78,7 @@ class Throttle:
         self._clock = clock
         self._lock = threading.Lock()
         self._rows_until = clock()  # by when the rows read so far are due at the wanted rate
+        self._waits = Waits(clock)
         # Not by the server's id(), which is another one's when that is gone.
         self._looks: WeakKeyDictionary[Asked, tuple[float, str]] = WeakKeyDictionary()
 
@@ -124,6 +123,8 @@ class Throttle:
     def reason_on(self, shard: ShardSource) -> str:
         """As `reason`, by this thread's sessions with the shard's server and its replicas.
 
+        Who asks again and again is told of in the log (`waits`).
+
         Raises:
             RetryableError, SourceUnfitError: see `reason`.
         """
@@ -132,7 +133,9 @@ class Throttle:
         with ExitStack() as stack:
             session = stack.enter_context(open_session(shard.config))
             replicas = [stack.enter_context(open_session(one)) for one in shard.replicas]
-            return self.reason(session, replicas)
+            reason = self.reason(session, replicas)
+        self._waits.note(str(shard.config.shard), reason)
+        return reason
 
     def wait(self, shard: ShardSource, stop: threading.Event | None = None) -> None:
         """Until the next read of a shard may begin.
@@ -144,11 +147,8 @@ class Throttle:
         Raises:
             RetryableError, SourceUnfitError: see `reason`.
         """
-        stop, told = stop or threading.Event(), False
-        while reason := self.reason_on(shard):
-            if not told:
-                log.debug("reading of %s waits: %s", shard.config.shard, reason)
-                told = True
+        stop = stop or threading.Event()
+        while self.reason_on(shard):
             if stop.wait(_PAUSE):
                 raise RetryableError(
                     "told to stop while the throttle held it back",
