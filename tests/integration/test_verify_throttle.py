@@ -135,6 +135,17 @@ def test_threads_running(
         assert verified_after(mirror, release, held=6.0, told=told) > 6.0
 
 
+def test_a_run_does_not_hold_itself_up(mirror: Mirror, pair: tuple[Server, Server]) -> None:
+    """Capture's stream, readers and a comparison, where the stream to the replica is all else."""
+    pair[0].execute("CREATE TABLE shop.u (id INT NOT NULL PRIMARY KEY, v INT)")
+    pair[0].execute("INSERT INTO shop.u SELECT id, v FROM shop.t")
+    limit(mirror, max_threads_running=1)
+    said = mirror.ratchet("run", "--until-caught-up")
+    assert "reading of shop/- has waited" not in said.err
+    assert f"shop.u: {ROWS} rows" in said.err
+    mirror.ratchet("verify")
+
+
 def test_replica_lag(
     mirror: Mirror, pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
