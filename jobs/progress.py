@@ -110,7 +110,7 @@ class Display:
             )
         elif isinstance(record, TableRestarted):
             log.warning("%s is dumped anew: %s", record.table, record.reason)
-        elif isinstance(record, Waiting):
+        elif isinstance(record, Waiting) and not record.throttled:  # snapshot.waits tells of those
             now = self._clock()
             if now - self._told.get(record.shard, -math.inf) >= _WAITING_EVERY:
                 self._told[record.shard] = now

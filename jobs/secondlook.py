@@ -148,6 +148,7 @@ class SecondLook:
             shards=self._reading.shards,
             columns=table.compared.names,
             settings=self._reading.settings,
+            stop=self._stop,
         )
         began = self._clock()
         cut = self.cut(again.end)

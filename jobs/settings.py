@@ -269,7 +269,7 @@ class SnapshotSection:
         chunk_seconds: the time a chunk is aimed to take; its rows are adapted to it.
         chunk_rows: a fixed number of rows a chunk; None adapts.
         max_rows_per_second: read no faster, over all sources; None: as fast as it goes.
-        max_threads_running: begin no chunk while the server runs more threads; None: no limit.
+        max_threads_running: begin no chunk while others run more threads; None: no limit.
         max_replica_lag: begin no chunk while a replica is further behind, seconds; None: no limit.
     """
 

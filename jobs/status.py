@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,6 +38,7 @@ from store.cuts import Cut, Cuts
 from store.delta_tables import open_delta, query
 from store.files import Lake, open_lake
 from store.lease import Holder, is_alive, read_holder
+from store.leftout import LeftOut, LeftOuts
 from store.logchecks import LogChecked, LogChecks
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
@@ -145,6 +146,7 @@ class Status:
         change_files: how many the change log has.
         change_bytes: their size.
         samples: per shard what samples of its log came to, that a second decoder read.
+        left_out: tables that the config names and the run does not mirror, with the reason.
     """
 
     lake: str
@@ -157,6 +159,7 @@ class Status:
     change_files: int
     change_bytes: int
     samples: tuple[LogChecked, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def run_status(config: Config, *, as_json: bool) -> int:
@@ -208,6 +211,7 @@ def gather(config: Config) -> Status:
         )
         for shard in config.shards
     )
+    states = Tables(lake).list()
     changes = [f for f in lake.list(layout.CHANGES) if f.path.endswith(".parquet")]
     return Status(
         lake=config.lake,
@@ -224,7 +228,7 @@ def gather(config: Config) -> Status:
         shards=shards,
         tables=tuple(
             found
-            for state in Tables(lake).list()
+            for state in states
             if (found := _table(lake, state, cut, config.mirrors(state.keyspace, state.table)))
         ),
         change_files=len(changes),
@@ -232,6 +236,25 @@ def gather(config: Config) -> Status:
         samples=tuple(
             one for one in map(LogChecks(lake).of, map(str, config.shards)) if one.samples
         ),
+        left_out=left_out(LeftOuts(lake).list(), states, config.mirrors),
+    )
+
+
+def left_out(
+    noted: Sequence[LeftOut],
+    states: Sequence[TableState],
+    mirrors: Callable[[str, str], bool],
+) -> tuple[LeftOut, ...]:
+    """Those tables that the config still names, and that have not stopped with a reason of theirs.
+
+    Args:
+        noted: what the last look of a run left out.
+        states: all tables' states.
+        mirrors: whether the config names the table of that keyspace.
+    """
+    stopped = {state.name for state in states if state.phase == "stopped"}
+    return tuple(
+        one for one in noted if mirrors(one.keyspace, one.table) and one.name not in stopped
     )
 
 
@@ -438,7 +461,8 @@ def _print(found: Status, now: float) -> None:
                 "UTC (docs/operations.md, 'Time travel')"
             )
             console.print(text)
-    for text in (text for table in found.tables for text in _told(table)):
+    told = (text for table in found.tables for text in _told(table))
+    for text in (*told, *map(_told_left_out, found.left_out)):
         _say(console, text)
 
 
@@ -457,6 +481,10 @@ def _told(table: TableStatus) -> Iterator[str]:
         yield f"{name} is doubtful: {one_line(why)}\n  {_DOUBTFUL}"
     if table.compared is not None and not table.compared.equal:
         yield f"{name} differs from its source: {'; '.join(table.compared.examples[:_SHOWN])}"
+
+
+def _told_left_out(table: LeftOut) -> str:
+    return f"{table.name} is left out: {one_line(table.reason)}\n  {one_line(table.hint)}"
 
 
 def _sampled(one: LogChecked, now: float) -> str:

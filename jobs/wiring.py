@@ -23,6 +23,7 @@ from jobs.discover import Found, look
 from jobs.doubts import Doubts
 from jobs.dumping import Dumping
 from jobs.foreignkeys import ForeignKeyWatch, read_all
+from jobs.leftout import Sight
 from jobs.logsample import SHARE as LOG_SHARE
 from jobs.logsample import LogSamples
 from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLoop, WatchLoop
@@ -50,6 +51,7 @@ from snapshot.tasks import near_reader, spark_reader
 from store.comparisons import Comparisons
 from store.files import Lake
 from store.lease import Lease
+from store.leftout import LeftOuts
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
 
@@ -222,8 +224,14 @@ class _Wiring:
 
     def _dumping(self) -> Dumping:
         config = self._config
+        sight = Sight(
+            lambda *, unfit: look(self._selection.sources, self._configs, unfit=unfit),
+            self._unfit.of,
+            noted=LeftOuts(self._plan.lake),
+            tell=self._stops.leave_out,
+        )
         return Dumping(
-            self._looked,
+            sight.tables,
             Tables(self._plan.lake),
             self._selection,
             self._dumper,
@@ -236,10 +244,6 @@ class _Wiring:
             look_again=self._unfit.look,
             again=self._plan.again,
         )
-
-    def _looked(self) -> list[Found]:
-        found = look(self._selection.sources, self._configs, unfit=self._stops.leave_out)
-        return [one for one in found if self._unfit.of(one.keyspace, one.table) is None]
 
     def _dumper(self, on_progress: OnProgress) -> Dumper:
         return Dumper(

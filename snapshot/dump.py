@@ -287,7 +287,7 @@ class Dumper:
             with self._changed:
                 started.ledger.give_back(claim)
                 self._resume_at[claim.shard] = self._clock() + _THROTTLED
-            self._report(Waiting(shard=claim.shard, reason=reason))
+            self._report(Waiting(shard=claim.shard, reason=reason, throttled=True))
             return None
         with self._changed:
             queued = sum(t.started.ledger.queued for t in self._tables if t.started)

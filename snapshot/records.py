@@ -188,10 +188,12 @@ class Waiting:
     Attributes:
         shard: keyspace/shard.
         reason: the throttle's, or the error that is retried.
+        throttled: whether the throttle holds it back, which tells of that itself.
     """
 
     shard: str
     reason: str
+    throttled: bool = False
 
 
 Progress = TableStarted | ChunkDone | TableDone | TableRestarted | TableFailed | Waiting

@@ -8,6 +8,7 @@ that any of the reads may have shown.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -49,6 +50,7 @@ def read_keys(
     shards: Mapping[str, ShardSource],
     columns: Sequence[str],
     settings: DumpSettings,
+    stop: threading.Event | None = None,
 ) -> Reread:
     """Read rows of the source by key, on every shard of the table.
 
@@ -58,16 +60,17 @@ def read_keys(
         shards: ShardId as text -> its source.
         columns: the columns of the frozen rows, in order.
         settings: how the source is read: the throttle, and what becomes of values.
+        stop: when set, a read that the throttle holds back ends with RetryableError.
 
     Raises:
-        RetryableError: a server does not answer.
+        RetryableError: a server does not answer, or it was told to stop.
         TableStoppedError: the table is gone or has changed.
     """
     seen: dict[str, dict[Row, Look]] = {shard: {} for shard in tables}
     for shard, table in tables.items():
         with open_session(shards[shard].config, table=table.schema.name) as session:
             for group in _batches(keys, _READ):
-                settings.throttle.wait(shards[shard])
+                settings.throttle.wait(shards[shard], stop)
                 with session.snapshot() as snapshot:
                     found: dict[Row, Row] = {}
                     # A key with a NULL in it, which a damaged mirror may have, no source has.

@@ -9,22 +9,21 @@ one process reads tables asks the same one, so that its rate holds for all of th
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from core.errors import RetryableError, SourceUnfitError
+from snapshot.running import Busy, running
 from snapshot.sessions import open_session
+from snapshot.waits import Waits
 
 if TYPE_CHECKING:
     from snapshot.records import ShardSource
-
-log: Final = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at a server
 # Seconds_Behind_Master or Seconds_Behind_Source: in this place in every version of both servers.
@@ -33,7 +32,7 @@ _BURST: Final = 2.0  # seconds' worth of rows that may be ahead of the rate
 _PAUSE: Final = 0.5  # seconds until a shard that is held back is looked at again
 
 
-class Asked(Protocol):
+class Asked(Busy, Protocol):
     """What is needed of a session (wire.session.Session has it)."""
 
     @property
@@ -44,9 +43,6 @@ class Asked(Protocol):
     def source(self) -> str:
         """keyspace/shard, for messages."""
 
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a statement."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleLimits:
@@ -54,7 +50,7 @@ class ThrottleLimits:
 
     Attributes:
         rows_per_second: rows read from all sources together.
-        threads_running: the server's `Threads_running` above which no chunk begins.
+        threads_running: threads of others on the server (`running`) above which no chunk begins.
         replica_lag: seconds of lag of any replica asked above which no chunk begins.
     """
 
@@ -82,6 +78,7 @@ class Throttle:
         self._clock = clock
         self._lock = threading.Lock()
         self._rows_until = clock()  # by when the rows read so far are due at the wanted rate
+        self._waits = Waits(clock)
         # Not by the server's id(), which is another one's when that is gone.
         self._looks: WeakKeyDictionary[Asked, tuple[float, str]] = WeakKeyDictionary()
 
@@ -114,13 +111,19 @@ class Throttle:
         """
         with self._lock:
             if self._rows_until > self._clock():
-                return f"rate above {self.limits.rows_per_second} rows/s"
+                ahead = self._rows_until - self._clock()
+                return (
+                    f"{ahead:.1f} s ahead of snapshot.max_rows_per_second "
+                    f"({self.limits.rows_per_second})"
+                )
             return self._running(source) or next(
                 (why for replica in replicas if (why := self._lag(replica))), ""
             )
 
     def reason_on(self, shard: ShardSource) -> str:
         """As `reason`, by this thread's sessions with the shard's server and its replicas.
+
+        Who asks again and again is told of in the log (`waits`).
 
         Raises:
             RetryableError, SourceUnfitError: see `reason`.
@@ -130,7 +133,9 @@ class Throttle:
         with ExitStack() as stack:
             session = stack.enter_context(open_session(shard.config))
             replicas = [stack.enter_context(open_session(one)) for one in shard.replicas]
-            return self.reason(session, replicas)
+            reason = self.reason(session, replicas)
+        self._waits.note(str(shard.config.shard), reason)
+        return reason
 
     def wait(self, shard: ShardSource, stop: threading.Event | None = None) -> None:
         """Until the next read of a shard may begin.
@@ -142,11 +147,8 @@ class Throttle:
         Raises:
             RetryableError, SourceUnfitError: see `reason`.
         """
-        stop, told = stop or threading.Event(), False
-        while reason := self.reason_on(shard):
-            if not told:
-                log.debug("reading of %s waits: %s", shard.config.shard, reason)
-                told = True
+        stop = stop or threading.Event()
+        while self.reason_on(shard):
             if stop.wait(_PAUSE):
                 raise RetryableError(
                     "told to stop while the throttle held it back",
@@ -160,8 +162,13 @@ class Throttle:
             return ""
 
         def look() -> str:
-            running = int(source.query("SHOW GLOBAL STATUS LIKE 'Threads_running'")[0][1])
-            return f"{running} threads running on {source.source}" if running > limit else ""
+            others = running(source).others
+            if others <= limit:
+                return ""
+            return (
+                f"{others} threads of others running on {source.source}, above "
+                f"snapshot.max_threads_running ({limit})"
+            )
 
         return self._recent(source, look)
 
@@ -172,7 +179,12 @@ class Throttle:
 
         def look() -> str:
             lag = replica_lag(replica)
-            return f"replica {replica.source} is {lag:.0f} s behind" if lag > limit else ""
+            if lag <= limit:
+                return ""
+            return (
+                f"a replica of {replica.source} is {lag:.0f} s behind, above "
+                f"snapshot.max_replica_lag ({limit:g} s)"
+            )
 
         return self._recent(replica, look)
 

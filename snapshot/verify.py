@@ -251,7 +251,12 @@ def verify_table(
             for pairs in odd.groups(examined):
                 keys = list({frozen_row(pair.key, key): pair.key for pair in pairs}.values())
                 again = read_keys(
-                    keys, tables=tables, shards=shards, columns=names, settings=chosen
+                    keys,
+                    tables=tables,
+                    shards=shards,
+                    columns=names,
+                    settings=chosen,
+                    stop=stop,
                 )
                 ends = again.end
                 known = changes(ends)

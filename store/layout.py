@@ -26,6 +26,8 @@ FOLDED_FILE: Final = f"{PRIVATE}/folded.json"
 STARTS_FILE: Final = f"{PRIVATE}/starts.json"
 # When old files of which table were removed last.
 UPKEEP_FILE: Final = f"{PRIVATE}/upkeep.json"
+# Tables that the config names and a run leaves out.
+LEFT_OUT_FILE: Final = f"{PRIVATE}/left_out.json"
 DERIVED: Final = f"{PRIVATE}/derived"
 LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
 REQUESTS: Final = f"{PRIVATE}/requests"

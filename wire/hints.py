@@ -7,16 +7,21 @@ Lives here: `ServerCatalog`. Does not live here: the queries (`wire.decode.catal
 
 The server tells how a table is now, the log how it was. A column that changed between UUID or INET
 and plain bytes of the same width in that time is taken for what it is now.
+
+A session goes on with the privileges that it began with, while the lists of privileges show what
+was granted since. Then an old one says that it would see triggers, and sees none that are there
+(MySQL 9.7 and MariaDB 10.11, privileges on its own database or on all). So what depends on
+privileges is asked in a session of its own, which is younger than they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from core.errors import TableStoppedError
 from wire.decode import catalog
-from wire.decode.triggers import sees_triggers
+from wire.decode.triggers import Query, sees_triggers
 from wire.decode.unfit import SEQUENCE, unfit_tables
 from wire.session import Session
 
@@ -45,6 +50,9 @@ SELECT (SELECT COUNT(*) FROM information_schema.triggers
 """
 
 
+T = TypeVar("T")
+
+
 class ServerCatalog:
     """What one database's server says of tables; hints are kept until a table is forgotten."""
 
@@ -54,6 +62,7 @@ class ServerCatalog:
         self._database = session.config.database
         self._hints: dict[str, Mapping[str, str]] | None = None
         self._unfit: Mapping[str, str] = {}
+        self._grants: object = None  # when the hints were read
         self._names: Mapping[str, str] | None = None
 
     def hints(self, table: str) -> Mapping[str, str]:
@@ -67,8 +76,8 @@ class ServerCatalog:
         """
         if not self._session.is_mariadb:
             return {}  # MySQL's log tells all
-        if self._hints is None:
-            self._hints = self._read()
+        if self._hints is None or (table in self._unfit and self._granted() != self._grants):
+            self._hints = self._asked(self._read)
         unfit = self._unfit.get(table)
         if unfit is not None and unfit != SEQUENCE:
             raise TableStoppedError(
@@ -105,17 +114,34 @@ class ServerCatalog:
         """
         if (database.lower(), table.lower()) in _SYSTEM:
             return True
-        query = self._session.query
-        if not sees_triggers(query, database, table):
-            return False
-        engines = [str(row[0]).upper() for row in query(_ENGINE, [database, table])]
-        if len(engines) != 1 or engines[0] not in _PLAIN_ENGINES:
-            return False
-        names = [database, table, database, table, self._database]
-        return not int(query(_LEADS_ON, names)[0][0])
+        if not sees_triggers(self._session.query, database, table):
+            return False  # an old session does not say less than a new one
 
-    def _read(self) -> dict[str, Mapping[str, str]]:
-        query = self._session.query
+        def ask(query: Query) -> bool:
+            if not sees_triggers(query, database, table):
+                return False
+            engines = [str(row[0]).upper() for row in query(_ENGINE, [database, table])]
+            if len(engines) != 1 or engines[0] not in _PLAIN_ENGINES:
+                return False
+            names = [database, table, database, table, self._database]
+            return not int(query(_LEADS_ON, names)[0][0])
+
+        return self._asked(ask)
+
+    def _asked(self, ask: Callable[[Query], T]) -> T:
+        """What a session says that has all privileges of now, and none that are gone."""
+        while True:
+            grants = self._granted()
+            with Session.connect(self._session.config) as young:
+                answer = ask(young.query)
+            if self._granted() == grants:
+                self._grants = grants
+                return answer
+
+    def _granted(self) -> object:
+        return self._session.query("SHOW GRANTS")
+
+    def _read(self, query: Query) -> dict[str, Mapping[str, str]]:
         self._unfit = unfit_tables(
             query, database=self._database, trusts_virtual=self._session.config.trusts_virtual
         )

@@ -39,10 +39,13 @@ from wire.failures import TABLET_HINT, UnsoundAnswer, answers, server_failure
 from wire.stream import RowStream
 from wire.vitess import refuse_other_settings
 
-__all__ = ["Session", "Snapshot", "SourceConfig", "quoted"]
+__all__ = ["MARK", "Session", "Snapshot", "SourceConfig", "quoted"]
 
 log: Final = logging.getLogger(__name__)
 
+# What our statements begin with: an administrator sees whose they are, and so do we when it is
+# counted what others run (snapshot.running).
+MARK: Final = "/* ratchet */ "
 BINLOG_START: Final = 4  # the first event of any binlog file stands behind the magic number
 _COMMIT_WAIT: Final = 0.25  # seconds that a commit under way may take before the exact way is used
 _TABLET_WAIT: Final = 5.0  # seconds of tries to read position and rows from one and the same tablet
@@ -169,6 +172,11 @@ class Session:
         return self._connection.verified
 
     @property
+    def through_vtgate(self) -> bool:
+        """Whether the server is a vtgate, and not a MySQL or MariaDB itself."""
+        return self.config.through_vtgate
+
+    @property
     def usable(self) -> bool:
         """Whether statements can still be sent."""
         return bool(self._connection.open)
@@ -177,7 +185,7 @@ class Session:
         """Run a statement and return its rows, with values as PyMySQL converts them."""
         try:
             with self._connection.cursor() as cursor:
-                cursor.execute(sql, args)
+                cursor.execute(MARK + sql, args)
                 if cursor.description is None:
                     raise UnsoundAnswer("an OK came where rows should have")
                 return list(cursor.fetchall())
@@ -188,7 +196,7 @@ class Session:
         """Run a statement and return its rows by the columns' names."""
         try:
             with self._connection.cursor() as cursor:
-                cursor.execute(sql)
+                cursor.execute(MARK + sql)
                 names = [str(column[0]) for column in cursor.description or ()]
                 return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         except pymysql.err.Error as error:
@@ -198,13 +206,13 @@ class Session:
         """Run a statement and return the number of affected rows."""
         try:
             with self._connection.cursor() as cursor:
-                return int(cursor.execute(sql, args))
+                return int(cursor.execute(MARK + sql, args))
         except pymysql.err.Error as error:
             raise self._failure(error, "run a statement") from error
 
     def stream_rows(self, sql: str) -> RowStream:
         """Send a SELECT and hand out its rows as raw packets; see `RowStream`."""
-        sock = self.send_command(COMMAND.COM_QUERY, sql.encode())
+        sock = self.send_command(COMMAND.COM_QUERY, (MARK + sql).encode())
         sock.settimeout(self.config.read_timeout)
         hint = TABLET_HINT if self.config.target else ""
         return RowStream(sock, source=self.source, on_broken=self.close, hint=hint)

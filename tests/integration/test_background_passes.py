@@ -26,7 +26,7 @@ from jobs.reading import Reading
 from jobs.settings import VerifySection
 from jobs.verdicts import Verdict, Verdicts
 from lab.servers import Server
-from snapshot.records import DumpSettings
+from snapshot.records import DumpSettings, ShardSource
 from snapshot.throttle import Throttle, ThrottleLimits
 from store.comparisons import Comparison, Comparisons
 from store.cuts import Cut, Cuts, CutShard
@@ -84,6 +84,8 @@ class Stage:
         self.settings = VerifySection(every=3600.0, load=1.0, on_difference="tell")
         self.wall = time.time_ns() // 1000
         self.limits = ThrottleLimits()
+        self.throttle: Throttle | None = None
+        self.stop = threading.Event()
         self.told: list[Record] = []
         self.verdicts = self.new_verdicts()
 
@@ -137,7 +139,7 @@ class Stage:
         """As another run has it."""
         tables = [state.table for state in Tables(self.lake).list()]
         found = [Found(keyspace="shop", table=t, shards=(SHARD,), rows=1) for t in tables]
-        throttle = Throttle(self.limits)
+        throttle = self.throttle or Throttle(self.limits)
         reading = Reading(
             shards=self.dump.shards,
             settings=DumpSettings(chunk_rows=7, throttle=throttle, patience=5.0),
@@ -150,7 +152,7 @@ class Stage:
             verdicts=self.verdicts,
             settings=replace(self.settings, **settings),
             observer=self.told.append,
-            stop=threading.Event(),
+            stop=self.stop,
             patience=2.0,
             wall=lambda: self.wall,
         )
@@ -368,6 +370,51 @@ def test_the_budget_and_the_throttle(stage: Stage, server: Server, database: str
     for _ in range(5):
         stage.bite(slow)
     assert time.monotonic() - began > 1.0
+
+
+class HeldAfter(Throttle):
+    """Lets so many reads begin, and no other one."""
+
+    def __init__(self, reads: int) -> None:
+        super().__init__(ThrottleLimits(rows_per_second=1))
+        self.left = reads
+        self.held = threading.Event()
+
+    def reason_on(self, shard: ShardSource) -> str:
+        del shard
+        self.left -= 1
+        if self.left >= 0:
+            return ""
+        self.held.set()
+        return "held back"
+
+
+def test_a_run_ends_while_a_second_look_is_held_back(
+    stage: Stage, server: Server, database: str
+) -> None:
+    """Its limit may be exceeded for ever: then nobody could end the run."""
+    make_table(server, database, 5)
+    stage.begin("t")
+    stage.sql("UPDATE t SET amount = amount + 1 WHERE id = 3")
+    stage.cut()
+    background = stage.run()
+    background.next_bite()
+    stage.due()
+    stage.throttle = throttle = HeldAfter(1)
+    background = stage.run()
+
+    def work() -> None:
+        for _ in range(3):
+            stage.bite(background)
+            if stage.stop.is_set():
+                return
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert throttle.held.wait(30), "the second look has come to the throttle"
+    stage.stop.set()
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_trouble_of_its_own_does_not_end_a_run(

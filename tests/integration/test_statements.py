@@ -306,6 +306,27 @@ def other_database(bench: Bench) -> str:
     return other
 
 
+def test_a_grant_that_comes_while_the_log_is_read(bench: Bench) -> None:
+    """What the doubt advises helps at once; and a trigger is seen that was not before."""
+    bench.table()
+    for table in ("lone", "hooked"):
+        bench.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT)")
+        bench.run(f"INSERT INTO {table} VALUES (1, 1)")
+    bench.run("CREATE TRIGGER tr AFTER UPDATE ON hooked FOR EACH ROW UPDATE t0 SET a = a + 1")
+    bench.begin()
+
+    def after(table: str) -> dict[str, set[str]]:
+        bench.run("SET SESSION binlog_format=STATEMENT", f"UPDATE {table} SET n = n + 1")
+        return bench.captured()
+
+    everything = {"t0": {"doubt"}}
+    assert [after("lone"), after("hooked")] == [everything, everything]
+    grant = f"SELECT, TRIGGER ON `{bench.database}`.*"
+    bench.server.execute(f"GRANT {grant} TO {RATCHET_USER}@'%'")
+    assert [after("lone"), after("hooked")] == [{}, everything]
+    bench.server.execute(f"REVOKE {grant} FROM {RATCHET_USER}@'%'")
+
+
 def test_rows_changed_by_statements_concern_only_who_they_may_reach(
     server: Server, database: str, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ runs, which must wait for as long, and then find the table identical.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import yaml
 from mirror_kit import Mirror
 
 from lab.servers import MariadbServer, Server, replicate_from, wait_for_replica
+from snapshot import waits
 from snapshot.throttle import replica_lag
 
 if TYPE_CHECKING:
@@ -69,8 +71,13 @@ def limit(mirror: Mirror, replica: Server | None = None, **limits: object) -> No
     mirror.config.write_text(yaml.safe_dump(config))
 
 
-def verified_after(mirror: Mirror, release: Callable[[], None], *, held: float) -> float:
-    """Seconds that verify took; what holds it back is released after `held` seconds."""
+def verified_after(
+    mirror: Mirror, release: Callable[[], None], *, held: float, told: str = ""
+) -> float:
+    """Seconds that verify took; what holds it back is released after `held` seconds.
+
+    The log has `told` as the reason, and when it went on.
+    """
     timer = threading.Timer(held, release)
     began = time.monotonic()
     timer.start()
@@ -79,6 +86,9 @@ def verified_after(mirror: Mirror, release: Callable[[], None], *, held: float) 
     finally:
         timer.join()
     assert f"{ROWS} rows" in said.out
+    if told:
+        assert re.search(f"reading of shop/- has waited for [0-9]+ s: {told}", said.err), said.err
+        assert "reading of shop/- goes on, after" in said.err
     return time.monotonic() - began
 
 
@@ -114,14 +124,33 @@ def test_rows_per_second(mirror: Mirror) -> None:
     assert took > (ROWS - 100) / 150 - 2.5, "two seconds' worth may be ahead of the rate"
 
 
-def test_threads_running(mirror: Mirror, pair: tuple[Server, Server]) -> None:
+def test_threads_running(
+    mirror: Mirror, pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "AFTER", 1.0)
     limit(mirror, max_threads_running=6)
+    # The stream to the replica is the thirteenth.
+    told = r"13 threads of others running on shop/-, above snapshot.max_threads_running \(6\)"
     with busy(pair[0], 12) as release:
-        assert verified_after(mirror, release, held=4.0) > 4.0
+        assert verified_after(mirror, release, held=6.0, told=told) > 6.0
 
 
-def test_replica_lag(mirror: Mirror, pair: tuple[Server, Server]) -> None:
+def test_a_run_does_not_hold_itself_up(mirror: Mirror, pair: tuple[Server, Server]) -> None:
+    """Capture's stream, readers and a comparison, where the stream to the replica is all else."""
+    pair[0].execute("CREATE TABLE shop.u (id INT NOT NULL PRIMARY KEY, v INT)")
+    pair[0].execute("INSERT INTO shop.u SELECT id, v FROM shop.t")
+    limit(mirror, max_threads_running=1)
+    said = mirror.ratchet("run", "--until-caught-up")
+    assert "reading of shop/- has waited" not in said.err
+    assert f"shop.u: {ROWS} rows" in said.err
+    mirror.ratchet("verify")
+
+
+def test_replica_lag(
+    mirror: Mirror, pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
     primary, replica = pair
+    monkeypatch.setattr(waits, "AFTER", 1.0)
     limit(mirror, replica, max_replica_lag="1s")
     lock = replica.connect(database="shop")
     with lock.cursor() as cursor:
@@ -136,5 +165,6 @@ def test_replica_lag(mirror: Mirror, pair: tuple[Server, Server]) -> None:
         with lock.cursor() as cursor:
             cursor.execute("UNLOCK TABLES")
 
-    verified_after(mirror, release, held=4.0)
+    told = r"a replica of shop/- is [0-9]+ s behind, above snapshot.max_replica_lag \(1 s\)"
+    verified_after(mirror, release, held=4.0, told=told)
     assert time.monotonic() - mirror_limit > 4.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
@@ -365,10 +366,17 @@ def test_the_throttle_asks_the_shards_own_mysql(
     """Running threads are those of the tablet's MySQL; a primary is refused as a replica."""
     with Session.connect(config(vitess)) as session:
         busy = Throttle(ThrottleLimits(threads_running=1), clock=lambda: 0.0)
-        stop = threading.Thread(target=tablet.execute, args=("SELECT SLEEP(1)",))
-        stop.start()
-        assert "threads running on commerce/0" in busy.reason(session)
-        stop.join()
+        assert busy.reason(session) == "", "its own streams and what asks are nobody's load"
+        sleepers = [
+            threading.Thread(target=tablet.execute, args=("SELECT SLEEP(3)",)) for _ in range(2)
+        ]
+        for one in sleepers:
+            one.start()
+        time.sleep(1)
+        busy = Throttle(ThrottleLimits(threads_running=1))
+        assert "2 threads of others running on commerce/0" in busy.reason(session)
+        for one in sleepers:
+            one.join()
         lag = Throttle(ThrottleLimits(replica_lag=1))
         with pytest.raises(SourceUnfitError, match="not a replica"):
             lag.reason(session, [session])

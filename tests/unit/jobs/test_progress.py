@@ -136,3 +136,11 @@ def test_a_shard_that_is_waited_for_is_told_of_now_and_then(written: io.StringIO
             display.show(Waiting(shard="shop/-", reason=f"{second} threads"))
             display.show(STORY[1])
     assert written.getvalue().count("waiting for shop/-") == 3
+
+
+def test_what_the_throttle_holds_back_is_told_of_elsewhere(written: io.StringIO) -> None:
+    """Its waits are one line after ten seconds, whoever reads; the bars show them all the while."""
+    with Display(TABLES, terminal=False, clock=lambda: 0.0) as display:
+        display.show(Waiting(shard="shop/-", reason="9 threads", throttled=True))
+        assert display.board.waiting == "shop/-: 9 threads"
+    assert "waiting for" not in written.getvalue()

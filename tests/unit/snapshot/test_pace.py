@@ -13,6 +13,7 @@ from core.position import Position
 from snapshot.patience import Patience
 from snapshot.positions import seen_position
 from snapshot.records import Meter
+from snapshot.running import Running, running
 from snapshot.throttle import Throttle, ThrottleLimits, replica_lag
 
 
@@ -31,6 +32,7 @@ class _Server:
         self.rows = list(rows)
         self.is_mariadb = mariadb
         self.source = "shop/-"
+        self.through_vtgate = False
         self.asked: list[str] = []
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
@@ -45,7 +47,7 @@ def test_rate() -> None:
     server = _Server()
     assert throttle.reason(server) == ""
     throttle.count(500)
-    assert throttle.reason(server) == "rate above 100 rows/s"
+    assert throttle.reason(server) == "5.0 s ahead of snapshot.max_rows_per_second (100)"
     clock.now += 4.9
     assert throttle.reason(server)
     clock.now += 0.2
@@ -56,17 +58,54 @@ def test_rate() -> None:
     assert server.asked == []
 
 
+class _Busy(_Server):
+    """A server with so many threads of all, and these sessions that we may see.
+
+    Of each the answer has who it is, and whether it asks.
+    """
+
+    def __init__(self, total: int, *looks: list[tuple[str, int]], scheduler: str = "OFF") -> None:
+        super().__init__()
+        self.total, self.scheduler = total, scheduler
+        self.looks = list(looks) or [[("mirror", 1)]]
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        self.asked.append(sql)
+        if "PROCESSLIST" in sql:
+            rows: list[tuple[Any, ...]] = list(self.looks[0])
+            self.looks = self.looks[1:] or self.looks
+            return rows
+        return [("Threads_running", str(self.total))] if "SHOW" in sql else [(self.scheduler,)]
+
+
 def test_running_threads() -> None:
     """The server is asked at most once a second, and named while it is too busy."""
     clock = _Clock()
     throttle = Throttle(ThrottleLimits(threads_running=10), clock=clock)
-    server = _Server(("Threads_running", "11"))
-    assert throttle.reason(server) == "11 threads running on shop/-"
-    server.rows = [("Threads_running", "10")]
+    server = _Busy(12)
+    said = "11 threads of others running on shop/-, above snapshot.max_threads_running (10)"
+    assert throttle.reason(server) == said
+    server.total = 11
     assert throttle.reason(server)
     clock.now += 1.0
     assert throttle.reason(server) == ""
-    assert len(server.asked) == 2
+    assert len([sql for sql in server.asked if "SHOW" in sql]) == 2
+
+
+def test_whose_threads_run() -> None:
+    """Ours, and a scheduler that waits, are not the others'; what comes and goes is ours."""
+    mine, other = ("mirror", 0), ("replica", 0)
+    assert running(_Busy(5, [("mirror", 1), mine, mine])) == Running(5, 2)
+    assert running(_Busy(5, [("mirror", 1), mine, other])).others == 3
+    assert running(_Busy(2, scheduler="ON")).others == 0
+    assert running(_Busy(2, scheduler="DISABLED")).others == 1
+    ended = [[("mirror", 1), mine, mine], [("mirror", 1)]]
+    begun = [[("mirror", 1)], [("mirror", 1), mine, mine]]
+    assert [running(_Busy(3, *looks)).others for looks in (ended, begun)] == [0, 0]
+    assert running(_Busy(1, [("mirror", 1), mine])).others == 0, "one had just ended"
+    tablet = _Busy(5, [("vt_app", 1), ("vt_app", 0), ("vt_repl", 0)])
+    tablet.through_vtgate = True
+    assert running(tablet).others == 2
 
 
 def test_lag_of_a_replica() -> None:
@@ -74,7 +113,9 @@ def test_lag_of_a_replica() -> None:
     clock = _Clock()
     throttle = Throttle(ThrottleLimits(replica_lag=3), clock=clock)
     row = (*range(32), 5, "x")
-    assert throttle.reason(_Server(), [_Server(row)]) == "replica shop/- is 5 s behind"
+    assert throttle.reason(_Server(), [_Server(row)]) == (
+        "a replica of shop/- is 5 s behind, above snapshot.max_replica_lag (3 s)"
+    )
     assert throttle.reason(_Server(), [_Server((*range(32), 2))]) == ""
     assert replica_lag(_Server(row, (*range(32), 7), mariadb=False)) == 7
     for rows in ([], [(*range(32), None)]):

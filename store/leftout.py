@@ -1,0 +1,57 @@
+"""Tables that the config names and a run does not mirror: one JSON file, as of its last look.
+
+Lives here: the record and its file. Does not live here: finding them (`jobs.leftout`), and tables
+that stopped, which have states (`tables`).
+
+Invariant: written by the run alone, which holds the lease; it changes nothing of what is mirrored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+
+from store import layout
+from store.failures import sound
+from store.files import Lake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """One table.
+
+    Attributes:
+        keyspace: its keyspace.
+        table: its name.
+        reason: why it is not mirrored.
+        hint: what to do about it.
+    """
+
+    keyspace: str
+    table: str
+    reason: str
+    hint: str
+
+    @property
+    def name(self) -> str:
+        """keyspace.table, for messages."""
+        return f"{self.keyspace}.{self.table}"
+
+
+class LeftOuts:
+    """Those of one lake. Every call looks at the file."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def list(self) -> tuple[LeftOut, ...]:
+        """What the last look of a run found, by name."""
+        found = self._lake.read_json(layout.LEFT_OUT_FILE)
+        with sound(layout.LEFT_OUT_FILE):
+            return () if found is None else tuple(LeftOut(**one) for one in found["tables"])
+
+    def save(self, tables: Collection[LeftOut]) -> None:
+        """Replace them, if they are others than before."""
+        wanted = tuple(sorted(tables, key=lambda one: one.name))
+        if wanted != self.list():
+            self._lake.write_json(layout.LEFT_OUT_FILE, {"tables": [asdict(one) for one in wanted]})

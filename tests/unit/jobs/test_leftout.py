@@ -1,0 +1,118 @@
+"""What a run leaves out: found by its look, noted in the lake, shown by `ratchet status`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from core.errors import LakeError, RetryableError
+from core.schema import TableSchema
+from jobs.discover import Found, Tell
+from jobs.leftout import Sight
+from jobs.status import left_out
+from jobs.unfit import Refused
+from store import layout
+from store.files import Lake, open_lake
+from store.leftout import LeftOut, LeftOuts
+from store.tables import TableState
+
+ODD = LeftOut(keyspace="shop", table="odd", reason="its engine is CSV", hint="exclude it")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(tmp_path / "lake", now=1)
+
+
+class Servers:
+    """Tables that there are, those that nothing can mirror, and those that are refused."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.tables, self.odd = ["a", "b"], [ODD]
+        self.refused: dict[str, Refused] = {}
+        self.told: list[str] = []
+        self.away = False
+        self.sight = Sight(
+            self._look,
+            lambda _, table: self.refused.get(table),
+            noted=LeftOuts(lake),
+            tell=lambda name, *_: self.told.append(name),
+        )
+
+    def _look(self, *, unfit: Tell) -> Sequence[Found]:
+        if self.away:
+            raise RetryableError("the server is away")
+        for one in self.odd:
+            unfit(one.name, one.reason, one.hint)
+        return [
+            Found(keyspace="shop", table=table, shards=("shop/-",), rows=1) for table in self.tables
+        ]
+
+    def seen(self) -> list[str]:
+        return [one.table for one in self.sight.tables()]
+
+
+def test_what_each_look_leaves_out_is_noted(lake: Lake) -> None:
+    servers, noted = Servers(lake), LeftOuts(lake)
+    assert noted.list() == ()
+    assert servers.seen() == ["a", "b"]
+    assert (noted.list(), servers.told) == ((ODD,), ["shop.odd"])
+
+    servers.refused["a"] = Refused(message="a filter leaves it out", mend="remove the filter")
+    assert servers.seen() == ["b"]
+    filtered = LeftOut(
+        keyspace="shop", table="a", reason="a filter leaves it out", hint="remove the filter"
+    )
+    assert noted.list() == (filtered, ODD)
+
+    servers.away = True
+    with pytest.raises(RetryableError):
+        servers.seen()
+    assert noted.list() == (filtered, ODD), "what is not known any better stays"
+
+    servers.away, servers.odd, servers.refused = False, [], {}
+    assert servers.seen() == ["a", "b"]
+    assert noted.list() == (), "what was mended is not told of any more"
+
+
+def test_a_look_that_finds_the_same_writes_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = Servers(lake)
+    servers.seen()
+
+    def refuse(*_: object) -> None:
+        raise LakeError("written again")
+
+    monkeypatch.setattr(Lake, "write_json", refuse)
+    servers.seen()
+    servers.odd = []
+    with pytest.raises(LakeError):
+        servers.seen()
+
+
+def test_a_file_that_is_not_ours_is_an_error(lake: Lake) -> None:
+    lake.write_json(layout.LEFT_OUT_FILE, {"tables": [{"name": "odd"}]})
+    with pytest.raises(LakeError, match=r"left_out\.json"):
+        LeftOuts(lake).list()
+
+
+def test_what_status_shows_of_it() -> None:
+    """Not what the config leaves out by now, nor what has stopped with a reason of its own."""
+
+    def state(phase: str) -> TableState:
+        schema = TableSchema(keyspace="shop", table="odd", columns=(), key=())
+        return TableState(
+            keyspace="shop",
+            table="odd",
+            schema=schema,
+            key=(),
+            phase=phase,  # type: ignore[arg-type]
+        )
+
+    assert left_out([ODD], [], lambda *_: True) == (ODD,)
+    assert left_out([ODD], [state("dumping")], lambda *_: True) == (ODD,)
+    assert left_out([ODD], [state("stopped")], lambda *_: True) == ()
+    assert left_out([ODD], [], lambda _, table: table != "odd") == ()
