@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from bench.lib.processes import Processes
 from lab.servers import MysqlServer
 from store.comparisons import Comparison, Comparisons
 from store.files import Lake
+from store.notes import current_epoch
 from store.passes import Pass, Passes
 
 BIG: Final = "big"
@@ -76,8 +77,9 @@ def main() -> int:
                 off = load == "off"
                 verify = {"every": "off"} if off else {"every": "1h", "load": load}
                 if not off:
-                    Passes(lake).end()
-                    Passes(lake).save_schedule({f"shop.{BIG}": 1})
+                    passes = Passes(replace(lake, epoch=current_epoch(lake)))
+                    passes.end()
+                    passes.save_schedule({f"shop.{BIG}": 1})
                 # Each run's writer inserts keys of its own.
                 arm = _measure(server, home, verify, given, first=(number + 1) * 10_000_000)
                 base = base or arm

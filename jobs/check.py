@@ -83,8 +83,9 @@ def check_lake(root: str, now: Callable[[], float] = time.time) -> Iterable[Find
         yield Finding(place="lake", check="usable", status="fail", text=str(error), mend=hint)
         return
     yield Finding(place="lake", check="usable", status="ok", text=text)
-    if holder is not None and is_alive(holder, now()):
-        yield Finding(place="lake", check="lease", status="info", text=f"runs: {holder.describe()}")
+    if holder is not None and (alive := is_alive(holder)) is not False:
+        text = f"runs: {holder.describe()}" + ("" if alive else f"; {holder.last_sign}")
+        yield Finding(place="lake", check="lease", status="info", text=text)
 
 
 def _check_mirror(config: Config) -> tuple[list[Finding], Mapping[str, StreamState]]:
@@ -253,7 +254,7 @@ def _is_running(root: str) -> bool:
         holder = read_holder(Lake.at(root))
     except LakeError:
         return False  # is a finding of its own
-    return holder is not None and is_alive(holder, time.time())
+    return holder is not None and is_alive(holder) is not False
 
 
 class _Printer:

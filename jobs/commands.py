@@ -81,17 +81,18 @@ def _run(
     again: Sequence[str] = (),
 ) -> int:
     control = Control()
-    lake = open_lake(config.lake, now=_now())
-
     file = ConfigFile(config)
     warn_of_weak_links(config)
 
     with (
-        Lease.acquire(lake, f"ratchet {command} {config.path}") as lease,
+        Lease.acquire(
+            open_lake(config.lake, now=_now()), f"ratchet {command} {config.path}"
+        ) as lease,
         stop_on_signals(control.stop),
         ExitStack() as stack,
     ):
         lease.start(control.fail)
+        lake = lease.lake
         remove_orphans(lake, RoundLog(lake))
         started: list[SparkSession] = []
 

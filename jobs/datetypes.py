@@ -19,6 +19,7 @@ from core.types import MisfitPolicy, arrow_schema
 from store import layout
 from store.delta_tables import open_delta
 from store.files import Lake
+from store.notes import Notes
 from store.tables import Tables, TableState
 
 log: Final = logging.getLogger("jobs.run")
@@ -38,12 +39,12 @@ def stop_other_types(lake: Lake, tables: Tables, policy: MisfitPolicy) -> None:
         policy: the config's.
     """
     note = {"text": policy.zero_dates == "text"}
-    if lake.read_json(layout.DATES_FILE) == note:
+    if lake.read_json(Notes(lake).path(layout.DATES_FILE)) == note:
         return
     for state in tables.list():
         if state.phase in _FOLLOWED and (odd := _other_types(lake, state, policy)):
             _stop(tables, state, odd)
-    lake.write_json(layout.DATES_FILE, note)
+    lake.write_json(Notes(lake).own(layout.DATES_FILE), note)
 
 
 def _other_types(lake: Lake, state: TableState, policy: MisfitPolicy) -> list[str]:

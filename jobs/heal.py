@@ -81,6 +81,7 @@ def run_heal(
     lake = open_lake(config.lake, now=_now(), create=False)
     with Lease.acquire(lake, f"ratchet heal {config.path}") as lease, ExitStack() as stack:
         lease.start(lambda _: None)  # `check` tells of it
+        lake = lease.lake
         rounds = RoundLog(lake)
         located = with_spelling(locate(config, lake, rounds, now=_now()).config)
         configs = source_configs(located)

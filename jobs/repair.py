@@ -103,7 +103,7 @@ def run_repair(config: Config, *, tables: Sequence[str], dry_run: bool) -> int:
         if not dry_run:
             lease = stack.enter_context(Lease.acquire(lake, f"ratchet repair {config.path}"))
             lease.start(lambda _: None)  # `check` tells of it
-            check = lease.check
+            check, lake = lease.check, lease.lake
         config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
         config = with_spelling(config)
         found = look(config.sources, source_configs(config))

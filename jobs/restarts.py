@@ -25,6 +25,7 @@ from core.shard import ShardId
 from jobs.fitness import DURABLE, not_durable
 from store import layout
 from store.files import Lake
+from store.notes import Notes
 from store.tables import Doubt, Tables
 from wire.logends import read_log_ends
 from wire.session import Session, quoted
@@ -94,7 +95,7 @@ class Life:
 
 def read_starts(lake: Lake) -> dict[str, Start]:
     """ShardId as text -> the start that was noted last."""
-    noted = lake.read_json(layout.STARTS_FILE) or {}
+    noted = lake.read_json(Notes(lake).path(layout.STARTS_FILE)) or {}
     return {shard: Start(str(one[0]), int(one[1]), *one[2:]) for shard, one in noted.items()}
 
 
@@ -185,6 +186,6 @@ def doubt_restarted(
                 tables.save(replace(state, doubts=state.doubts | dict.fromkeys(shards, doubt)))
         noted[shard] = one.start
     lake.write_json(
-        layout.STARTS_FILE,
+        Notes(lake).own(layout.STARTS_FILE),
         {shard: [one.server, one.at, one.file, one.loose] for shard, one in noted.items()},
     )

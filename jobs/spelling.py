@@ -22,6 +22,7 @@ from jobs.sources import source_config
 from jobs.text import nearest
 from store import layout
 from store.files import Lake
+from store.notes import Notes
 from wire.session import Session, SourceConfig
 
 # Anybody may log in there, whatever the mirrored database is called.
@@ -121,7 +122,7 @@ def note_spelling(lake: Lake, config: Config) -> None:
     """Note in the lake which keyspaces' names are compared without regard to letter case."""
     folded = sorted(name for name, source in config.sources.items() if source.tables.folded)
     if folded != _noted(lake):
-        lake.write_json(layout.FOLDED_FILE, folded)
+        lake.write_json(Notes(lake).own(layout.FOLDED_FILE), folded)
 
 
 def with_noted_spelling(config: Config, lake: Lake) -> Config:
@@ -135,4 +136,4 @@ def with_noted_spelling(config: Config, lake: Lake) -> Config:
 
 
 def _noted(lake: Lake) -> list[str]:
-    return list(lake.read_json(layout.FOLDED_FILE) or ())
+    return list(lake.read_json(Notes(lake).path(layout.FOLDED_FILE)) or ())

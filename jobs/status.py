@@ -136,7 +136,8 @@ class Status:
 
     Attributes:
         lake: where it lies.
-        run: who runs on it: host, pid, command, started; None if nobody.
+        run: who runs on it: host, pid, command, started, and `last_sign` where it is on another
+            machine, so that only that is known; None if nobody.
         round: the newest round in the change log.
         merged: the round of the newest cut; 0 before the first one.
         tables_lag_max: seconds that the streaming tables are behind the servers at most; None if
@@ -181,7 +182,7 @@ def gather(config: Config) -> Status:
     lake = open_lake(config.lake, now=0, create=False)
     config = with_noted_spelling(config, lake)
     holder = read_holder(lake)
-    running = holder if holder is not None and is_alive(holder, time.time()) else None
+    running = holder if holder is not None and is_alive(holder) is not False else None
     follower: Follower = "running" if running else "ended" if holder is None else "dead"
     rounds = RoundLog(lake)
     last = rounds.last_number()
@@ -358,7 +359,9 @@ def _heads(
 def _run(holder: Holder | None) -> Mapping[str, Any] | None:
     if holder is None:
         return None
-    return {name: getattr(holder, name) for name in ("host", "pid", "command", "started")}
+    told = {name: getattr(holder, name) for name in ("host", "pid", "command", "started")}
+    # Of another machine's run only its own word is known, by its own clock.
+    return told if is_alive(holder) else {**told, "last_sign": holder.last_sign}
 
 
 def _largest(lags: Sequence[float | None]) -> float | None:
@@ -408,15 +411,20 @@ def count_rows(delta: DeltaTable, path: str) -> int:
     return sum(batch["n"][0].as_py() for batch in query(delta, path, "SELECT count(*) AS n FROM t"))
 
 
+def _who(run: Mapping[str, Any] | None) -> str:
+    if run is None:
+        return "nobody"
+    sign = f" ({run['last_sign']})" if "last_sign" in run else ""
+    return f"`{run['command']}`, pid {run['pid']} on {run['host']}{sign}"
+
+
 def _print(found: Status, now: float) -> None:
     from rich.table import Table
 
     console = terminal(soft_wrap=True)
     if not console.is_terminal:  # a file or a pipe has no edge at which a position must be cut
         console = terminal(soft_wrap=True, width=_WIDE)
-    run = found.run
-    who = f"`{run['command']}`, pid {run['pid']} on {run['host']}" if run else "nobody"
-    console.print(f"lake {found.lake}; running: {who}")
+    console.print(f"lake {found.lake}; running: {_who(found.run)}", markup=False)
     console.print(_mirror(found))
     shards = Table("shard", "state", "log behind", "last round", box=None, pad_edge=False)
     shards.add_column("position", overflow="fold")

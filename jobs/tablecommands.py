@@ -62,8 +62,8 @@ def run_table(config: Config, kind: Kind, name: str, *, delete: bool = False, wa
         file = ConfigFile(config)
         with Lease.acquire(lake, f"ratchet table {kind} {config.path}") as lease:
             lease.start(lambda _: None)
-            noted = with_noted_spelling(config, lake)
-            Serving(lake, file, Selection(noted.sources)).do(request)
+            noted = with_noted_spelling(config, lease.lake)
+            Serving(lease.lake, file, Selection(noted.sources)).do(request)
     state = Tables(lake).load(keyspace, table)
     there = kind == "add" and _was_there(before, state)
     if kind == "drop":
@@ -120,8 +120,8 @@ def _look(config: Config, lake: Lake) -> list[Found]:
 def _running(lake: Lake) -> bool:
     """Whether a run has the lease that does what is asked."""
     holder = read_holder(lake)
-    if holder is None or not is_alive(holder, time.time()):
-        return False
+    if holder is None or is_alive(holder) is False:
+        return False  # on another machine: its answer tells, or that there is none
     if not f"{holder.command} ".startswith(_SERVED):
         raise LakeError(
             f"the lake is in use by {holder.describe()}, which takes no requests",
@@ -132,13 +132,14 @@ def _running(lake: Lake) -> bool:
 
 
 def _ask(lake: Lake, request: Request) -> None:
-    requests = Requests(lake)
+    requests, holder = Requests(lake), read_holder(lake)
     requests.ask(request)
     say(f"{request.name}: asked; the run takes it between two merges", flush=True)
     answer = _poll(lambda: None if (a := requests.answer(request)) == "waiting" else a, TAKEN)
     if answer is None:
         raise RetryableError(
-            f"the run has not taken the request for {request.name} within {TAKEN:.0f} s",
+            f"the run has not taken the request for {request.name} within {TAKEN:.0f} s"
+            + (f" ({holder.last_sign})" if holder and is_alive(holder) is None else ""),
             operation=f"table {request.kind}",
             hint="it stays: this run or the next one does it",
         )

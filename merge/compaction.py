@@ -23,13 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merge.newest import fitted_table
+from store.commits import commit_files
 from store.crashpoints import reach
 from store.data_files import write_data_file
 from store.deletion_vectors import Vector, positions_of, read_vector
 from store.delta_files import (
     DataFile,
     TableFiles,
-    commit_files,
     commit_info,
     removed,
     replay,
@@ -164,9 +164,9 @@ class _Rewrite:
             new.append(unchanged(added))
         reach("upkeep.before_compact")
         gone = [unchanged(removed(file, now=self.now)) for file in group]
-        done = commit_files(self.lake, self.path, self.table.version + 1, [info, *gone, *new])
+        done = commit_files(self.lake, self.path, self.table, [info, *gone, *new])
         reach("upkeep.after_compact")
-        return done
+        return done is not None
 
     def _rows(self, group: Sequence[DataFile]) -> Iterator[pa.Table]:
         readers = [_Reader(self.lake, self.path, file, self.table.schema) for file in group]

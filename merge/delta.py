@@ -12,6 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from store.commits import opened
+from store.files import Lake
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -47,22 +50,31 @@ def plain_session(spark: SparkSession, extra: Mapping[str, str] | None = None) -
 def commit_session(
     spark: SparkSession,
     *,
+    lake: Lake,
+    path: str,
     app_id: str,
     version: int,
     metadata: Mapping[str, Any],
+    now: int,
     extra: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A session for one commit to one table; a commit with this id and version is made once.
 
     Args:
         spark: any session of the application.
-        app_id: who commits.
+        lake: the lake.
+        path: the table's.
+        app_id: who commits; Spark gets it with the lake's epoch, which a fence closes.
         version: the commit's number; must rise.
         metadata: goes into the commit's userMetadata as JSON.
+        now: microseconds UTC.
         extra: further settings.
+
+    Raises:
+        LateError: another run has taken the lake over.
     """
     session = plain_session(spark, extra)
-    session.conf.set(_APP_ID, app_id)
+    session.conf.set(_APP_ID, opened(lake, path, app_id, now=now))
     session.conf.set(_APP_VERSION, str(version))
     session.conf.set(_METADATA, json.dumps(metadata, sort_keys=True))
     return session
@@ -80,6 +92,18 @@ def read_delta(session: SparkSession, uri: str) -> DataFrame:
     return session.read.format("delta").load(uri)
 
 
-def append_delta(frame: DataFrame, uri: str) -> None:
-    """Append rows, by the transaction that the frame's session carries."""
-    frame.write.format("delta").mode("append").save(uri)
+def append_delta(frame: DataFrame, lake: Lake, path: str, *, app_id: str, now: int) -> None:
+    """Append rows, by the transaction that the frame's session carries.
+
+    Args:
+        frame: the rows.
+        lake: the lake.
+        path: the table's; it is there.
+        app_id: whose transaction that is, without the epoch.
+        now: microseconds UTC.
+
+    Raises:
+        LateError: another run has taken the lake over.
+    """
+    opened(lake, path, app_id, now=now)
+    frame.write.format("delta").mode("append").save(lake.hadoop_uri(path))

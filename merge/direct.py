@@ -42,14 +42,13 @@ from merge.newest import (
     newest,
 )
 from merge.side import TOMBSTONE, ensure_side
+from store.commits import commit_files, committed
 from store.crashpoints import reach
 from store.data_files import write_data_file
 from store.deletion_vectors import vector_of, write_vectors
 from store.delta_files import (
     Action,
     TableFiles,
-    advanced,
-    commit_files,
     commit_info,
     keep_log_short,
     marked,
@@ -149,7 +148,7 @@ def _merge(
         raise Unfit("the table's rules")
     if set(files.schema.names) != {*batch.shape.columns.names, TOKEN_COLUMN}:
         raise Unfit("the table's columns")
-    if files.apps.get(batch.app_id, 0) >= batch.round:
+    if (committed(files, batch.app_id) or 0) >= batch.round:
         return Direct(files=files, side=side, changed=0, tombstones=False)
     hits = look(lake, batch.path, change.newest, files)
     wins, changed = decide(hits, change.newest)
@@ -164,10 +163,10 @@ def _merge(
         *_new_rows(lake, batch, images, np.flatnonzero(wins & ~change.newest.dead)),
     ]
     reach("merge.before_merge")
-    if not commit_files(lake, batch.path, files.version + 1, actions):
+    after = commit_files(lake, batch.path, files, actions)
+    if after is None:
         return None
     reach("merge.after_merge")
-    after = advanced(files, actions)
     keep_log_short(lake, batch.path, after.version)
     return Direct(files=after, side=buried or side, changed=changed, tombstones=buried is not None)
 
@@ -245,14 +244,14 @@ def _bury(
         side = replay(lake, batch.side_path, side)
         if side is None or not side.writable or set(side.schema.names) != set(rows.column_names):
             raise Unfit("the side table's rules")
-        if side.apps.get(batch.app_id, 0) >= batch.round:
+        if (committed(side, batch.app_id) or 0) >= batch.round:
             return side
         actions = [
             *_head(batch, side.version),
             _data_file(lake, batch.side_path, rows, described=(), now=batch.now),
         ]
-        if commit_files(lake, batch.side_path, side.version + 1, actions):
-            after = advanced(side, actions)
+        after = commit_files(lake, batch.side_path, side, actions)
+        if after is not None:
             keep_log_short(lake, batch.side_path, after.version)
             return after
     raise Unfit("the side table is being written to")

@@ -1,6 +1,7 @@
 """What the exceptions of Spark and Delta mean: named errors with a remedy.
 
-Lives here: telling them apart. Does not live here: trying again (`jobs.loops`).
+Lives here: telling them apart, and what lies behind one that says too little. Does not live here:
+trying again (`jobs.loops`).
 
 Invariant: an error that leaves this module holds none of theirs as its cause: their text is asked
 of the JVM when it is printed, and by then the JVM may be gone.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -26,8 +27,16 @@ from delta.exceptions import (
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from core.errors import BugError, LakeError, OperatorError, RatchetError, RetryableError
+from core.errors import (
+    BugError,
+    LakeError,
+    OperatorError,
+    RatchetError,
+    RetryableError,
+    TableStoppedError,
+)
 from store.failures import LOST_FILE_HINT, storage_hint
+from store.files import Lake
 
 # Delta's DeltaConcurrentModificationException is not their base class, whatever its docstring says.
 CONFLICTS: Final = (
@@ -150,3 +159,29 @@ def _text(error: Exception) -> str:
         return str(error)
     except (OSError, Py4JError, AssertionError):
         return f"{type(error).__name__} (the Java machine is gone)"
+
+
+def lost_changes(lake: Lake, table: str, files: Sequence[str]) -> TableStoppedError | None:
+    """Why a table cannot be merged any more: change files that its rounds name are gone.
+
+    To be asked when its merge has failed: a merge that works needs no such look.
+
+    Args:
+        lake: the lake.
+        table: keyspace.table.
+        files: those that it was to read.
+
+    Raises:
+        LakeError: the lake cannot be read.
+    """
+    gone = [path for path in files if not lake.is_file(path)]
+    if not gone:
+        return None
+    more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+    return TableStoppedError(
+        f"changes that were captured are gone: {gone[0]}{more}",
+        operation="merge a table",
+        table=table,
+        hint=f"`ratchet table CONFIG redump '{table}'` dumps it again, while the others go on; "
+        "only `ratchet` may remove what lies in a lake",
+    )

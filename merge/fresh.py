@@ -27,7 +27,7 @@ from merge.plan import Gathered, SchemaOf
 from merge.reduce import Mark, read_changes
 from merge.shape import Shape
 from store.cuts import Cut, Cuts
-from store.delta_tables import open_delta, table_version
+from store.delta_tables import open_delta, table_version, version_in
 from store.files import Lake
 from store.rounds import RoundLog
 from store.schemas import get_schema
@@ -242,7 +242,7 @@ class _Reader:
         if state.phase != "streaming" or state.dump is None or not cut.shows(state.name):
             return False
         table = open_delta(self._lake, state.path, cut.tables[state.name])
-        return table is not None and table.transaction_version(app_id(state.dump.id)) is not None
+        return table is not None and version_in(table, app_id(state.dump.id)) is not None
 
     def _version(self, path: str, version: int) -> DataFrame:
         reader = self._session.read.format("delta").option("versionAsOf", version)

@@ -7,6 +7,7 @@ be in the mirrored table. Where two rows of a key are, the end of the catch-up c
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from core.dumps import FORMAT_VERSION, app_id
@@ -49,9 +50,12 @@ def keep_rows(spark: SparkSession, lake: Lake, state: TableState, *, policy: Mis
     with spark_errors("keep the rows of other shards", table=state.name):
         session = commit_session(
             spark,
+            lake=lake,
+            path=state.path,
             app_id=app_id(dump.id),
             version=0,
             metadata={"ratchet": FORMAT_VERSION, "kept": dump.id},
+            now=time.time_ns() // 1000,
             extra=reduce.WINDOW_SETTINGS,
         )
         names = ", ".join(map(sql.text, dump.kept.names))
@@ -62,7 +66,7 @@ def keep_rows(spark: SparkSession, lake: Lake, state: TableState, *, policy: Mis
         if table_version(lake, before):
             uri = lake.hadoop_uri(before)
             waiting = f"kind = {side.TRUNCATED} AND shard IN ({names})"
-            _copy(read_delta(session, uri).where(waiting), lake, state.side_path, shape)
+            _copy(read_delta(session, uri).where(waiting), lake, state, shape)
             hidden = view(_hidden(session, uri, shape, names))
             statement = _merge(target, hidden, shape, goes)
         session.sql(statement).collect()
@@ -94,9 +98,10 @@ def _hidden(session: SparkSession, uri: str, shape: Shape, names: str) -> DataFr
     return alive.where(f"NOT ({sql.before_marks('token', marks)})") if marks else alive
 
 
-def _copy(marks: DataFrame, lake: Lake, path: str, shape: Shape) -> None:
+def _copy(marks: DataFrame, lake: Lake, state: TableState, shape: Shape) -> None:
     """Truncations that wait for those of siblings (merge.ancestry) go on waiting."""
     if not marks.isEmpty():
         now = marks.selectExpr("unix_micros(max(written_at)) AS now").collect()[0].now
-        side.ensure_side(lake, path, shape, now=now)
-        append_delta(marks, lake.hadoop_uri(path))
+        dump = state.dump.id if state.dump else ""
+        side.ensure_side(lake, state.side_path, shape, now=now)
+        append_delta(marks, lake, state.side_path, app_id=app_id(dump), now=now)

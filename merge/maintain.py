@@ -21,6 +21,7 @@ from merge.failures import spark_errors
 from merge.sql import quoted
 from merge.step import LOOK_AGAIN
 from store import layout
+from store.commits import check_epoch
 from store.cuts import Cut, Cuts
 from store.delta_files import replay
 from store.files import Lake
@@ -208,6 +209,7 @@ def prune_change_log(
     if before == first:
         return Pruned(files=0, bytes=0, before_round=first)
     removed = [f for f in lake.list(layout.CHANGES) if (_round_of(f.path) or before) < before]
+    check_epoch(lake, log.epoch(), layout.CHANGES, "remove old change files")
     for file in removed:
         lake.delete(file.path)
     log.prune(before)
@@ -218,11 +220,18 @@ def remove_orphans(lake: Lake, log: RoundLog) -> int:
     """Remove change files that are nobody's; how many: of rounds that were never committed.
 
     Only for the holder of the lease, before its capture begins: a file of a round above the last
-    one is then nobody's.
+    one is then nobody's. No round of an earlier epoch comes any more that might name one; and as
+    they are listed before the look at the log, none of a later epoch's is among them. (No name of a
+    file is used twice.)
+
+    Raises:
+        LateError: another run has taken the lake over.
     """
+    changes, derived = lake.list(layout.CHANGES), lake.list(layout.DERIVED)
     last = log.last_number()
-    orphans = [f.path for f in lake.list(layout.CHANGES) if (_round_of(f.path) or 0) > last]
-    orphans += [f.path for f in lake.list(layout.DERIVED)]  # of a step that was killed
+    check_epoch(lake, log.epoch(), layout.CHANGES, "remove what nobody has committed")
+    orphans = [f.path for f in changes if (_round_of(f.path) or 0) > last]
+    orphans += [f.path for f in derived]  # of a step that was killed
     for path in orphans:
         lake.delete(path)
     return len(orphans)

@@ -19,6 +19,7 @@ from merge.patch import may_have_shadows
 from merge.plan import app_id, shape_of
 from merge.shape import Shape
 from store import layout
+from store.commits import check_epoch
 from store.delta_log import microseconds
 from store.delta_tables import app_version, open_delta, query, table_version
 from store.files import Lake
@@ -127,7 +128,10 @@ def _drop_shadows(session: SparkSession, lake: Lake, state: TableState, shape: S
 
 
 def _remove_old_sides(lake: Lake, state: TableState) -> None:
-    for folder in _old_sides(lake, state):
+    old = _old_sides(lake, state)
+    # Listed before the look: what a successor's dump has made since is not among them.
+    check_epoch(lake, RoundLog(lake).epoch(), state.side_path, "remove old side tables")
+    for folder in old:
         lake.delete_folder(folder)
 
 

@@ -113,9 +113,12 @@ def repair_table(
         with spark_errors("repair the table", table=state.name):
             session = commit_session(
                 spark,
+                lake=lake,
+                path=state.path,
                 app_id=app_id,
                 version=number,
                 metadata={"ratchet": _FORMAT, "repair": number, "round": cut.round},
+                now=now,
                 extra=reduce.WINDOW_SETTINGS,
             )
             changes = reduce.newest(
@@ -232,7 +235,7 @@ def _bury(
         return
     side.ensure_side(lake, state.side_path, shape, now=now)
     stamped = side.stamped(dead, round_number=cut.round, now=now)
-    append_delta(stamped, lake.hadoop_uri(state.side_path))
+    append_delta(stamped, lake, state.side_path, app_id=_app_id(state), now=now)
 
 
 def _source(session: SparkSession, changes: DataFrame, keys: DataFrame, shape: Shape) -> DataFrame:

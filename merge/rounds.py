@@ -29,7 +29,7 @@ from merge import floors, plan
 from merge.ancestry import Ancestry
 from merge.batch import Batch
 from merge.cascades.step import Cascades, Child
-from merge.failures import spark_errors
+from merge.failures import lost_changes, spark_errors
 from merge.patch import may_have_shadows
 from merge.plan import Gathered, app_id
 from merge.step import LOOK_AGAIN, Done, MergeOptions, Step, StepResult, Work, step_to
@@ -341,7 +341,12 @@ class Merger:
         except RatchetError as error:
             # What is remembered of the table may be wrong now: it is read again next time.
             self._held.pop(app_id(state), None)
-            return Done(state=state, error=error)
+            gone = lost_changes(self._lake, state.name, [file.path for file in work.found.files])
+            if gone is None:
+                return Done(state=state, error=error)
+            begin = work.rounds[0].number if work.rounds else work.found.round
+            stopped = self._tables.stop(state, message=gone.message, hint=gone.hint, at_round=begin)
+            return Done(state=stopped, error=gone)
 
     def _one(self, step: Step, work: Work) -> Done:
         state, found = work.state, work.found

@@ -115,15 +115,18 @@ def merge_table(
 def _merged_by_spark(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> Merged:
     session = commit_session(
         spark,
+        lake=lake,
+        path=batch.path,
         app_id=batch.app_id,
         version=batch.round,
         metadata=batch.metadata,
+        now=batch.now,
         extra=batch.settings,
     )
     batch = _pruned(lake, _with_ended_marks(session, lake, batch))
     plan = _plan(session, lake, batch, known)
     reach("merge.before_side")
-    known = _write_side(session, lake, batch, plan, known)
+    known = _write_side(session, lake, batch, plan, known, app_id=batch.app_id)
     reach("merge.after_side")
     reach("merge.before_merge")
     changed = _write_main(session, lake, batch, plan)
@@ -151,9 +154,12 @@ def collapse(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats) ->
     """
     session = commit_session(
         spark,
+        lake=lake,
+        path=batch.path,
         app_id=collapse_id(batch.app_id),
         version=batch.round,
         metadata=batch.metadata,
+        now=batch.now,
         extra=batch.settings,
     )
     main = read_delta(session, lake.hadoop_uri(batch.path))
@@ -169,7 +175,7 @@ def collapse(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats) ->
             side=(side.shadows(session, losers, batch.shape),),
             shadows=True,
         )
-        known = _write_side(session, lake, batch, plan, known)
+        known = _write_side(session, lake, batch, plan, known, app_id=collapse_id(batch.app_id))
         changed = _write_main(session, lake, batch, plan)
     return Merged(version=table_version(lake, batch.path) or 0, changed=changed, side=known)
 
@@ -278,7 +284,13 @@ def _changes(session: SparkSession, lake: Lake, batch: Batch) -> DataFrame:
 
 
 def _write_side(
-    session: SparkSession, lake: Lake, batch: Batch, plan: _Plan, known: SideStats
+    session: SparkSession,
+    lake: Lake,
+    batch: Batch,
+    plan: _Plan,
+    known: SideStats,
+    *,
+    app_id: str,
 ) -> SideStats:
     frames = list(plan.side)
     if batch.truncated:
@@ -291,7 +303,7 @@ def _write_side(
         rows = rows.unionByName(frame)
     side.ensure_side(lake, batch.side_path, batch.shape, now=batch.now)
     stamped = side.stamped(rows, round_number=batch.round, now=batch.now)
-    append_delta(stamped, lake.hadoop_uri(batch.side_path))
+    append_delta(stamped, lake, batch.side_path, app_id=app_id, now=batch.now)
     marks = _later(batch.highest, batch.marks)
     return known.with_marks(marks, shadows=plan.shadows)
 

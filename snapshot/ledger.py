@@ -20,14 +20,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from core.dumps import FORMAT_VERSION, DumpCommit, DumpedChunk, app_id
 from core.errors import BugError, LakeError
 from snapshot.keys import KeyRange
 from snapshot.reader import ChunkResult
-from store.delta_errors import delta_errors
-from store.delta_tables import open_delta, replace_columns, stats_columns
+from store.commits import check_epoch, commit_files, committed, epoch_of
+from store.delta_errors import conflict, delta_errors
+from store.delta_files import TableFiles, added, commit_info, keep_log_short, replay
+from store.delta_tables import open_delta, replace_columns, stats_columns, version_in
 from store.files import Lake
 
 _LOOK_BACK: Final = (20, 1_000, None)  # commits of history that are read to find our newest one
@@ -68,7 +69,7 @@ class Ledger:
 
     def __init__(
         self,
-        table: DeltaTable,
+        lake: Lake,
         *,
         path: str,
         dump: str,
@@ -76,7 +77,8 @@ class Ledger:
         last: DumpCommit | None,
     ) -> None:
         """Begin, or go on after the commit `last`; use `open_ledger`."""
-        self._table = table
+        self._lake = lake
+        self._files: TableFiles | None = None
         self._path = path
         self.dump = dump
         self._generations = generations
@@ -187,18 +189,33 @@ class Ledger:
         Raises:
             LakeError: the commit failed, or another process works on the same dump.
         """
-        with delta_errors(f"commit chunks of a dump, number {draft.record.number}", self._path):
-            self._table.update_incremental()
-            self._table.create_write_transaction(
-                [_add_action(result) for result in draft.results if result.file],
-                "append",
-                self._table.schema(),
-                commit_properties=CommitProperties(
-                    custom_metadata={"userMetadata": draft.record.to_text()},
-                    app_transactions=[Transaction(app_id(self.dump), draft.record.number)],
-                    max_commit_retries=0,
-                ),
-            )
+        doing = f"commit chunks of a dump, number {draft.record.number}"
+        number, now = draft.record.number, time.time_ns() // 1000
+        files = replay(self._lake, self._path, self._files)
+        if files is None or (committed(files, app_id(self.dump)) or 0) >= number:
+            raise conflict(self._path, doing)
+        info = commit_info(
+            "WRITE",
+            read=files.version,
+            isolation="Serializable",
+            now=now,
+            userMetadata=draft.record.to_text(),
+        )
+        done = {"appId": app_id(self.dump), "version": number, "lastUpdated": now // 1000}
+        actions = [
+            info,
+            {"txn": done},
+            *(
+                added(one.file, size=one.size, stats=one.stats, now=now)
+                for one in draft.results
+                if one.file
+            ),
+        ]
+        after = commit_files(self._lake, self._path, files, actions)
+        if after is None:
+            raise conflict(self._path, doing)
+        self._files = after
+        keep_log_short(self._lake, self._path, after.version)
 
     def committed(self, draft: Draft) -> None:
         """A draft is in the table now."""
@@ -264,12 +281,12 @@ def open_ledger(
             hint="something removed it: dump the table again (`ratchet table CONFIG redump TABLE`)",
         )
     with delta_errors("look for the dump's commits", path):
-        number = table.transaction_version(app_id(dump))
+        number = version_in(table, app_id(dump))
     if number is None and empty:
         table = _emptied(lake, table, path, dump, columns=columns, key=key)
     last = _newest(table, path, dump, number) if number else None
-    remove_orphans(lake, path=path, dump=dump, table=table)
-    return Ledger(table, path=path, dump=dump, generations=generations, last=last)
+    remove_orphans(lake, path=path, dump=dump)
+    return Ledger(lake, path=path, dump=dump, generations=generations, last=last)
 
 
 def _emptied(
@@ -304,19 +321,23 @@ def file_prefix(dump: str) -> str:
     return f"dump-{dump}"
 
 
-def remove_orphans(lake: Lake, *, path: str, dump: str, table: DeltaTable | None = None) -> int:
-    """Remove files of a dump that are in no commit; how many. Nothing may be writing them."""
-    table = table or open_delta(lake, path)
-    known: set[str] = set()
-    if table is not None:
-        with delta_errors("list the files of a table", path):
-            table.update_incremental()
-            known = {str(name) for name in pa.table(table.get_add_actions())["path"].to_pylist()}
+def remove_orphans(lake: Lake, *, path: str, dump: str) -> int:
+    """Remove files of a dump that are in no commit; how many. Nothing may be writing them.
+
+    They are listed before the table is looked at: what was there before a version that shows no
+    later epoch is of nobody else's, however late it is removed. (No name is used twice.)
+
+    Raises:
+        LateError: another run has taken the lake over.
+    """
     prefix = f"{path}/{file_prefix(dump)}-"
+    there = [file.path for file in lake.list(path, recursive=False)]
+    files = replay(lake, path)
+    if files is not None:
+        check_epoch(lake, epoch_of(files), path, "remove what a dump has left")
+    known = set() if files is None else set(files.files)
     orphans = [
-        file.path
-        for file in lake.list(path, recursive=False)
-        if file.path.startswith(prefix) and file.path.rpartition("/")[2] not in known
+        name for name in there if name.startswith(prefix) and name.rpartition("/")[2] not in known
     ]
     for orphan in orphans:
         lake.delete(orphan)
@@ -334,15 +355,4 @@ def _newest(table: DeltaTable, path: str, dump: str, number: int) -> DumpCommit:
         f"commit {number} of the dump is no longer in the table's history",
         operation="resume a dump",
         hint="dump the table again: `ratchet table CONFIG redump TABLE`",
-    )
-
-
-def _add_action(result: ChunkResult) -> AddAction:
-    return AddAction(
-        path=result.file,
-        size=result.size,
-        partition_values={},
-        modification_time=int(time.time() * 1000),
-        data_change=True,
-        stats=result.stats,
     )

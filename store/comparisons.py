@@ -15,6 +15,7 @@ from typing import Any
 from store import layout
 from store.failures import sound
 from store.files import Lake
+from store.notes import Notes
 from store.tables import TableState
 
 
@@ -73,10 +74,11 @@ class Comparisons:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
+        self._notes = Notes(lake)
 
     def last(self, keyspace: str, table: str) -> Comparison | None:
         """The newest one of a table; None if it was never compared."""
-        path = layout.verified_path(keyspace, table)
+        path = self._notes.path(layout.verified_path(keyspace, table))
         found = self._lake.read_json(path)
         with sound(path):
             return None if found is None else Comparison.from_json(found)
@@ -91,5 +93,5 @@ class Comparisons:
     def save(self, comparison: Comparison) -> Comparison:
         """Replace the table's record; gives it back."""
         path = layout.verified_path(comparison.keyspace, comparison.table)
-        self._lake.write_json(path, asdict(comparison))
+        self._lake.write_json(self._notes.own(path), asdict(comparison))
         return comparison

@@ -148,6 +148,7 @@ class Cuts:
         before = self.last()
         expected = before.number + 1 if before else 1
         if cut.number != expected:
+            self._table.refuse_late("commit a cut")
             raise LakeError(
                 f"cut {cut.number} cannot follow cut {expected - 1}",
                 operation="commit a cut",
@@ -169,6 +170,14 @@ class Cuts:
         self._last = cut
         if cut.number % _COMPACT_EVERY == 0:
             self._table.compact()
+
+    def fence(self) -> None:
+        """Refuse cuts of epochs before the lake's from here on.
+
+        Raises:
+            LateError: a later epoch stands here.
+        """
+        self._table.fence()
 
     def at_round(self, number: int) -> Cut | None:
         """The newest cut that holds no round above `number`; None if there is none."""

@@ -1,8 +1,9 @@
 """Which data files a Delta table has, from its own log, and commits that change them.
 
-Lives here: replaying the log, and committing actions. Does not live here: what is in the files, who
-decides about them (`merge.direct`). Spark does the same for all else; here it is done without its
-jobs, since a small merge would spend nearly all of its time on them.
+Lives here: replaying the log, and putting commits there. Does not live here: whose commits count
+(`commits`), what is in the files, who decides about them (`merge.direct`). Spark does the same for
+all else; here it is done without its jobs, since a small merge would spend nearly all of its time
+on them.
 
 Invariant: a commit is made against exactly the version that was replayed; if another one came in
 between, nothing of it counts.
@@ -274,8 +275,10 @@ def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:
     return state.frozen()
 
 
-def commit_files(lake: Lake, path: str, version: int, actions: Sequence[Action]) -> bool:
+def put_commit(lake: Lake, path: str, version: int, actions: Sequence[Action]) -> bool:
     """Commit actions as a version; False if another process or thread has made that version.
+
+    It looks at no epoch: only `store.commits` calls it.
 
     Args:
         lake: the lake.
@@ -290,14 +293,14 @@ def commit_files(lake: Lake, path: str, version: int, actions: Sequence[Action])
     return lake.create_file(_commit_path(path, version), text.encode())
 
 
-def advanced(files: TableFiles, actions: Iterable[Action]) -> TableFiles:
+def advanced(files: TableFiles | None, actions: Iterable[Action]) -> TableFiles:
     """The table behind a commit that has just been made, without reading it.
 
     Args:
-        files: the version that the commit was made for.
+        files: the version that the commit was made for; None: it is the first.
         actions: the commit's.
     """
-    state = _Replay.of(files)
+    state = _Replay() if files is None else _Replay.of(files)
     state.take(actions)
     state.version += 1
     return state.frozen()

@@ -1,6 +1,6 @@
 """A small Delta table used as a log: rows are appended by one process, and read back by number.
 
-Written without Spark and without deletion vectors; what is not an append is `deltalake`'s. Every
+Written without Spark and without deletion vectors, all by commits of ours (`commits`). Every
 append carries a Delta transaction version, and fails when another process has committed that one or
 a later one. It makes two requests of an object store, and reading what is new three.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,15 +21,16 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from core.errors import BugError
+from store.commits import EPOCH, check_epoch, commit_files, epoch_of, fence
 from store.data_files import write_data_file
 from store.delta_errors import conflict, delta_errors
 from store.delta_files import (
+    Action,
     DataFile,
     TableFiles,
-    advanced,
-    commit_files,
     commit_info,
     keep_log_short,
+    removed,
     replay,
 )
 from store.failures import lake_errors, sound
@@ -118,7 +119,7 @@ class DeltaLogTable:
             return [row for rows in pool.map(read, chosen) for row in rows]
 
     def _rows(
-        self, file: DataFile, *, columns: list[str], where: Where | None
+        self, file: DataFile, *, columns: list[str], where: Where | None = None
     ) -> list[dict[str, Any]]:
         path = f"{self._path}/{file.path}"
         needed = dict.fromkeys([*columns, *([where.column] if where else [])])
@@ -143,10 +144,112 @@ class DeltaLogTable:
             LakeError: another process has committed that version, or a later one.
         """
         files = self._files or self._created()
-        if files.apps.get(app_id, 0) >= version:
-            raise conflict(self._path, operation)
+        self._refuse_taken(files, app_id, version, operation)
         moment = self._clock()
-        added = write_data_file(
+        added = self._written(rows, moment)
+        while True:
+            info = commit_info("WRITE", read=files.version, isolation="Serializable", now=moment)
+            done = {"appId": app_id, "version": version, "lastUpdated": moment // 1000}
+            actions = [info, {"txn": done}, added]
+            after = commit_files(self._lake, self._path, files, actions)
+            if after is not None:
+                break
+            # Upkeep may have been faster, which moves rows only; but nobody with our number.
+            found = replay(self._lake, self._path, files)
+            self._files = found
+            if found is None or found is files:
+                raise conflict(self._path, operation)
+            self._refuse_taken(found, app_id, version, operation)
+            files = found
+        self._files = after
+        keep_log_short(self._lake, self._path, self._files.version)
+
+    def _refuse_taken(self, files: TableFiles, app_id: str, version: int, operation: str) -> None:
+        """A number that somebody else has committed: whoever is late is told so."""
+        if files.apps.get(app_id, 0) >= version:
+            check_epoch(self._lake, epoch_of(files), self._path, operation)
+            raise conflict(self._path, operation)
+
+    def refuse_late(self, operation: str) -> None:
+        """Call before an error that would say less.
+
+        Raises:
+            LateError: a later epoch stands here.
+        """
+        check_epoch(self._lake, epoch_of(self._files), self._path, operation)
+
+    def epoch(self) -> int:
+        """The newest epoch that was fenced here; looks for new commits."""
+        return self.version_of(EPOCH)
+
+    def fence(self, owner: str = "") -> None:
+        """Refuse appends of all epochs before the lake's from here on.
+
+        Args:
+            owner: whose the epoch is to be alone; nobody may have it.
+
+        Raises:
+            LateError: a later epoch stands here, or the very one that was to be somebody's.
+        """
+        self._created()
+        self._files = fence(self._lake, self._path, now=self._clock(), owner=owner)
+
+    def compact(self) -> None:
+        """Make many small files into one and remove those nobody reads any more.
+
+        Raises:
+            LateError: another run has taken the lake over.
+        """
+        files = self._files = replay(self._lake, self._path, self._files)
+        small = [f for f in files.files.values() if f.size < _FILE_BYTES] if files else []
+        if files is not None and len(small) > 1:
+            rows = [row for file in small for row in self._rows(file, columns=self._schema.names)]
+            self._replace(files, small, rows, "OPTIMIZE")
+        self._vacuum("compact")
+
+    def delete_below(self, column: str, number: int) -> None:
+        """Remove the rows whose column is below the number.
+
+        Raises:
+            LateError: another run has taken the lake over.
+        """
+        files = self._files = replay(self._lake, self._path, self._files)
+        below, kept = Where(column, 0, number - 1), Where(column, number)
+        touched = [f for f in files.files.values() if below.in_file(f)] if files else []
+        if files is not None and touched:
+            rows = [
+                row
+                for file in touched
+                for row in self._rows(file, columns=self._schema.names, where=kept)
+            ]
+            self._replace(files, touched, rows, "DELETE")
+        self._vacuum("prune")
+
+    def _replace(
+        self,
+        files: TableFiles,
+        old: Sequence[DataFile],
+        rows: Sequence[dict[str, Any]],
+        operation: str,
+    ) -> None:
+        """Put rows in the place of files; nothing happens if somebody else commits just now.
+
+        By a commit of ours: deltalake would put a late one on top of a successor's.
+        """
+        moment = self._clock()
+        new = []
+        if rows:
+            table = pa.Table.from_pylist(list(rows), schema=self._schema)
+            new.append(self._written(table, moment))
+        gone = [removed(file, now=moment) for file in old]
+        info = commit_info(operation, read=files.version, isolation="Serializable", now=moment)
+        after = commit_files(self._lake, self._path, files, [info, *gone, *new])
+        if after is not None:
+            self._files = after
+            keep_log_short(self._lake, self._path, after.version)
+
+    def _written(self, rows: pa.Table, moment: int) -> Action:
+        return write_data_file(
             self._lake,
             self._path,
             [rows],
@@ -155,38 +258,12 @@ class DeltaLogTable:
             described=[one.name for one in self._schema if pa.types.is_integer(one.type)],
             now=moment,
         )
-        while True:
-            info = commit_info("WRITE", read=files.version, isolation="Serializable", now=moment)
-            done = {"appId": app_id, "version": version, "lastUpdated": moment // 1000}
-            actions = [info, {"txn": done}, added]
-            if commit_files(self._lake, self._path, files.version + 1, actions):
-                break
-            # Upkeep may have been faster, which moves rows only; but nobody with our number.
-            found = replay(self._lake, self._path, files)
-            if found is None or found is files or found.apps.get(app_id, 0) >= version:
-                self._files = found
-                raise conflict(self._path, operation)
-            files = found
-        self._files = advanced(files, actions)
-        keep_log_short(self._lake, self._path, self._files.version)
 
-    def compact(self) -> None:
-        """Make many small files into one and remove those nobody reads any more."""
+    def _vacuum(self, operation: str) -> None:
         table = self._open()
-        if table is None:
-            return
-        with delta_errors("compact", self._path):
-            table.optimize.compact(target_size=_FILE_BYTES)
-            table.vacuum(_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False)
-
-    def delete_below(self, column: str, number: int) -> None:
-        """Remove the rows whose column is below the number."""
-        table = self._open()
-        if table is None:
-            return
-        with delta_errors("prune", self._path):
-            table.delete(f"{column} < {number}")
-            table.vacuum(_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False)
+        if table is not None:
+            with delta_errors(operation, self._path):
+                table.vacuum(_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False)
 
     def _open(self) -> DeltaTable | None:
         with delta_errors("open", self._path):

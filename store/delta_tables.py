@@ -23,8 +23,9 @@ from deltalake.exceptions import TableNotFoundError
 from core.change import TOKEN_COLUMN, TOKEN_TYPE
 from core.columnrules import unfit_name
 from core.errors import LakeError, TableStoppedError
+from store.commits import commit_files, progress
 from store.delta_errors import conflict, delta_errors
-from store.delta_files import commit_files, commit_info, removed, replay
+from store.delta_files import commit_info, removed, replay
 from store.failures import LOST_FILE_HINT, errno_of, storage_error
 from store.files import Lake
 
@@ -114,7 +115,7 @@ def create_delta_table(
             }
         },
     ]
-    return commit_files(lake, path, 0, actions)
+    return commit_files(lake, path, None, actions) is not None
 
 
 def create_mirrored_table(
@@ -198,7 +199,10 @@ def add_columns(lake: Lake, path: str, schema: pa.Schema, *, now: int) -> bool:
         {"protocol": _protocol(schema, deletion_vectors=vectors)},
         _metadata(meta, json.dumps(merged, separators=(",", ":")), meta.configuration),
     ]
-    if not commit_files(lake, path, table.version() + 1, actions):
+    files = replay(lake, path)
+    if files is None or files.version != table.version():
+        raise conflict(path, "add columns")
+    if commit_files(lake, path, files, actions) is None:
         raise LakeError(
             "another process has just committed to the table",
             operation="add columns",
@@ -235,7 +239,7 @@ def set_properties(lake: Lake, path: str, properties: Mapping[str, str], *, now:
         commit_info("SET TBLPROPERTIES", read=files.version, isolation="Serializable", now=now),
         _metadata(meta, schema, configuration),
     ]
-    if files.version != table.version() or not commit_files(lake, path, files.version + 1, actions):
+    if files.version != table.version() or commit_files(lake, path, files, actions) is None:
         raise conflict(path, "set properties")
     return True
 
@@ -286,7 +290,7 @@ def replace_columns(
         {"txn": {"appId": app[0], "version": app[1], "lastUpdated": now // 1000}},
         *(removed(file, now=now) for file in files.files.values()),
     ]
-    if not commit_files(lake, path, version + 1, actions):
+    if commit_files(lake, path, files, actions) is None:
         raise conflict(path, _EMPTY)
 
 
@@ -374,13 +378,18 @@ def newest_version(lake: Lake, path: str, known: int | None) -> int:
 def app_version(lake: Lake, path: str, app_id: str) -> int | None:
     """The newest transaction version that `app_id` has committed; None if none."""
     table = open_delta(lake, path)
-    return None if table is None else table.transaction_version(app_id)
+    return None if table is None else version_in(table, app_id)
+
+
+def version_in(table: DeltaTable, app_id: str) -> int | None:
+    """The newest transaction version of `app_id` in a table that is open; None if none."""
+    return progress(table.transaction_version, app_id)
 
 
 def version_within(lake: Lake, path: str, *, app_id: str, upto: int, known: int) -> int:
     """The newest version if `app_id` has committed nothing above `upto` in it; else `known`."""
     table = open_delta(lake, path)
-    if table is None or (table.transaction_version(app_id) or 0) > upto:
+    if table is None or (version_in(table, app_id) or 0) > upto:
         return known
     return int(table.version())
 

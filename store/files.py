@@ -8,12 +8,10 @@ to do (`failures`). JSON files are replaced whole or not at all.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,8 +25,10 @@ import pyarrow.fs
 from core.errors import LakeError
 from store import layout, objects
 from store.failures import lake_errors, sound
+from store.filelock import locked
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # of a lake that was never held with an epoch
+HELD_FORMAT = 2  # of one that was: earlier versions would not find its notes, and dump all again
 _SMALL = 256 << 10  # bytes: less than what a request costs, beside reading them all
 _PARQUET = pa.dataset.ParquetFileFormat()
 
@@ -54,9 +54,13 @@ class Lake:
 
     Attributes:
         root: absolute local path without a trailing slash, or a URL ("s3://bucket/prefix").
+        epoch: of whoever holds the lake (store.lease): all that is committed by it is bound to it,
+            wherever in a process that is done. 0: nobody does; then a lake that was ever held can
+            only be read.
     """
 
     root: str
+    epoch: int = 0
 
     @classmethod
     def at(cls, root: str | os.PathLike[str]) -> Lake:
@@ -263,9 +267,15 @@ class Lake:
             change: value (None: there is no file) -> the new value (None: there is to be no file).
                 What it raises leaves the file as it is. It is called again with the newest value
                 if somebody else's change came first, or if it is not sure that ours did not.
+
+        Raises:
+            LakeError: another process stands still amid a change of it, or it cannot be changed.
         """
         if self.is_local:
-            with self._locked(f"{path.rpartition('.')[0]}.lock"):
+            lock = f"{path.rpartition('.')[0]}.lock"
+            with lake_errors("lock a file", lock):
+                self._make_parent(lock)
+            with locked(Path(self.absolute(lock))):
                 self._set_json(path, change(self.read_json(path)))
             return
         while not self._swap_json(path, change):
@@ -291,15 +301,6 @@ class Lake:
             self.delete(path)
         else:
             self.write_json(path, value)
-
-    @contextmanager
-    def _locked(self, path: str) -> Iterator[None]:
-        with lake_errors("lock a file", path):
-            self._make_parent(path)
-            file = Path(self.absolute(path)).open("ab")  # noqa: SIM115 - closed below
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
     def create_json(self, path: str, value: Any) -> bool:
         """Write a JSON file unless there is one; False if there is. See `create_file`."""
@@ -381,10 +382,11 @@ def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) ->
         value = {"format": FORMAT_VERSION, "id": str(uuid.uuid4()), "created_at": now}
         lake.create_json(layout.FORMAT_FILE, value)
         found = lake.read_json(layout.FORMAT_FILE)
-    if not isinstance(found, Mapping) or found.get("format") != FORMAT_VERSION:
+    known = (FORMAT_VERSION, HELD_FORMAT)
+    if not isinstance(found, Mapping) or found.get("format") not in known:
         version = found.get("format") if isinstance(found, Mapping) else None
         raise LakeError(
-            f"the lake has format {version}, this is Ratchet for format {FORMAT_VERSION}",
+            f"the lake has format {version}, this is Ratchet for format {HELD_FORMAT}",
             operation="open the lake",
             hint="use the version of Ratchet that wrote it, or another lake",
         )

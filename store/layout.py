@@ -33,6 +33,11 @@ LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
 REQUESTS: Final = f"{PRIVATE}/requests"
 VERIFIED: Final = f"{PRIVATE}/verified"
 PASS: Final = f"{PRIVATE}/pass"
+# Notes are replaced, without a condition: each epoch's holders have a folder of their own.
+NOTES: Final = f"{PRIVATE}/notes"
+EPOCHS: Final = f"{PRIVATE}/epochs"
+NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED)
+NOTED_FILES: Final = (DATES_FILE, FOLDED_FILE, STARTS_FILE, UPKEEP_FILE)
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")
 _LONGEST = 200  # bytes; file systems allow 255, and files add their own endings
@@ -142,3 +147,20 @@ def derived_file_path(keyspace: str, table: str, *, round_number: int, part: int
 def schema_path(keyspace: str, table: str, fingerprint: str) -> str:
     """The TableSchema file of that fingerprint."""
     return f"{SCHEMAS}/{table_path(keyspace, table)}/{fingerprint}.json"
+
+
+def noted_path(path: str, epoch: int) -> str:
+    """Where a note (a file that is replaced, not added to) lies for the holders of an epoch.
+
+    Args:
+        path: as it lies in a lake that was never held: below `_ratchet`.
+        epoch: theirs; 0: the lake was written by a version without epochs, or never held.
+    """
+    if not epoch:
+        return path
+    return f"{NOTES}/{epoch:012d}/{path.removeprefix(PRIVATE + '/')}"
+
+
+def epoch_path(epoch: int) -> str:
+    """The marker by which the notes of an epoch become those that are read."""
+    return f"{EPOCHS}/{epoch:012d}.json"

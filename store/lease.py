@@ -1,14 +1,21 @@
 """One run for each lake: the lease, who holds it, and noticing that it was taken away.
 
-Lives here: `_ratchet/lease.json`. Does not live here: what a run does when it lost its lease.
+Lives here: `_ratchet/lease.json`. Does not live here: what a run does when it lost its lease, what
+is done when one is taken away (`takeover`).
 
-Invariant: at most one live process holds the lease. One that sleeps for longer than the expiry in
-the middle of a commit is caught by the round log (a round's number is committed once) and by
-Delta's transaction versions: the lease keeps runs from disturbing each other; correctness does not
-rest on it.
+The lease keeps runs from disturbing each other; correctness does not rest on it. A process may
+stand still for longer than the expiry between a look at the lease and a write: what it writes then
+is refused by its epoch, which is too low (`commits`, `notes`).
 
-A run that was killed on this machine is recognised by its pid and start time, and its lease taken
-over at once. On another machine it is dead when it has not renewed for `EXPIRY_SECONDS`.
+A run that ends without an error leaves its epoch in the lease file, and the next one goes on with
+it. Behind everything else (a run that was killed, or ended by an error, a file that is gone) the
+next one takes the lake over, with a new epoch.
+
+A run that was killed on this machine is recognised by its pid and start time. On another machine it
+is dead when its renewals stand still for `EXPIRY_SECONDS` of the watcher's own time: no clocks of
+two machines are ever compared.
+
+Invariant: at most one process that is not late holds the lease.
 """
 
 from __future__ import annotations
@@ -28,11 +35,14 @@ from typing import Any, Final, NoReturn, Self
 from core.errors import DAMAGE, LakeError
 from store import layout
 from store.files import Lake
+from store.takeover import claim, go_on, take_over
 
 log: Final = logging.getLogger(__name__)
 
 RENEW_SECONDS: Final = 5.0
 EXPIRY_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 1.0  # between two looks at the renewals of another machine's run
+MACHINE: Final = "RATCHET_TEST_MACHINE"  # lets a test be on another machine
 
 Clock = Callable[[], float]
 
@@ -49,7 +59,9 @@ class Holder:
         process_start: the kernel's start time of that process (a pid may be used again); 0 unknown.
         command: its command line, shortened.
         started: when it got the lease, microseconds UTC.
-        renewed: when it last said that it is there, microseconds UTC.
+        renewed: when it last said that it is there, microseconds UTC, by its clock.
+        epoch: the lake's; 0: not known yet, or written by a version without epochs.
+        released: whether it has ended, without an error: then it is there no more.
     """
 
     owner: str
@@ -60,11 +72,14 @@ class Holder:
     command: str
     started: int
     renewed: int
+    epoch: int = 0
+    released: bool = False
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Holder:
-        """Read a lease file's content."""
-        return cls(**{field.name: data[field.name] for field in fields(cls)})
+        """Read a lease file's content; earlier versions wrote no epoch."""
+        whole = {"epoch": 0, "released": False, **data}
+        return cls(**{field.name: whole[field.name] for field in fields(cls)})
 
     def describe(self) -> str:
         """For messages: command, pid, machine and since when."""
@@ -73,14 +88,21 @@ class Holder:
             f"`{self.command}`, pid {self.pid} on {self.host}, since {since:%Y-%m-%d %H:%M:%S} UTC"
         )
 
+    @property
+    def last_sign(self) -> str:
+        """For messages: when it last said that it is there, which only its own clock tells."""
+        seen = datetime.datetime.fromtimestamp(self.renewed / 1e6, tz=datetime.UTC)
+        return f"last sign of life at {seen:%Y-%m-%d %H:%M:%S} UTC by its clock"
+
 
 def read_holder(lake: Lake) -> Holder | None:
-    """Who stands in the lease file, dead or alive; None if nobody.
+    """Who holds the lease, dead or alive; None if nobody.
 
     Raises:
         LakeError: the file is damaged.
     """
-    return _holder(lake.read_json(layout.LEASE_FILE))
+    found = _holder(lake.read_json(layout.LEASE_FILE))
+    return None if found is None or found.released else found
 
 
 def _holder(data: Any) -> Holder | None:
@@ -88,7 +110,7 @@ def _holder(data: Any) -> Holder | None:
         return None
     try:
         found = Holder.from_json(data)
-        found.describe()  # fails where a time is none
+        found.describe(), found.last_sign, found.epoch + 0  # fails where one is no number
     except (*DAMAGE, OSError) as error:
         raise LakeError(
             "the lease file is damaged",
@@ -98,11 +120,29 @@ def _holder(data: Any) -> Holder | None:
     return found
 
 
-def is_alive(holder: Holder, now: float) -> bool:
-    """Whether that run must be taken to be running at `now` (seconds since the epoch)."""
+def is_alive(holder: Holder) -> bool | None:
+    """Whether that run is there; None if that cannot be told at a glance (another machine's)."""
     if holder.machine and holder.machine == machine_id() and holder.process_start:
         return process_start(holder.pid) == holder.process_start
-    return now - holder.renewed / 1e6 < EXPIRY_SECONDS
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """How time passes, for whoever waits for a lease; tests have another.
+
+    Attributes:
+        clock: seconds since the epoch.
+        monotonic: seconds, which never go back.
+        sleep: lets so many pass.
+    """
+
+    clock: Clock = time.time
+    monotonic: Clock = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+REAL_TIME: Final = Time()
 
 
 class Lease:
@@ -116,30 +156,28 @@ class Lease:
         self._lake, self._holder, self._clock = lake, holder, clock
         self._renewed_at = time.monotonic()
         self._lost = ""
+        self._unclean = False
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self._on_lost: Callable[[LakeError], None] | None = None
 
     @classmethod
-    def acquire(
-        cls,
-        lake: Lake,
-        command: str,
-        *,
-        clock: Clock = time.time,
-    ) -> Lease:
-        """Get the lease or say who has it.
+    def acquire(cls, lake: Lake, command: str, *, passing: Time = REAL_TIME) -> Lease:
+        """Get the lease or say who has it; from here on `lake` is the one to work with.
+
+        A run of another machine is watched for a while before it is given up. Then, and behind
+        every end that was not clean, the lake is taken over.
 
         Args:
             lake: a lake that is ours.
             command: for messages about this run.
-            clock: seconds since the epoch.
+            passing: how time passes.
 
         Raises:
-            LakeError: another run is alive.
+            LakeError: another run is alive, or was faster.
         """
-        now = int(clock() * 1e6)
-        holder = Holder(
+        now = int(passing.clock() * 1e6)
+        mine = Holder(
             owner=str(uuid.uuid4()),
             host=os.uname().nodename,
             machine=machine_id(),
@@ -149,15 +187,38 @@ class Lease:
             started=now,
             renewed=now,
         )
+        while True:
+            found = _holder(lake.read_json(layout.LEASE_FILE))
+            if found is not None and not found.released:
+                _see_gone(lake, found, passing)
+            if _take(lake, found, mine):
+                break
+        lease = cls(lake, mine, passing.clock)
+        try:
+            lease._begin(found)
+        except BaseException:
+            lease.give_up()
+            raise
+        return lease
 
-        def take(data: Any) -> Any:
-            found = _holder(data)
-            if found is not None and found.owner != holder.owner and is_alive(found, clock()):
-                _refuse(found)
-            return asdict(holder)
+    def _begin(self, before: Holder | None) -> None:
+        """Go on with the epoch of who was there before, or take the lake over."""
+        if before is not None and before.released:
+            held = go_on(self._lake, before.epoch)
+            if held is not None:
+                self._lake = held
+                self._holder = replace(self._holder, epoch=held.epoch)
+                return
+        owner = self._holder.owner
+        self._lake = claim(self._lake, 0 if before is None else before.epoch, owner)
+        self._holder = replace(self._holder, epoch=self._lake.epoch)
+        self.renew()
+        take_over(self._lake, owner, self._renew_if_due, now=self._holder.started)
 
-        lake.change_json(layout.LEASE_FILE, take)
-        return cls(lake, holder, clock)
+    @property
+    def lake(self) -> Lake:
+        """The lake with its epoch: whatever is committed must be committed by it."""
+        return self._lake
 
     @property
     def holder(self) -> Holder:
@@ -204,21 +265,43 @@ class Lease:
         self._lake.change_json(layout.LEASE_FILE, extend)
         self._renewed_at = time.monotonic()
 
+    def spoil(self) -> None:
+        """Something of this run may still be at work when it ends: the next one takes over."""
+        self._unclean = True
+
     def release(self) -> None:
-        """Stop renewing, and give the lease back if it is still ours."""
+        """Stop renewing, and give the lease back if it is still ours: nothing is at work any more.
+
+        The next holder goes on with our epoch, unless `spoil` was called.
+        """
+        self._stop()
+
+        def give_back(data: Any) -> Any:
+            found = _holder(data)
+            if found is None or found.owner != self._holder.owner:
+                return data
+            return asdict(replace(self._holder, released=True, epoch=self._left))
+
+        self._lake.change_json(layout.LEASE_FILE, give_back)
+
+    @property
+    def _left(self) -> int:
+        """The epoch that the next holder may go on with; 0: none."""
+        return 0 if self._unclean or self._lost else self._holder.epoch
+
+    def give_up(self) -> None:
+        """As `release`, where something has failed: the next holder takes the lake over."""
+        self.spoil()
+        self.release()
+
+    def _stop(self) -> None:
         self._end.set()
         if self._thread is not None:
             self._thread.join()
 
-        def give_back(data: Any) -> Any:
-            found = _holder(data)
-            ours = found is not None and found.owner == self._holder.owner
-            # In an object store it might become another's just before it is removed, unless nobody
-            # may take it over yet.
-            safe = self._lake.is_local or not self._is_lost()
-            return None if ours and safe else data
-
-        self._lake.change_json(layout.LEASE_FILE, give_back)
+    def _renew_if_due(self) -> None:
+        if time.monotonic() - self._renewed_at > RENEW_SECONDS:
+            self.renew()
 
     def __enter__(self) -> Self:
         return self
@@ -230,7 +313,10 @@ class Lease:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self.release()
+            if error is None:
+                self.release()
+            else:
+                self.give_up()
         except LakeError as failure:
             if error is None:
                 raise
@@ -261,17 +347,62 @@ class Lease:
         )
 
 
+def _take(lake: Lake, found: Holder | None, mine: Holder) -> bool:
+    """Put ourselves into the lease file; False if it is not as it was found any more."""
+    taken = False
+
+    def take(data: Any) -> Any:
+        nonlocal taken
+        taken = _holder(data) in {found, mine}  # ours: the answer to our write was lost
+        if not taken:
+            return data
+        # The epoch stays, for whoever comes if we are killed before we have one of our own.
+        return asdict(replace(mine, epoch=found.epoch if found else 0))
+
+    lake.change_json(layout.LEASE_FILE, take)
+    return taken
+
+
+def _see_gone(lake: Lake, found: Holder, passing: Time) -> None:
+    """Come back when a run that stands in the file is gone.
+
+    Raises:
+        LakeError: it is alive.
+    """
+    alive = is_alive(found)
+    if alive:
+        _refuse(found)
+    if alive is False:
+        return
+    log.info(
+        "%s holds this lake, as far as the lease says; waiting up to %.0f s for a sign of life",
+        found.describe(),
+        EXPIRY_SECONDS,
+    )
+    end = passing.monotonic() + EXPIRY_SECONDS
+    while passing.monotonic() < end:
+        passing.sleep(_LOOK_SECONDS)
+        after = read_holder(lake)
+        if after is None or after.owner != found.owner:
+            return  # somebody is faster, or it has ended: seen when the lease is taken
+        if after.renewed != found.renewed:
+            _refuse(after)
+    log.info("%s gave no sign of life: taking the lake over", found.describe())
+
+
 def _refuse(found: Holder) -> NoReturn:
     raise LakeError(
         f"another run holds this lake: {found.describe()}",
         operation="start",
         hint="wait for it to end, or stop it (it stops cleanly on SIGTERM); a run that was killed "
-        f"on another machine is given up {EXPIRY_SECONDS:.0f} s after its last sign of life",
+        f"on another machine is given up when it gives no sign of life for {EXPIRY_SECONDS:.0f} s",
     )
 
 
 def machine_id() -> str:
     """What is the same for two processes exactly if they see each other's pids; "" if unknown."""
+    if MACHINE in os.environ:
+        return os.environ[MACHINE]
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}:{Path('/proc/self/ns/pid').readlink()}"

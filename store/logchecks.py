@@ -14,6 +14,7 @@ from core.shard import ShardId
 from store import layout
 from store.failures import sound
 from store.files import Lake
+from store.notes import Notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,17 +82,18 @@ class LogChecks:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
+        self._notes = Notes(lake)
 
     def of(self, shard: str) -> LogChecked:
         """The record of a shard; an empty one if it was never looked at."""
-        path = _path(shard)
+        path = self._notes.path(_path(shard))
         found = self._lake.read_json(path)
         with sound(path):
             return LogChecked(shard=shard) if found is None else LogChecked.from_json(found)
 
     def save(self, record: LogChecked) -> LogChecked:
         """Replace the shard's record; gives it back."""
-        self._lake.write_json(_path(record.shard), asdict(record))
+        self._lake.write_json(self._notes.own(_path(record.shard)), asdict(record))
         return record
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from store import layout
 from store.failures import lake_errors, sound
 from store.files import Lake
+from store.notes import Notes
 
 _SCHEDULE: Final = f"{layout.PASS}/schedule.json"
 _STATE: Final = f"{layout.PASS}/pass.json"
@@ -88,20 +89,21 @@ class Passes:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
+        self._notes = Notes(lake)
 
     def schedule(self) -> dict[str, int]:
         """keyspace.table -> when it was first seen streaming, microseconds UTC."""
-        found = self._lake.read_json(_SCHEDULE)
+        found = self._lake.read_json(self._notes.path(_SCHEDULE))
         with sound(_SCHEDULE):
             return {} if found is None else {str(name): int(at) for name, at in found.items()}
 
     def save_schedule(self, schedule: dict[str, int]) -> None:
         """Replace it."""
-        self._lake.write_json(_SCHEDULE, schedule)
+        self._lake.write_json(self._notes.own(_SCHEDULE), schedule)
 
     def last(self) -> Pass | None:
         """The pass under way; None if there is none."""
-        found = self._lake.read_json(_STATE)
+        found = self._lake.read_json(self._notes.path(_STATE))
         with sound(_STATE):
             return None if found is None else Pass.from_json(found)
 
@@ -112,26 +114,27 @@ class Passes:
 
     def save(self, progress: Pass) -> Pass:
         """Note how far it has come; gives it back."""
-        self._lake.write_json(_STATE, asdict(progress))
+        self._lake.write_json(self._notes.own(_STATE), asdict(progress))
         return progress
 
     def add(self, progress: Pass, marks: npt.NDArray[np.uint64]) -> Pass:
         """Keep the marks of one more piece; the pass with it is still to be saved."""
         if len(marks):
-            path = f"{_MARKS}/{progress.pieces:09d}"
+            path = self._notes.own(f"{_MARKS}/{progress.pieces:09d}")
             with lake_errors("write a file", path), self._lake.open_output(path) as sink:
                 sink.write(marks.astype("<u8").tobytes())
         return replace(progress, pieces=progress.pieces + 1, rows=progress.rows + len(marks))
 
     def marks(self, progress: Pass) -> Iterator[npt.NDArray[np.uint64]]:
         """The marks of each piece of the pass."""
-        upto = f"{_MARKS}/{progress.pieces:09d}"
-        for file in sorted(self._lake.list(_MARKS), key=lambda file: file.path):
+        folder = self._notes.path(_MARKS)
+        upto = f"{folder}/{progress.pieces:09d}"
+        for file in sorted(self._lake.list(folder), key=lambda file: file.path):
             if file.path < upto:  # a kill may have left one that the pass does not know of
                 with lake_errors("read a file", file.path), self._lake.open_input(file.path) as s:
                     yield np.frombuffer(s.read(), "<u8").astype(np.uint64)
 
     def end(self) -> None:
         """There is no pass under way any more."""
-        self._lake.delete(_STATE)
-        self._lake.delete_folder(layout.PASS + "/marks")
+        self._lake.delete(self._notes.own(_STATE))
+        self._lake.delete_folder(self._notes.own(_MARKS))

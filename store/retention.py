@@ -21,10 +21,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
+from store import layout
+from store.commits import check_epoch
 from store.deletion_vectors import vector_path
 from store.delta_files import Removal, TableFiles, replay_with_removals
 from store.delta_tables import set_properties
 from store.files import Lake, LakeFile
+from store.rounds import RoundLog
 
 # What the log does not name at all may be about to be committed: a file of a chunk that is being
 # read, or of a merge that is being made. Or it was left by one that was killed.
@@ -107,6 +110,9 @@ def remove_old_files(
 ) -> Iterator[int]:
     """Remove what can go, a bite at a time; how many files went, behind each bite.
 
+    Before each bite the epoch is looked at. A successor's files are in no list of before, but it
+    may keep a longer history, in which the files of this one's list are needed.
+
     Args:
         lake: the lake.
         path: the table's folder.
@@ -116,6 +122,7 @@ def remove_old_files(
         bite: seconds after which the next one is due.
 
     Raises:
+        LateError: another run has taken the lake over.
         LakeError: the lake cannot be read or written.
     """
     listed = lake.list(path)
@@ -132,8 +139,10 @@ def remove_old_files(
         unnamed_since=now - int(max(keep, UNNAMED_SECONDS) * 1e6),
     )
     names = [file.path for file in old.all]
+    rounds = RoundLog(lake)
     removed, until = 0, clock() + bite
     for first in range(0, len(names), _BITE):
+        check_epoch(lake, rounds.epoch(), layout.ROUNDS, "remove files of old versions")
         _delete(lake, names[first : first + _BITE])
         removed += len(names[first : first + _BITE])
         if clock() >= until:

@@ -195,6 +195,7 @@ class RoundLog:
         before = self._read_last()
         expected = before.round.number + 1 if before else 1
         if value.number != expected:
+            self._table.refuse_late("commit a round")
             raise LakeError(
                 f"round {value.number} cannot follow round {expected - 1}",
                 operation="commit a round",
@@ -215,6 +216,21 @@ class RoundLog:
         """Forget the rounds below `before_round`; the newest one always stays."""
         keep_from = min(before_round, self.last_number())
         self._table.delete_below("round", keep_from)
+
+    def epoch(self) -> int:
+        """The newest epoch that was claimed; 0: none was."""
+        return self._table.epoch()
+
+    def claim(self, owner: str) -> None:
+        """Claim the lake's epoch: rounds of earlier ones are refused from here on.
+
+        Args:
+            owner: of the lease, so that no two claims are the same.
+
+        Raises:
+            LateError: another run has claimed it, or a later one.
+        """
+        self._table.fence(owner)
 
     def _read_last(self) -> _Last | None:
         number = self.last_number()

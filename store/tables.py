@@ -1,7 +1,8 @@
 """The state of each mirrored table: its phase, its dump, how far it is merged.
 
-One JSON file per table. It is a note, not the truth: what a Delta table holds is said by its own
-transaction versions, so a state that lags behind a kill is corrected, never trusted over them.
+One JSON file per table, a note (`store.notes`). It is not the truth: what a Delta table holds is
+said by its own transaction versions, so a state that lags behind a kill is corrected, never trusted
+over them.
 
 A run asks for all states each second: it lists the files, and reads those that have changed.
 """
@@ -19,6 +20,7 @@ from core.schema import Column, TableSchema
 from store import layout
 from store.failures import sound
 from store.files import Lake, LakeFile
+from store.notes import Notes
 
 # A file may change twice between two ticks of its store's clock (a second for some), and that
 # clock may be behind ours: what changed within this time, microseconds, is read again.
@@ -301,21 +303,23 @@ class Tables:
         self, lake: Lake, clock: Callable[[], int] = lambda: time.time_ns() // 1000
     ) -> None:
         self._lake = lake
+        self._notes = Notes(lake)
         self._clock = clock
         self._known: dict[LakeFile, TableState] = {}
 
     def load(self, keyspace: str, table: str) -> TableState | None:
         """The state of one table; None if it was never seen."""
-        return self._read(layout.state_path(keyspace, table))
+        return self._read(self._notes.path(layout.state_path(keyspace, table)))
 
     def save(self, state: TableState) -> TableState:
         """Replace the table's state; gives it back."""
-        self._lake.write_json(layout.state_path(state.keyspace, state.table), state.to_json())
+        path = layout.state_path(state.keyspace, state.table)
+        self._lake.write_json(self._notes.own(path), state.to_json())
         return state
 
     def remove(self, state: TableState) -> None:
         """Forget the table. Its Delta table stays where it is."""
-        self._lake.delete(layout.state_path(state.keyspace, state.table))
+        self._lake.delete(self._notes.own(layout.state_path(state.keyspace, state.table)))
 
     def list(self, keyspace: str | None = None) -> list[TableState]:
         """All states, by path; of one keyspace if named."""
@@ -324,7 +328,7 @@ class Tables:
         )
         settled = self._clock() - _SETTLED
         states: dict[LakeFile, TableState] = {}
-        for file in self._lake.list(under):
+        for file in self._lake.list(self._notes.path(under)):
             if file.path.endswith(".json"):
                 state = self._known.get(file) or self._read(file.path)
                 if state is not None:

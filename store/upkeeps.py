@@ -13,6 +13,7 @@ from typing import Any
 from store import layout
 from store.failures import sound
 from store.files import Lake
+from store.notes import Notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +72,11 @@ def read_upkeep(lake: Lake) -> Upkeep:
     Raises:
         LakeError: the file is damaged.
     """
-    found = lake.read_json(layout.UPKEEP_FILE)
+    found = lake.read_json(Notes(lake).path(layout.UPKEEP_FILE))
     with sound(layout.UPKEEP_FILE):
         return Upkeep() if found is None else Upkeep.from_json(found)
 
 
 def write_upkeep(lake: Lake, done: Upkeep) -> None:
     """Remember what was done."""
-    lake.write_json(layout.UPKEEP_FILE, done.to_json())
+    lake.write_json(Notes(lake).own(layout.UPKEEP_FILE), done.to_json())

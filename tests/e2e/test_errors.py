@@ -271,7 +271,8 @@ def test_second_run_names_the_first(
     second = ratchet.run("run", "--until-caught-up", expect=7)
     owner = json.loads(lease.read_text())
     assert str(owner["pid"]) in second.stderr
-    while not (ratchet.lake / "_ratchet" / "rounds").exists() and first.poll() is None:
+    rounds = ratchet.lake / "_ratchet" / "rounds"
+    while not list(rounds.glob("*.parquet")) and first.poll() is None:
         time.sleep(0.2)
     os.killpg(first.pid, signal.SIGINT)  # as a terminal does: to all processes of the group
     out, err = end_of(first, 120)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fix_e2e import PASSWORD, Ratchet, status
+from lease_kit import held
 
 from lab.servers import create_ratchet_user
 from store.comparisons import Comparisons
@@ -37,7 +38,7 @@ def test_a_killed_run_decides_again(
     state = tables.load("shop", "doubtful")
     assert state is not None
     doubt = Doubt(message="why", statement="ALTER TABLE doubtful ...", round=state.merged_round)
-    tables.save(replace(state, doubts={"shop/-": doubt}))
+    Tables(held(lake)).save(replace(state, doubts={"shop/-": doubt}))
     with server.connect(database=database) as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_log_bin = 0")
         cursor.execute("DELETE FROM doubtful WHERE id = 7")

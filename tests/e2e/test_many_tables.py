@@ -130,7 +130,9 @@ def _change(server: Any, database: str, note: str = "first") -> None:
 
 
 def _streaming(lake: Path) -> set[str]:
-    found = (json.loads(path.read_bytes()) for path in lake.glob("_ratchet/tables/shop/[!.]*.json"))
+    folders = sorted(lake.glob("_ratchet/notes/*"))  # of epochs
+    files = folders[-1].glob("tables/shop/[!.]*.json") if folders else ()
+    found = (json.loads(path.read_bytes()) for path in files)
     return {state["table"] for state in found if state["phase"] == "streaming"}
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from corruption_kit import CELLS, DATABASES, NOTHING, Cell, Damaged, writing
 from fix_e2e import TABLES, Writer, create_tables
+from lease_kit import held
 from mirror_kit import Mirror
 
 from jobs.verify import describe
@@ -35,7 +36,7 @@ def configure(mirror: Mirror, *, chunk_rows: int | None = None, **verify: Any) -
 def make_due(mirror: Mirror, *tables: str) -> None:
     """As if those tables (keyspace.table; all if none is named) had streamed for a year."""
     states = [state.name for state in Tables(mirror.lake).list()]
-    Passes(mirror.lake).save_schedule({n: 1 for n in states if not tables or n in tables})
+    Passes(held(mirror.lake)).save_schedule({n: 1 for n in states if not tables or n in tables})
 
 
 def verified(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from lease_kit import held
 from mirror_kit import Mirror
 
 from lab.servers import Server
@@ -91,7 +92,7 @@ class Shop:
         assert cut is not None
         doubt = Doubt(message="why", statement=STATEMENT, round=cut.round, by_shape=by_shape)
         state = self.mirror.state("shop", table)
-        self.tables.save(replace(state, doubts={"shop/-": doubt}))
+        Tables(held(self.mirror.lake)).save(replace(state, doubts={"shop/-": doubt}))
 
     def compared(self, table: str) -> Comparison | None:
         return self.comparisons.last("shop", table)

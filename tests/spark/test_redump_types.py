@@ -10,7 +10,7 @@ import pytest
 
 from snapshot.ledger import open_ledger
 from store.data_files import write_data_file
-from store.delta_files import commit_files, commit_info, replay
+from store.delta_files import commit_info, put_commit, replay
 from store.delta_tables import create_mirrored_table, mirrored_schema
 from store.files import Lake
 
@@ -52,7 +52,7 @@ def test_other_types_behind_a_checkpoint_of_sparks(
         )
         file = write_data_file(lake, path, [rows], schema, kind="merge", described=["id"], now=now)
         info = commit_info("MERGE", read=version - 1, isolation="Serializable", now=now)
-        assert commit_files(lake, path, version, [info, file])
+        assert put_commit(lake, path, version, [info, file])
     spark.sql(f"DELETE FROM {table} WHERE id = 3")
     assert lake.exists(f"{path}/_delta_log/00000000000000000005.checkpoint.parquet")
     dump = {"generations": {"shop/-": 0}, "key": ("id",)}

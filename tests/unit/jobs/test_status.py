@@ -157,7 +157,9 @@ def test_gathered_from_a_lake(config_path: Path, capsys: pytest.CaptureFixture[s
         "disconnected", "0-1-7", "bin.000001", 900,
     )  # fmt: skip
     odd, orders = found.tables
-    assert (orders.phase, orders.rows, orders.version, orders.round) == ("streaming", 3, 0, 1)
+    assert (orders.phase, orders.rows, orders.version, orders.round) == ("streaming", 3, 1, 1), (
+        "its take-over is a version of its own"
+    )
     assert orders.last_change is not None
     assert (odd.phase, odd.rows, odd.stopped, odd.hint) == (
         "stopped", None, "no primary key", "add one",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lease_kit import held
 
 from core.schema import TableSchema
 from jobs import tablecommands
@@ -56,6 +57,7 @@ def items(phase: Phase, dump: str) -> TableState:
 
 def stream(lake: Lake, state: TableState, shown_after: float = 0.0) -> None:
     """Let a table stream, and a cut show it that many seconds later, as a merge step does."""
+    lake = held(lake)
     Tables(lake).save(replace(state, phase="streaming"))
     time.sleep(shown_after)
     before = Cuts(lake).last()
@@ -92,10 +94,10 @@ def a_run(lake: Lake, take: Callable[[Request], None]) -> Iterator[None]:
 def test_an_added_table_is_waited_for_however_fast_its_dump_is(
     config: Config, lake: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tables = Tables(lake)
-
     def take(_: Request) -> None:
-        state = tables.save(items("catching_up", "new"))  # dumped before the request is answered
+        state = Tables(held(lake)).save(
+            items("catching_up", "new")
+        )  # dumped before the request is answered
         threading.Timer(0.5, stream, (lake, state)).start()
 
     with a_run(lake, take):

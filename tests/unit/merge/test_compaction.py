@@ -15,9 +15,10 @@ from deltalake import DeltaTable, QueryBuilder
 
 import merge.compaction
 import merge.direct
+import store.commits
 from core.errors import LakeError
 from merge.compaction import BUDGET, FAN, MOST_AT_ONCE, SMALL_FILE, Compacted, compact_files, groups
-from store.delta_files import DataFile, commit_files, replay
+from store.delta_files import DataFile, put_commit, replay
 from store.delta_tables import create_delta_table
 from store.files import Lake, open_lake
 from tests.merge_kit import merger
@@ -217,7 +218,7 @@ def test_files_whose_rows_are_all_gone(tmp_path: Path) -> None:
 
         (vector,) = write_vectors(source.lake, source.state.path, [vector_of(np.array([0]))])
         vectored += [removed(one, now=1), marked(one, vector)]
-    commit_files(source.lake, source.state.path, known.version + 1, [{"commitInfo": {}}, *vectored])
+    put_commit(source.lake, source.state.path, known.version + 1, [{"commitInfo": {}}, *vectored])
     assert compacted(source).files == 2
     assert source.mirror() == {}
     after = replay(source.lake, source.state.path)
@@ -241,13 +242,13 @@ def test_somebody_else_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     source = streaming(tmp_path)
     for number in range(FAN):
         known = changed(source, put(number, "a")).files
-    genuine = commit_files
+    genuine = put_commit
 
     def late(lake: Lake, path: str, version: int, what: Any) -> bool:
         assert genuine(lake, path, version, [{"commitInfo": {}}])
         return genuine(lake, path, version, what)
 
-    monkeypatch.setattr(merge.compaction, "commit_files", late)
+    monkeypatch.setattr(store.commits, "put_commit", late)
     assert compacted(source) == Compacted(files=0, bytes=0, left=False)
     after = replay(source.lake, source.state.path)
     assert after is not None
@@ -356,7 +357,7 @@ def test_columns_that_came_later_and_old_timestamps(tmp_path: Path) -> None:
         size = (folder / f"{number}").stat().st_size
         adds.append({"add": {"path": f"{number}", "partitionValues": {}, "size": size,
                              "modificationTime": 1, "dataChange": True}})  # fmt: skip
-    assert commit_files(lake, "t", 1, [{"commitInfo": {}}, *adds])
+    assert put_commit(lake, "t", 1, [{"commitInfo": {}}, *adds])
 
     def rows() -> list[dict[str, Any]]:
         table = DeltaTable(lake.delta_uri("t"))

@@ -25,7 +25,7 @@ from merge.lookup import Hits, look
 from merge.newest import ChangeFiles, Newest, Unfit, newest
 from merge.shape import Shape
 from store.deletion_vectors import vector_of, write_vectors
-from store.delta_files import Action, added, commit_files, replay
+from store.delta_files import Action, added, put_commit, replay
 from store.delta_tables import create_mirrored_table, mirrored_schema
 from store.files import Lake, open_lake
 from store.stats import file_stats
@@ -92,7 +92,7 @@ class Table:
         if gone:
             (vector,) = write_vectors(self.lake, PATH, [vector_of(np.array(gone))])
             action["add"]["deletionVector"] = vector
-        assert commit_files(self.lake, PATH, number + 1, [{"commitInfo": {}}, action])
+        assert put_commit(self.lake, PATH, number + 1, [{"commitInfo": {}}, action])
         self.rows.append(list(rows))
         self.gone.append(set(gone))
 
@@ -254,7 +254,7 @@ def test_statistics_that_are_not_whole_are_not_believed(
     table.add([(4, "s1", (0, 1, 0))])
     text = json.dumps({"numRecords": 1, **stats})
     action = added("000.parquet", size=table.lake.size(f"{PATH}/000.parquet"), stats=text, now=1)
-    assert commit_files(table.lake, PATH, 2, [{"commitInfo": {}}, action])
+    assert put_commit(table.lake, PATH, 2, [{"commitInfo": {}}, action])
     assert len(table.look(changed(table, [4]))) == 1
 
 
@@ -269,7 +269,7 @@ def test_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         table.look(changed(table, [10]))
     with pytest.raises(Unfit, match="too many rows"):
         table.look(changed(table, [0, 10]))
-    assert commit_files(table.lake, PATH, 3, [{"commitInfo": {}}, uncounted(1)])
+    assert put_commit(table.lake, PATH, 3, [{"commitInfo": {}}, uncounted(1)])
     with pytest.raises(Unfit, match="too many rows"):
         table.look(changed(table, [30]))
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from core.errors import LakeError
 from store.deletion_vectors import positions_of, read_vector, vector_of, write_vectors
-from store.delta_files import added, commit_files, marked, removed, replay
+from store.delta_files import added, marked, put_commit, removed, replay
 from store.delta_tables import create_delta_table
 from store.files import Lake, open_lake
 from store.stats import file_stats
@@ -55,7 +55,7 @@ def test_files_come_get_vectors_and_go(lake: Lake) -> None:
     assert begin is not None
     assert (begin.version, begin.writable, begin.schema) == (0, True, SCHEMA)
     actions = [INFO, {"txn": {"appId": "a", "version": 3}}]
-    assert commit_files(
+    assert put_commit(
         lake, PATH, 1, [*actions, new_file(lake, "one.parquet", 0), new_file(lake, "b.parquet", 10)]
     )
     both = replay(lake, PATH, begin)
@@ -64,7 +64,7 @@ def test_files_come_get_vectors_and_go(lake: Lake) -> None:
     assert both.apps == {"a": 3}
     (vector,) = write_vectors(lake, PATH, [vector_of(np.array([0, 9, 3]))])
     one = both.files["one.parquet"]
-    assert commit_files(lake, PATH, 2, [INFO, removed(one, now=9_000_000), marked(one, vector)])
+    assert put_commit(lake, PATH, 2, [INFO, removed(one, now=9_000_000), marked(one, vector)])
     assert ids(lake) == [1, 2, 4, 5, 6, 7, 8, *range(10, 20)]
     with_vector = replay(lake, PATH, both)
     assert with_vector == replay(lake, PATH)
@@ -74,27 +74,27 @@ def test_files_come_get_vectors_and_go(lake: Lake) -> None:
     assert list(read_vector(lake, PATH, one.add["deletionVector"])) == [0, 3, 9]
     # Another vector for it, in one commit with what takes it away: whatever comes first.
     (more,) = write_vectors(lake, PATH, [vector_of(np.array([0, 1, 3, 9]))])
-    assert commit_files(lake, PATH, 3, [INFO, marked(one, more), removed(one, now=9_000_000)])
+    assert put_commit(lake, PATH, 3, [INFO, marked(one, more), removed(one, now=9_000_000)])
     last = replay(lake, PATH, with_vector)
     assert last is not None
     assert len(read_vector(lake, PATH, last.files["one.parquet"].add["deletionVector"])) == 4
     assert ids(lake) == [2, 4, 5, 6, 7, 8, *range(10, 20)]
-    assert commit_files(lake, PATH, 4, [INFO, removed(last.files["one.parquet"], now=9)])
+    assert put_commit(lake, PATH, 4, [INFO, removed(last.files["one.parquet"], now=9)])
     assert ids(lake) == list(range(10, 20))
     assert sorted((replay(lake, PATH, last) or last).files) == ["b.parquet"]
 
 
 def test_a_version_is_made_once(lake: Lake) -> None:
-    assert commit_files(lake, PATH, 1, [INFO])
-    assert not commit_files(lake, PATH, 1, [INFO])
+    assert put_commit(lake, PATH, 1, [INFO])
+    assert not put_commit(lake, PATH, 1, [INFO])
 
 
 def test_from_a_checkpoint(lake: Lake) -> None:
     """As deltalake writes it; the commits before it may be gone."""
-    commit_files(lake, PATH, 1, [INFO, {"txn": {"appId": "a", "version": 3}}])
+    put_commit(lake, PATH, 1, [INFO, {"txn": {"appId": "a", "version": 3}}])
     (vector,) = write_vectors(lake, PATH, [vector_of(np.array([5]))])
     file = new_file(lake, "one.parquet", 0)
-    commit_files(lake, PATH, 2, [INFO, {"add": {**file["add"], "deletionVector": vector}}])
+    put_commit(lake, PATH, 2, [INFO, {"add": {**file["add"], "deletionVector": vector}}])
     whole = replay(lake, PATH)
     DeltaTable(lake.delta_uri(PATH)).create_checkpoint()
     for version in range(2):
@@ -130,7 +130,7 @@ def test_tables_with_other_rules_are_left_alone(lake: Lake, setting: dict[str, s
     ]
     (value,) = (one["metaData"] for one in meta if "metaData" in one)
     value["configuration"] |= setting
-    commit_files(lake, PATH, 1, [INFO, {"metaData": value}])
+    put_commit(lake, PATH, 1, [INFO, {"metaData": value}])
     found = replay(lake, PATH)
     assert found is not None
     assert not found.writable
@@ -149,7 +149,7 @@ def test_features_that_are_not_known(lake: Lake) -> None:
         "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [],
         "writerFeatures": ["rowTracking"],
     }  # fmt: skip
-    commit_files(lake, PATH, 1, [INFO, {"protocol": protocol}])
+    put_commit(lake, PATH, 1, [INFO, {"protocol": protocol}])
     found = replay(lake, PATH)
     assert found is not None
     assert not found.writable

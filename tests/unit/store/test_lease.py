@@ -9,18 +9,26 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lease_kit import NOW, Passing
 
 from core.errors import LakeError
 from store import layout
 from store.files import Lake
-from store.lease import EXPIRY_SECONDS, Lease, is_alive, machine_id, process_start, read_holder
-
-NOW = 1_800_000_000.0
+from store.lease import (
+    EXPIRY_SECONDS,
+    Lease,
+    Time,
+    is_alive,
+    machine_id,
+    process_start,
+    read_holder,
+)
 
 
 @pytest.fixture
@@ -28,8 +36,8 @@ def lake(tmp_path: Path) -> Lake:
     return Lake.at(tmp_path / "lake")
 
 
-def acquire(lake: Lake, command: str = "ratchet run", now: float = NOW) -> Lease:
-    return Lease.acquire(lake, command, clock=lambda: now)
+def acquire(lake: Lake, command: str = "ratchet run", passing: Passing | None = None) -> Lease:
+    return Lease.acquire(lake, command, passing=(passing or Passing()).time)
 
 
 def put(lake: Lake, held: Lease, **changes: Any) -> None:
@@ -72,17 +80,109 @@ def test_a_killed_run_of_this_machine_is_taken_over_at_once(lake: Lake) -> None:
 
 def test_a_pid_that_was_used_again_is_not_the_first_run(lake: Lake) -> None:
     held = acquire(lake)
-    assert is_alive(held.holder, NOW)
-    assert not is_alive(replace(held.holder, process_start=held.holder.process_start - 1), NOW)
+    assert is_alive(held.holder)
+    other = replace(held.holder, process_start=held.holder.process_start - 1)
+    assert is_alive(other) is False
+    assert is_alive(replace(other, machine="elsewhere")) is None, "its pid says nothing here"
 
 
-def test_a_run_elsewhere_is_given_up_when_it_expires(lake: Lake) -> None:
+@pytest.mark.parametrize("ahead", [-86_400, -31, 0, 31, 86_400])
+def test_a_run_elsewhere_is_given_up_when_its_renewals_stand_still(
+    lake: Lake, caplog: pytest.LogCaptureFixture, ahead: int
+) -> None:
+    """By the time of the one who waits: whatever the clock of the other says."""
+    held = acquire(lake)
+    put(lake, held, machine="elsewhere", host="other", renewed=int((NOW + ahead) * 1e6))
+    caplog.set_level("INFO")
+    passing = Passing()
+    with acquire(lake, passing=passing):
+        assert EXPIRY_SECONDS <= passing.passed < EXPIRY_SECONDS + 2
+    assert "waiting up to 30 s for a sign of life" in caplog.text
+
+
+@pytest.mark.parametrize("ahead", [-86_400, -31, 0, 31, 86_400])
+def test_a_run_elsewhere_that_renews_is_alive_whatever_its_clock_says(
+    lake: Lake, ahead: int
+) -> None:
+    held = acquire(lake)
+    put(lake, held, machine="elsewhere", host="other", renewed=int((NOW + ahead) * 1e6))
+
+    def renews(passed: float) -> None:
+        if passed == 29:
+            renewed = int((NOW + ahead + 1) * 1e6)
+            put(lake, held, machine="elsewhere", host="other", renewed=renewed)
+
+    with pytest.raises(LakeError, match="on other"):
+        acquire(lake, passing=Passing(renews))
+
+
+def test_of_two_that_wait_for_the_same_dead_one_gets_it(lake: Lake) -> None:
     held = acquire(lake)
     put(lake, held, machine="elsewhere", host="other")
-    with pytest.raises(LakeError, match="on other"):
-        acquire(lake, now=NOW + EXPIRY_SECONDS - 1)
-    with acquire(lake, now=NOW + EXPIRY_SECONDS + 1):
-        pass
+    got: list[Lease] = []
+
+    def other(passed: float) -> None:
+        if passed == 29:
+            got.append(acquire(lake, "ratchet run faster", Passing()))
+
+    with pytest.raises(LakeError, match="faster"):
+        acquire(lake, passing=Passing(other))
+    assert got[0].lake.epoch == held.lake.epoch + 1
+
+
+def test_a_clean_end_is_gone_on_from(lake: Lake) -> None:
+    with acquire(lake) as first:
+        assert first.lake.epoch == 1
+    with acquire(lake) as second:
+        assert second.lake.epoch == 1
+
+
+def spoiled(held: Lease, _: Lake) -> None:
+    held.spoil()
+    held.release()
+
+
+def killed(held: Lease, lake: Lake) -> None:
+    put(lake, held, process_start=1)
+
+
+def failed(held: Lease, _: Lake) -> None:
+    with pytest.raises(KeyboardInterrupt), held:
+        raise KeyboardInterrupt
+
+
+def removed(held: Lease, lake: Lake) -> None:
+    held.release()
+    lake.delete(layout.LEASE_FILE)
+
+
+def of_an_earlier_version(held: Lease, lake: Lake) -> None:
+    data = asdict(replace(held.holder, process_start=1))
+    lake.write_json(
+        layout.LEASE_FILE, {n: v for n, v in data.items() if n not in {"epoch", "released"}}
+    )
+
+
+@pytest.mark.parametrize("end", [spoiled, killed, failed, removed, of_an_earlier_version])
+def test_every_other_end_makes_the_next_one_take_over(
+    lake: Lake, end: Callable[[Lease, Lake], None]
+) -> None:
+    end(acquire(lake), lake)
+    with acquire(lake) as later:
+        assert later.lake.epoch == 2
+
+
+def test_a_clean_end_is_none_of_an_epoch_that_was_overtaken(lake: Lake) -> None:
+    """Its lease file was put back from a copy, say."""
+    with acquire(lake) as held:
+        old = held.holder
+    with acquire(lake) as second:
+        second.spoil()
+    with acquire(lake) as third:
+        assert third.lake.epoch == 2
+    lake.write_json(layout.LEASE_FILE, asdict(replace(old, released=True)))
+    with acquire(lake) as fourth:
+        assert fourth.lake.epoch == 3
 
 
 def test_taken_away(lake: Lake) -> None:
@@ -155,7 +255,10 @@ def test_renewal_goes_on_in_its_thread(lake: Lake) -> None:
             seen.set()
         return NOW + tick
 
-    with Lease.acquire(lake, "ratchet run", clock=clock).start(lambda _: None, every=0.01) as held:
+    passing = Time(clock=clock)
+    with Lease.acquire(lake, "ratchet run", passing=passing).start(
+        lambda _: None, every=0.01
+    ) as held:
         assert seen.wait(10)
         found = read_holder(lake)
         assert found is not None

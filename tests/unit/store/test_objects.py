@@ -11,12 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from lease_kit import Passing
 
 from core.errors import LakeError
 from store import layout, objects
 from store.delta_log import DeltaLogTable, Where
 from store.files import Lake, is_unused, lake_id, open_lake
-from store.lease import EXPIRY_SECONDS, Lease, read_holder
+from store.lease import Lease, read_holder
 
 NOW = 1_800_000_000.0
 
@@ -114,7 +115,7 @@ def test_a_change_that_fails_changes_nothing(lake: Lake) -> None:
 
 def test_the_lease_has_one_holder(lake: Lake) -> None:
     def ask(_number: int) -> Lease:
-        return Lease.acquire(lake, "ratchet run", clock=lambda: NOW)
+        return Lease.acquire(lake, "ratchet run")
 
     got = at_once(ask)
     (held,) = (one for one in got if isinstance(one, Lease))
@@ -126,10 +127,10 @@ def test_the_lease_has_one_holder(lake: Lake) -> None:
 
 
 def test_a_lease_that_was_taken_over_stays_with_the_other(lake: Lake) -> None:
-    held = Lease.acquire(lake, "ratchet run", clock=lambda: NOW)
+    held = Lease.acquire(lake, "ratchet run")
     elsewhere = replace(held.holder, machine="elsewhere")
     lake.write_json(layout.LEASE_FILE, asdict(elsewhere))
-    later = Lease.acquire(lake, "ratchet run", clock=lambda: NOW + EXPIRY_SECONDS + 1)
+    later = Lease.acquire(lake, "ratchet run", passing=Passing().time)
     with pytest.raises(LakeError, match="now held by"):
         held.renew()
     held.release()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from lease_kit import Passing
 
+from store import layout, retention
+from store.commits import LateError, commit_files
 from store.data_files import write_data_file
 from store.deletion_vectors import vector_of, write_vectors
 from store.delta_files import (
     TableFiles,
-    commit_files,
     commit_info,
     marked,
     removed,
@@ -28,6 +31,7 @@ from store.delta_files import (
 )
 from store.delta_tables import create_delta_table, open_delta
 from store.files import Lake
+from store.lease import Lease
 from store.retention import UNNAMED_SECONDS, keep_history, remove_old_files
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -68,10 +72,10 @@ class Story:
         )
 
     def commit(self, rows: set[int], *actions: dict[str, Any]) -> None:
-        version = self.table.version
-        info = commit_info("WRITE", read=version, isolation="Serializable", now=self.now)
-        assert commit_files(self.lake, "t", version + 1, [info, *actions])
-        self.note(version + 1, rows)
+        table = self.table
+        info = commit_info("WRITE", read=table.version, isolation="Serializable", now=self.now)
+        assert commit_files(self.lake, "t", table, [info, *actions]) is not None
+        self.note(table.version + 1, rows)
 
     def insert(self, count: int) -> None:
         new = set(range(self.next_id, self.next_id + count))
@@ -196,6 +200,54 @@ def test_many_files_go_a_bite_at_a_time(story: Story) -> None:
     clock = iter(range(100))
     found = remove_old_files(story.lake, "t", keep=60, now=story.now, clock=lambda: next(clock))
     assert list(found) == [200, 200, 50, 0]
+
+
+def hold(lake: Lake) -> Lake:
+    """The lake as somebody holds it who is then heard of no more."""
+    lease = Lease.acquire(lake, "ratchet run", passing=Passing().time)
+    lake.write_json(layout.LEASE_FILE, asdict(replace(lease.holder, machine="elsewhere")))
+    return lease.lake
+
+
+def test_a_late_holder_leaves_the_history_that_its_successor_keeps(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has listed what is older than a minute, and stands still; the successor keeps ten days."""
+    story.insert(3)
+    story.compact()
+    story.now += 100 * SECOND
+    root = story.lake
+    story.lake = hold(root)
+    genuine = retention.replay_with_removals
+
+    def replayed(lake: Lake, path: str) -> object:
+        found = genuine(lake, path)
+        hold(root)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retention, "replay_with_removals", replayed)
+        with pytest.raises(LateError, match="taken this lake over"):
+            story.remove(keep=60)
+    assert story.shown(1) == {0, 1, 2}
+    story.lake = hold(root)
+    assert story.remove(keep=10 * DAY) == 0
+    assert story.remove(keep=60) == 1
+
+
+def test_a_holder_that_becomes_late_between_two_bites_removes_no_more(story: Story) -> None:
+    for number in range(450):
+        path = Path(story.lake.absolute(f"t/{number}.parquet"))
+        path.write_bytes(b"x")
+        os.utime(path, (1, 1))
+    held = hold(story.lake)
+    clock: Iterator[int] = iter(range(100))
+    bites = remove_old_files(held, "t", keep=60, now=story.now, clock=lambda: next(clock))
+    assert next(bites) == 200
+    hold(story.lake)
+    with pytest.raises(LateError):
+        next(bites)
+    assert len(story.data_files()) == 250
 
 
 def test_the_log_is_told_to_remember(story: Story) -> None:

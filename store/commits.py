@@ -1,0 +1,198 @@
+"""Commits of ours to Delta tables, bound to the epoch of whoever holds the lake.
+
+Lives here: the check that no later epoch stands in a table, the fence that puts one there, and the
+transaction ids that Spark commits under. Does not live here: how an epoch is come by (`takeover`),
+the log itself (`delta_files`).
+
+A process can stand still between any two of its steps, for longer than its lease lasts, so that a
+look at the lease proves nothing about the write behind it. What refuses a late write is the write:
+
+- A commit of ours is made against exactly one version, and that version says which epoch is the
+  newest. A later one than ours ends the commit.
+- Delta puts Spark's commits on top of others that came in between. So Spark commits under an id
+  that has the epoch in it, which is *opened* by a commit of ours before; the fence *closes* all
+  that are open: it gives them the highest version there is. Delta skips a write under a closed id
+  that starts later, and refuses one that is under way.
+
+Invariant: once a table is fenced for an epoch, no process of an earlier one changes its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from core.errors import BugError, LakeError
+from store.delta_files import Action, TableFiles, advanced, commit_info, put_commit, replay
+from store.files import Lake
+
+EPOCH: Final = "ratchet.epoch"
+OPENED: Final = -1  # the version of an id that nothing was committed under
+CLOSED: Final = 2**63 - 1  # the version of an id that nothing can be committed under any more
+
+
+class LateError(LakeError):
+    """Another run has taken the lake over; what this one was about to write counts no more."""
+
+
+def late(path: str, operation: str) -> LateError:
+    """What is raised where a later epoch stands."""
+    return LateError(
+        "another run has taken this lake over while this one stood still",
+        operation=operation,
+        table=path,
+        hint="let one of the two runs end; what this one had committed by then stays valid, and "
+        "the other one goes on from there",
+    )
+
+
+def check_epoch(lake: Lake, newest: int, path: str, operation: str) -> None:
+    """Call before a write, with the newest epoch that stands where it is written.
+
+    Raises:
+        LateError: it is later than the lake's.
+        BugError: the lake is not held at all.
+    """
+    if newest <= lake.epoch:
+        return
+    if not lake.epoch:
+        raise BugError("a lake that nobody holds is only read", operation=operation, table=path)
+    raise late(path, operation)
+
+
+def commit_files(
+    lake: Lake, path: str, files: TableFiles | None, actions: Sequence[Action]
+) -> TableFiles | None:
+    """Commit actions on top of a version, which is fenced by it if it was not.
+
+    Args:
+        lake: the lake.
+        path: the table's folder.
+        files: the version that the actions were made for; None: there is no table yet.
+        actions: all of the commit's, commitInfo first.
+
+    Returns:
+        The table behind the commit; None if another process or thread has made that version, and
+        nothing of it counts.
+
+    Raises:
+        LateError: a later epoch than the lake's stands in the table.
+        LakeError: it cannot be written.
+    """
+    check_epoch(lake, epoch_of(files), path, "commit to a Delta table")
+    own = {action["txn"]["appId"] for action in actions if "txn" in action}
+    now = next((a["commitInfo"]["timestamp"] for a in actions if "commitInfo" in a), 0)
+    every = [
+        *actions,
+        *(
+            _done(app, version, now)
+            for app, version in _fence(lake, files).items()
+            if app not in own
+        ),
+    ]
+    number = 0 if files is None else files.version + 1
+    return advanced(files, every) if put_commit(lake, path, number, every) else None
+
+
+def fence(lake: Lake, path: str, *, now: int, owner: str = "") -> TableFiles | None:
+    """Refuse what earlier epochs write to a table from here on; None if there is no table.
+
+    Of two processes that do so for one epoch, naming themselves, one gets it.
+
+    Args:
+        lake: the lake, whose epoch it is.
+        path: the table's folder.
+        now: microseconds UTC.
+        owner: whose the epoch is to be alone.
+
+    Raises:
+        LateError: a later epoch stands in it, or the very one that was to be somebody's.
+        LakeError: it cannot be read or written.
+    """
+    files = replay(lake, path)
+    while files is not None and epoch_of(files) < lake.epoch:
+        # With its name in it no two commits are the same: an object store takes those for one.
+        done = commit_files(lake, path, files, [_info("FENCE", files, now, owner=owner)])
+        if done is not None:
+            return done
+        files = replay(lake, path, files)
+    if owner:
+        raise late(path, "claim an epoch")
+    check_epoch(lake, epoch_of(files), path, "fence a table")
+    return files
+
+
+def opened(lake: Lake, path: str, app_id: str, *, now: int) -> str:
+    """The transaction id under which Spark may commit to a table; it can be closed from here on.
+
+    Args:
+        lake: the lake.
+        path: the table's folder; there is a table.
+        app_id: whose transaction versions are counted.
+        now: microseconds UTC.
+
+    Raises:
+        LateError: a later epoch stands in it.
+        LakeError: it cannot be read or written.
+    """
+    if not lake.epoch:
+        return app_id
+    mine = f"{app_id}@{lake.epoch}"
+    files = replay(lake, path)
+    while files is not None:
+        check_epoch(lake, epoch_of(files), path, "commit to a Delta table")
+        if mine in files.apps:
+            break
+        actions = [_info("OPEN", files, now), _done(mine, OPENED, now // 1000)]
+        if commit_files(lake, path, files, actions) is not None:
+            break
+        files = replay(lake, path, files)
+    return mine
+
+
+def progress(version_of: Callable[[str], int | None], app_id: str) -> int | None:
+    """The newest version that was committed for an id, by us or under an id of Spark's.
+
+    Args:
+        version_of: transaction versions by id.
+        app_id: whose.
+    """
+    epoch = version_of(EPOCH)
+    by_spark = version_of(f"{app_id}@{epoch}") if epoch else None
+    found = [one for one in (version_of(app_id), by_spark) if one is not None and one != OPENED]
+    return max(found, default=None)
+
+
+def committed(files: TableFiles, app_id: str) -> int | None:
+    """As `progress`, of a table that was replayed."""
+    return progress(files.apps.get, app_id)
+
+
+def epoch_of(files: TableFiles | None) -> int:
+    """The epoch that stands in a table; 0 if none does."""
+    return 0 if files is None else files.apps.get(EPOCH, 0)
+
+
+def _fence(lake: Lake, files: TableFiles | None) -> Mapping[str, int]:
+    """The transaction versions by which a table is fenced: none if it is."""
+    if lake.epoch <= epoch_of(files):
+        return {}
+    versions = {EPOCH: lake.epoch}
+    apps = files.apps if files is not None else {}
+    for app, version in apps.items():
+        plain, _, epoch = app.rpartition("@")
+        if not plain or not epoch.isdigit() or version == CLOSED:
+            continue
+        versions[app] = CLOSED
+        # How far Spark has come is carried over to the id that is never closed.
+        if version > max(versions.get(plain, OPENED), apps.get(plain, OPENED)):
+            versions[plain] = version
+    return versions
+
+
+def _done(app_id: str, version: int, moment: int) -> Action:
+    return {"txn": {"appId": app_id, "version": version, "lastUpdated": moment}}
+
+
+def _info(operation: str, files: TableFiles, now: int, **more: str) -> Action:
+    return commit_info(operation, read=files.version, isolation="Serializable", now=now, **more)

@@ -1,0 +1,101 @@
+"""A lock on a file of a folder, that nobody waits for without end.
+
+Lives here: taking it, and telling who has it. Does not live here: what is changed under it
+(`files`).
+
+A process that stands still (SIGSTOP, a frozen machine) while it holds the lock would hold up every
+other one. So whoever waits gives up after a while, and says which process to end. The kernel gives
+the lock of a process that ends to the next one; whoever removes the file lets the others go on with
+a new one.
+
+Invariant: who has the lock has it on the file that lies there now.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Final, NoReturn
+
+from core.errors import LakeError
+from store.failures import lake_errors
+
+# Renewals of a lease are due each 5 s, and a lease lasts for 30 s: one that gave up comes again.
+LOCK_SECONDS: Final = 15.0
+_LOOK_SECONDS: Final = 0.02
+
+
+@contextmanager
+def locked(
+    file: Path,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Have the lock of a file, which is made if it is not there; its folder is.
+
+    Args:
+        file: the lock's.
+        clock: seconds, rising.
+        sleep: lets so many pass.
+
+    Raises:
+        LakeError: another process has had it all the while, or the file cannot be written.
+    """
+    with lake_errors("lock a file", file.name):
+        stream = _take(file, clock, sleep)
+    with stream:
+        with lake_errors("lock a file", file.name):
+            stream.write(f"pid {os.getpid()} on {os.uname().nodename}".encode())
+            stream.flush()
+        try:
+            yield
+        finally:
+            with lake_errors("lock a file", file.name):
+                stream.truncate(0)  # nobody is to end us for the next one's lock
+
+
+def _take(file: Path, clock: Callable[[], float], sleep: Callable[[float], None]) -> IO[bytes]:
+    end = clock() + LOCK_SECONDS
+    while True:
+        with ExitStack() as undo:
+            stream = undo.enter_context(file.open("a+b"))
+            if _try(stream) and _lies_there(stream, file):
+                stream.truncate(0)
+                undo.pop_all()
+                return stream
+            if clock() >= end:
+                _refuse(stream, file)
+        sleep(_LOOK_SECONDS)
+
+
+def _try(stream: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _lies_there(stream: IO[bytes], file: Path) -> bool:
+    """Whether it is no file that was removed while we waited for its lock."""
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _refuse(stream: IO[bytes], file: Path) -> NoReturn:
+    stream.seek(0)
+    who = stream.read(300).decode(errors="replace") or "a process"
+    raise LakeError(
+        f"{who} holds the lock {file} and does not give it back: it seems to stand still",
+        operation="lock a file",
+        hint="on its machine end that process (`kill -9 PID`) or let it go on (`kill -CONT PID`), "
+        f"then start again; if it cannot be found or its machine is frozen, remove {file}: what "
+        "a run that was taken over writes later is refused",
+    )

@@ -1,0 +1,152 @@
+"""Taking a lake over from a run that may still be there: a new epoch, fenced wherever it counts.
+
+Lives here: the order of a take-over. Does not live here: who holds the lease (`lease`), what a
+fence is (`commits`), where notes lie (`notes`).
+
+The order is what makes it safe to be killed, to stand still, or to be overtaken at any point:
+
+1. The epoch is claimed by a commit to the round log, on top of exactly one version. One of several
+   gets it; rounds of earlier epochs are refused from then on.
+2. Cuts and all known tables are fenced: whatever an earlier epoch commits comes before, or never.
+3. The notes are copied: they say at least what there was to say of what the fences let through,
+   as after a kill. Then the marker makes the copy the current one.
+
+Who is overtaken meanwhile, by a higher epoch, cannot commit a round any more, and its marker is not
+the highest.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from store import layout
+from store.commits import check_epoch, fence, late
+from store.crashpoints import reach
+from store.cuts import Cuts
+from store.files import HELD_FORMAT, Lake
+from store.notes import Notes, current_epoch, epochs
+from store.rounds import RoundLog
+from store.tables import Tables
+
+log: Final = logging.getLogger("jobs.run")
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 16
+_SECONDS: Final = 5.0  # a take-over that takes longer is told of
+
+
+def go_on(lake: Lake, epoch: int) -> Lake | None:
+    """The lake with the epoch of a holder that ended cleanly; None if it has to be taken over."""
+    if epoch > 0 and current_epoch(lake) == epoch == RoundLog(lake).epoch():
+        return replace(lake, epoch=epoch)
+    return None
+
+
+def claim(lake: Lake, above: int, owner: str) -> Lake:
+    """The lake with a new epoch.
+
+    Args:
+        lake: the lake.
+        above: an epoch that was there.
+        owner: who claims it; no other run has that name.
+
+    Raises:
+        LateError: another run was faster.
+        LakeError: the lake cannot be read or written.
+    """
+    newest = max(above, RoundLog(lake).epoch(), current_epoch(lake))
+    held = replace(lake, epoch=newest + 1)
+    reach("takeover.before_claim")
+    RoundLog(held).claim(owner)
+    reach("takeover.after_claim")
+    return held
+
+
+def take_over(held: Lake, owner: str, alive: Callable[[], None], *, now: int) -> None:
+    """Fence what earlier epochs may write to, and make the notes those of this one.
+
+    Args:
+        held: with the epoch that was claimed.
+        owner: who claimed it.
+        alive: called now and then; says that the run is there, and raises if it lost the lease.
+        now: microseconds UTC.
+
+    Raises:
+        LateError: another run has claimed a later epoch.
+        LakeError: the lake cannot be read or written.
+    """
+    began = time.monotonic()
+    Cuts(held).fence()
+    anyone = replace(held, epoch=0)
+    paths = [state.path for state in Tables(anyone).list()]
+    _each(lambda path: fence(held, path, now=now), paths, alive)
+    reach("takeover.after_fences")
+    source = current_epoch(held)
+    if source >= held.epoch:
+        raise late(layout.EPOCHS, "take the lake over")
+    _each(lambda path: _copy(held, path, source), _noted(held, source), alive)
+    reach("takeover.before_marker")
+    _mark_format(held)
+    marker = {"epoch": held.epoch, "from": source, "owner": owner, "at": now}
+    if not held.create_json(layout.epoch_path(held.epoch), marker):
+        raise late(layout.EPOCHS, "take the lake over")
+    reach("takeover.after_marker")
+    _remove_old(held, source)
+    seconds = time.monotonic() - began
+    tell = log.info if seconds > _SECONDS else log.debug
+    tell("took the lake over: epoch %d, %d tables, %.1f s", held.epoch, len(paths), seconds)
+
+
+def _mark_format(held: Lake) -> None:
+    """Keep out versions that know no epochs: whoever comes late writes the same."""
+    found = held.read_json(layout.FORMAT_FILE)
+    if isinstance(found, dict) and found.get("format") != HELD_FORMAT:
+        held.write_json(layout.FORMAT_FILE, {**found, "format": HELD_FORMAT})
+
+
+def _each(work: Callable[[str], object], paths: Iterable[str], alive: Callable[[], None]) -> None:
+    with ThreadPoolExecutor(_AT_ONCE, "take-over") as pool:
+        for _ in pool.map(work, paths):
+            alive()
+
+
+def _noted(lake: Lake, source: int) -> list[str]:
+    """The notes of an epoch, as they would lie in a lake that was never held."""
+    root = layout.noted_path(layout.PRIVATE + "/", source)
+    files = [
+        layout.PRIVATE + "/" + file.path.removeprefix(root)
+        for folder in layout.NOTED
+        for file in lake.list(layout.noted_path(folder, source))
+    ]
+    singles = [p for p in layout.NOTED_FILES if lake.is_file(layout.noted_path(p, source))]
+    return [path for path in files if not path.endswith(".tmp")] + singles
+
+
+def _copy(held: Lake, path: str, source: int) -> None:
+    content = held.read_file(layout.noted_path(path, source))
+    if content is not None:  # who wrote it may be at work still, and remove it
+        held.create_file(Notes(held).own(path), content)
+
+
+def _remove_old(held: Lake, source: int) -> None:
+    """Remove the notes that nobody can need: those before the ones that were copied.
+
+    Whoever takes over from us lists the markers behind its claim, so it finds ours, or the one that
+    we have copied if we are late; the look at the round log tells which.
+    """
+    older = [epoch for epoch in epochs(held) if epoch < source]
+    check_epoch(held, RoundLog(held).epoch(), layout.ROUNDS, "remove old notes")
+    for epoch in older:
+        held.delete_folder(f"{layout.NOTES}/{epoch:012d}")
+        held.delete(layout.epoch_path(epoch))
+    if source:
+        for folder in layout.NOTED:
+            held.delete_folder(folder)
+        for path in layout.NOTED_FILES:
+            held.delete(path)

@@ -1,0 +1,167 @@
+"""A holder that stands still at any step, and wakes at any later step of its successor."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import merge.maintain
+import store.commits
+import store.rounds
+import store.takeover
+from store import layout
+from store.files import Lake
+from tests.model.late import WrongError, copied, history, prepared, stepping
+
+LATE = {
+    "capture": ("orphans", "capture", "capture"),
+    "merge": ("capture", "merge"),
+    "dump": ("dump", "merge"),
+    "stop": ("stop", "capture"),
+    "upkeep": ("upkeep", "capture"),
+}
+OTHER = {
+    "merge": ("capture", "merge"),
+    "dump": ("capture", "dump", "capture", "merge"),
+    "upkeep": ("merge", "upkeep", "capture", "merge"),
+}
+SOME = 150  # histories of every run of the tests
+ALL = 10_000
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return prepared(tmp_path_factory.mktemp("late") / "lake")
+
+
+@pytest.fixture(autouse=True)
+def _steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with stepping(monkeypatch):
+        yield
+
+
+def lengths(source: Lake, folder: Path) -> dict[tuple[str, str], tuple[int, int]]:
+    """How many steps both make when the late one is not halted before its end."""
+    found = {}
+    for late, first in LATE.items():
+        for other, second in OTHER.items():
+            lake = copied(source, folder / "probe")
+            done = history(lake, first, second, halt=10**9, wake=10**9)
+            found[late, other] = done.steps, done.after
+            shutil.rmtree(lake.root)
+    return found
+
+
+def explore(source: Lake, folder: Path, count: int, seed: int = 1) -> int:
+    """So many histories, drawn from all; how many ended the late one by an error."""
+    rng = random.Random(seed)
+    long = lengths(source, folder)
+    refused = 0
+    for number in range(count):
+        (late, other), (steps, after) = rng.choice(list(long.items()))
+        halt, wake = rng.randint(1, steps), rng.randint(1, after + 1)
+        lake = copied(source, folder / "one")
+        try:
+            done = history(lake, LATE[late], OTHER[other], halt=halt, wake=wake)
+        except WrongError as error:
+            raise WrongError(f"{number}: {late}/{other}, {halt}, {wake}: {error}") from error
+        refused += done.error is not None
+        shutil.rmtree(lake.root)
+    return refused
+
+
+def test_some_halts(source: Lake, tmp_path: Path) -> None:
+    assert explore(source, tmp_path, SOME) > SOME / 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10))
+def test_many_halts(source: Lake, tmp_path: Path, seed: int) -> None:
+    assert explore(source, tmp_path, ALL // 10, seed=seed + 10) > ALL / 20
+
+
+# --- each fence is needed -------------------------------------------------------------------------
+
+
+def no_look_at_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Late commits to the round log, the cuts and the tables."""
+    patch.setattr(store.commits, "check_epoch", lambda *_: None)
+
+
+def tables_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    """A late commit before the successor's first one to that table."""
+    genuine = store.takeover._each
+
+    def each(work: Any, paths: Any, alive: Any) -> None:
+        if getattr(work, "__name__", "") == "<lambda>" and "fence" in work.__code__.co_names:
+            return
+        genuine(work, paths, alive)
+
+    patch.setattr(store.takeover, "_each", each)
+
+
+def notes_are_shared(patch: pytest.MonkeyPatch) -> None:
+    """One folder of states for all epochs."""
+    patch.setattr(layout, "noted_path", lambda path, _: path)
+
+
+def the_round_log_is_not_claimed(patch: pytest.MonkeyPatch) -> None:
+    """Late rounds."""
+    patch.setattr(store.rounds.RoundLog, "claim", lambda *_: None)
+
+
+def orphans_go_without_a_look(patch: pytest.MonkeyPatch) -> None:
+    """Late removals of what the successor has written and not committed yet."""
+    patch.setattr(merge.maintain, "check_epoch", lambda *_: None)
+
+
+@pytest.mark.long
+def test_without_the_look_before_orphans_go_it_goes_wrong(
+    source: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where it looks for them while the successor's file waits for its commit: few steps."""
+    orphans_go_without_a_look(monkeypatch)
+    with pytest.raises(WrongError, match="No such file"):
+        halted_at_first(source, tmp_path)
+
+
+@pytest.mark.long
+def test_a_halt_before_orphans_are_looked_for(source: Lake, tmp_path: Path) -> None:
+    """The very same histories, with the look."""
+    halted_at_first(source, tmp_path)
+
+
+def halted_at_first(source: Lake, folder: Path) -> None:
+    """A halt before the first step, and each moment to wake."""
+    wake, after = 0, 1
+    while wake < after:
+        wake += 1
+        lake = copied(source, folder / "one")
+        after = history(lake, LATE["capture"], OTHER["merge"], halt=1, wake=wake).after
+        shutil.rmtree(lake.root)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "out",
+    [
+        no_look_at_the_epoch,
+        tables_are_not_fenced,
+        notes_are_shared,
+        the_round_log_is_not_claimed,
+    ],
+)
+def test_without_one_of_the_fences_it_goes_wrong(
+    source: Lake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    out: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    out(monkeypatch)
+    with pytest.raises(WrongError):
+        explore(source, tmp_path, 2_000)

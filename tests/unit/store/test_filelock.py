@@ -1,0 +1,154 @@
+"""The lock beside the lease: one that stands still with it is named, and can be got rid of."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.errors import LakeError
+from store import filelock, layout
+from store.filelock import locked
+from store.files import Lake
+from store.lease import Lease, read_holder
+
+# Takes the lease and stands still amid its second change of the file, a renewal.
+HALTED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[2])
+from store.files import Lake
+from store.lease import Lease
+lake = Lake.at(sys.argv[1])
+lease = Lease.acquire(lake, "ratchet run")
+genuine = Lake.write_json
+def write_json(self, path, value):
+    print("in it", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    genuine(self, path, value)
+Lake.write_json = write_json
+lease.renew()
+print("out of it", flush=True)
+sys.stdin.read()
+"""
+LOCK = "_ratchet/lease.lock"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.at(tmp_path / "lake")
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filelock, "LOCK_SECONDS", 0.3)
+
+
+@pytest.fixture
+def halted(lake: Lake) -> Iterator[subprocess.Popen[bytes]]:
+    root = str(Path(__file__).parents[3])
+    environment = {**os.environ, "RATCHET_TEST_MACHINE": "elsewhere"}
+    with subprocess.Popen(
+        [sys.executable, "-c", HALTED, lake.root, root],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"in it\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def refused(lake: Lake) -> LakeError:
+    with pytest.raises(LakeError, match="it seems to stand still") as caught:
+        lake.change_json(layout.LEASE_FILE, lambda value: value)
+    return caught.value
+
+
+def test_who_stands_still_with_the_lock_is_named_and_can_be_ended(
+    lake: Lake, halted: subprocess.Popen[bytes]
+) -> None:
+    error = refused(lake)
+    found = re.match(r"pid (\d+) on (\S+) holds the lock", error.message)
+    assert found is not None, error.message
+    assert (int(found[1]), found[2]) == (halted.pid, os.uname().nodename)
+    os.kill(int(found[1]), signal.SIGKILL)
+    halted.wait()
+    lake.change_json(layout.LEASE_FILE, lambda _: None)
+    assert read_holder(lake) is None
+
+
+def test_who_is_let_go_on_gives_the_lock_back(lake: Lake, halted: subprocess.Popen[bytes]) -> None:
+    refused(lake)
+    os.kill(halted.pid, signal.SIGCONT)
+    assert halted.stdout is not None
+    assert halted.stdout.readline() == b"out of it\n"
+    lake.change_json(layout.LEASE_FILE, lambda value: value)
+    holder = read_holder(lake)
+    assert holder is not None
+    assert holder.pid == halted.pid
+
+
+def test_a_lock_that_was_removed_holds_nobody_up(
+    lake: Lake, halted: subprocess.Popen[bytes]
+) -> None:
+    """The late one puts its renewal over the successor's: that one sees it, and a third goes on."""
+    error = refused(lake)
+    assert error.hint is not None
+    named = re.search(r"remove (\S+):", error.hint)
+    assert named is not None
+    assert Path(named[1]) == Path(lake.absolute(LOCK))
+    Path(named[1]).unlink()
+    lake.change_json(layout.LEASE_FILE, lambda _: None)  # in the place of 30 s of waiting
+    second = Lease.acquire(lake, "ratchet run")
+    os.kill(halted.pid, signal.SIGCONT)
+    assert halted.stdout is not None
+    assert halted.stdout.readline() == b"out of it\n"
+    with pytest.raises(LakeError, match="lost its lease"):
+        second.renew()
+    halted.kill()
+    halted.wait()
+    lake.change_json(layout.LEASE_FILE, lambda _: None)
+    with Lease.acquire(lake, "ratchet run") as third:
+        assert third.lake.epoch == second.lake.epoch + 1
+
+
+def test_it_is_waited_for_as_long_as_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filelock, "LOCK_SECONDS", 10.0)
+    passed = [0.0]
+
+    def sleep(seconds: float) -> None:
+        passed[0] += seconds
+
+    file = tmp_path / "x.lock"
+    with locked(file):
+        assert file.read_text() == f"pid {os.getpid()} on {os.uname().nodename}"
+        with (
+            pytest.raises(LakeError, match=f"pid {os.getpid()}"),
+            locked(file, clock=lambda: passed[0], sleep=sleep),
+        ):
+            pytest.fail("two have the lock")
+    assert 10.0 <= passed[0] < 10.1
+    assert file.read_text() == "", "who has given it back is named no more"
+
+
+def test_a_lock_of_a_file_that_is_gone_is_none(tmp_path: Path) -> None:
+    """Two that waited, of which one waited for the file that was removed, are not both let in."""
+    file = tmp_path / "x.lock"
+    seen: list[str] = []
+
+    def sleep(_: float) -> None:
+        if not seen:
+            file.unlink()
+            seen.append("removed")
+
+    with locked(file), locked(file, sleep=sleep):
+        with file.open("rb") as stream:
+            assert os.path.samestat(os.fstat(stream.fileno()), file.stat())
+        assert file.read_text() != ""

@@ -1,0 +1,318 @@
+"""Taking a lake over: what a late holder writes is refused, or lands where nobody reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from lease_kit import Passing
+
+from core.errors import BugError, LakeError
+from core.gtid import GtidSet
+from core.position import Position
+from core.rounds import Round, ShardSlice
+from core.schema import Column, ColumnType, TableSchema
+from merge.maintain import remove_orphans
+from store import layout, takeover
+from store.commits import CLOSED, EPOCH, LateError, commit_files, committed, fence, opened
+from store.comparisons import Comparison, Comparisons
+from store.cuts import Cut, Cuts
+from store.delta_files import TableFiles, commit_info, replay
+from store.delta_tables import app_version, create_delta_table
+from store.files import Lake, open_lake
+from store.lease import Lease
+from store.notes import Notes, current_epoch, epochs
+from store.passes import Passes
+from store.rounds import RoundLog
+from store.tables import Tables, TableState
+from store.upkeeps import Upkeep, read_upkeep, write_upkeep
+
+SCHEMA = pa.schema([pa.field("id", pa.int64())])
+AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Lake:
+    return Lake.at(tmp_path / "lake")
+
+
+def hold(root: Lake) -> Lake:
+    """The lake as somebody holds it who is then heard of no more."""
+    lease = Lease.acquire(root, "ratchet run", passing=Passing().time)
+    root.write_json(layout.LEASE_FILE, asdict(replace(lease.holder, machine="elsewhere")))
+    return lease.lake
+
+
+def state(table: str, **more: object) -> TableState:
+    columns = (Column(name="id", type=ColumnType(name="bigint")),)
+    schema = TableSchema(keyspace="k", table=table, columns=columns, key=("id",))
+    return replace(
+        TableState(keyspace="k", table=table, schema=schema, key=("id",)),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def make_round(number: int) -> Round:
+    one = ShardSlice.beginning("k/-", AT, generation=0, now=1, ancestors={})
+    return Round(number=number, committed_at=1, slices=(one,), files=(), events=())
+
+
+def make_cut(number: int) -> Cut:
+    return Cut(number=number, round=number, merged_at=1, shards={}, tables={}, stopped=())
+
+
+def files_of(lake: Lake, path: str) -> TableFiles:
+    found = replay(lake, path)
+    assert found is not None
+    return found
+
+
+def info(files: TableFiles) -> dict[str, object]:
+    return commit_info("WRITE", read=files.version, isolation="Serializable", now=1)
+
+
+def test_a_late_round_and_a_late_cut_are_refused(root: Lake) -> None:
+    """Also by a log that was opened long ago, and by one that is opened only now."""
+    old = hold(root)
+    rounds, cuts = RoundLog(old), Cuts(old)
+    rounds.append(make_round(1))
+    cuts.append(make_cut(1))
+    new = hold(root)
+    for late in (rounds, RoundLog(old)):
+        with pytest.raises(LateError, match="taken this lake over while this one stood still"):
+            late.append(make_round(2))
+    for cut in (cuts, Cuts(old)):
+        with pytest.raises(LateError):
+            cut.append(make_cut(2))
+    RoundLog(new).append(make_round(2))
+    Cuts(new).append(make_cut(2))
+    assert RoundLog(root).last_number() == 2
+    for number in (2, 3):  # whichever it wanted to write: it is told why not
+        with pytest.raises(LateError):
+            rounds.append(make_round(number))
+        with pytest.raises(LateError):
+            cuts.append(make_cut(number))
+
+
+def test_a_late_commit_to_a_table_is_refused(root: Lake) -> None:
+    old = hold(root)
+    Tables(old).save(state("t"))
+    create_delta_table(old, "k/t", SCHEMA, name="t", description="", now=1)
+    known = files_of(old, "k/t")
+    new = hold(root)
+    for files in (known, files_of(old, "k/t")):
+        try:
+            done = commit_files(old, "k/t", files, [info(files)])
+        except LateError:
+            continue
+        assert done is None, "made for a version before the fence: another one is there"
+    with pytest.raises(LateError):
+        opened(old, "k/t", "app", now=1)
+    with pytest.raises(LateError):
+        fence(old, "k/t", now=1)
+    assert files_of(new, "k/t").apps[EPOCH] == new.epoch
+
+
+def test_a_table_that_only_the_late_one_knew_is_fenced_by_the_first_commit(root: Lake) -> None:
+    old, new = hold(root), hold(root)
+    assert create_delta_table(old, "k/t", SCHEMA, name="t", description="", now=1)
+    spark = opened(old, "k/t", "app", now=1)
+    files = files_of(new, "k/t")
+    assert files.apps == {EPOCH: old.epoch, spark: -1}
+    assert commit_files(new, "k/t", files, [info(files)]) is not None
+    assert files_of(new, "k/t").apps == {EPOCH: new.epoch, spark: CLOSED}
+    with pytest.raises(LateError):
+        opened(old, "k/t", "another", now=1)
+
+
+def test_how_far_spark_has_come_is_carried_over(root: Lake) -> None:
+    """And what was opened and never used counts for nothing, as if it was not there."""
+    old = hold(root)
+    create_delta_table(old, "k/t", SCHEMA, name="t", description="", now=1)
+    spark = opened(old, "k/t", "used", now=1)
+    opened(old, "k/t", "unused", now=1)
+    assert app_version(old, "k/t", "used") is None
+    files = files_of(old, "k/t")
+    done = {"txn": {"appId": spark, "version": 7, "lastUpdated": 1}}
+    assert commit_files(old, "k/t", files, [info(files), done]) is not None
+    assert app_version(root, "k/t", "used") == 7
+    new = hold(root)
+    for _ in range(2):
+        files = files_of(new, "k/t")
+        assert committed(files, "used") == app_version(root, "k/t", "used") == 7
+        assert committed(files, "unused") is app_version(root, "k/t", "unused") is None
+        fence(new, "k/t", now=1)
+    assert files_of(new, "k/t").apps["used"] == 7
+
+
+def test_what_a_late_one_notes_is_read_by_nobody(root: Lake) -> None:
+    old = hold(root)
+    tables, passes, comparisons = Tables(old), Passes(old), Comparisons(old)
+    tables.save(state("t", merged_round=1))
+    passes.save_schedule({"k.t": 1})
+    comparison = Comparison(keyspace="k", table="t", dump="d", since=1, until=2, round=3)
+    comparisons.save(comparison)
+    old.write_json(Notes(old).own(layout.STARTS_FILE), {"k/-": 1})
+    write_upkeep(old, Upkeep(logs=1.0))
+    new = hold(root)
+    tables.save(state("t", merged_round=9))
+    tables.save(state("ghost"))
+    passes.save_schedule({})
+    write_upkeep(old, Upkeep(logs=9.0))
+    comparisons.save(replace(comparison, round=9))
+    Tables(old).remove(state("t"))
+    for lake in (root, new):
+        assert [s.merged_round for s in Tables(lake).list()] == [1]
+        assert Passes(lake).schedule() == {"k.t": 1}
+        assert read_upkeep(lake) == Upkeep(logs=1.0)
+        assert Comparisons(lake).last("k", "t") == comparison
+        assert lake.read_json(Notes(lake).path(layout.STARTS_FILE)) == {"k/-": 1}
+
+
+def test_a_lake_that_nobody_holds_is_only_read(root: Lake) -> None:
+    held = hold(root)
+    create_delta_table(held, "k/t", SCHEMA, name="t", description="", now=1)
+    files = files_of(root, "k/t")
+    for write in (
+        lambda: RoundLog(root).append(make_round(1)),
+        lambda: Cuts(root).append(make_cut(1)),
+        lambda: Tables(root).save(state("t")),
+        lambda: commit_files(root, "k/t", files, [info(files)]),
+    ):
+        with pytest.raises(BugError, match="only read"):
+            write()
+
+
+def test_a_lake_of_a_version_without_epochs_is_taken_over_as_it_is(root: Lake) -> None:
+    """As it was written: states right below `_ratchet`, a lease without epoch, logs without any."""
+    for name in ("a", "b"):
+        root.write_json(layout.state_path("k", name), state(name, merged_round=3).to_json())
+        create_delta_table(root, f"k/{name}", SCHEMA, name=name, description="", now=1)
+        files = files_of(root, f"k/{name}")
+        done = {"txn": {"appId": "app", "version": 3, "lastUpdated": 1}}
+        assert commit_files(root, f"k/{name}", files, [info(files), done]) is not None
+    RoundLog(root).append(make_round(1))
+    Cuts(root).append(make_cut(1))
+    root.write_json(layout.UPKEEP_FILE, Upkeep(logs=2.0).to_json())
+    assert len(Tables(root).list()) == 2
+    held = hold(root)
+    assert [s.merged_round for s in Tables(held).list()] == [3, 3]
+    assert app_version(held, "k/a", "app") == 3
+    assert read_upkeep(held) == Upkeep(logs=2.0)
+    RoundLog(held).append(make_round(2))
+    assert Path(root.absolute(layout.state_path("k", "a"))).exists(), "as long as it may be copied"
+    hold(root)
+    assert not Path(root.absolute(layout.TABLES)).exists()
+    assert len(Tables(root).list()) == 2
+
+
+def test_versions_without_epochs_are_kept_out(root: Lake) -> None:
+    """They would find no states, and dump all tables again."""
+    open_lake(root.root, now=1)
+    before = root.read_json(layout.FORMAT_FILE)
+    hold(root)
+    open_lake(root.root, now=1, create=False)
+    assert root.read_json(layout.FORMAT_FILE) == {**before, "format": 2}
+
+
+def test_old_notes_go_when_nobody_can_need_them(root: Lake) -> None:
+    for epoch in range(1, 5):
+        held = hold(root)
+        Tables(held).save(state(f"t{epoch}"))
+    assert epochs(root) == [3, 4]
+    assert min(Path(root.absolute(layout.NOTES)).iterdir()).name == f"{3:012d}"
+    assert len(Tables(root).list()) == 4
+
+
+POINTS = ("before_claim", "after_claim", "after_fences", "before_marker", "after_marker")
+
+
+class _Stop(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_take_over_that_was_killed_is_done_by_the_next_one(
+    root: Lake, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    old = hold(root)
+    Tables(old).save(state("t"))
+    create_delta_table(old, "k/t", SCHEMA, name="t", description="", now=1)
+
+    def reach(name: str) -> None:
+        if name == f"takeover.{point}":
+            raise _Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(takeover, "reach", reach)
+        with pytest.raises(_Stop):
+            hold(root)
+    new = hold(root)
+    assert new.epoch > old.epoch
+    assert [s.table for s in Tables(root).list()] == ["t"]
+    RoundLog(new).append(make_round(1))
+    with pytest.raises(LateError):
+        RoundLog(old).append(make_round(2))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_take_over_that_is_overtaken_gets_nowhere(
+    root: Lake, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """It stands still in the middle, and a third one takes over, works, and is taken over from."""
+    old = hold(root)
+    Tables(old).save(state("t", merged_round=1))
+    create_delta_table(old, "k/t", SCHEMA, name="t", description="", now=1)
+    lakes: list[Lake] = []
+
+    def reach(name: str) -> None:
+        if name == f"takeover.{point}" and not lakes:
+            second = current_lease(root)
+            root.write_json(layout.LEASE_FILE, {**second, "machine": "elsewhere"})
+            lakes.append(root)
+            for merged in (2, 3):
+                lakes.append(hold(root))
+                Tables(lakes[-1]).save(state("t", merged_round=merged))
+            Tables(lakes[-1]).save(state("u"))
+
+    monkeypatch.setattr(takeover, "reach", reach)
+    with pytest.raises(LakeError, match=r"taken|lost its lease"):
+        hold(root)
+    third = lakes[-1]
+    assert current_epoch(root) == third.epoch
+    assert [(s.table, s.merged_round) for s in Tables(root).list()] == [("t", 3), ("u", 0)]
+    RoundLog(third).append(make_round(1))
+    RoundLog(third).append(make_round(2))
+
+
+def current_lease(root: Lake) -> dict[str, object]:
+    found: dict[str, object] = json.loads(Path(root.absolute(layout.LEASE_FILE)).read_text())
+    return found
+
+
+def test_late_removals_leave_what_a_successor_has_made(
+    root: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The late one has looked for orphans, and stood still before it removed what it found."""
+    old = hold(root)
+    new: list[Lake] = []
+    begun: list[int] = []
+    change = f"{layout.CHANGES}/k/t/{1:012d}-x-y-1.parquet"
+    real: Callable[..., object] = RoundLog.epoch
+
+    def epoch(self: RoundLog) -> object:
+        if not begun:
+            begun.append(1)
+            new.append(hold(root))
+            new[0].create_file(change, b"")
+            RoundLog(new[0]).append(make_round(1))
+        return real(self)
+
+    monkeypatch.setattr(RoundLog, "epoch", epoch)
+    with pytest.raises(LateError):
+        remove_orphans(old, RoundLog(old))
+    assert root.is_file(change)
