@@ -22,7 +22,7 @@ SIDE: Final = f"{PRIVATE}/side"
 DATES_FILE: Final = f"{PRIVATE}/dates.json"
 # Keyspaces whose servers compare names without regard to letter case, as a JSON list.
 FOLDED_FILE: Final = f"{PRIVATE}/folded.json"
-# Shard -> its server and when that was started, where it has MEMORY tables.
+# Shard -> its server, when that was started, and what else `jobs.restarts` notes of it.
 STARTS_FILE: Final = f"{PRIVATE}/starts.json"
 # When old files of which table were removed last.
 UPKEEP_FILE: Final = f"{PRIVATE}/upkeep.json"
@@ -37,7 +37,7 @@ PASS: Final = f"{PRIVATE}/pass"
 NOTES: Final = f"{PRIVATE}/notes"
 EPOCHS: Final = f"{PRIVATE}/epochs"
 NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED)
-NOTED_FILES: Final = (DATES_FILE, FOLDED_FILE, STARTS_FILE, UPKEEP_FILE)
+NOTED_FILES: Final = (DATES_FILE, FOLDED_FILE, STARTS_FILE, UPKEEP_FILE, LEFT_OUT_FILE)
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")
 _LONGEST = 200  # bytes; file systems allow 255, and files add their own endings

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from store import layout
 from store.failures import sound
 from store.files import Lake
+from store.notes import Notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +47,16 @@ class LeftOuts:
 
     def list(self) -> tuple[LeftOut, ...]:
         """What the last look of a run found, by name."""
-        found = self._lake.read_json(layout.LEFT_OUT_FILE)
-        with sound(layout.LEFT_OUT_FILE):
+        path = Notes(self._lake).path(layout.LEFT_OUT_FILE)
+        found = self._lake.read_json(path)
+        with sound(path):
             return () if found is None else tuple(LeftOut(**one) for one in found["tables"])
 
     def save(self, tables: Collection[LeftOut]) -> None:
         """Replace them, if they are others than before."""
         wanted = tuple(sorted(tables, key=lambda one: one.name))
         if wanted != self.list():
-            self._lake.write_json(layout.LEFT_OUT_FILE, {"tables": [asdict(one) for one in wanted]})
+            self._lake.write_json(
+                Notes(self._lake).own(layout.LEFT_OUT_FILE),
+                {"tables": [asdict(one) for one in wanted]},
+            )
