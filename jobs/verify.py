@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from core.errors import (
@@ -41,7 +41,8 @@ from jobs.sparksettings import DUMP
 from jobs.spelling import with_spelling
 from jobs.tablets import with_live_shards
 from jobs.terminal import say
-from jobs.text import clock_time, counted
+from jobs.text import clock_time, counted, moment
+from jobs.unmerged import look_behind
 from jobs.vitess import with_serving_shards
 from merge.plan import app_id
 from snapshot.confirm import Finding
@@ -89,7 +90,6 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
     config = with_spelling(config)
     began = time.monotonic()
-    results, refused = [], 0
     found = look(config.sources, source_configs(config))
     cut, chosen, left = choose(lake, found, tables, config.mirrors)
     if not chosen:
@@ -98,41 +98,61 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
         )
     tell_doubtful(one.state for one in chosen)
     with spark_session(config, "verify") as spark:
-        verifier = Verifier(config, lake, spark)
-        for one in chosen:
-            log.info("comparing %s", one.state.name)
-            try:
-                result = verifier.table(cut, one)
-            except TableStoppedError as error:
-                left[one.state.name] = f"{error.message} ({error.hint})"
-                refused += 1
-                log.warning("%s is not compared: %s", one.state.name, left[one.state.name])
-                continue
-            if why := _stopped_meanwhile(lake, one):
-                left[one.state.name] = why
-                continue
-            results.append(result)
-            if not as_json:
-                print_result(result)
+        show = (lambda _: None) if as_json else print_result
+        results, refused = _compare(Verifier(config, lake, spark), cut, chosen, left, show)
     if not results:
         raise nothing_to(
             "verify", left, "`ratchet status` tells which tables stream, and why others do not"
         )
     same = all(result.same for result in results)
+    names = {result.table for result in results}
+    newest = Cuts(lake).last() or cut  # a run may have merged meanwhile
+    behind = look_behind(lake, newest, names, now=time.time_ns() // 1000)
     if as_json:
         data = {
             "same": same,
             "round": cut.round,
+            "not_merged": asdict(behind),
             "tables": [result.to_json() for result in results],
             "not_compared": left,
         }
         print(logs.clean(json.dumps(data, indent=1)))
     else:
         _print_summary(results, left, time.monotonic() - began)
+        if behind.trouble:
+            say(f"that is as of {moment(newest.merged_at)}: {behind.trouble}")
     if not same:
         return EXIT_DIFFERENT
+    if behind.trouble:
+        return LakeError.exit_code
     # Who names a table wants to know of that table; and of a table that counts as right anybody.
     return TableStoppedError.exit_code if refused or (tables and left) else 0
+
+
+def _compare(
+    verifier: Verifier,
+    cut: Cut,
+    chosen: Sequence[Chosen],
+    left: dict[str, str],
+    show: Callable[[VerifyResult], None],
+) -> tuple[list[VerifyResult], int]:
+    """What each table came to, and how many were refused; why one was not compared is in `left`."""
+    results, refused = [], 0
+    for one in chosen:
+        log.info("comparing %s", one.state.name)
+        try:
+            result = verifier.table(cut, one)
+        except TableStoppedError as error:
+            left[one.state.name] = f"{error.message} ({error.hint})"
+            refused += 1
+            log.warning("%s is not compared: %s", one.state.name, left[one.state.name])
+            continue
+        if why := _stopped_meanwhile(verifier.lake, one):
+            left[one.state.name] = why
+            continue
+        results.append(result)
+        show(result)
+    return results, refused
 
 
 def choose(
@@ -234,6 +254,9 @@ def beside(server_id: int) -> int:
 class Verifier:
     """Compares tables in one Spark session.
 
+    Attributes:
+        lake: the lake.
+
     Args:
         config: with its live shards.
         lake: the lake.
@@ -253,7 +276,7 @@ class Verifier:
         since: Callable[[Cut], Scratch | ChangeLog] | None = None,
         stop: threading.Event | None = None,
     ) -> None:
-        self._config, self._lake, self._spark = config, lake, spark
+        self._config, self.lake, self._spark = config, lake, spark
         streams = RoundLog(lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
         self._ancestors = {shard: stream.ancestors for shard, stream in streams.items()}
@@ -271,7 +294,7 @@ class Verifier:
             result = self.once(cut, table)
             if result.differences or not result.unsettled:
                 return result
-            newer = Cuts(self._lake).last()
+            newer = Cuts(self.lake).last()
             if newer is not None and table.state.name in newer.tables:
                 cut, table = newer, replace(table, version=newer.tables[table.state.name])
         return self.once(cut, table)
@@ -299,7 +322,7 @@ class Verifier:
         with self._since(cut) as since:
             return verify_table(
                 self._spark,
-                self._lake,
+                self.lake,
                 table.wanted,
                 mirror=MirrorAt(path=state.path, version=table.version),
                 key=state.key,
@@ -362,17 +385,17 @@ class Verifier:
             for shard, source in source_configs(config).items()
         }
         settings = CaptureSettings(
-            lake=self._lake.root,
+            lake=self.lake.root,
             round_seconds=config.capture.round_seconds,
             round_bytes=config.capture.round_bytes,
             heartbeat=config.capture.heartbeat_seconds,
             policy=self._reading.settings.policy,
         )
         tables: dict[str, list[str]] = {}
-        for state in Tables(self._lake).list():
+        for state in Tables(self.lake).list():
             tables.setdefault(state.keyspace, []).append(state.table)
         return Scratch(
-            self._lake,
+            self.lake,
             streams,
             settings,
             {name: shard.position for name, shard in cut.shards.items()},

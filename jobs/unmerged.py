@@ -1,0 +1,74 @@
+"""What was captured and is not merged: what a comparison of the newest cut says nothing about.
+
+Lives here: judging the rounds behind a cut. Does not live here: comparing (`verify`), merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from jobs.text import counted, moment
+from store.cuts import Cut
+from store.files import Lake
+from store.rounds import RoundLog
+
+# Microseconds without a merge, with rounds that wait: a merge step of a large table takes minutes.
+_STANDS_STILL: Final = 900 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Unmerged:
+    """The rounds behind a cut.
+
+    Attributes:
+        rounds: how many.
+        since: when the first of them was committed, microseconds UTC; None: there are none.
+        trouble: why they do not get into the mirror, and what to do; empty while they may.
+    """
+
+    rounds: int
+    since: int | None
+    trouble: str = ""
+
+
+def look_behind(lake: Lake, cut: Cut, tables: Collection[str], *, now: int) -> Unmerged:
+    """Look at the rounds behind a cut, and whether they can be merged.
+
+    Args:
+        lake: the lake.
+        cut: its newest cut.
+        tables: keyspace.table of those that are compared.
+        now: microseconds UTC.
+
+    Raises:
+        LakeError: the rounds cannot be read.
+    """
+    rounds = RoundLog(lake).since(cut.round)
+    if not rounds:
+        return Unmerged(0, None)
+    since = rounds[0].committed_at
+    gone: dict[str, str] = {}
+    for file in (file for one in rounds for file in one.files):
+        name = f"{file.keyspace}.{file.table}"
+        if name in tables and name not in gone and not lake.is_file(file.path):
+            gone[name] = file.path
+    if gone:
+        names = "; ".join(f"{table}: {path}" for table, path in sorted(gone.items()))
+        return Unmerged(
+            len(rounds),
+            since,
+            f"changes that were captured are gone ({names}): `ratchet run CONFIG` stops these "
+            "tables by name, and `ratchet table CONFIG redump TABLE` dumps one again",
+        )
+    if now - max(since, cut.merged_at) > _STANDS_STILL:
+        waiting = counted(len(rounds), "captured round")
+        return Unmerged(
+            len(rounds),
+            since,
+            f"{waiting} since {moment(since)} not merged, and nothing was merged since "
+            f"{moment(cut.merged_at)}: `ratchet run CONFIG` merges them, and its log tells what "
+            "holds it up",
+        )
+    return Unmerged(len(rounds), since)
