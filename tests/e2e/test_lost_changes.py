@@ -1,0 +1,51 @@
+"""Captured changes that something removed from the lake: `verify` tells, the remedy is typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fix_e2e import PASSWORD, Ratchet, assert_identical, status
+
+from lab.servers import create_ratchet_user
+
+
+def test_a_change_file_that_is_gone(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """One table stops by name; what is printed brings it back, and nothing else is dumped."""
+    tables = ("lost", "kept")
+    for table in tables:
+        mariadb.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", database=database)
+        mariadb.execute(f"INSERT INTO {table} VALUES (1, 1), (2, 2)", database=database)
+    create_ratchet_user(mariadb, PASSWORD, [database])
+    ratchet = make_ratchet({"-": mariadb}, database)
+    ratchet.run("run", "--until-caught-up")
+    before = set(_change_files(ratchet.lake))
+    for table in tables:
+        mariadb.execute(f"UPDATE {table} SET v = 20 WHERE id = 2", database=database)
+    killed = ratchet.run("run", "--until-caught-up", crash_at="merge.before_side", expect=None)
+    assert killed.returncode == -signal.SIGKILL
+    (gone,) = [path for path in set(_change_files(ratchet.lake)) - before if "lost" in str(path)]
+    gone.unlink()
+
+    told = ratchet.run("verify", expect=7).stdout
+    assert "changes that were captured are gone (shop.lost:" in told
+    assert "`ratchet run CONFIG` stops these tables by name" in told
+
+    ratchet.run("run", "--until-caught-up", expect=6)
+    found = {table["table"]: table for table in status(ratchet)["tables"]}
+    assert (found["lost"]["phase"], found["kept"]["phase"]) == ("stopped", "streaming")
+    (remedy,) = re.findall(r"`ratchet (table CONFIG redump [^`]+)`", found["lost"]["hint"])
+    ratchet.run(*(word for word in shlex.split(remedy) if word != "CONFIG"))
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [mariadb], database, tables)
+    assert "identical: 2 tables" in ratchet.run("verify").stdout
+
+
+def _change_files(lake: Path | str) -> list[Path]:
+    return list((Path(lake) / "_ratchet" / "changes").rglob("*.parquet"))
