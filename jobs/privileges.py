@@ -40,12 +40,35 @@ def privileges(facts: ServerFacts) -> Iterator[Finding]:
             f"not granted on the whole of {facts.database}: some tables may be out of sight",
             f"GRANT SELECT ON `{database}`.* TO {account};",
         )
+    if more := _needless(facts):
+        shown = "; ".join(more[:_SHOWN]) + ("; ..." if len(more) > _SHOWN else "")
+        yield finding(
+            facts,
+            "least privilege",
+            "warn",
+            f"the account may do more than a mirror needs: {shown}",
+            f"make one for Ratchet alone: CREATE USER 'ratchet'@'%' IDENTIFIED BY '...'; {_GRANTS}",
+        )
 
 
+_GRANTS: Final = (
+    "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'ratchet'@'%'; and GRANT SELECT on the "
+    "mirrored databases"
+)
+_SHOWN: Final = 4
+# What is of use; TRIGGER and SELECT elsewhere show triggers that lead on from a mirrored table.
+_OF_USE: Final = {
+    True: frozenset({
+        "USAGE", "REPLICATION SLAVE", "REPLICATION REPLICA", "REPLICATION CLIENT",
+        "BINLOG MONITOR", "SLAVE MONITOR", "REPLICA MONITOR",
+    }),
+    False: frozenset({"USAGE", "SELECT", "TRIGGER", "SHOW VIEW"}),
+}  # fmt: skip
 _NAME: Final = r"\*|`(?:[^`]|``)*`"
 _GRANT: Final = re.compile(
     rf"GRANT (?P<what>.+?) ON (?P<database>{_NAME})\.(?P<table>{_NAME}) TO ", re.DOTALL
 )
+_COLUMNS: Final = re.compile(r"\((?:[^`)]|`(?:[^`]|``)*`)*\)")  # only of tables, never of all
 _ALL: Final = ("*", "*")
 
 
@@ -54,8 +77,19 @@ def _privileges_on(facts: ServerFacts) -> Iterator[tuple[frozenset[str], tuple[s
     for line in facts.grants:
         match = _GRANT.match(line)
         if match is not None:
-            what = frozenset(part.strip().upper() for part in match["what"].split(","))
+            whole = _COLUMNS.sub("", match["what"])
+            what = frozenset(part.strip().upper() for part in whole.split(","))
             yield what, (match["database"], match["table"])
+
+
+def _needless(facts: ServerFacts) -> list[str]:
+    """Privileges that nothing here uses, as `WHAT, WHAT ON where`."""
+    found = []
+    for what, where in _privileges_on(facts):
+        if more := sorted(what - _OF_USE[where == _ALL]):
+            listed = ", ".join(more[:_SHOWN]) + (", ..." if len(more) > _SHOWN else "")
+            found.append(f"{listed} ON {'.'.join(where)}")
+    return found
 
 
 def _global_privileges(facts: ServerFacts) -> frozenset[str]:

@@ -67,7 +67,11 @@ def test_a_fit_source(ready: Any, database: str, tmp_path: Path) -> None:
     done = check(tmp_path, ready, database, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert failed(done) == set()
+    assert "least privilege" not in findings(done)  # the documented account has no needless one
     assert not (tmp_path / "lake").exists()
+    ready.execute(f"GRANT INSERT (v) ON `{database}`.orders TO 'checker'@'%'")
+    found = findings(check(tmp_path, ready, database, "--json"))["least privilege"]
+    assert (found["status"], "INSERT ON" in found["text"]) == ("warn", True), found
     text = check(tmp_path, ready, database)
     assert text.returncode == 0
     assert "fit (" in text.stdout

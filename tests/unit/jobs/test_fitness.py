@@ -163,6 +163,27 @@ def test_privileges(grants: tuple[str, ...], missing: set[str]) -> None:
         assert found[name].mend.endswith("TO 'ratchet'@'%';")
 
 
+@pytest.mark.parametrize(
+    ("grants", "needless"),
+    [
+        ((), ""),
+        (("GRANT SELECT, TRIGGER ON `percona`.* TO `r`@`%`",), ""),
+        (("GRANT SLAVE MONITOR ON *.* TO `r`@`%`",), ""),
+        (("GRANT SELECT (`a`, `b`) ON `shop`.`t` TO `r`@`%`",), ""),
+        (("GRANT SELECT ON *.* TO `r`@`%`",), "SELECT ON *.*"),
+        (("GRANT SELECT, INSERT ON `shop`.* TO `r`@`%`",), "INSERT ON `shop`.*"),
+        (("GRANT INSERT (`a`) ON `shop`.`t` TO `r`@`%`",), "INSERT ON `shop`.`t`"),
+        (("GRANT ALL PRIVILEGES ON *.* TO `r`@`%`",), "ALL PRIVILEGES ON *.*"),
+        (("GRANT A, B, C, D, E, F ON *.* TO `r`@`%`",), "A, B, C, D, ... ON *.*"),
+    ],
+)
+def test_more_privileges_than_are_needed(grants: tuple[str, ...], needless: str) -> None:
+    found = judged(replace(MYSQL, grants=(*GRANTS, *grants)))
+    told = found.get("least privilege")
+    assert (told.text.partition("needs: ")[2] if told else "") == needless
+    assert told is None or "CREATE USER" in told.mend
+
+
 @pytest.mark.parametrize("database", ["a b", "a`b ON *.* TO", "it's", "x.*", "`", "größe; --"])
 def test_privileges_on_odd_names(database: str) -> None:
     """A blank in the name once hid the GRANT."""
