@@ -17,6 +17,7 @@ from typing import Final
 
 from core.errors import OperatorError
 from jobs.config import Config
+from jobs.jarhashes import DIGESTS, altered
 from jobs.sparksettings import is_in_s3, is_local
 from wire.owned import distrust
 
@@ -59,6 +60,7 @@ def jars_of(config: Config) -> Jars:
         settings = _joined(config, "spark.jars.packages", packages, ",")
         return Jars({**settings, "spark.jars.ivy": str(ivy_folder(config))})
     _refuse_foreign([*delta, *store])
+    _refuse_altered([*delta, *store])
     if is_local(config):
         # On the class path at once: as spark.jars they would be copied for every session.
         name = "spark.driver.extraClassPath"
@@ -76,6 +78,19 @@ def _refuse_foreign(jars: Sequence[str]) -> None:
                 hint=f"make {jar.parent} and what is in it this user's own, writable by nobody "
                 "else (chmod -R go-w), or fetch the jars anew (`make setup`)",
             )
+
+
+def _refuse_altered(jars: Sequence[str]) -> None:
+    """Java runs what is in them: it has to be what was released."""
+    if wrong := altered(map(Path, jars), DIGESTS):
+        folder = wrong[0].parent
+        raise OperatorError(
+            f"jars are not the ones that were released: {', '.join(jar.name for jar in wrong)}",
+            operation="start Spark",
+            hint=f"remove them from {folder} and from {folder.parent / 'cache'}, and fetch them "
+            "anew (`make setup`); if they come back like this, what they are fetched from has been "
+            "changed",
+        )
 
 
 def delta_jars(config: Config | None = None) -> list[str]:

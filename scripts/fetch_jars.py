@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the project is not install
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
-from jobs.jars import ivy_folder
+from jobs.jarhashes import altered, digest
+from jobs.jars import delta_jars, ivy_folder
 
 
 def main() -> None:
@@ -50,6 +51,14 @@ def main() -> None:
             spark.stop()
     if rows != 1:
         sys.exit(f"Delta does not work here: wrote 1 row, read {rows}")
+    jars = [Path(jar) for jar in delta_jars()]
+    for jar in altered(jars):
+        print(f'    "{jar.name}":\n        "{digest(jar)}",')
+    if not jars or altered(jars):
+        sys.exit(
+            "Delta's jars in Ivy's cache are not the ones that were released: remove them and make "
+            "setup again. For a new version of Delta put the lines above into jobs/jarhashes.py"
+        )
     print("Spark and Delta work; the jars are in the cache")
 
 

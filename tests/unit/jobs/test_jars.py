@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import OperatorError
 from jobs.config import Config, load_config
+from jobs.jarhashes import DIGESTS, digest
 from jobs.jars import delta_jars, ivy_folder, jars_of, s3_jars
 
 CONFIG = """\
@@ -48,14 +50,17 @@ def config(tmp_path: Path, ivy: Path) -> Config:
 
 
 @pytest.fixture
-def cached(ivy: Path) -> Callable[[list[str]], list[str]]:
-    """Put files into Ivy's cache; their paths."""
+def cached(ivy: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], list[str]]:
+    """Put files into Ivy's cache, as if they were released like this; their paths."""
 
     def put(names: list[str]) -> list[str]:
         for name in names:
             (ivy / name).write_bytes(b"")
+            released[name] = digest(ivy / name)
         return [str(ivy / name) for name in names]
 
+    released: dict[str, str] = {}
+    monkeypatch.setattr("jobs.jars.DIGESTS", released)
     return put
 
 
@@ -132,3 +137,31 @@ def test_a_client_that_the_config_brings_is_left_to_it(
     found = jars_of(remote)
     assert found.settings == {"spark.driver.extraClassPath": ":".join(files)}
     assert list(found.last) == []
+
+
+def test_jars_that_were_changed_are_not_run(
+    config: Config, ivy: Path, cached: Callable[[list[str]], list[str]]
+) -> None:
+    cached(DELTA)
+    (ivy / DELTA[1]).write_bytes(b"more than was released")
+    with pytest.raises(OperatorError, match="not the ones that were released") as caught:
+        jars_of(config)
+    assert DELTA[1] in str(caught.value)
+    assert DELTA[0] not in str(caught.value)
+    assert str(ivy) in caught.value.hint
+
+
+def test_jars_that_nobody_knows_are_not_run(
+    config: Config, ivy: Path, cached: Callable[[list[str]], list[str]]
+) -> None:
+    cached(DELTA)
+    (ivy / "io.unitycatalog_unitycatalog-odd-1.0.jar").write_bytes(b"")
+    with pytest.raises(OperatorError, match="unitycatalog-odd"):
+        jars_of(config)
+
+
+def test_the_digests_are_of_what_is_used() -> None:
+    names = {Path(jar).name for jar in delta_jars()}
+    assert names
+    assert names <= set(DIGESTS)
+    assert set(CLIENT) <= set(DIGESTS)
