@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 FOUND = ROOT / ".cache" / "fuzz"
-MODULES = ("streams", "rows", "texts")
+MODULES = ("streams", "rows", "texts", "sessions")
 LONGEST = 1 << 13  # bytes of an input that atheris makes
 SECONDS = 10
 TO_COMPILE = 300
