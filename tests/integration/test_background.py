@@ -16,7 +16,9 @@ from mirror_kit import Mirror
 from jobs.verify import describe
 from lab.servers import Server
 from snapshot.verify import Difference
+from store import layout
 from store.comparisons import Comparison, Comparisons
+from store.notes import Notes
 from store.passes import Passes
 from store.tables import Tables
 
@@ -129,7 +131,9 @@ def test_the_run_mends_what_it_finds(damaged: Damaged) -> None:
 
 def forget(mirror: Mirror, keyspace: str) -> None:
     """The last comparison's record is taken away, so that the table is due again."""
-    mirror.lake.delete(f"_ratchet/verified/{keyspace}/t.json")
+    path = Notes(mirror.lake).path(layout.verified_path(keyspace, "t"))
+    assert mirror.lake.is_file(path)
+    mirror.lake.delete(path)
 
 
 # --- a source that moves --------------------------------------------------------------------------
