@@ -374,8 +374,10 @@ class Background:
             if len(wrong) >= _MOST:
                 break
         busy = self._clock() - began - waited
-        # A row under a wrong shard's name is missing on one shard, and too much on the other.
-        news = {describe(one): one for one in wrong if describe(one) not in self._found}
+        # A row under a wrong shard's name is missing on one shard, and too much on the other; the
+        # run that told of one side may be an earlier one.
+        told = self._found | set(self._pass.examples)
+        news = {describe(one): one for one in wrong if describe(one) not in told}
         self._found |= news.keys()
         # An earlier run had them mended, and ended: those that are right by now are its work.
         repaired = max(0, self._pass.mending - len(news))

@@ -597,7 +597,7 @@ def test_a_heartbeat_in_another_database_is_harmless_where_the_server_says_so() 
     assert heartbeats(Telling(plain=True), "DROP TABLE other.g", "") == ([], 2)
     assert heartbeats(Telling(plain=False), "DROP TRIGGER x", "")[0] == everything * 6
     # Nor does a privilege that was lacking hold longer than until the next one is given.
-    assert heartbeats(Telling(plain=False), "GRANT TRIGGER ON other.* TO r@'%'")[1] == 2
+    assert heartbeats(Telling(plain=False), "GRANT TRIGGER ON other.* TO r@'%'", "")[1] == 2
     # Nobody is asked where nothing is mirrored.
     quiet = Telling(plain=False)
     log = opened().gtid(1).query("BEGIN").query("UPDATE other.h SET a=1").xid()
