@@ -57,11 +57,11 @@ def only_target(tokens: Sequence[Token], is_base_table: Callable[[Named], bool])
     cursor = Cursor(tokens)
     try:
         target = _target(cursor)
+        if target is None:
+            return None
+        cursor.parens()  # the columns of INSERT
     except NotUnderstoodError:
         return None
-    if target is None:
-        return None
-    cursor.parens()  # the columns of INSERT
     return target if only_reads(cursor.rest(), is_base_table) else None
 
 

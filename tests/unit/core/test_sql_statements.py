@@ -663,6 +663,10 @@ def test_a_list_of_partitions_that_is_made_anew_may_lack_rows(text: str) -> None
     assert effects(look(text)) == {"w": {"doubt"}}
 
 
+def test_a_statement_of_rows_that_is_cut_short_doubts_all() -> None:
+    assert effects(look("INSERT INTO w (a, b")) == {name: {"doubt"} for name in KNOWN}
+
+
 @given(st.text(max_size=80))
 def test_any_text_is_judged(text: str) -> None:
     for mode in (Mode(), MARIADB, Mode(known=False), ANSI):
