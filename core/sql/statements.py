@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final, Literal
 
 from core.sql import dml
@@ -470,8 +471,7 @@ def _create_aside(object_: str, cursor: Cursor, found: _Found) -> None:
 def _is_filled(tokens: Sequence[Token]) -> bool:
     """Whether a table that is made gets rows by the same statement."""
     words = [token.word for token in tokens]
-    pairs = zip(words, [*words[1:], ""], strict=True)
-    return "SELECT" in words or "TABLE" in words or ("VALUES", "ROW") in pairs
+    return "SELECT" in words or "TABLE" in words or ("VALUES", "ROW") in pairwise(words)
 
 
 def _fill(tokens: Sequence[Token], found: _Found) -> None:

@@ -261,11 +261,14 @@ def reader_twin(data: bytes) -> None:
     assert found.gtids == [one.gtid for one in twin.transactions]
     assert found.seqs == [one.seq for one in twin.transactions]
     whole = set(found.gtids)
-    assert [(g, t, i) for g, t, _, i in found.rows if g in whole] == [
+    # A map without the columns' names is told of by its table, whose rows are left out from there
+    # on; the twin needs no names.
+    told = {one.table for one in found.told if one.kind == "unreadable"}
+    assert [(g, t, i) for g, t, _, i in found.rows if g in whole and t not in told] == [
         (one.gtid, table, image)
         for one in twin.transactions
         for database, table, _, image in one.rows
-        if database == "shop"
+        if database == "shop" and table not in told
     ]
 
 

@@ -663,6 +663,10 @@ def test_a_list_of_partitions_that_is_made_anew_may_lack_rows(text: str) -> None
     assert effects(look(text)) == {"w": {"doubt"}}
 
 
+def test_a_table_that_is_made_is_judged_however_short_the_statement_is() -> None:
+    assert effects(look("CREATE TABLE w")) == effects(look("CREATE TABLE w (a INT)"))
+
+
 def test_a_statement_of_rows_that_is_cut_short_doubts_all() -> None:
     assert effects(look("INSERT INTO w (a, b")) == {name: {"doubt"} for name in KNOWN}
 
