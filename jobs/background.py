@@ -216,7 +216,7 @@ class Background:
             self._drop()
             return False
         log.debug("%s: its verification goes on behind %d rows", found.name, found.rows)
-        self._pass = found
+        self._pass, self._found = found, set(found.examples)
         return True
 
     def _begin(self) -> bool:
@@ -374,10 +374,8 @@ class Background:
             if len(wrong) >= _MOST:
                 break
         busy = self._clock() - began - waited
-        # A row under a wrong shard's name is missing on one shard, and too much on the other; the
-        # run that told of one side may be an earlier one.
-        told = self._found | set(self._pass.examples)
-        news = {describe(one): one for one in wrong if describe(one) not in told}
+        # A row under a wrong shard's name is missing on one shard, and too much on the other.
+        news = {describe(one): one for one in wrong if describe(one) not in self._found}
         self._found |= news.keys()
         # An earlier run had them mended, and ended: those that are right by now are its work.
         repaired = max(0, self._pass.mending - len(news))

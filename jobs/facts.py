@@ -45,6 +45,8 @@ LOG_VARIABLES: Final = (
     "replicate_wild_do_table",
     "replicate_wild_ignore_table",
     "slave_run_triggers_for_rbr",
+    "innodb_flush_log_at_trx_commit",
+    "sync_binlog",
 )
 
 _TABLES: Final = (

@@ -31,7 +31,7 @@ _TESTED: Final = {"mysql": (9, 7), "mariadb": (10, 11)}
 _SMALL_PACKET: Final = 1 << 20
 # With these values a commit is on disk, in InnoDB and in the log, before anybody hears of it.
 # MariaDB's 3 flushes at least as often as 1.
-DURABLE: Final = {
+_DURABLE: Final = {
     "innodb_flush_log_at_trx_commit": frozenset({"1", "3"}),
     "sync_binlog": frozenset({"1"}),
 }
@@ -97,11 +97,15 @@ def not_durable(settings: Mapping[str, str]) -> str:
     Args:
         settings: the server's variables, names in lower case.
     """
-    return ", ".join(
-        f"{name}={settings[name]}"
-        for name, values in DURABLE.items()
+    return ", ".join(f"{name}={settings[name]}" for name in _loose(settings))
+
+
+def _loose(settings: Mapping[str, str]) -> list[str]:
+    return [
+        name
+        for name, values in _DURABLE.items()
         if name in settings and settings[name] not in values
-    )
+    ]
 
 
 def judge_tablet(facts: ServerFacts, *, clock_bound: float) -> list[Finding]:
@@ -249,17 +253,16 @@ def _gtids(facts: ServerFacts) -> Iterator[Finding]:
 
 
 def _durability(facts: ServerFacts) -> Iterator[Finding]:
-    """Behind a crash, rows and log may differ; see jobs.restarts, which goes by the same rule."""
-    loose = not_durable(facts.variables)
-    if loose:
-        settings = ", ".join(one.split("=")[0] for one in loose.split(", "))
+    """After a crash, rows and log may differ; see jobs.restarts, which goes by the same rule."""
+    if loose := _loose(facts.variables):
         yield finding(
             facts,
             "durability",
             "warn",
-            f"{loose}: in a crash the server may lose rows that its log keeps, or the other way "
-            "round, so a run compares all tables with the source behind each",
-            f"{settings} = 1 makes each commit durable, at the price of its speed",
+            f"{not_durable(facts.variables)}: in a crash the server may lose rows that its log "
+            "keeps, or the other way round, so a run compares all tables with the source after "
+            "each",
+            f"{', '.join(loose)} = 1 makes each commit durable, at the price of its speed",
         )
 
 

@@ -50,10 +50,10 @@ def digest(jar: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def altered(jars: Iterable[Path], digests: Mapping[str, str] = DIGESTS) -> list[Path]:
+def altered(jars: Iterable[Path]) -> list[Path]:
     """Those that are not what was released, or that nothing is known of.
 
     Raises:
         OSError: one cannot be read.
     """
-    return [jar for jar in jars if digests.get(jar.name) != digest(jar)]
+    return [jar for jar in jars if DIGESTS.get(jar.name) != digest(jar)]

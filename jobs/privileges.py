@@ -57,13 +57,11 @@ _GRANTS: Final = (
 )
 _SHOWN: Final = 4
 # What is of use; TRIGGER and SELECT elsewhere show triggers that lead on from a mirrored table.
-_OF_USE: Final = {
-    True: frozenset({
-        "USAGE", "REPLICATION SLAVE", "REPLICATION REPLICA", "REPLICATION CLIENT",
-        "BINLOG MONITOR", "SLAVE MONITOR", "REPLICA MONITOR",
-    }),
-    False: frozenset({"USAGE", "SELECT", "TRIGGER", "SHOW VIEW"}),
-}  # fmt: skip
+_OF_USE_ON_ONE: Final = frozenset({"USAGE", "SELECT", "TRIGGER", "SHOW VIEW"})
+_OF_USE_ON_ALL: Final = frozenset({
+    "USAGE", "REPLICATION SLAVE", "REPLICATION REPLICA", "REPLICATION CLIENT",
+    "BINLOG MONITOR", "SLAVE MONITOR", "REPLICA MONITOR",
+})  # fmt: skip
 _NAME: Final = r"\*|`(?:[^`]|``)*`"
 _GRANT: Final = re.compile(
     rf"GRANT (?P<what>.+?) ON (?P<database>{_NAME})\.(?P<table>{_NAME}) TO ", re.DOTALL
@@ -86,7 +84,8 @@ def _needless(facts: ServerFacts) -> list[str]:
     """Privileges that nothing here uses, as `WHAT, WHAT ON where`."""
     found = []
     for what, where in _privileges_on(facts):
-        if more := sorted(what - _OF_USE[where == _ALL]):
+        of_use = _OF_USE_ON_ALL if where == _ALL else _OF_USE_ON_ONE
+        if more := sorted(what - of_use):
             listed = ", ".join(more[:_SHOWN]) + (", ..." if len(more) > _SHOWN else "")
             found.append(f"{listed} ON {'.'.join(where)}")
     return found

@@ -22,7 +22,7 @@ from typing import Final
 
 from core.errors import RetryableError, SourceUnfitError, TableStoppedError
 from core.shard import ShardId
-from jobs.fitness import DURABLE, not_durable
+from jobs.fitness import not_durable
 from store import layout
 from store.files import Lake
 from store.notes import Notes
@@ -40,10 +40,8 @@ _TABLES: Final = (
     "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES "
     "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE'"
 )
+_IN_MEMORY: Final = " AND ENGINE = 'MEMORY'"
 _SERVER: Final = "SELECT CONCAT_WS('/', @@hostname, @@port, @@server_id), UNIX_TIMESTAMP()"
-_SETTINGS: Final = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})".format(
-    ", ".join(f"'{name}'" for name in DURABLE)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,39 +97,46 @@ def read_starts(lake: Lake) -> dict[str, Start]:
     return {shard: Start(str(one[0]), int(one[1]), *one[2:]) for shard, one in noted.items()}
 
 
-def look_at_life(session: Session, matches: Callable[[str], bool], noted: Start | None) -> Life:
+def look_at_life(
+    session: Session,
+    matches: Callable[[str], bool],
+    noted: Start | None,
+    variables: Mapping[str, str],
+) -> Life:
     """Open a server's MEMORY tables, and find out what its start may have done.
 
     Args:
         session: on the server, with the mirrored database.
         matches: which of its tables are mirrored.
         noted: what the lake has of it.
+        variables: the server's (`facts.LOG_VARIABLES`), names in lower case.
 
     Raises:
         RetryableError: the server does not answer.
         SourceUnfitError: it refuses us.
     """
-    database = session.config.database
-    found = session.query(_TABLES, (database,))
-    engines = {str(name): str(engine or "").lower() for name, engine in found if matches(str(name))}
-    memory = sorted(name for name, engine in engines.items() if engine == "memory")
     ((server, now),) = session.query(_SERVER)
     ((_, uptime),) = session.query("SHOW GLOBAL STATUS LIKE 'Uptime'")
-    settings = {str(name).lower(): str(value) for name, value in session.query(_SETTINGS)}
-    start = Start(str(server), int(now) - int(uptime), loose=not_durable(settings))
+    start = Start(str(server), int(now) - int(uptime), loose=not_durable(variables))
+    memory = sorted(_engines(session, matches, _IN_MEMORY))
     _open(session, memory)
+    file = noted.file if noted is not None and noted.server == start.server else ""
     doubts: dict[str, str] = {}
-    if noted and not start.is_later(noted) and noted.server == start.server:
-        start = replace(start, file=noted.file)
     if start.is_later(noted):
-        same = noted is not None and noted.server == start.server
-        ends = read_log_ends(session, since=noted.file if noted and same else "")
-        start = replace(start, file=ends.newest)
-        loose = start.loose or (noted.loose if noted else "")
-        doubts = _crashed(ends.unclean, loose, engines) if ends.unclean else {}
+        ends = read_log_ends(session, since=file)
+        file = ends.newest
+        if ends.unclean:
+            loose = start.loose or (noted.loose if noted else "")
+            doubts = _crashed(ends.unclean, loose, _engines(session, matches))
     if start.is_other(noted):
         doubts |= dict.fromkeys(memory, _EMPTIED)
-    return Life(start, doubts)
+    return Life(replace(start, file=file), doubts)
+
+
+def _engines(session: Session, matches: Callable[[str], bool], which: str = "") -> dict[str, str]:
+    """Mirrored table -> its engine, in lower case."""
+    found = session.query(_TABLES + which, (session.config.database,))
+    return {str(name): str(engine or "").lower() for name, engine in found if matches(str(name))}
 
 
 def _open(session: Session, memory: list[str]) -> None:

@@ -105,7 +105,9 @@ def look_at(
                 session.query, database=database, trusts_virtual=config.trusts_virtual
             )
             rows = session.query(_NAMES, (database,)) if facts.replica_filters else []
-            lives[str(shard)] = look_at_life(session, matches, starts.get(str(shard)))
+            lives[str(shard)] = look_at_life(
+                session, matches, starts.get(str(shard)), facts.variables
+            )
         failed = [one for one in judge_log(facts) if one.status == "fail"]
         if failed and shard.keyspace not in refused:
             refused[shard.keyspace] = Refused(

@@ -5,10 +5,11 @@ Lives here: judging the rounds behind a cut. Does not live here: comparing (`ver
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from core.rounds import Round
 from jobs.text import counted, moment
 from store.cuts import Cut
 from store.files import Lake
@@ -48,27 +49,31 @@ def look_behind(lake: Lake, cut: Cut, tables: Collection[str], *, now: int) -> U
     rounds = RoundLog(lake).since(cut.round)
     if not rounds:
         return Unmerged(0, None)
-    since = rounds[0].committed_at
+    trouble = _lost(lake, rounds, tables) or _standing_still(rounds, cut, now)
+    return Unmerged(len(rounds), rounds[0].committed_at, trouble)
+
+
+def _lost(lake: Lake, rounds: Sequence[Round], tables: Collection[str]) -> str:
     gone: dict[str, str] = {}
     for file in (file for one in rounds for file in one.files):
         name = f"{file.keyspace}.{file.table}"
         if name in tables and name not in gone and not lake.is_file(file.path):
             gone[name] = file.path
-    if gone:
-        names = "; ".join(f"{table}: {path}" for table, path in sorted(gone.items()))
-        return Unmerged(
-            len(rounds),
-            since,
-            f"changes that were captured are gone ({names}): `ratchet run CONFIG` stops these "
-            "tables by name, and `ratchet table CONFIG redump TABLE` dumps one again",
-        )
-    if now - max(since, cut.merged_at) > _STANDS_STILL:
-        waiting = counted(len(rounds), "captured round")
-        return Unmerged(
-            len(rounds),
-            since,
-            f"{waiting} since {moment(since)} not merged, and nothing was merged since "
-            f"{moment(cut.merged_at)}: `ratchet run CONFIG` merges them, and its log tells what "
-            "holds it up",
-        )
-    return Unmerged(len(rounds), since)
+    if not gone:
+        return ""
+    names = "; ".join(f"{table}: {path}" for table, path in sorted(gone.items()))
+    return (
+        f"changes that were captured are gone ({names}): `ratchet run CONFIG` stops these "
+        "tables by name, and `ratchet table CONFIG redump TABLE` dumps one again"
+    )
+
+
+def _standing_still(rounds: Sequence[Round], cut: Cut, now: int) -> str:
+    since = rounds[0].committed_at
+    if now - max(since, cut.merged_at) <= _STANDS_STILL:
+        return ""
+    return (
+        f"{counted(len(rounds), 'captured round')} since {moment(since)} not merged, and nothing "
+        f"was merged since {moment(cut.merged_at)}: `ratchet run CONFIG` merges them, and its log "
+        "tells what holds it up"
+    )

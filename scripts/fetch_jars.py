@@ -52,9 +52,10 @@ def main() -> None:
     if rows != 1:
         sys.exit(f"Delta does not work here: wrote 1 row, read {rows}")
     jars = [Path(jar) for jar in delta_jars()]
-    for jar in altered(jars):
+    wrong = altered(jars)
+    for jar in wrong:
         print(f'    "{jar.name}":\n        "{digest(jar)}",')
-    if not jars or altered(jars):
+    if wrong or not jars:
         sys.exit(
             "Delta's jars in Ivy's cache are not the ones that were released: remove them and make "
             "setup again. For a new version of Delta put the lines above into jobs/jarhashes.py"

@@ -274,7 +274,9 @@ class Lease:
 
         The next holder goes on with our epoch, unless `spoil` was called.
         """
-        self._stop()
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join()
 
         def give_back(data: Any) -> Any:
             found = _holder(data)
@@ -293,11 +295,6 @@ class Lease:
         """As `release`, where something has failed: the next holder takes the lake over."""
         self.spoil()
         self.release()
-
-    def _stop(self) -> None:
-        self._end.set()
-        if self._thread is not None:
-            self._thread.join()
 
     def _renew_if_due(self) -> None:
         if time.monotonic() - self._renewed_at > RENEW_SECONDS:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from store import layout
 from store.commits import check_epoch, fence, late
@@ -34,8 +34,6 @@ from store.rounds import RoundLog
 from store.tables import Tables
 
 log: Final = logging.getLogger("jobs.run")
-
-T = TypeVar("T")
 
 _AT_ONCE: Final = 16
 _SECONDS: Final = 5.0  # a take-over that takes longer is told of

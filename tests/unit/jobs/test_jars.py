@@ -60,7 +60,7 @@ def cached(ivy: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], 
         return [str(ivy / name) for name in names]
 
     released: dict[str, str] = {}
-    monkeypatch.setattr("jobs.jars.DIGESTS", released)
+    monkeypatch.setattr("jobs.jarhashes.DIGESTS", released)
     return put
 
 
