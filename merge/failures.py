@@ -35,6 +35,7 @@ from core.errors import (
     RetryableError,
     TableStoppedError,
 )
+from store import layout
 from store.failures import LOST_FILE_HINT, storage_hint
 from store.files import Lake
 
@@ -174,7 +175,9 @@ def lost_changes(lake: Lake, table: str, files: Sequence[str]) -> TableStoppedEr
     Raises:
         LakeError: the lake cannot be read.
     """
-    gone = [path for path in files if not lake.is_file(path)]
+    # What followed by foreign keys is no loss: the next step finds it anew.
+    captured = [path for path in files if not path.startswith(layout.DERIVED)]
+    gone = [path for path in captured if not lake.is_file(path)]
     if not gone:
         return None
     more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""

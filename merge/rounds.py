@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
@@ -134,7 +134,7 @@ class Merger:
             return StepResult(cut=None, changed={}, stopped={}, seconds=time.monotonic() - began)
         step, todo, idle = works
         try:
-            done = list(self._threads.map(partial(self._guarded, step), todo))
+            done = self._side_by_side(step, todo)
         finally:
             for path in self._derived:
                 self._lake.delete(path)
@@ -325,6 +325,17 @@ class Merger:
         self._held[batch.app_id].sides = known
         after = replace(found.learned(state), phase="streaming", merged_round=number)
         return self._tables.save(after)
+
+    def _side_by_side(self, step: Step, works: Sequence[Work]) -> list[Done]:
+        """All tables; when this returns or raises, none is being merged any more."""
+        futures = [self._threads.submit(self._guarded, step, work) for work in works]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            # Behind an error that is no result, others still read what followed for them.
+            for future in futures:
+                future.cancel()
+            wait(futures)
 
     def _guarded(self, step: Step, work: Work) -> Done:
         """One table, on one of our threads; its errors are results."""

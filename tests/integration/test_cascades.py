@@ -6,7 +6,9 @@ seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,11 +24,14 @@ from core.types import MisfitPolicy, arrow_schema
 from jobs.foreignkeys import ForeignKeyWatch, Rules, read_all
 from lab.servers import Server
 from merge import direct
+from merge.newest import ChangeFiles
 from merge.plan import app_id
 from merge.rounds import Merger
 from merge.side import EMPTY
 from merge.step import MergeOptions, StepResult
+from store import layout
 from store.delta_tables import create_mirrored_table
+from store.files import Lake
 from store.tables import DumpState, Tables, TableState
 from wire.decode.catalog import read_schemas
 from wire.decode.foreignkeys import ForeignKeys, read_foreign_keys
@@ -197,6 +202,46 @@ def test_killed_between_the_tables_of_a_step(follow: Make, monkeypatch: pytest.M
         follower.step()
         follower.compare(*NAMES)
     assert not follower.doubts()
+
+
+def work_on(shop: Shop, follower: Follower) -> None:
+    for _ in range(20):
+        shop.work(60)
+        follower.step()
+
+
+@pytest.mark.parametrize("shop_server", ["mariadb", "mysql-native"], indirect=True)
+def test_a_table_that_fails_takes_nothing_from_others(
+    follow: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What followed for another one is there until that one has read it."""
+    follower = follow(*SCHEMA)
+    follower.begin()
+    shop = Shop(follower.server, "app", 98)
+    reading, failed, read = threading.Event(), threading.Event(), threading.Event()
+    lost: list[str] = []
+
+    def load(lake: Lake, paths: Sequence[str]) -> ChangeFiles:
+        if any(path.startswith(layout.DERIVED) for path in paths):
+            reading.set()
+            failed.wait(10)
+            time.sleep(0.5)  # the step must be waiting for us by now
+            lost.extend(path for path in paths if not lake.is_file(path))
+            read.set()
+        elif reading.wait(0.3):  # its turn comes behind ours
+            failed.set()
+            raise KilledError
+        return ChangeFiles.load(lake, paths)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(direct, "ChangeFiles", SimpleNamespace(load=load))
+        with pytest.raises(KilledError):
+            work_on(shop, follower)
+        assert read.wait(10)
+    assert not lost
+    assert {state.phase for state in follower.tables.list()} == {"streaming"}
+    follower.step()
+    follower.compare(*NAMES)
 
 
 def test_what_cannot_be_followed_is_in_doubt(follow: Make) -> None:
