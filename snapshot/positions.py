@@ -17,6 +17,10 @@ from core.gtid import GtidSet
 from core.position import Position
 from wire.session import Session
 
+# A UUID and a tag, whose numbers with the threads that own them stand behind.
+_ORIGIN: Final = re.compile(
+    r"((?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})(?::[a-z_]\w{0,31})?):"
+)
 _OWNER: Final = re.compile(r"#\d+")
 _PATIENCE: Final = 5.0
 _POLL: Final = 0.02
@@ -53,5 +57,25 @@ def seen_position(
 
 def _owned(session: Session) -> GtidSet:
     (text,) = session.query("SELECT @@GLOBAL.gtid_owned")[0]
-    # uuid:number#thread:number#thread,...
-    return GtidSet.parse("mysql", _OWNER.sub("", str(text)).replace("\n", ""))
+    return parse_owned(str(text))
+
+
+def parse_owned(text: str) -> GtidSet:
+    """Read MySQL's `gtid_owned`: the transactions that threads are about to commit.
+
+    `uuid[:tag]:number#thread:number#thread`, once for each UUID and tag, with nothing in between
+    (measured on MySQL 9.7): a thread's number runs into the UUID that follows.
+
+    Args:
+        text: as the server prints it.
+
+    Raises:
+        DecodeError: it is none of that.
+    """
+    # A UUID has just eight digits in front of its first dash, so there is one way to read it.
+    unread, *rest = _ORIGIN.split(text)
+    owned = [
+        f"{origin}:{_OWNER.sub('', numbers)}"
+        for origin, numbers in zip(rest[::2], rest[1::2], strict=True)
+    ]
+    return GtidSet.parse("mysql", ",".join([unread, *owned] if unread else owned))
