@@ -19,6 +19,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,6 +50,8 @@ _ACTING: Final = re.compile(r"Statement$|^Call|Compound")
 # Commands that change nothing, by how their classes' names begin.
 _READING: Final = ("Show", "Describe", "Explain")
 _QUOTED: Final = re.compile(r"[\",\r\n]")  # what a field of CSV cannot hold as it is
+# How Spark names an error that values lead to (SQLSTATE classes 21 and 22, and raise_error).
+_REASON: Final = re.compile(r"\[[\w.]+\] .*?SQLSTATE: (?:P0001|2[12]\w{3})")
 _GLOBAL: Final = "global_temp"  # Spark's database of global temporary views
 MAX_TABLE_ROWS: Final = 1000
 
@@ -90,8 +93,29 @@ def run_sql(
             text = rename(text, _in_any_case(fresh_views, names), any_case=True)
         make_views(spark, lake, named, names)
         views = None if unsafe else {*names.values(), *fresh_views.values()}
-        print_rows(_run(spark, text, names, views), form)
+        with _told_of_the_query():
+            print_rows(_run(spark, text, names, views), form)
     return 0
+
+
+@contextmanager
+def _told_of_the_query() -> Iterator[None]:
+    """What goes wrong by the rows that a query meets is the query's fault, not Spark's."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        said = _REASON.search(str(error))
+        if said is None:
+            raise
+        raise ConfigError(
+            f"the query ended in an error: {said[0]}",
+            operation="sql",
+            hint="change the query: Spark's try_ functions (try_divide, try_cast, try_add) give "
+            "NULL where a value does not fit",
+        ) from None
 
 
 def in_utc() -> None:

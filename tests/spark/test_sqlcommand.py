@@ -64,3 +64,18 @@ def test_what_is_trusted_may_do_all_but_find_a_password(ratchet: Ratchet) -> Non
         {"a": "/", "b": "null", "c": "${env:RATCHET_TEST_PASSWORD}", "d": 0, "e": 2}
     ]
     assert PASSWORD not in said
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("SELECT id / (id - 1) FROM shop.t", "DIVIDE_BY_ZERO"),
+        ("SELECT CAST(v AS INT) FROM shop.t", "CAST_INVALID_INPUT"),
+        ("SELECT (SELECT v FROM shop.t) FROM shop.t", "SCALAR_SUBQUERY_TOO_MANY_ROWS"),
+        ("SELECT raise_error('no') FROM shop.t", "USER_RAISED_EXCEPTION"),
+    ],
+)
+def test_a_query_that_its_rows_break_ends_with_2(ratchet: Ratchet, query: str, why: str) -> None:
+    said = ratchet.run("sql", query, expect=2).stderr
+    assert f"the query ended in an error: [{why}]" in said
+    assert "Traceback" not in said
