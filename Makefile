@@ -11,13 +11,15 @@
 #   make bench-peers  what people would pick instead, in one run (PEERS_ARGS: --rows N ...)
 #   make lint       ruff and mypy
 #   make lock       write requirements*.txt anew from pyproject.toml
+#   make sbom       ratchet.cdx.json: what Ratchet is made of, with digests (CycloneDX)
 #   make clean      remove what the others made here (not the download cache)
 #
 # Each finished step leaves a stamp in .venv, so a repeated run takes no time. Downloads are kept
 # in ~/.cache/ratchet (or $RATCHET_CACHE) and Ivy's and pip's own caches.
 
 .DELETE_ON_ERROR:
-.PHONY: setup dev servers demo test test-long fuzz fuzz-sql mutants bench bench-peers lint lock clean help
+.PHONY: setup dev servers demo test test-long fuzz fuzz-sql mutants bench bench-peers lint lock \
+	sbom clean help
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
@@ -124,6 +126,9 @@ bench-peers: setup $(PEERS_VENV)/.stamp
 	$(PYTHON_BIN) -m bench.peers.sparkpeer
 	-$(PYTHON_BIN) -m bench.peers.java_peers.prepare
 	$(PYTHON_BIN) -m bench.peers $(PEERS_ARGS)
+
+sbom: dev
+	$(PYTHON_BIN) scripts/bill_of_materials.py --output ratchet.cdx.json
 
 lock: $(STAMPS)/venv requirements-dev.txt
 	$(INSTALL) -r requirements-dev.txt
