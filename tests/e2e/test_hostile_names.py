@@ -4,6 +4,7 @@ name. Through check and dump."""
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ TABLES = (
     "tab\there",
     "line\nbreak",
     "bell\a",
+    "esc\x1b[2J\x1b]0;title\x07\x9b1m",
+    "bidi\u202edb\u2066\u2028\r12:00:00 all is well",
     "select",
     "_token",
     "_change_type",
@@ -107,6 +110,19 @@ def change(server: Any, database: str) -> None:
         connection.commit()
 
 
+_TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+def steering(shown: str) -> set[str]:
+    """The characters that a terminal obeys instead of showing them, but for the end of a line."""
+    return {
+        one
+        for one in shown
+        if unicodedata.category(one) in {"Cc", "Zl", "Zp", "Cs"}
+        or unicodedata.bidirectional(one) in _TURNS
+    } - {"\n"}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 def test_hostile_names_and_values_are_mirrored(
@@ -124,14 +140,16 @@ def test_hostile_names_and_values_are_mirrored(
         server.execute(f"GRANT SELECT ON {quoted(database)}.* TO ratchet@'%'")
         outside = set(tmp_path.iterdir())
         ratchet = make_ratchet({"-": server}, database)
-        ratchet.run("check")
-        ratchet.run("run", "--until-caught-up")
+        said = [ratchet.run("check"), ratchet.run("run", "--until-caught-up")]
         every = (*TABLES, "columns", "labels")
         assert assert_identical(ratchet.lake, [server], database, every) > 2 * len(TABLES)
         change(server, database)
-        ratchet.run("run", "--until-caught-up")
+        said += [ratchet.run("run", "--until-caught-up"), ratchet.run("status")]
         assert_identical(ratchet.lake, [server], database, every)
-        assert f"identical: {len(every)} tables" in ratchet.run("verify").stdout
+        said.append(ratchet.run("verify"))
+        assert f"identical: {len(every)} tables" in said[-1].stdout
+        assert r"esc\x1b[2J" in said[-1].stdout
+        assert not [odd for one in said for odd in steering(one.stdout + one.stderr)]
         query = f"SELECT v FROM shop.{quoted(DROP)} WHERE id = 1"
         assert json.loads(ratchet.run("sql", query, "--format", "json").stdout) == [{"v": DROP}]
         told = json.loads(ratchet.run("as-of", "--time", "2100-01-01", "--json").stdout)

@@ -23,11 +23,15 @@ import pyarrow as pa
 import pytest
 from lease_kit import Passing
 
-from core.errors import RatchetError
+from core.errors import ConfigError, RatchetError, RetryableError
 from core.gtid import GtidSet
 from core.position import Position
 from core.rounds import ChangeFile, Round, ShardSlice
 from core.schema import Column, ColumnType, TableSchema
+from jobs.config import load_config
+from jobs.gaps import begin_after_a_gap
+from jobs.selection import Selection
+from jobs.serving import ConfigFile, Serving
 from merge.compaction import compact_files
 from merge.maintain import prune_change_log, remove_orphans
 from snapshot.ledger import open_ledger
@@ -41,6 +45,7 @@ from store.delta_files import commit_info, replay
 from store.delta_tables import create_mirrored_table, open_delta, query
 from store.files import Lake
 from store.lease import Lease
+from store.requests import Kind, Request
 from store.rounds import RoundLog
 from store.tables import DumpState, Stopped, Tables, TableState
 
@@ -214,6 +219,29 @@ class Holder:
         compact_files(self.lake, layout.table_path("k", "t"), key=("id",), now=1)
         prune_change_log(self.lake, rounds, tables.list(), now=10**12, keep=0)
 
+    def heal(self) -> None:
+        """The source has lost what the mirror needs: the stream begins anew, the table waits."""
+        rounds = RoundLog(self.lake)
+        generation = rounds.streams()[SHARD].generation + 1
+        heir = ShardSlice.beginning(SHARD, AT, generation=generation, now=1, ancestors={})
+        begin_after_a_gap(self.lake, rounds, "k", [heir], now=1)
+
+    def redump(self) -> None:
+        """`ratchet table redump`."""
+        self._asked("redump", "t")
+
+    def drop(self) -> None:
+        """`ratchet table drop`, whose config leaves the table out."""
+        self._asked("drop", "!t")
+
+    def _asked(self, kind: Kind, pattern: str) -> None:
+        config = load_config(_config(Path(self.lake.root).parent, pattern))
+        serving = Serving(self.lake, ConfigFile(config), Selection(config.sources))
+        try:
+            serving.do(Request(kind=kind, keyspace="k", table="t", delete=False, asked_at=1))
+        except (ConfigError, RetryableError):
+            return  # it is not there, or is being dumped: the user is told
+
     def orphans(self) -> None:
         """What a run does first."""
         remove_orphans(self.lake, RoundLog(self.lake))
@@ -224,6 +252,17 @@ class Holder:
         return write_data_file(
             self.lake, path, [table], schema, kind=kind, described=("id",), now=1
         )
+
+
+def _config(folder: Path, pattern: str) -> Path:
+    """A config's file beside the lake; what is no step of ours is there before the first one."""
+    path = folder / f"{'out' if pattern.startswith('!') else 'in'}.yaml"
+    if not path.exists():
+        path.write_text(
+            f"lake: ./lake\nsources:\n  k:\n    kind: binlog\n    tables: ['*', '{pattern}']\n"
+            "    shards: {'-': {host: h, user: u}}\n"
+        )
+    return path
 
 
 def _new() -> TableState:
@@ -344,8 +383,10 @@ def check(lake: Lake, other: Work, before: Mapping[str, Any]) -> None:
         raise WrongError("a round is lost")
     state = tables.load("k", "t")
     if state is None:
-        raise WrongError("the state is lost")
-    was_stopped = before["state"].phase == "stopped"
+        if before["state"] is not None and "drop" not in other:
+            raise WrongError("the state is lost")
+        return
+    was_stopped = before["state"] is not None and before["state"].phase == "stopped"
     if state.stopped is not None and state.stopped.message == "late" and not was_stopped:
         raise WrongError("the late one has stopped the table")
     if "dump" in other and (state.dump is None or state.dump.id != "other"):

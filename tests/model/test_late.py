@@ -24,11 +24,17 @@ LATE = {
     "dump": ("dump", "merge"),
     "stop": ("stop", "capture"),
     "upkeep": ("upkeep", "capture"),
+    "heal": ("heal", "dump", "capture"),
+    "redump": ("redump", "dump", "merge"),
+    "drop": ("drop",),
 }
 OTHER = {
     "merge": ("capture", "merge"),
     "dump": ("capture", "dump", "capture", "merge"),
     "upkeep": ("merge", "upkeep", "capture", "merge"),
+    "heal": ("heal", "dump", "capture", "merge"),
+    "redump": ("capture", "redump", "dump", "capture", "merge"),
+    "drop": ("drop", "capture", "dump", "merge"),
 }
 SOME = 150  # histories of every run of the tests
 ALL = 10_000
