@@ -157,7 +157,8 @@ class ForeignKeyWatch:
             for state in self._tables.list()
             if state.phase in _PAST_DUMP and self._mirrors(state.keyspace, state.table)
         ]
-        if self._begun and all(state.foreign_keys is not None for state in states):
+        known = all(state.foreign_keys is not None and not state.keys_stale for state in states)
+        if self._begun and known:
             return
         if states:
             refresh(
@@ -197,7 +198,8 @@ def refresh(
     for keyspace, found in rules.items():
         lost = lost_parents(found, partial(mirrors, keyspace))
         for state in (one for one in mine if one.keyspace == keyspace):
-            after = replace(state, foreign_keys=found.by_table.get(state.table, ()))
+            keys = found.by_table.get(state.table, ())
+            after = replace(state, foreign_keys=keys, keys_stale=False)
             if state.table in lost:
                 _stop(tables, after, *lost[state.table])
                 continue

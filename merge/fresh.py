@@ -20,6 +20,7 @@ from core.rounds import Round
 from core.types import MisfitPolicy
 from merge import plan, prune, side
 from merge.ancestry import Ancestry
+from merge.cascades.ancestors import Reach, ancestors, reach
 from merge.cascades.concern import concerned
 from merge.overlay import overlay
 from merge.patch import Patch, patch, patched
@@ -174,10 +175,17 @@ class _Reader:
         if not any(state.foreign_keys for state in states):
             return calm
         every, shown = Tables(self._lake).list(), {state.name for state in states}
+        above = ancestors(every)
         at = cut.round
         for value in rounds:
             if value.number > calm.round:
                 break
+            for event in value.events:
+                name = f"{event.keyspace}.{event.table}"
+                below = [one for one in shown if name in above.get(one, ())]
+                if below and reach(event) >= Reach.ROWS:
+                    reason = f"a statement about {name}, on which {min(below)} hangs"
+                    return Calm(round=at, reason=f"{reason}, in round {value.number}")
             found = concerned(self._lake, self._policy, every, value.files)
             for name in sorted(shown & found.keys()):
                 reason = (

@@ -7,7 +7,7 @@ the way. Does not live here: carrying it out (`table`, `rounds`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -18,6 +18,7 @@ from core.schema import Column, TableSchema
 from core.sql.effects import Change
 from core.types import MisfitPolicy
 from merge.ancestry import Ancestry
+from merge.cascades.ancestors import Reach, reach
 from merge.cascades.step import Found
 from merge.ddl import changes_of, key_lost, misfit, unproven
 from merge.older import Older, Stream, is_in_chunks, is_in_shape, older
@@ -31,6 +32,7 @@ SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 # Statements on the table itself; others may have changed its rows by what is in no shape.
 _OF_SHAPE: Final = frozenset({"columns", "types", "key", "foreign_key", "rows"})
 _UNTOLD: Final = "its rows have other types than its dump saw, and no statement says so"
+_ABOVE: Final = "a statement about {}, on which it hangs by foreign keys, may have changed its rows"
 _AGAIN: Final = (
     "look at the table, then `ratchet table CONFIG redump '{table}'` dumps it again, while the run "
     "goes on. If the table is gone for good, exclude it in `tables`"
@@ -135,7 +137,8 @@ class Gathered:
         retyped: see TableState.
         doubts: see TableState.
         generated: see TableState.
-        keys_changed: whether its foreign keys have to be read again.
+        keys_changed: whether its foreign keys have to be read again: they are others.
+        keys_stale: the same: they may be.
         stopped: why the table stops in `round`, if it does.
     """
 
@@ -153,6 +156,7 @@ class Gathered:
     doubts: dict[str, Doubt] = field(default_factory=dict)
     generated: bool | None = None
     keys_changed: bool = False
+    keys_stale: bool = False
     stopped: Stopped | None = None
 
     @property
@@ -186,6 +190,7 @@ class Gathered:
             doubts=dict(self.doubts),
             generated=self.generated,
             foreign_keys=None if self.keys_changed else state.foreign_keys,
+            keys_stale=self.keys_stale,
         )
 
     @property
@@ -195,7 +200,12 @@ class Gathered:
 
 
 def gather(
-    state: TableState, rounds: Iterable[Round], schema_of: SchemaOf, policy: MisfitPolicy
+    state: TableState,
+    rounds: Iterable[Round],
+    schema_of: SchemaOf,
+    policy: MisfitPolicy,
+    *,
+    above: Collection[str] = (),
 ) -> Gathered:
     """What those rounds hold for a table, up to where it stops.
 
@@ -213,6 +223,8 @@ def gather(
         rounds: consecutive rounds, in order.
         schema_of: reads a shape by its fingerprint.
         policy: decides about the lake's types.
+        above: tables over which it hangs by foreign keys (`merge.cascades.ancestors`): what is done
+            to them may change its keys and, without a word, its rows.
     """
     found = Gathered(
         round=0,
@@ -222,6 +234,7 @@ def gather(
         retyped=state.retyped,
         doubts=dict(state.doubts),
         generated=state.generated,
+        keys_stale=state.keys_stale,
     )
     rounds = list(rounds)
     before = older(state, rounds)
@@ -229,7 +242,7 @@ def gather(
         first, found.round = found.round == 0, value.number
         for piece in value.slices:
             upto = before.get((piece.shard, piece.generation), Older())
-            shard = _Shard(state, found, piece, upto, schema_of, policy)
+            shard = _Shard(state, found, piece, upto, schema_of, policy, above)
             if _takes_over(state, piece):
                 shard.succeed(first=first)
             shard.take(value)
@@ -249,6 +262,7 @@ class _Shard:
         older: what of the stream the dump has.
         schema_of: see `gather`.
         policy: see `gather`.
+        above: see `gather`.
     """
 
     state: TableState
@@ -257,6 +271,7 @@ class _Shard:
     older: Older
     schema_of: SchemaOf
     policy: MisfitPolicy
+    above: Collection[str]
 
     @property
     def shard(self) -> str:
@@ -279,6 +294,7 @@ class _Shard:
 
     def take(self, value: Round) -> None:
         """Files and events in the order of the stream."""
+        self._look_above(value)
         mine = (self.state.keyspace, self.state.table, self.shard)
         events = [e for e in value.events if (e.keyspace, e.table, e.shard) == mine]
         files = [f for f in value.files if (f.keyspace, f.table, f.shard) == mine]
@@ -299,6 +315,17 @@ class _Shard:
                 self._unreadable(item)
             elif seq > self.older.sure and not self._is_older(item):
                 self._event(item)
+
+    def _look_above(self, value: Round) -> None:
+        """What statements did to tables over which this one hangs."""
+        for event in value.events if self.above else ():
+            name = f"{event.keyspace}.{event.table}"
+            if name in self.above and event.shard == self.shard and event.seq > self.older.sure:
+                far = reach(event)
+                if far >= Reach.KEYS:
+                    self.found.keys_stale = True
+                if far >= Reach.ROWS:
+                    self._doubt(_ABOVE.format(name), event.statement)
 
     def _is_older(self, event: TableEvent) -> bool:
         """Whether the dump shows what a statement did that stands behind other changes of it."""

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
@@ -28,6 +28,7 @@ from core.types import misfits_told
 from merge import floors, plan
 from merge.ancestry import Ancestry
 from merge.batch import Batch
+from merge.cascades.ancestors import ancestors
 from merge.cascades.step import Cascades, Child
 from merge.failures import lost_changes, spark_errors
 from merge.patch import may_have_shadows
@@ -99,6 +100,7 @@ class Merger:
         self._misfits: defaultdict[str, set[str]] = defaultdict(set)
         self._held: defaultdict[str, Held] = defaultdict(Held)
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
+        self._above: Mapping[str, Collection[str]] = {}  # over which tables each one hangs
         self._derived: list[str] = []  # files of what followed by foreign keys in this step
 
     def __enter__(self) -> Self:
@@ -165,6 +167,7 @@ class Merger:
         if not last or not (streaming or ready):
             return None
         before = self._cuts.last()
+        self._above = ancestors(states)
         streaming = [self._caught_up_with_itself(s, before) for s in streaming]
         stopped = [s for s in streaming if s.phase == "stopped"]
         streaming = [s for s in streaming if s.phase == "streaming"]
@@ -203,7 +206,7 @@ class Merger:
             reached = _covered(state, step.positions) or plan.loses_shards(state, mine)
             if catches_up and not reached:
                 continue
-            found = plan.gather(state, mine, partial(self._schema, state), self._options.policy)
+            found = self._gathered(state, mine)
             every.append(Work(state=state, found=found, rounds=mine, catches_up=catches_up))
         self._add_what_follows(step, every, rounds, states)
         for work in every:
@@ -296,7 +299,7 @@ class Merger:
         if committed <= saved:
             return state
         rounds = self._since(saved, committed)
-        found = plan.gather(state, rounds, partial(self._schema, state), self._options.policy)
+        found = self._gathered(state, rounds)
         after = replace(found.learned(state), merged_round=committed)
         if found.stopped is None:
             return self._tables.save(after)
@@ -315,7 +318,7 @@ class Merger:
         begin = dump.start_round - 1 if dump else 0
         rounds = self._since(begin, self._log.last_number())
         mine = [r for r in rounds if begin < r.number <= number]
-        found = plan.gather(state, mine, partial(self._schema, state), self._options.policy)
+        found = self._gathered(state, mine)
         step = step_to(number, self._log.streams_at(number), [], None, self._clock())
         batch = self._batch(step, Work(state=state, found=found, rounds=mine, catches_up=True))
         with spark_errors(f"merge round {number}", table=state.name):
@@ -539,6 +542,16 @@ class Merger:
         elif held[-1].number < last:
             held.extend(self._log.since(held[-1].number))
         return [r for r in held if number < r.number <= last]
+
+    def _gathered(self, state: TableState, rounds: Sequence[Round]) -> Gathered:
+        """What rounds hold for a table."""
+        return plan.gather(
+            state,
+            rounds,
+            partial(self._schema, state),
+            self._options.policy,
+            above=self._above.get(state.name, ()),
+        )
 
     def _schema(self, state: TableState, fingerprint: str) -> TableSchema:
         key = (state.keyspace, state.table, fingerprint)

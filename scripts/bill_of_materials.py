@@ -84,7 +84,7 @@ def packages(requirements: str) -> Iterator[Component]:
         name, version = pinned[1], pinned[2]
         files = ExternalReference(
             type=ExternalReferenceType.DISTRIBUTION,
-            url=XsUri(f"https://pypi.org/project/{name}/{version}/"),
+            url=XsUri(str(PackageURL("pypi", None, name, version))),
             hashes=[HashType(alg=HashAlgorithm.SHA_256, content=one) for one in digests],
         )
         place = PackageURL("pypi", None, name, version)

@@ -194,6 +194,7 @@ class TableState:
         primary: whether `key` is a primary key at the source; None: written by an earlier version.
         foreign_keys: those by which the server changes rows of this table without saying so in
             its log; None: not read yet.
+        keys_stale: whether a statement may have changed them since they were read.
     """
 
     keyspace: str
@@ -213,6 +214,7 @@ class TableState:
     generated: bool | None = None
     primary: bool | None = None
     foreign_keys: tuple[ForeignKey, ...] | None = None
+    keys_stale: bool = False
 
     @property
     def whole(self) -> TableSchema:
@@ -262,6 +264,7 @@ class TableState:
             "foreign_keys": None
             if self.foreign_keys is None
             else [key.to_json() for key in self.foreign_keys],
+            "keys_stale": self.keys_stale,
         }
 
     @classmethod
@@ -288,6 +291,7 @@ class TableState:
             foreign_keys=None
             if data.get("foreign_keys") is None
             else tuple(ForeignKey.from_json(one) for one in data["foreign_keys"]),
+            keys_stale=data.get("keys_stale", False),
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from capture_kit import Capturer, source_of
 from cascade_kit import NAMES, SCHEMA, SERVERS, Shop
-from fix_e2e import assert_identical, source_rows
+from fix_e2e import assert_identical, mirror_rows, source_rows
 
 from core.patterns import TablePatterns
 from core.types import MisfitPolicy, arrow_schema
@@ -89,6 +89,13 @@ class Follower:
         self.execute("INSERT INTO a VALUES (100, NULL, 0)")
         self.step()
         assert {state.phase for state in self.tables.list()} == {"streaming"}
+
+    def begin_with(self, *statements: str) -> None:
+        """The same with these rows."""
+        self.execute(*statements)
+        self.step()
+        assert {state.phase for state in self.tables.list()} == {"streaming"}
+        assert not self.doubts()
 
     def step(self) -> StepResult:
         """Capture all there is, and merge it."""
@@ -437,3 +444,59 @@ def test_a_run_reads_them_for_tables_that_lack_them(follow: Make) -> None:
     found = {state.table: state.foreign_keys for state in follower.tables.list()}
     assert found == {name: follower.keys.by_table.get(name, ()) for name in NAMES}
     assert bool(follower.doubts()) == (not follower.keys.logged)
+
+
+CHILD = "(id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES {} (id) ON DELETE CASCADE)"
+FAMILY = (
+    "CREATE TABLE p (id INT PRIMARY KEY, v INT)",
+    "CREATE TABLE q (id INT PRIMARY KEY, v INT)",
+    f"CREATE TABLE child {CHILD.format('p')}",
+    f"CREATE TABLE below {CHILD.format('child')}",
+)
+
+
+@pytest.mark.parametrize("shop_server", ["mariadb", "mysql-native"], indirect=True)
+@pytest.mark.parametrize(
+    ("change", "parent"),
+    [
+        ("RENAME TABLE p TO r", "r"),
+        ("RENAME TABLE p TO between_it, q TO p, between_it TO q", "q"),
+        ("ALTER TABLE p RENAME TO r, ADD w INT", "r"),
+        ("ALTER TABLE p RENAME COLUMN id TO v, RENAME COLUMN v TO id", "p"),
+    ],
+)
+def test_a_parent_that_is_renamed(follow: Make, change: str, parent: str) -> None:
+    """What its rows take with them before the keys are read again, and what they do later."""
+    follower = follow(*FAMILY)
+    follower.begin_with(
+        "INSERT INTO p VALUES (1, 2), (2, 3), (3, 1), (4, 4)",
+        "INSERT INTO q VALUES (1, 1)",
+        "INSERT INTO child VALUES (1, 1), (2, 2), (3, 3), (4, 4)",
+        "INSERT INTO below VALUES (1, 1), (2, 2), (3, 3), (4, 4)",
+    )
+    follower.execute(change, f"DELETE FROM {parent} WHERE 2 IN (id, v)")
+    follower.step()
+    assert follower.doubts().keys() == {"child", "below"}
+    states = {state.table: state for state in follower.tables.list()}
+    assert [name for name, state in states.items() if state.keys_stale] == ["below", "child"]
+    watch_of(follower).look()
+    states = {state.table: state for state in follower.tables.list()}
+    assert [key.parent for key in states["child"].foreign_keys or ()] == [parent]
+    assert not any(state.keys_stale for state in states.values())
+    follower.execute(f"DELETE FROM {parent} WHERE 4 IN (id, v)")
+    follower.step()
+    for name in ("child", "below"):
+        left = {row["id"] for row in mirror_rows(follower.capturer.root, "shop", name)}
+        assert 4 not in left
+
+
+def watch_of(follower: Follower) -> ForeignKeyWatch:
+    """One that reads the keys of the follower's server."""
+    watch = ForeignKeyWatch(
+        follower.tables,
+        lambda: read_all({follower.source.shard: follower.source}),
+        sources=lambda: {"shop": SimpleNamespace(tables=TablePatterns())},  # type: ignore[dict-item]
+        last_round=follower.capturer.log.last_number,
+    )
+    watch._begun = True  # as in a run that goes on
+    return watch

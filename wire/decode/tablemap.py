@@ -59,6 +59,11 @@ _GEOMETRIES: Final = (
 # The hidden column behind a UNIQUE key over a BLOB or TEXT in MariaDB, which the log shows.
 _HASH_COLUMN: Final = re.compile(r"DB_ROW_HASH_\d+")
 _FLOAT_BYTES: Final = 4
+# MariaDB 10.11 leaves them as they were when a table is converted (MySQL 9.7 refuses that).
+_LABELS: Final = (
+    "ALTER TABLE ... CONVERT TO CHARACTER SET leaves the labels in the old character set: MODIFY "
+    "the column with its labels written out, then `ratchet table CONFIG redump TABLE`"
+)
 # What a MariaDB sequence looks like in the log: a table with exactly these columns.
 _SEQUENCE: Final = (
     "next_not_cached_value",
@@ -130,7 +135,8 @@ def parse_table_map(
     table = cursor.text(cursor.little(1))
     cursor.take(1)
     codes = list(cursor.take(cursor.lenenc()))
-    metas = _type_metadata(codes, Cursor(cursor.lenenc_bytes(), operation=_OPERATION))
+    place = f"{database}.{table}"
+    metas = _type_metadata(codes, Cursor(cursor.lenenc_bytes(), operation=_OPERATION), place)
     nulls = cursor.take((len(codes) + 7) // 8)
     metadata = read_metadata(cursor.take(cursor.left))
     if not codes:
@@ -138,11 +144,11 @@ def parse_table_map(
         raise DecodeError(
             "a table without columns",
             operation=_OPERATION,
-            table=f"{database}.{table}",
+            table=place,
             hint="the stream may be damaged; reading it again tells",
         )
     if not metadata.names:
-        raise _no_metadata(f"{database}.{table}")
+        raise _no_metadata(place)
     reader = _ColumnReader(metadata, hints, flavor or _flavor_of(metadata, codes))
     try:
         columns = tuple(reader.columns(codes, metas, nulls))
@@ -151,11 +157,15 @@ def parse_table_map(
         )
         key = tuple(_at(metadata.names, number) for number in metadata.key)
     except _LackingError as error:
-        raise DecodeError(
+        raise TableStoppedError(
             "the metadata says less than the columns need",
             operation=_OPERATION,
-            table=f"{database}.{table}",
+            table=place,
             hint="set binlog_row_metadata=FULL on the source",
+        ) from error
+    except _UnfitError as error:
+        raise TableStoppedError(
+            str(error), operation=_OPERATION, table=place, hint=error.hint
         ) from error
     return TableMap(
         table_id=table_id,
@@ -176,12 +186,13 @@ def _no_metadata(table: str) -> TableStoppedError:
     )
 
 
-def _type_metadata(codes: list[int], cursor: Cursor) -> list[bytes]:
+def _type_metadata(codes: list[int], cursor: Cursor, table: str) -> list[bytes]:
     unknown = sorted(set(codes) - plan.KNOWN)
     if unknown:
-        raise DecodeError(
+        raise TableStoppedError(
             f"the column type {unknown[0]} is unknown here",
             operation=_OPERATION,
+            table=table,
             hint="exclude the table in the config, or change the column's type in the source",
         )
     return [cursor.take(plan.METADATA_BYTES.get(code, 0)) for code in codes]
@@ -190,6 +201,14 @@ def _type_metadata(codes: list[int], cursor: Cursor) -> list[bytes]:
 def _flavor_of(metadata: Metadata, codes: list[int]) -> Flavor:
     mysql = metadata.from_mysql or plan.JSON in codes or plan.VECTOR in codes
     return "mysql" if mysql else "mariadb"
+
+
+class _UnfitError(Exception):
+    """A column that is not understood, though the event is whole: why, and what to do."""
+
+    def __init__(self, why: str, hint: str) -> None:
+        super().__init__(why)
+        self.hint = hint
 
 
 class _LackingError(Exception):
@@ -285,7 +304,7 @@ class _ColumnReader:
         collation = self._metadata.collation(_following(self._texts))
         if collation is None:
             raise _LackingError
-        charset = charset_of(collation)
+        charset = _charset(collation)
         binary = charset == "binary"
         given = None if binary else charset
         if code in plan.BLOBS:
@@ -309,7 +328,7 @@ class _ColumnReader:
         collation = self._metadata.enum_collation(_following(self._enums_and_sets))
         if collation is None:
             raise _LackingError
-        charset = charset_of(collation)
+        charset = _charset(collation)
         labels = tuple(_decoded(members, charset))
         return ColumnType(name=name, charset=charset, members=labels)
 
@@ -323,7 +342,15 @@ class _ColumnReader:
         return ColumnType(name=collection)
 
     def _vector(self, _: bytes) -> ColumnType:
+        _following(self._texts)  # MySQL counts it among the texts (measured on 9.7), as binary
         return ColumnType(name="vector", length=_FLOAT_BYTES * _following(self._vectors))
+
+
+def _charset(collation: int) -> str:
+    try:
+        return charset_of(collation)
+    except DecodeError as error:
+        raise _UnfitError(error.message, error.hint) from error
 
 
 def _bit(meta: bytes) -> ColumnType:
@@ -346,9 +373,7 @@ def _decoded(labels: list[bytes], charset: str) -> list[str]:
     joined = np.frombuffer(b"".join(labels), dtype=np.uint8)
     data, places, bad = transcode_column(joined, offsets, lengths, transcoder(charset))
     if bad >= 0:
-        raise DecodeError(
-            f"label {bad + 1} of an ENUM or SET is not in its charset {charset}",
-            operation=_OPERATION,
-        )
+        why = f"label {bad + 1} of an ENUM or SET is not in its charset {charset}"
+        raise _UnfitError(why, _LABELS)
     text = bytes(data)
     return [text[places[i] : places[i + 1]].decode() for i in range(len(labels))]

@@ -107,7 +107,7 @@ def test_without_names_the_setting_is_named() -> None:
 def test_metadata_that_lacks_what_columns_need_is_an_error() -> None:
     """Names, but no charsets or labels."""
     charsets = MARIADB_LABELS.index(b"\x0b\x04\x08\x2d")
-    with pytest.raises(DecodeError, match="says less") as caught:
+    with pytest.raises(TableStoppedError, match="says less") as caught:
         parse_table_map(MARIADB_LABELS[:charsets], keyspace="shop")
     assert caught.value.table == "t.es"
 
@@ -115,11 +115,20 @@ def test_metadata_that_lacks_what_columns_need_is_an_error() -> None:
 def test_unknown_types_and_collations_are_named() -> None:
     odd = bytearray(MYSQL_FUNCTIONAL)
     odd[odd.index(b"\x03\x03\x0f\x03") + 2] = 200
-    with pytest.raises(DecodeError, match="type 200"):
+    with pytest.raises(TableStoppedError, match="type 200"):
         parse_table_map(bytes(odd), keyspace="shop")
     with pytest.raises(DecodeError, match="4711") as caught:
         charset_of(4711)
     assert caught.value.hint
+
+
+def test_a_label_in_another_charset_stops_its_table() -> None:
+    """The event is whole, so that it is no damage: the other tables go on."""
+    latin = MARIADB_LABELS.replace("ж".encode(), b"\xd0 ", 1)
+    assert latin != MARIADB_LABELS
+    with pytest.raises(TableStoppedError, match="not in its charset") as caught:
+        parse_table_map(latin, keyspace="shop")
+    assert "MODIFY" in caught.value.hint
 
 
 @pytest.mark.parametrize("body", ALL)
