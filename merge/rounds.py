@@ -33,6 +33,7 @@ from merge.cascades.step import Cascades, Child
 from merge.failures import lost_changes, spark_errors
 from merge.patch import may_have_shadows
 from merge.plan import Gathered, app_id
+from merge.sidestats import read_side_stats
 from merge.step import LOOK_AGAIN, Done, MergeOptions, Step, StepResult, Work, step_to
 from merge.table import (
     Held,
@@ -40,7 +41,6 @@ from merge.table import (
     collapse,
     collapse_id,
     merge_table,
-    read_side_stats,
 )
 from store.crashpoints import reach
 from store.cuts import Cut, Cuts
@@ -322,7 +322,7 @@ class Merger:
         step = step_to(number, self._log.streams_at(number), [], None, self._clock())
         batch = self._batch(step, Work(state=state, found=found, rounds=mine, catches_up=True))
         with spark_errors(f"merge round {number}", table=state.name):
-            known = read_side_stats(self._spark, self._lake, batch.side_path)
+            known = read_side_stats(self._lake, batch.side_path)
             if batch.collapse:
                 known = collapse(self._spark, self._lake, batch, known).side
         self._held[batch.app_id].sides = known
@@ -414,8 +414,7 @@ class Merger:
         held = self._held[batch.app_id]
         known = held.sides
         if known is None:
-            with self._turns:
-                known = read_side_stats(self._spark, self._lake, batch.side_path)
+            known = read_side_stats(self._lake, batch.side_path)
         if not work.found.is_empty:
             files = held if self._options.direct else None
             merged = merge_table(self._spark, self._lake, batch, known, files, turn=self._turns)

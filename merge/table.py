@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from merge import order, prune, reduce, side, sql
 from merge.ancestry import LAST_SEQ
 from merge.batch import Batch
-from merge.delta import append_delta, commit_session, plain_session, read_delta, view
+from merge.delta import append_delta, commit_session, read_delta, view
 from merge.direct import merge_directly
 from merge.reduce import Mark
 from merge.shape import Shape
@@ -178,14 +178,6 @@ def collapse(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats) ->
         known = _write_side(session, lake, batch, plan, known, app_id=collapse_id(batch.app_id))
         changed = _write_main(session, lake, batch, plan)
     return Merged(version=table_version(lake, batch.path) or 0, changed=changed, side=known)
-
-
-def read_side_stats(spark: SparkSession, lake: Lake, side_path: str) -> SideStats:
-    """What a merge must know of the side table; one look through it."""
-    if not table_version(lake, side_path):
-        return side.EMPTY
-    session = plain_session(spark)
-    return side.read_stats(session, read_delta(session, lake.hadoop_uri(side_path)))
 
 
 def _with_ended_marks(session: SparkSession, lake: Lake, batch: Batch) -> Batch:

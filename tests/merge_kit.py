@@ -28,7 +28,10 @@ from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy, arrow_schema
 from jobs.gaps import begin_after_a_gap
 from merge.ancestry import LAST_SEQ
+from merge.delta import plain_session, read_delta
 from merge.rounds import Merger
+from merge.side import read_stats
+from merge.sidestats import read_side_stats
 from merge.step import MergeOptions
 from store.delta_tables import create_mirrored_table, mirrored_schema
 from store.files import Lake
@@ -536,3 +539,11 @@ def merger(spark: Any, source: Source, **options: Any) -> Merger:
     return Merger(
         spark, source.lake, MergeOptions(policy=POLICY, **chosen), clock=lambda: source.clock
     )
+
+
+def assert_side_stats(spark: Any, source: Source) -> None:
+    """What is read of the side table without Spark is what Spark says."""
+    path = source.state.side_path
+    session = plain_session(spark)
+    told = read_stats(session, read_delta(session, source.lake.hadoop_uri(path)))
+    assert read_side_stats(source.lake, path) == told

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from core.schema import Column, ColumnType, TableSchema
-from tests.merge_kit import DIRECT, Source, merger
+from tests.merge_kit import DIRECT, Source, assert_side_stats, merger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,3 +117,4 @@ def test_random_histories(
             source.round(*rng.sample(shards, rng.randint(1, len(shards))))
             merge.step()
             source.assert_mirrored()
+            assert_side_stats(spark, source)

@@ -20,7 +20,7 @@ from merge.overlay import overlay
 from merge.plan import shape_of
 from merge.purge import purge_side
 from merge.reduce import read_changes
-from tests.merge_kit import POLICY, Source, merger
+from tests.merge_kit import POLICY, Source, assert_side_stats, merger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,6 +155,7 @@ def test_a_hidden_row_of_an_ended_shard_does_not_come_back(
         now = source.clock + 1
         purge_side(spark, source.lake, source.state, policy=POLICY, now=now, keep=0)
         merge.forget(source.state)
+        assert_side_stats(spark, source)
         source.tx(RIGHT, ("del", 1), ("del", 2), ("del", 3))
         settle(source, merge)
         assert source.mirror().keys() == {(2, f"shop/{a}"), (3, f"shop/{LEFT}")}

@@ -16,7 +16,7 @@ from merge.purge import purge_side
 from merge.reduce import read_changes
 from merge.shape import Shape
 from merge.side import registers
-from tests.merge_kit import POLICY, Source, freeze, merger
+from tests.merge_kit import POLICY, Source, assert_side_stats, freeze, merger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +71,7 @@ def test_purge(spark: SparkSession, tmp_path: Path) -> None:
         def purge(keep: float) -> None:
             purge_side(spark, source.lake, source.state, policy=POLICY, now=source.clock, keep=keep)
             merge.forget(source.state)
+            assert_side_stats(spark, source)  # files with deletion vectors, or without rows
 
         a, b = "shop/-80", "shop/80-"
         before = [(a, 1, 2), (a, 2, 2), (a, 3, 1), (a, 3, 1), (b, 1, 1)]
