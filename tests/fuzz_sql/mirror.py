@@ -218,6 +218,7 @@ class Mirror:
         self._waiting = [one for one in self._waiting if not self._answered(one)]
         if self._waiting:
             return f"asked: {[(one.kind, one.table) for one in self._waiting]}"
+        cut = self._cuts.last()  # before the states: a cut is written behind those of its step
         states = {state.table: state for state in self._tables.list(KEYSPACE)}
         left_out = self._left_out()
         source = self._source_tables() - {
@@ -228,7 +229,6 @@ class Mirror:
         fence = states.get(FENCE)
         if fence is not None and fence.phase == "stopped":
             self._ask("redump", FENCE, every=15.0)
-        cut = self._cuts.last()
         moving = sorted(
             name
             for name in source
