@@ -203,7 +203,7 @@ def test_killed_between_the_tables_of_a_step(follow: Make, monkeypatch: pytest.M
         follower.merger.close()
         sides = {name: held.sides for name, held in follower.merger._held.items()}
         follower.merger = follower.new_merger()
-        for state in follower.tables.list():  # to read them anew takes Spark
+        for state in follower.tables.list():  # what a killed merge has buried takes Spark
             follower.merger._held[app_id(state)].sides = sides.get(app_id(state)) or EMPTY
         shop.work(5)
         follower.step()
