@@ -282,6 +282,11 @@ class BinlogStream:
         self._session = Session.connect(self.control.config)
         return self._open(self._session, start, probe_server_id(random.Random()))  # noqa: S311
 
+    @property
+    def is_verified(self) -> bool:
+        """Whether events have checksums, and are compared with them."""
+        return bool(self._framing[framing.CHECKSUM] and self._framing[framing.VERIFY])
+
     def _open(self, session: Session, start: Position, server_id: int) -> Any:
         if session.server_identity != self.control.server_identity:
             raise RetryableError(

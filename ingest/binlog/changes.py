@@ -10,7 +10,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.change import DELETE, INSERT, UPDATE, captured_schema
-from core.errors import BugError, TableStoppedError
+from core.errors import BugError, DecodeError, TableStoppedError
 from core.rounds import TableEvent
 from core.shard import ShardId
 from core.types import MisfitPolicy, arrow_schema
@@ -44,10 +44,19 @@ class _Group:
 
 
 class Decoders:
-    """The decoder of every table map, made when it is first needed."""
+    """The decoder of every table map, made when it is first needed.
 
-    def __init__(self, policy: MisfitPolicy) -> None:
+    Args:
+        policy: decides about the lake's types.
+        verified: whether the stream's events are compared with checksums: then bytes that are not
+            understood are those that the server wrote, and reading them again changes nothing.
+    """
+
+    def __init__(
+        self, policy: MisfitPolicy, *, verified: Callable[[], bool] = lambda: False
+    ) -> None:
         self._policy = policy
+        self.verified = verified
         self._by_slot: dict[int, tuple[RowImageDecoder, pa.Schema]] = {}
 
     def of(self, slot: int, maps: Sequence[TableMap | None]) -> RowImageDecoder:
@@ -160,6 +169,13 @@ def _decode(
             )
         except TableStoppedError as error:
             errors[slot] = error
+            continue
+        except DecodeError as error:
+            if not decoders.verified():
+                raise  # damage, perhaps: reading it again tells
+            errors[slot] = TableStoppedError(
+                error.message, operation="decode rows", table=error.table, hint=error.hint
+            )
             continue
         counts = np.bincount(decoded.event, minlength=numbers.size)
         before = np.cumsum(counts) - counts

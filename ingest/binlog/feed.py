@@ -49,7 +49,6 @@ class BinlogFeed:
         source = request.source
         self._sink = sink
         self._shard = source.shard
-        self._decoders = Decoders(request.policy)
         self._workflows = (
             Workflows(
                 shard=source.shard,
@@ -67,6 +66,7 @@ class BinlogFeed:
             replace(request.dump, by_file=by_file),
             accept=lambda session: check_same_history(session, request.start),
         )
+        self._decoders = Decoders(request.policy, verified=lambda: stream.is_verified)
         self._reader = Reader(
             shard=source.shard,
             database=source.database,

@@ -7,6 +7,7 @@ which list shows only where others stand behind them.
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pymysql
@@ -85,3 +86,28 @@ def test_labels_that_a_server_left_in_another_charset(tmp_path: Path) -> None:
         assert capturer.final("odd") == {2: {"id": 2, "v": "ä"}}
         (told,) = [event for event in capturer.events() if event.kind == "unreadable"]
         assert (told.table, "not in its charset" in told.statement) == ("odd", True)
+
+
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+def test_text_that_is_not_in_its_charset(flavor: str, tmp_path: Path) -> None:
+    """As old servers have let in: one table's files under another one's columns make some."""
+    with FLAVORS[flavor]() as server:
+        server.execute("CREATE DATABASE mixed")
+        capturer = Capturer(source_of(server, "mixed"), tmp_path)
+        with server.connect(database="mixed", autocommit=True) as connection:
+            cursor = connection.cursor()
+            for name, kind in (("bytes", "VARBINARY(36)"), ("texts", "VARCHAR(9)")):
+                options = "ENGINE = MyISAM CHARSET = utf8mb4"
+                cursor.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, v {kind}) {options}")
+            cursor.execute("INSERT INTO bytes VALUES (1, x'ff')")
+            cursor.execute("CREATE TABLE other (id INT PRIMARY KEY)")
+            cursor.execute("FLUSH TABLES")
+            for kind in ("MYD", "MYI"):
+                folder = server.datadir / "mixed"
+                shutil.copyfile(folder / f"bytes.{kind}", folder / f"texts.{kind}")
+            cursor.execute("UPDATE texts SET id = 2")
+            cursor.execute("INSERT INTO other VALUES (1)")
+        capturer.catch_up()
+        assert capturer.final("other") == {1: {"id": 1}}
+        (told,) = [event for event in capturer.events() if event.kind == "unreadable"]
+        assert (told.table, "holds no value" in told.statement) == ("texts", True)

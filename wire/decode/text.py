@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from core.errors import DecodeError
+from core.errors import DecodeError, TableStoppedError
 from core.schema import TableSchema
 from core.types import MisfitPolicy, arrow_schema
 from wire.decode.arrays import Bytes, Longs
@@ -88,7 +88,8 @@ class TextRowDecoder:
             end: where the last packet ends.
 
         Raises:
-            TableStoppedError: a value does not fit, and may not become NULL.
+            TableStoppedError: a value does not fit and may not become NULL, or is none of its
+                type.
             DecodeError: the bytes are no text rows of this table.
         """
         view = buf[:]
@@ -100,7 +101,12 @@ class TextRowDecoder:
         if status != walk.OK:
             self._refuse(int(status), f"row {row} of this batch")
         misfits: dict[str, int] = {}
-        arrays = read_columns(self._readers, view, offs, lens, misfits)
+        try:
+            arrays = read_columns(self._readers, view, offs, lens, misfits)
+        except DecodeError as error:  # the rows are whole: the server holds such a value
+            raise TableStoppedError(
+                error.message, operation=error.operation, table=self._table, hint=error.hint
+            ) from error
         check_misfits(misfits, table=self._table, key=self._key, policy=self._policy)
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         return DecodedText(batch=batch, misfits=misfits)

@@ -424,7 +424,7 @@ def test_a_text_row_with_too_many_values_is_an_error(engine: Engine) -> None:
 
 @ENGINES
 def test_text_that_is_no_value_of_its_column(engine: Engine) -> None:
-    with pytest.raises(DecodeError, match="column id: row 1 holds no value of type int"):
+    with pytest.raises(TableStoppedError, match="column id: row 1 holds no value of type int"):
         text(engine, TWO, text_row("1", "a") + text_row("2147483648", "a"))
 
 

@@ -11,7 +11,7 @@ from event_kit import MYSQL_MAP, SERVER, SHARD, Collected, Log, feed, make_reade
 
 import ingest.binlog.changes
 from core.change import DELETE, INSERT, UPDATE
-from core.errors import TableStoppedError
+from core.errors import DecodeError, TableStoppedError
 from core.gtid import GtidSet
 from core.position import Position
 from core.rounds import TableEvent
@@ -41,8 +41,8 @@ def update(*pairs: bytes) -> bytes:
 class Changes:
     """Takes batches as a slice does and keeps their rows as plain values."""
 
-    def __init__(self) -> None:
-        self.decoders = Decoders(MisfitPolicy())
+    def __init__(self, *, verified: bool = False) -> None:
+        self.decoders = Decoders(MisfitPolicy(), verified=lambda: verified)
         self.found: list[TableChanges] = []
         self.left_out: list[TableEvent] = []
 
@@ -57,9 +57,9 @@ class Changes:
         return pa.concat_tables(tables).to_pylist()
 
 
-def taken(*logs: Log) -> Changes:
+def taken(*logs: Log, verified: bool = False) -> Changes:
     """Feed logs to one reader, with a flush behind each."""
-    changes = Changes()
+    changes = Changes(verified=verified)
     reader = make_reader(START, Collected())
     reader._keep = changes.keep
     for log in logs:
@@ -101,6 +101,26 @@ def test_tokens_count_over_all_tables_of_a_transaction() -> None:
         "idx": 2,
     }
     assert ts.timestamp() == pytest.approx(1_700_000_000.123456, abs=1e-6)
+
+
+def with_odd_bytes() -> Log:
+    log = Log().rotate("bin.000001").gtid(42).query("BEGIN")
+    log.table_map(1).table_map(2, OTHER_MAP)
+    odd = row(1, "a").replace(b"a", b"\xff")
+    return log.rows(insert(row(9, "x")), 2).rows(insert(odd), 1).xid()
+
+
+def test_bytes_that_a_server_wrote_and_nobody_understands_stop_their_table() -> None:
+    changes = taken(with_odd_bytes(), verified=True)
+    assert [one.schema.table for one in changes.found] == ["v"]
+    (told,) = changes.left_out
+    assert (told.kind, told.table, told.seq) == ("unreadable", "w", 42)
+    assert "holds no value of type varchar" in told.statement
+
+
+def test_without_checksums_they_may_be_damage() -> None:
+    with pytest.raises(DecodeError, match="holds no value"):
+        taken(with_odd_bytes())
 
 
 def test_a_summary_goes_with_each_table() -> None:
