@@ -500,3 +500,19 @@ def watch_of(follower: Follower) -> ForeignKeyWatch:
     )
     watch._begun = True  # as in a run that goes on
     return watch
+
+
+@pytest.mark.parametrize("shop_server", ["mariadb", "mysql-native"], indirect=True)
+def test_a_parent_that_was_renamed_while_its_child_was_dumped(follow: Make) -> None:
+    """The keys are read behind the dump: changes from before name the parent otherwise."""
+    follower = follow(*FAMILY)
+    follower.execute(
+        "INSERT INTO p VALUES (1, 1), (2, 2)",
+        "INSERT INTO child VALUES (1, 1), (2, 2)",
+        "INSERT INTO below VALUES (1, 1), (2, 2)",
+        "DELETE FROM p WHERE id = 2",
+        "RENAME TABLE p TO r",
+    )
+    follower.read_again()
+    follower.step()
+    assert follower.doubts().keys() == {"child", "below"}
