@@ -61,6 +61,7 @@ class Source:
         with self.server.connect(database=self.database) as connection:
             cursor = connection.cursor()
             cursor.execute("SET foreign_key_checks = 0")
+            drops = []
             for schema in (self.database, OTHER):
                 cursor.execute(
                     "SELECT TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES "
@@ -70,7 +71,8 @@ class Source:
                 for name, kind in cursor.fetchall():
                     what = {"VIEW": "VIEW", "SEQUENCE": "SEQUENCE"}.get(kind, "TABLE")
                     quoted = name.replace("`", "``")
-                    _patiently(cursor, f"DROP {what} IF EXISTS `{schema}`.`{quoted}`")
+                    drops.append(f"DROP {what} IF EXISTS `{schema}`.`{quoted}`")
+            _patiently(cursor, drops)
             for number in range(3):
                 cursor.execute(f"DROP PROCEDURE IF EXISTS proc{number}")
             cursor.execute("DROP EVENT IF EXISTS nightly")
@@ -297,19 +299,29 @@ def replayed(source: Source, mirror: Mirror, steps: Sequence[Step]) -> list[Find
     return [*findings, *seen.findings]
 
 
-def _patiently(cursor: Any, statement: str) -> None:
-    """A statement that others may be in the way of for a while, such as a dump that reads."""
-    for left in reversed(range(_TRIES)):
-        try:
-            cursor.execute(statement)
-        except pymysql.err.OperationalError as error:
-            if error.args[0] != _LOCKED:
-                raise
-            if not left:
-                raise AssertionError(f"{statement}: {error}\n{_who_holds(cursor)}") from error
-            time.sleep(1)
-        else:
+def _patiently(cursor: Any, statements: Sequence[str]) -> None:
+    """Statements that others may be in the way of for a while, such as a dump that reads.
+
+    MariaDB also refuses so, and at once, to drop a parent of which a child has no tablespace: that
+    goes when the child is gone.
+    """
+    left = list(statements)
+    for tries in reversed(range(_TRIES)):
+        refused = []
+        for statement in left:
+            try:
+                cursor.execute(statement)
+            except pymysql.err.OperationalError as error:
+                if error.args[0] != _LOCKED:
+                    raise
+                if not tries:
+                    raise AssertionError(f"{statement}: {error}\n{_who_holds(cursor)}") from error
+                refused.append(statement)
+        if not refused:
             return
+        if len(refused) == len(left):
+            time.sleep(1)
+        left = refused
 
 
 def _who_holds(cursor: Any) -> str:
