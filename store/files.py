@@ -12,6 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -190,7 +191,8 @@ class Lake:
 
     def delete(self, path: str) -> None:
         """Remove a file; nothing happens if it is not there."""
-        with lake_errors("remove a file", path):
+        # Somebody else may remove it between the look and the removal.
+        with lake_errors("remove a file", path), suppress(FileNotFoundError):
             if self._info(path).type == pa.fs.FileType.File:
                 self.filesystem.delete_file(self.absolute(path))
 
@@ -198,7 +200,7 @@ class Lake:
         """Remove a folder and everything in it; nothing happens if it is not there."""
         if not path.strip("/"):
             raise LakeError("will not remove the lake itself", operation="remove a folder")
-        with lake_errors("remove a folder", path):
+        with lake_errors("remove a folder", path), suppress(FileNotFoundError):
             if self._info(path).type == pa.fs.FileType.Directory:
                 self.filesystem.delete_dir(self.absolute(path))
 
@@ -208,10 +210,12 @@ class Lake:
             if not self.is_local:
                 found = objects.read(self.root, path)
                 return None if found is None else found[0]
-            if self._info(path).type == pa.fs.FileType.NotFound:
+            # No look before: somebody else may remove it in between.
+            try:
+                with self.filesystem.open_input_stream(self.absolute(path)) as stream:
+                    return bytes(stream.read())
+            except FileNotFoundError:
                 return None
-            with self.filesystem.open_input_stream(self.absolute(path)) as stream:
-                return bytes(stream.read())
 
     def read_buffer(self, path: str) -> pa.Buffer:
         """A file, whole. Of an object store that is one request.

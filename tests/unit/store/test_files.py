@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,27 @@ def test_storage_options_come_from_the_environment(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     assert Lake.at("s3://b/l").storage_options["AWS_ALLOW_HTTP"] == "true"
     assert Lake.at("/tmp/l").storage_options == {}
+
+
+def test_a_file_that_goes_while_it_is_looked_at_is_missing(tmp_path: Path) -> None:
+    """As requests do, which a run takes while the command that asked looks for the answer."""
+    lake = open_lake(tmp_path / "lake", now=1)
+    end = time.monotonic() + 1
+
+    def toggle() -> None:
+        while time.monotonic() < end:
+            lake.write_json("_ratchet/x.json", {"a": 1})
+            lake.delete("_ratchet/x.json")
+
+    def look(_: int) -> set[str]:
+        seen = set()
+        while time.monotonic() < end:
+            seen.add(str(lake.read_json("_ratchet/x.json")))
+            lake.delete("_ratchet/x.json")
+        return seen
+
+    with ThreadPoolExecutor(4) as pool:
+        toggling = pool.submit(toggle)
+        seen = set().union(*pool.map(look, range(3)))
+        toggling.result()
+    assert seen <= {"None", "{'a': 1}"}
