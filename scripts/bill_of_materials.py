@@ -25,7 +25,7 @@ from packageurl import PackageURL
 from jobs.jarhashes import DIGESTS
 
 ROOT: Final = Path(__file__).parents[1]
-_PINNED: Final = re.compile(r"^([A-Za-z0-9_.-]+)==(\S+)(.*)$")
+_PINNED: Final = re.compile(r"^([A-Za-z0-9_.-]+)==(\S+)")
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 # Ivy's name of a file in its cache: group_artifact-version.jar
 _JAR: Final = re.compile(r"^(?P<group>[a-z0-9.]+)_(?P<name>.+)-(?P<version>\d\S*)\.jar$")
@@ -82,12 +82,12 @@ def packages(requirements: str) -> Iterator[Component]:
         if pinned is None or not digests:
             raise ValueError(f"not a pinned package: {text[:80]}")
         name, version = pinned[1], pinned[2]
+        place = PackageURL("pypi", None, name, version)
         files = ExternalReference(
             type=ExternalReferenceType.DISTRIBUTION,
-            url=XsUri(str(PackageURL("pypi", None, name, version))),
+            url=XsUri(str(place)),
             hashes=[HashType(alg=HashAlgorithm.SHA_256, content=one) for one in digests],
         )
-        place = PackageURL("pypi", None, name, version)
         yield Component(
             name=name,
             version=version,

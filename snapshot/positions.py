@@ -18,9 +18,7 @@ from core.position import Position
 from wire.session import Session
 
 # A UUID and a tag, whose numbers with the threads that own them stand behind.
-_ORIGIN: Final = re.compile(
-    r"((?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})(?::[a-z_]\w{0,31})?):"
-)
+_ORIGIN: Final = re.compile(r"([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?::[a-z_]\w{0,31})?):")
 _OWNER: Final = re.compile(r"#\d+")
 _PATIENCE: Final = 5.0
 _POLL: Final = 0.02
