@@ -20,9 +20,10 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from core.change import FLOOR_IDX
-from core.errors import RetryableError
+from core.errors import RetryableError, TableStoppedError
 from core.position import Position
 from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy
@@ -34,7 +35,7 @@ from snapshot.sessions import open_session
 from snapshot.source import table_shapes
 from store.files import Lake
 from wire.decode.text import TextRowDecoder
-from wire.session import Session, Snapshot, SourceConfig
+from wire.session import Session, Snapshot, SourceConfig, quoted
 
 _FEWEST: Final = 1_000  # rows that a SELECT asks for at least
 _GROWTH: Final = 8  # how many times the last SELECT's rows the next one may ask for
@@ -238,6 +239,7 @@ class _Reading:
         self._bytes = 0
         self._misfits: dict[str, int] = {}
         self._last: pa.RecordBatch | None = None
+        self._ordered_by = _ordered_by(request)
         self._tally = None if request.printing is None else Tally()
         self._file = ChunkFile(
             request.lake,
@@ -312,12 +314,40 @@ class _Reading:
         self._bytes += end - start
         for column, count in decoded.misfits.items():
             self._misfits[column] = self._misfits.get(column, 0) + count
+        self._check_keys(decoded.batch)
         self._last = decoded.batch
         printing = self._request.printing
         if printing is None or self._tally is None:
             self._file.add(decoded.batch)
         else:
             self._file.add(printing.printed(decoded.batch, self._tally))
+
+    def _check_keys(self, batch: pa.RecordBatch) -> None:
+        # A server can be made to hold two rows with one primary key (EXCHANGE PARTITION ... WITHOUT
+        # VALIDATION looks at nothing). They arrive side by side, as the key orders them. The log
+        # names a row by its key, so the first change of either would be made to both.
+        if not self._ordered_by or not batch.num_rows:
+            return
+        keys = [batch.column(name) for name in self._ordered_by]
+        if _has_neighbours(keys):
+            raise self._two_rows()
+        if self._last is not None and self._last.num_rows:
+            ends = [self._last.column(name)[-1] for name in self._ordered_by]
+            if all(end == key[0] for end, key in zip(ends, keys, strict=True)):
+                raise self._two_rows()
+
+    def _two_rows(self) -> TableStoppedError:
+        plan = self._request.plan
+        index = ", ".join(quoted(column.name) for column in plan.columns)
+        return TableStoppedError(
+            "two rows of the source have the same key",
+            operation="read a chunk",
+            source=self._session.source,
+            table=self._request.schema.name,
+            hint=f"remove one row of each pair: SELECT {index}, COUNT(*) FROM "
+            f"{quoted(plan.database)}.{quoted(plan.table)} GROUP BY {index} HAVING COUNT(*) > 1 "
+            "finds them; then dump the table again: `ratchet table CONFIG redump TABLE`",
+        )
 
     def _next_limit(self, asked: int) -> int:
         """Rows for the next SELECT; 0 if the chunk is large enough."""
@@ -352,6 +382,22 @@ def _token(request: ChunkRequest, snapshot: Snapshot) -> Token:
         seq=snapshot.floor.seq,
         idx=FLOOR_IDX + request.number,
     )
+
+
+def _ordered_by(request: ChunkRequest) -> tuple[str, ...]:
+    """The key's columns, if rows with the same key arrive one behind the other; else none."""
+    plan = request.plan
+    names = tuple(column.name for column in plan.columns)
+    return names if plan.walkable and set(names) == set(request.key) else ()
+
+
+def _has_neighbours(keys: list[pa.Array]) -> bool:
+    """Whether a row has the same key as the row before it."""
+    same = None
+    for values in keys:
+        equal = pc.equal(values[1:], values[:-1])
+        same = equal if same is None else pc.and_(same, equal)
+    return bool(pc.any(same).as_py())
 
 
 def _lake_columns(request: ChunkRequest) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -52,3 +53,50 @@ def swap(server: Any, database: str, table: str) -> None:
     folder = server.datadir / database
     for kind in ("MYD", "MYI"):
         shutil.copyfile(folder / f"bytes.{kind}", folder / f"{table}.{kind}")
+
+
+def test_two_rows_with_one_key(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """MySQL, a partition exchanged without a look: in the dump and later, and the way out."""
+    server, database = make_server("mysql"), "shop"
+    server.execute("CREATE DATABASE shop")
+    create_ratchet_user(server, PASSWORD, [database])
+    columns = "(id INT PRIMARY KEY, v INT)"
+    parts = "PARTITION BY RANGE (id) (PARTITION low VALUES LESS THAN (100), PARTITION high VALUES"
+    for table in ("twice", "later"):
+        for statement in (
+            f"CREATE TABLE {table} {columns} {parts} LESS THAN (1000))",
+            f"INSERT INTO {table} VALUES (1, 1), (500, 1), (501, 1)",
+            f"CREATE TABLE new_{table} {columns}",
+            f"INSERT INTO new_{table} VALUES (2, 2), (500, 2)",
+        ):
+            server.execute(statement, database=database)
+    exchange = "ALTER TABLE {0} EXCHANGE PARTITION low WITH TABLE new_{0} WITHOUT VALIDATION"
+    server.execute(exchange.format("twice"), database=database)
+    ratchet = make_ratchet({"-": server}, database)
+    why = "is stopped: two rows of the source have the same key"
+    said = ratchet.run("run", "--until-caught-up", expect=6).stderr
+    assert f"shop.twice {why}" in said
+    others = ("later", "new_twice", "new_later")
+    assert_identical(ratchet.lake, [server], database, others)
+    server.execute(exchange.format("later"), database=database)
+    server.execute("UPDATE later SET v = 3 WHERE id = 501", database=database)
+    ratchet.run("run", "--until-caught-up", expect=6)
+    for table in ("later", "new_later"):
+        ratchet.run("table", "redump", f"shop.{table}")
+    said = ratchet.run("run", "--until-caught-up", expect=6).stderr
+    assert f"shop.later {why}" in said
+    for table in ("twice", "later"):
+        finds = re.search(rf"SELECT [^;]*`{table}`[^;]*? HAVING COUNT\(\*\) > 1", said)
+        assert finds is not None
+        with server.connect(database=database) as connection:
+            cursor = connection.cursor()
+            cursor.execute(finds[0])
+            assert [tuple(row) for row in cursor.fetchall()] == [(500, 2)]
+        # The server deletes no row that it finds in a wrong partition.
+        server.execute(exchange.format(table), database=database)
+        ratchet.run("table", "redump", f"shop.new_{table}")
+        ratchet.run("table", "redump", f"shop.{table}")
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [server], database, ("twice", "later", *others))

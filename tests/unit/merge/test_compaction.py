@@ -18,7 +18,7 @@ import merge.direct
 import store.commits
 from core.errors import LakeError
 from merge.compaction import BUDGET, FAN, MOST_AT_ONCE, SMALL_FILE, Compacted, compact_files, groups
-from store.delta_files import DataFile, put_commit, replay
+from store.delta_files import DataFile, put_commit, removed, replay
 from store.delta_tables import create_delta_table
 from store.files import Lake, open_lake
 from tests.merge_kit import merger
@@ -191,6 +191,36 @@ def test_merges_go_on_behind_it(tmp_path: Path) -> None:
     assert len(of_ours(done.files)) == 1
 
 
+def test_files_that_note_views(tmp_path: Path) -> None:
+    """As delta-rs writes them: pyarrow reads views, of which it can pick no rows."""
+    source = streaming(tmp_path)
+    for number in range(FAN):
+        known = changed(source, put(number, "a"), put(50 + number, "a")).files
+    folder = Path(source.lake.root.removeprefix("file://"), source.state.path)
+    instead: list[dict[str, Any]] = [{"commitInfo": {}}]
+    for path, one in of_ours(known).items():
+        rows = pq.read_table(folder / path)
+        pq.write_table(rows.cast(with_views(rows.schema)), folder / f"viewed-{path}")
+        assert pq.read_schema(folder / f"viewed-{path}").field("v").type == pa.string_view()
+        size = (folder / f"viewed-{path}").stat().st_size
+        add = {**one.add, "path": f"viewed-{path}", "size": size, "dataChange": True}
+        instead += [removed(one, now=1), {"add": add}]
+    assert put_commit(source.lake, source.state.path, known.version + 1, instead)
+    done = changed(source, put(3, "b"), ("del", 4))
+    assert done.changed == 2
+    assert compacted(source).files > FAN
+    source.assert_mirrored()
+
+
+def with_views(schema: pa.Schema) -> pa.Schema:
+    def viewed(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_struct(kind):
+            return pa.struct([field.with_type(viewed(field.type)) for field in kind])
+        return {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}.get(kind, kind)
+
+    return pa.schema([field.with_type(viewed(field.type)) for field in schema])
+
+
 def test_a_file_of_which_a_quarter_is_gone(tmp_path: Path) -> None:
     source = streaming(tmp_path)
     changed(source, *(put(n, "a") for n in range(8)))
@@ -214,7 +244,7 @@ def test_files_whose_rows_are_all_gone(tmp_path: Path) -> None:
     vectored = []
     for one in of_ours(known).values():
         from store.deletion_vectors import vector_of, write_vectors
-        from store.delta_files import marked, removed
+        from store.delta_files import marked
 
         (vector,) = write_vectors(source.lake, source.state.path, [vector_of(np.array([0]))])
         vectored += [removed(one, now=1), marked(one, vector)]
