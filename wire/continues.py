@@ -148,6 +148,20 @@ def check_not_lost(control: Session, start: Position) -> None:
         )
 
 
+def _what_was_lost(control: Session) -> str:
+    lost = "its history was reset, or it lost data in a crash"
+    if not (
+        control.is_mariadb and str(control.query("SELECT @@GLOBAL.gtid_strict_mode")[0][0]) == "0"
+    ):
+        return f"{lost}: "
+    # Asked for what is behind a number that it has given again, the server begins before it,
+    # unless a file begins there.
+    return (
+        f"{lost}, or (as gtid_strict_mode is off) its numbers went back: SET GLOBAL "
+        "gtid_strict_mode=ON; and FLUSH BINARY LOGS; on all servers of the shard, then "
+    )
+
+
 def _check_behind(control: Session, ours: GtidSet, start: Position) -> None:
     """What to do about transactions that we have and the server has not."""
     if not ours.intervals:
@@ -168,8 +182,7 @@ def _check_behind(control: Session, ours: GtidSet, start: Position) -> None:
         raise PositionLostError(
             f"the server no longer has transactions of its own that the mirror holds: {ours}",
             **where,
-            hint="its history was reset, it lost data in a crash, or (MariaDB without "
-            f"gtid_strict_mode) its numbers went back: {HEAL_HINT}",
+            hint=_what_was_lost(control) + HEAL_HINT,
         )
     check_not_lost(control, start)
     raise BehindError(

@@ -145,8 +145,7 @@ def _value(cursor: Cursor, found: Definition) -> bool:
     elif cursor.accept("ON", "UPDATE"):
         if not cursor.one_of(*_NOW):
             raise cursor.stuck()
-        cursor.parens()
-        found.valued = True
+        cursor.parens()  # of rows that are updated from now on
     elif cursor.accept("AUTO_INCREMENT"):
         found.valued = True
         found.odd = found.odd or "AUTO_INCREMENT gives rows with 0 another number"
@@ -212,8 +211,14 @@ def _default(cursor: Cursor, found: Definition) -> None:
     if cursor.accept("NULL"):
         found.explicit_null = True
         return
+    inside = cursor.parens()
+    if inside is not None:
+        inner = Cursor(inside)
+        if not (inner.accept("NULL") and inner.done):
+            found.valued = True
+        return
     found.valued = True
-    if cursor.parens() is not None or cursor.literal():
+    if cursor.literal():
         return
     if cursor.one_of(*_NOW):
         cursor.parens()

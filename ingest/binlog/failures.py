@@ -15,7 +15,9 @@ from core.errors import (
 from ingest.binlog.machine import Action
 
 _OPERATION: Final = "follow the binlog"
-_REDUMP: Final = "then dump the tables of this keyspace again: `ratchet dump CONFIG --again '*'`"
+_REDUMP: Final = (
+    "then dump the tables of this keyspace again: `ratchet dump CONFIG --again '{keyspace}.*'`"
+)
 _Refused = type[DecodeError] | type[OperatorError] | type[BugError]
 
 _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
@@ -106,5 +108,5 @@ def refusal(action: Action, *, event: str, source: str, position: str) -> Except
         operation=_OPERATION,
         source=source,
         position=position,
-        hint=hint,
+        hint=hint.replace("{keyspace}", source.partition("/")[0]),
     )

@@ -483,7 +483,7 @@ class VStreamFeed:
             source=str(self._shard),
             position=str(self._ledger.executed),
             hint="let the tablets' MySQL run with binlog_format=ROW, then dump the tables of this "
-            "keyspace again: `ratchet dump CONFIG --again '*'`",
+            f"keyspace again: `ratchet dump CONFIG --again '{self._shard.keyspace}.*'`",
         )
 
     def _refusal(self, what: str) -> Exception:

@@ -113,6 +113,43 @@ def test_numbers_that_go_back(
     assert_identical(ratchet.lake, [server], "shop", ["t"])
 
 
+@pytest.mark.parametrize("new", [False, True])
+def test_numbers_given_again(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], *, new: bool
+) -> None:
+    """MariaDB without strict mode: what is printed gets out; `new`: also of a new lake."""
+    server = make_server("mariadb")
+    server.execute("CREATE DATABASE shop")
+    server.execute("CREATE TABLE t (id INT PRIMARY KEY)", database="shop")
+    create_ratchet_user(server, PASSWORD, ["shop"])
+
+    def insert(number: int, seq: int) -> None:
+        with server.connect(database="shop", autocommit=True) as connection:
+            cursor = connection.cursor()
+            cursor.execute(f"SET SESSION gtid_domain_id = 7, gtid_seq_no = {seq}")
+            cursor.execute(f"INSERT INTO t VALUES ({number})")
+
+    insert(1, 10)
+    insert(2, 11)
+    ratchet = make_ratchet({"-": server}, "shop", capture={"reconnect_seconds": 2})
+    if not new:
+        ratchet.run("run", "--until-caught-up")
+    insert(3, 1)
+    said = ratchet.run("run", "--until-caught-up", expect=3 if new else 5).stderr
+    assert "SET GLOBAL gtid_strict_mode=ON; and FLUSH BINARY LOGS;" in said
+    server.execute("SET GLOBAL gtid_strict_mode=ON")
+    server.execute("FLUSH BINARY LOGS")
+    if new:
+        assert "`ratchet dump CONFIG --again 'shop.*'`" in said
+        ratchet.run("dump", "--again", "shop.*")
+    else:
+        ratchet.run("heal")
+    for number in (4, 5):
+        ratchet.run("run", "--until-caught-up")
+        assert_identical(ratchet.lake, [server], "shop", ["t"])
+        insert(number, 8 + number)
+
+
 @pytest.mark.quick_on("mysql")
 def test_no_privilege(prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]) -> None:
     """A missing privilege comes with the GRANT that mends it."""

@@ -173,6 +173,10 @@ EFFECTS: list[tuple[str, str, set[str], str, str]] = [
     ("", "ALTER TABLE {t} ADD COLUMN n INT, ADD m VARCHAR(10) DEFAULT NULL AFTER a", {"columns"}, BOTH, ""),
     ("", "ALTER TABLE {t} /* NOT NULL */ ADD COLUMN n INT -- DEFAULT 5\n COMMENT '#'", {"columns"}, BOTH, ""),
     ("", "SET STATEMENT max_statement_time=9 FOR ALTER TABLE {t} ADD n INT", {"columns"}, MARIADB, ""),
+    ("", "ALTER TABLE {t} ADD COLUMN n INT DEFAULT (NULL), ADD m VARCHAR(9) NULL DEFAULT ( null )", {"columns"}, BOTH, ""),
+    ("", "ALTER TABLE {t} ADD COLUMN n DATETIME ON UPDATE CURRENT_TIMESTAMP", {"columns"}, BOTH, ""),
+    ("", "ALTER TABLE {t} ADD COLUMN n TIMESTAMP NULL ON UPDATE CURRENT_TIMESTAMP", {"columns"}, BOTH, ""),
+    ("", "ALTER TABLE {t} ADD COLUMN n TIMESTAMP ON UPDATE CURRENT_TIMESTAMP", {"rows"}, BOTH, ""),
     ("", "ALTER TABLE {t} ADD COLUMN x INT NOT NULL DEFAULT 7", {"rows"}, BOTH, ""),
     # MariaDB fills the new column with what is said of it later on.
     ("", "ALTER TABLE {t} ADD COLUMN x INT, ALTER x SET DEFAULT 5", {"rows"}, MARIADB, ""),
