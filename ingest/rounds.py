@@ -22,7 +22,7 @@ from core.errors import BugError, RatchetError, RetryableError
 from core.position import Position
 from core.rounds import Round, ShardSlice
 from ingest.binlog.notes import join_runs
-from ingest.capture import capture_slice
+from ingest.capture import capture_slice, close_streams
 from ingest.slices import CaptureRequest, CaptureResult
 from store.crashpoints import reach
 from store.files import Lake
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 _WORKERS: Final = "RATCHET_WORKERS"
+_MUCH: Final = 4 << 20  # bytes of the logs in a round
 
 # Given a round's slices and the shards that failed, whether it counts.
 Accepts = Callable[[Sequence[ShardSlice], Collection[str]], bool]
@@ -191,15 +192,15 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
         spark: the session; needs a slot for each task.
         pool: the scheduler pool of the job.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     homes: dict[str, int] = {}
 
     def run(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:
-        context: Any = spark.sparkContext
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
         if not requests:
             return []
+        context: Any = spark.sparkContext
         if pool is not None:
             context.setLocalProperty("spark.scheduler.pool", pool)
         context.setJobDescription(f"capture round {requests[0].round_number}")
@@ -223,6 +224,35 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
                 hint="see Spark's log for what became of its workers",
             ) from None  # its text is asked of the JVM, which may be gone when ours is printed
         return [result for part in found for result in part]
+
+    return run
+
+
+def near_runner(far: Runner, *, is_far_up: Callable[[], bool]) -> Runner:
+    """Slices in this process as long as they are small, and by `far` from the first large one on.
+
+    Most of the time most sources have little to tell. A task in a process of its own is for
+    streams that keep a core busy, and must not take the time of a merge; to start it takes longer
+    than all that a short run has to read.
+
+    Args:
+        far: takes slices elsewhere.
+        is_far_up: whether it costs nothing to begin with it.
+    """
+    gone = False
+
+    def run(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:
+        nonlocal gone
+        if not gone and is_far_up():
+            gone = True
+            close_streams()
+        if gone:
+            return far(requests)
+        found = _side_by_side(requests, 0) if requests else []
+        gone = sum(one.slice.bytes for one in found if one.slice is not None) > _MUCH
+        if gone:
+            close_streams()
+        return found
 
     return run
 

@@ -78,13 +78,17 @@ def _archive(jars: Sequence[str]) -> Path:
     """Its place; another one for each Java, PySpark and Delta."""
     import pyspark
 
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
-    java = java.resolve()
+    java = find_java().resolve()
     changed = java.stat().st_mtime_ns if java.exists() else 0
     parts = (str(java), str(changed), str(pyspark.__file__), pyspark.__version__, *jars)
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return cache_folder() / "jvm" / f"classes-{name}.jsa"
+
+
+def find_java() -> Path:
+    """The program that Spark starts, whether it is there or not."""
+    home = os.environ.get("JAVA_HOME")
+    return Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
 
 
 def main() -> None:

@@ -19,11 +19,11 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from core.errors import EngineGoneError, OperatorError
 from jobs.childenv import child_environment
-from jobs.classcache import archive_options
+from jobs.classcache import archive_options, find_java
 from jobs.config import Config
 from jobs.jars import jars_of
 from jobs.sparksettings import (
@@ -37,6 +37,7 @@ from jobs.sparksettings import (
 from jobs.tempfolder import temporary_folder
 from store import crashpoints, layout
 from store.files import Lake
+from store.lazyspark import LazySession
 from wire.secrets import Ways, set_ways
 
 if TYPE_CHECKING:
@@ -47,11 +48,12 @@ log: Final = logging.getLogger(__name__)
 ROOT: Final = Path(__file__).resolve().parents[1]
 LOG4J: Final = ROOT / "conf" / "log4j2.properties"
 _MAX_OUT: Final = 10 << 20
+_JAVA_HINT: Final = "Java 17 is needed (apt-get install openjdk-17-jre-headless, or set JAVA_HOME)"
 
 
 @contextmanager
 def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
-    """A session for one command, stopped at the end.
+    """A session for one command, started when it is used, stopped at the end.
 
     Args:
         config: the whole config.
@@ -61,19 +63,25 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
         OperatorError: Java or Delta's jars are missing.
         EngineGoneError: the JVM has ended by itself.
     """
-    log.info("starting Spark")
-    # Now: where it lies cannot be asked of a lake that has failed.
+    # Now, not in the middle of a night.
+    if stays_here(config) and not os.access(find_java(), os.X_OK):
+        raise OperatorError(
+            f"there is no Java: {find_java()}", operation="start Spark", hint=_JAVA_HINT
+        )
+    # Where it lies cannot be asked of a lake that has failed.
     folder = log_folder(config)
     with temporary_folder() as home:
-        session = _start(config, command, home, folder)
+        lazy = LazySession(lambda: _start(config, command, home, folder))
         try:
-            yield session
+            yield cast("SparkSession", lazy)
         except Exception as error:
+            if not lazy.is_started:
+                raise
             # Its text can only be had while the JVM lives.
             from merge.failures import spark_failure
 
             log_file = folder / f"{command}.log"
-            if _has_ended(session):  # then whatever failed behind it tells nothing
+            if _has_ended(lazy.session):  # then whatever failed behind it tells nothing
                 raise EngineGoneError(
                     "Spark's Java machine has ended",
                     operation=command,
@@ -85,12 +93,8 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
                 raise
             raise known from None
         finally:
-            _stop(session)
-
-
-def use_pool(session: SparkSession, pool: str) -> None:
-    """From now on this thread's jobs run in that pool of the scheduler."""
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+            if lazy.is_started:
+                _stop(lazy.session)
 
 
 def log_folder(config: Config) -> Path:
@@ -123,6 +127,7 @@ def log_folder(config: Config) -> Path:
 
 
 def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSession:
+    log.info("starting Spark")
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
@@ -263,6 +268,5 @@ def _no_jvm(out: Path) -> OperatorError:
     return OperatorError(
         f"the Java machine did not start: {last}",
         operation="start Spark",
-        hint="Java 17 is needed (apt-get install openjdk-17-jre-headless, or set JAVA_HOME); "
-        f"what it said is in {out}",
+        hint=f"{_JAVA_HINT}; what it said is in {out}",
     )

@@ -36,7 +36,7 @@ from jobs.observe import tell_doubtful
 from jobs.reading import Reading, reading_of
 from jobs.scratch import Scratch
 from jobs.sources import server_ids, source_configs, vtgate_config
-from jobs.spark import spark_session, use_pool
+from jobs.spark import spark_session
 from jobs.sparksettings import DUMP
 from jobs.spelling import with_spelling
 from jobs.tablets import with_live_shards
@@ -54,6 +54,7 @@ from snapshot.verify import EXAMINED, Correction, Difference, VerifyResult, veri
 from store.cuts import Cut, Cuts
 from store.delta_tables import version_within
 from store.files import Lake, open_lake
+from store.lazyspark import use_pool
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
 

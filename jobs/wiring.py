@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from core.types import MisfitPolicy
-from ingest.rounds import RoundTaker, spark_runner
+from ingest.rounds import RoundTaker, Runner, near_runner, spark_runner
 from jobs.background import Background
 from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
 from jobs.changelog import ChangeLog
@@ -36,8 +36,8 @@ from jobs.restarts import doubt_restarted, read_starts
 from jobs.selection import Selection, Turnstile
 from jobs.serving import ConfigFile, Serving
 from jobs.sources import server_ids, source_configs, vtgate_config
-from jobs.spark import log_folder, use_pool
-from jobs.sparksettings import CAPTURE, DUMP, MERGE
+from jobs.spark import log_folder
+from jobs.sparksettings import CAPTURE, DUMP, MERGE, stays_here
 from jobs.unfit import Unfit, Verdict, look_at
 from jobs.verdicts import Verdicts
 from jobs.verify import Verifier
@@ -50,6 +50,7 @@ from snapshot.records import OnProgress
 from snapshot.tasks import near_reader, spark_reader
 from store.comparisons import Comparisons
 from store.files import Lake
+from store.lazyspark import is_started, use_pool
 from store.lease import Lease
 from store.leftout import LeftOuts
 from store.rounds import RoundLog
@@ -207,7 +208,7 @@ class _Wiring:
         )
         taker = RoundTaker(
             RoundLog(self._plan.lake),
-            guarded(spark_runner(self._spark, pool=CAPTURE), self._lease.check),
+            guarded(self._runner(), self._lease.check),
             heartbeat_commit_seconds=given.idle_commit_seconds,
         )
         return Capturing(
@@ -220,6 +221,13 @@ class _Wiring:
             observer=tell,
             target=self._plan.target,
             turn=self._control.turn,
+        )
+
+    def _runner(self) -> Runner:
+        on_cluster = not stays_here(self._config)
+        return near_runner(
+            spark_runner(self._spark, pool=CAPTURE),
+            is_far_up=lambda: on_cluster or is_started(self._spark),
         )
 
     def _dumping(self) -> Dumping:

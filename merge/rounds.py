@@ -47,6 +47,7 @@ from store.cuts import Cut, Cuts
 from store.delta_files import replay, replay_to
 from store.delta_tables import add_columns, app_version, mirrored_schema, newest_version
 from store.files import Lake
+from store.lazyspark import use_pool
 from store.rounds import RoundLog
 from store.schemas import get_schema
 from store.tables import Tables, TableState
@@ -343,7 +344,7 @@ class Merger:
     def _guarded(self, step: Step, work: Work) -> Done:
         """One table, on one of our threads; its errors are results."""
         if self._options.pool is not None:
-            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._options.pool)
+            use_pool(self._spark, self._options.pool)
         state = work.state
         try:
             return self._one(step, work)

@@ -51,9 +51,9 @@ def spark_reader(spark: SparkSession) -> ReadChunk:
 
     Raises (the function it returns): what `read_chunk` raises.
     """
-    context = spark.sparkContext
 
     def read(request: ChunkRequest) -> ChunkResult:
+        context = spark.sparkContext
         context.setJobDescription(
             f"{request.schema.name} from {request.config.shard}: chunk {request.number}"
         )
