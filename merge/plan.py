@@ -33,6 +33,8 @@ SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 _OF_SHAPE: Final = frozenset({"columns", "types", "key", "foreign_key", "rows"})
 _UNTOLD: Final = "its rows have other types than its dump saw, and no statement says so"
 _ABOVE: Final = "a statement about {}, on which it hangs by foreign keys, may have changed its rows"
+_THEN: Final = "; then "
+_FIRST: Final = 150  # characters that are kept of the first of several statements
 _AGAIN: Final = (
     "look at the table, then `ratchet table CONFIG redump '{table}'` dumps it again, while the run "
     "goes on. If the table is gone for good, exclude it in `tables`"
@@ -414,6 +416,11 @@ class _Shard:
     ) -> None:
         """The rows have to be compared at this round or behind it, whatever was in doubt before."""
         before = self.found.doubts.get(self.shard)
+        if before is not None and before.statement not in {"", statement}:
+            message = message if before.by_shape else before.message
+            # The first may be the one that changed rows.
+            first = before.statement.partition(_THEN)[0]
+            statement = f"{first[:_FIRST]}{_THEN}{statement}" if statement else before.statement
         self.found.doubts[self.shard] = Doubt(
             message=message,
             statement=statement,

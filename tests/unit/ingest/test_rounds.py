@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from core.patterns import TablePatterns
 from core.position import Position
 from core.rounds import ChangeFile, Round, Run, ShardSlice
 from core.shard import ShardId
-from ingest.rounds import RoundTaker
+from ingest.rounds import RoundTaker, near_runner
 from ingest.slices import CaptureRequest, CaptureResult
 from store.files import open_lake
 from store.rounds import RoundLog
@@ -173,3 +174,55 @@ def test_a_commit_that_fails_moves_nothing(log: RoundLog) -> None:
         taker.take([wanted])
     assert taker.position("shop/a") is None
     assert log.last() == other
+
+
+# --- near and far ---------------------------------------------------------------------------------
+
+
+class Places:
+    """Where each round's slices were taken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: RoundLog) -> None:
+        self.seen: list[str] = []
+        self.up = False
+        self._slices, self._taker = FakeSlices(), RoundTaker(log, FakeSlices())
+        monkeypatch.setattr("ingest.rounds.capture_slice", partial(self._take, "near"))
+        monkeypatch.setattr("ingest.rounds.close_streams", lambda: self.seen.append("closed"))
+        self.run = near_runner(
+            lambda every: [self._take("far", one) for one in every], is_far_up=lambda: self.up
+        )
+
+    def _take(self, where: str, one: CaptureRequest) -> CaptureResult:
+        self.seen.append(where)
+        return self._slices.one(one)
+
+    def rounds(self, *transactions: int) -> list[str]:
+        """Rounds of so many transactions, of ten bytes each, on both of two shards."""
+        self.seen.clear()
+        for count in transactions:
+            self._slices.moves = {"shop/a": count, "shop/b": count}
+            found = self.run([request(shard, self._taker, 1) for shard in "ab"])
+            assert [one.shard for one in found] == ["shop/a", "shop/b"]
+        return self.seen
+
+
+def test_small_rounds_stay_near(monkeypatch: pytest.MonkeyPatch, log: RoundLog) -> None:
+    places = Places(monkeypatch, log)
+    assert places.rounds(0, 10, 200_000) == ["near"] * 6
+    assert places.run([]) == []
+
+
+def test_behind_a_large_round_all_are_far(monkeypatch: pytest.MonkeyPatch, log: RoundLog) -> None:
+    """And the streams that were kept here are closed: the server sends to one only."""
+    places = Places(monkeypatch, log)
+    far = ["far"] * 4
+    assert places.rounds(0, 220_000, 0, 0) == ["near"] * 4 + ["closed", *far]
+
+
+def test_once_the_other_place_is_up(monkeypatch: pytest.MonkeyPatch, log: RoundLog) -> None:
+    places = Places(monkeypatch, log)
+    assert places.rounds(0) == ["near"] * 2
+    places.up = True
+    assert places.rounds(0, 0) == ["closed", *["far"] * 4]
+    places.up = False
+    assert places.rounds(0) == ["far"] * 2
