@@ -22,6 +22,7 @@ from memory_kit import ChildWatch, descendants, pieces_of_memory
 
 from lab.servers import create_ratchet_user
 
+_ROUND_BYTES = 5 << 20
 # Where a password may go wrong: quotes, backslashes, markup, what shells and formats read.
 ODD = "p'\"\\<%s{0}$HOME`é"
 
@@ -106,7 +107,13 @@ def prepared(
     create_ratchet_user(server, f"{ODD}{unique}{ODD}", [database])
     server.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", database=database)
     server.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')", database=database)
-    ratchet = make_ratchet({"-": server}, database)
+    # Small tables, and rounds behind which none was large, are read by the command itself.
+    server.execute(
+        "CREATE TABLE wide (id INT PRIMARY KEY, v LONGTEXT) AS "
+        "SELECT seq AS id, REPEAT('x', 6000) AS v FROM seq_1_to_2000",
+        database=database,
+    )
+    ratchet = make_ratchet({"-": server}, database, capture={"round_bytes": _ROUND_BYTES})
     config = yaml.safe_load(ratchet.config.read_text())
     if told == "environment":
         ratchet.env["RATCHET_TEST_PASSWORD"] = f"{ODD}{unique}{ODD}"
@@ -127,6 +134,14 @@ def prepared(
     return ratchet, unique
 
 
+def change_much(server: Any, database: str) -> None:
+    """Several rounds full of changes: from the second one on they are tasks of Spark's."""
+    for part in range(4):
+        server.execute(
+            f"UPDATE wide SET v = REPEAT('y', 6000) WHERE id % 4 = {part}", database=database
+        )
+
+
 VERBOSE = ("--log-level", "debug", "--verbose")
 
 
@@ -138,6 +153,7 @@ def test_a_run_that_succeeds_and_one_that_fails(
     with watched(ratchet, unique, folder) as watch:
         done = ratchet.run("run", "--until-caught-up", *VERBOSE)
         # Capture fails in a task of Spark's, with a traceback through everything.
+        change_much(mariadb, database)
         with mariadb.connect(database=database) as connection, connection.cursor() as cursor:
             cursor.execute("XA START 'x'")
             cursor.execute("UPDATE t SET v = 'c'")
@@ -177,14 +193,10 @@ def test_nothing_that_a_command_starts_holds_it(
     """Not Java's memory, which hands tasks out; nobody's environment. Workers get it by name."""
     folder = tmp_path / "watched"
     ratchet, unique = prepared(make_ratchet, mariadb, database, folder, told)
-    # Small tables are read by the command itself.
-    mariadb.execute(
-        "CREATE TABLE wide (id INT PRIMARY KEY, v LONGTEXT) AS "
-        "SELECT seq AS id, REPEAT('x', 6000) AS v FROM seq_1_to_2000",
-        database=database,
-    )
     with watched(ratchet, unique, folder) as watch:
         for args in (("dump",), ("run", "--until-caught-up"), ("verify",)):
+            if args[0] == "run":
+                change_much(mariadb, database)
             children, said = watched_children(ratchet, watch, *args, *VERBOSE)
             assert children.found == set()
             assert children.java >= 3
