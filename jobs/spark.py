@@ -128,6 +128,7 @@ def log_folder(config: Config) -> Path:
 
 def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSession:
     log.info("starting Spark")
+    log.debug("what needs it", stack_info=True)
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
