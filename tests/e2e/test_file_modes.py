@@ -34,8 +34,15 @@ def test_modes(
     create_ratchet_user(mariadb, PASSWORD, [database])
     mariadb.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", database=database)
     mariadb.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')", database=database)
+    mariadb.execute(
+        "CREATE TABLE wide (id INT PRIMARY KEY, v LONGTEXT) AS "
+        "SELECT seq AS id, REPEAT('x', 6000) AS v FROM seq_1_to_1000",
+        database=database,
+    )
     ratchet = make_ratchet({"-": mariadb}, database, lake_umask=umask)
-    # A dump by Spark's tasks, and then the log and the merge.
+    # A dump by Spark's tasks, and then the log and the merge: by Spark, and without it.
+    ratchet.run("run", "--until-caught-up")
+    mariadb.execute("TRUNCATE TABLE wide", database=database)
     ratchet.run("run", "--until-caught-up")
     mariadb.execute("INSERT INTO t VALUES (3, 'c')", database=database)
     ratchet.run("run", "--until-caught-up")
