@@ -312,8 +312,9 @@ class Doubts:
     ) -> None:
         odd = any(correction.reason for correction in corrections)
         too_many = len(corrections) < result.differences
-        mends = self._on_difference == "repair" and tried.mended < _MENDS
-        if self._on_difference == "tell":
+        expected = all(doubt.expected for doubt in case.state.doubts.values())
+        mends = (expected or self._on_difference == "repair") and tried.mended < _MENDS
+        if self._on_difference == "tell" and not expected:
             self._hand_in(case, "right")
         elif mends and not (odd or too_many or result.unsettled):
             tried.mended += 1

@@ -230,9 +230,10 @@ def _doubt(before: TableState, after: TableState) -> str:
 
 def _in_doubt(state: TableState, why: str, last_round: int) -> TableState:
     log.warning("%s is compared with its source: %s", state.name, why)
-    doubt = Doubt(message=why, statement="", round=last_round)
+    doubt = Doubt(message=why, statement="", round=last_round, expected=True)
     shards = state.dump.start if state.dump else ()
-    return replace(state, doubts=dict.fromkeys(shards, doubt) | state.doubts)
+    doubts = {shard: doubt.behind(state.doubts.get(shard)) for shard in shards}
+    return replace(state, doubts=state.doubts | doubts)
 
 
 def _stop(tables: Tables, state: TableState, parent: str, key: ForeignKey) -> None:

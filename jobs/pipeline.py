@@ -318,7 +318,7 @@ def refuse_stopped(stopped: Sequence[TableState], *, others: str = "up to date")
     raise TableStoppedError(
         f"all other tables are {others}, but {len(stopped)} "
         f"{'is' if len(stopped) == 1 else 'are'} stopped",
-        hint="\n  ".join(lines),
+        hint="\n".join(lines),
     )
 
 

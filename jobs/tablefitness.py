@@ -103,7 +103,7 @@ def _keys(place: str, facts: ServerFacts) -> Iterator[Finding]:
                 place,
                 f"key of {table.name}",
                 "fail",
-                "neither a primary key nor a unique key over NOT NULL columns",
+                "neither a primary key nor a unique key over whole NOT NULL columns",
                 f'ALTER TABLE {name} ADD PRIMARY KEY (...);  -- or exclude it: "!{table.name}"',
             )
 

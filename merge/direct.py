@@ -8,8 +8,8 @@ change of each key (`newest`), the rows of their keys (`lookup`), the log (`stor
 vectors (`store.deletion_vectors`), the merge of all else (`table`).
 
 The rule is the same as in `table.merge_statement`, and so is the order of the commits: tombstones
-first. What needs more than the rule (two shards that meet in a key, changes older than a tombstone,
-a TRUNCATE, a catch-up) is left to Spark, as is whatever is large.
+first. What needs more than the rule (two shards that meet in a key, changes older than a tombstone)
+is left to Spark, as are very many changes.
 
 Invariant: either one commit with the batch's transaction version brings all of it, or the mirrored
 table is untouched.
@@ -19,10 +19,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -30,24 +34,26 @@ import pyarrow as pa
 
 from core.change import TOKEN_COLUMN
 from merge.batch import Batch
-from merge.lookup import Hits, look
+from merge.lookup import Hits, look, look_for_truncated
 from merge.newest import (
     ChangeFiles,
     Flags,
     Images,
     Ints,
     Newest,
+    Oversized,
     Unfit,
     has_inexact_key,
     newest,
 )
-from merge.side import TOMBSTONE, ensure_side
+from merge.side import TOMBSTONE, ensure_side, truncation_rows
 from store.commits import commit_files, committed
 from store.crashpoints import reach
 from store.data_files import write_data_file
-from store.deletion_vectors import vector_of, write_vectors
+from store.deletion_vectors import Vector, vector_of, write_vectors
 from store.delta_files import (
     Action,
+    DataFile,
     TableFiles,
     commit_info,
     keep_log_short,
@@ -60,10 +66,14 @@ from store.files import Lake
 
 log: Final = logging.getLogger(__name__)
 
-MOST_BYTES: Final = 96 << 20  # of change files
+# Of change files, and of the rows that come, decoded. What is more is read where it lies, and
+# written in pieces of about so much: large rows take no more memory than their piece.
+MOST_HELD: Final = 96 << 20
+_GROUP_BYTES: Final = 16 << 20  # of a row group
 # Changes. Each takes half a kilobyte for a while, however small its file is.
 MOST_ROWS: Final = 1 << 20
 _MANY_ROWS: Final = 1 << 17
+_MANY_BYTES: Final = 16 << 20
 # Tables are merged side by side, but not two batches that take much memory each.
 _one_of_many: Final = threading.Lock()
 _TRIES: Final = 3
@@ -93,8 +103,8 @@ def merge_directly(
 ) -> Direct | None:
     """Bring a batch into its table; None if it is one for Spark, and the table is untouched.
 
-    The caller knows that no change of the batch is older than a tombstone, and that nothing but row
-    changes is in it.
+    The caller knows that no change of the batch is older than a tombstone, and that where it
+    truncates no other shard's rows wait behind those that go.
 
     Args:
         lake: the lake.
@@ -106,9 +116,9 @@ def merge_directly(
         LakeError: the lake cannot be read or written.
     """
     shape = batch.shape
-    if batch.bytes > MOST_BYTES or batch.rows > MOST_ROWS or has_inexact_key(shape):
+    if batch.rows > MOST_ROWS or has_inexact_key(shape):
         return None
-    if batch.rows < _MANY_ROWS:
+    if batch.rows < _MANY_ROWS and batch.bytes < _MANY_BYTES:
         return _tried(lake, batch, known, side)
     with _one_of_many:
         done = _tried(lake, batch, known, side)
@@ -120,8 +130,16 @@ def _tried(
     lake: Lake, batch: Batch, known: TableFiles | None, side: TableFiles | None
 ) -> Direct | None:
     try:
-        changes = ChangeFiles.load(lake, batch.files)
-        found = newest(changes, batch.shape)
+        held = batch.bytes <= MOST_HELD
+        changes = (ChangeFiles.load if held else ChangeFiles.at)(lake, batch.files)
+        found = newest(
+            changes,
+            batch.shape,
+            since=batch.since,
+            until=batch.until,
+            marks=batch.marks,
+            floors=batch.floors,
+        )
         for _ in range(_TRIES):
             files = replay(lake, batch.path, known)
             done = _merge(lake, batch, _Change(changes, found), files, side)
@@ -152,15 +170,17 @@ def _merge(
         return Direct(files=files, side=side, changed=0, tombstones=False)
     hits = look(lake, batch.path, change.newest, files)
     wins, changed = decide(hits, change.newest)
-    needed = wins | change.newest.dead  # the rows that come, and tombstones
-    images = Images.of(change.files, change.newest, needed, batch.shape.columns)
+    leaving = _leaving(hits, wins)
+    if batch.truncated:
+        changed += _truncate(lake, batch, files, leaving)
+    rows = _rows_that_come(change, wins & ~change.newest.dead, batch.shape.columns)
     reach("merge.before_side")
-    buried = _bury(lake, batch, change.newest, images, side)
+    buried = _bury(lake, batch, change, rows, side)
     reach("merge.after_side")
     actions = [
         *_head(batch, files.version),
-        *_vectors(lake, batch, hits, wins),
-        *_new_rows(lake, batch, images, np.flatnonzero(wins & ~change.newest.dead)),
+        *_vectors(lake, batch, leaving),
+        *_new_rows(lake, batch, change, rows),
     ]
     reach("merge.before_merge")
     after = commit_files(lake, batch.path, files, actions)
@@ -194,16 +214,40 @@ def decide(hits: Sequence[Hits], found: Newest) -> tuple[Flags, int]:
 # --- what is written ------------------------------------------------------------------------------
 
 
-def _vectors(lake: Lake, batch: Batch, hits: Sequence[Hits], wins: Flags) -> Iterator[Action]:
-    """The files whose rows make way."""
-    touched, vectors = [], []
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """Rows of a data file that make way: its vector, and their positions."""
+
+    file: DataFile
+    gone: Vector
+    at: Ints
+
+
+def _leaving(hits: Sequence[Hits], wins: Flags) -> dict[str, _Leaving]:
+    """By the path of their file."""
+    found = {}
     for one in hits:
-        goes = one.at[wins[one.number]]
-        if goes.size:
-            touched.append(one.file)
-            vectors.append(one.gone | vector_of(goes))
-    if not touched:
-        return
+        at = one.at[wins[one.number]]
+        if at.size:
+            found[one.file.path] = _Leaving(one.file, one.gone, at)
+    return found
+
+
+def _truncate(lake: Lake, batch: Batch, files: TableFiles, leaving: dict[str, _Leaving]) -> int:
+    """Let the rows go as well that a TRUNCATE has removed; how many they are besides."""
+    besides = 0
+    for one in look_for_truncated(lake, batch.path, files, marks=batch.marks, floors=batch.floors):
+        known = leaving.get(one.file.path)
+        at = one.at if known is None else np.union1d(known.at, one.at)
+        besides += at.size - (0 if known is None else known.at.size)
+        leaving[one.file.path] = _Leaving(one.file, one.gone, at)
+    return besides
+
+
+def _vectors(lake: Lake, batch: Batch, leaving: Mapping[str, _Leaving]) -> Iterator[Action]:
+    """The files whose rows make way."""
+    touched = [one.file for one in leaving.values()]
+    vectors = [one.gone | vector_of(one.at) for one in leaving.values()]
     whole = [len(vector) == file.rows for vector, file in zip(vectors, touched, strict=True)]
     kept = [vector for vector, all_gone in zip(vectors, whole, strict=True) if not all_gone]
     descriptors = iter(write_vectors(lake, batch.path, kept) if kept else [])
@@ -213,33 +257,93 @@ def _vectors(lake: Lake, batch: Batch, hits: Sequence[Hits], wins: Flags) -> Ite
             yield marked(file, next(descriptors))
 
 
-def _new_rows(lake: Lake, batch: Batch, images: Images, come: Ints) -> list[Action]:
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """The rows that a batch brings.
+
+    Attributes:
+        keys: whose they are: places among the newest changes, in the order of the keys.
+        weights: about how many bytes each takes, decoded.
+        images: theirs, and those of the deletes; None if all of them are too much to be held.
+    """
+
+    keys: Ints
+    weights: Ints
+    images: Images | None
+
+
+def _rows_that_come(change: _Change, come: Flags, columns: pa.Schema) -> _Coming:
+    found = change.newest
+    keys = np.flatnonzero(come)
+    weights = change.files.weights()[found.source[keys]]
+    images = None
+    if weights.sum() <= MOST_HELD:
+        with suppress(Oversized):
+            needed = come | found.dead
+            images = Images.of(change.files, found, needed, columns, most=2 * MOST_HELD)
+    return _Coming(keys, weights, images)
+
+
+def _new_rows(lake: Lake, batch: Batch, change: _Change, rows: _Coming) -> list[Action]:
     """The files of the rows that come, each with a range of keys of its own."""
-    if not come.size:
+    if not rows.keys.size:
         return []
     columns = batch.shape.columns
     described = [name for name in batch.shape.key if stats_columns(columns, [name])]
 
-    def write(part: Ints) -> Action:
-        rows = images.rows(part)
-        return _data_file(lake, batch.path, rows, described=described, now=batch.now)
+    def write(number: Ints, images: Images) -> Action:
+        """A file of these rows: places in `rows`."""
+        groups = _cut(rows.weights[number], _GROUP_BYTES)
+        parts = (images.rows(rows.keys[number[group]]) for group in groups)
+        return _data_file(lake, batch.path, parts, described=described, now=batch.now)
 
-    parts = np.array_split(come, max(1, come.size // _FILE_ROWS))
+    def read_and_write(number: Ints) -> Iterator[Action]:
+        """Files of these rows, each read by itself."""
+        needed = np.zeros(len(change.newest), np.bool_)
+        needed[rows.keys[number]] = True
+        most = 2 * MOST_HELD if number.size > 1 else math.inf
+        try:
+            images = Images.of(change.files, change.newest, needed, columns, most=most)
+        except Oversized:
+            for half in np.array_split(number, 2):
+                yield from read_and_write(half)
+        else:
+            yield write(number, images)
+
+    if rows.images is None:
+        pieces = _cut(rows.weights, MOST_HELD)
+        return [action for number in pieces for action in read_and_write(number)]
+    files = np.array_split(np.arange(rows.keys.size), max(1, rows.keys.size // _FILE_ROWS))
     with ThreadPoolExecutor(_WRITERS, "merge-write") as pool:
-        return list(pool.map(write, parts))
+        return list(pool.map(partial(write, images=rows.images), files))
+
+
+def _cut(weights: Ints, most: int) -> list[Ints]:
+    """Places one behind the other, in runs of about so much weight, of at least one place each."""
+    run = np.cumsum(weights) // most
+    return np.split(np.arange(weights.size), np.flatnonzero(np.diff(run)) + 1)
 
 
 def _bury(
-    lake: Lake, batch: Batch, found: Newest, images: Images, side: TableFiles | None
+    lake: Lake, batch: Batch, change: _Change, coming: _Coming, side: TableFiles | None
 ) -> TableFiles | None:
     """Record what the batch deletes; the side table afterwards, None if there was nothing."""
+    found = change.newest
     dead = np.flatnonzero(found.dead)
-    if not dead.size:
+    if not (dead.size or batch.truncated):
         return None
-    shape = batch.shape
+    shape, images = batch.shape, coming.images
+    if images is None:
+        key = pa.schema([shape.columns.field(name) for name in shape.key])
+        images = Images.of(change.files, found, found.dead, key, narrow=True)
     if side is None:
         ensure_side(lake, batch.side_path, shape, now=batch.now)
-    rows = _tombstones(batch, found, images, dead)
+    rows = pa.concat_tables(
+        [
+            _tombstones(batch, found, images, dead),
+            truncation_rows(batch.truncated, shape, round_number=batch.round, now=batch.now),
+        ]
+    )
     for _ in range(_TRIES):
         side = replay(lake, batch.side_path, side)
         if side is None or not side.writable or set(side.schema.names) != set(rows.column_names):
@@ -248,7 +352,7 @@ def _bury(
             return side
         actions = [
             *_head(batch, side.version),
-            _data_file(lake, batch.side_path, rows, described=(), now=batch.now),
+            _data_file(lake, batch.side_path, [rows], described=(), now=batch.now),
         ]
         after = commit_files(lake, batch.side_path, side, actions)
         if after is not None:
@@ -279,10 +383,18 @@ def _tombstones(batch: Batch, found: Newest, images: Images, dead: Ints) -> pa.T
 
 
 def _data_file(
-    lake: Lake, folder: str, rows: pa.Table, *, described: Sequence[str], now: int
+    lake: Lake, folder: str, parts: Iterable[pa.Table], *, described: Sequence[str], now: int
 ) -> Action:
+    rest = iter(parts)
+    first = next(rest)
     return write_data_file(
-        lake, folder, [rows], rows.schema, kind="merge", described=described, now=now
+        lake,
+        folder,
+        chain([first], rest),
+        first.schema,
+        kind="merge",
+        described=described,
+        now=now,
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,7 +24,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from core.change import TOKEN_COLUMN
-from merge.newest import RANK, SHARD_LEAF, Flags, Ints, Newest, Unfit, rank_of
+from merge.newest import (
+    RANK,
+    SHARD_LEAF,
+    Flags,
+    Ints,
+    Newest,
+    Unfit,
+    before_marks,
+    rank_of,
+    settled,
+)
+from merge.reduce import Mark
 from store.deletion_vectors import Vector, positions_of, read_vector
 from store.delta_files import DataFile, TableFiles
 from store.failures import data_file_errors
@@ -34,6 +45,7 @@ from store.parquet import parquet_file
 # Of the files that may hold the keys: their keys are looked through, 30 million a second with two
 # cores. Spark's MERGE looks through them three times, with a tenth of that speed a core.
 MOST_ROWS: Final = 400_000_000
+MOST_TOKENS: Final = 10_000_000  # of a table that is truncated: a second or two
 _READERS: Final = min(8, max(2, os.cpu_count() or 2))
 _FAR_READERS: Final = 16  # of an object store: they wait most of their time
 _LEAST_ROWS: Final = 1 << 18  # whose keys are read at a time, by each reader: a call costs, too
@@ -95,6 +107,74 @@ def look(lake: Lake, path: str, newest: Newest, files: TableFiles) -> list[Hits]
     readers = _READERS if lake.is_local else _FAR_READERS
     with ThreadPoolExecutor(readers, "merge-look") as pool:
         return [found for found in pool.map(look_into, candidates) if found is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncated:
+    """Rows of a data file that a TRUNCATE has removed.
+
+    Attributes:
+        file: the file.
+        gone: its vector.
+        at: positions of the rows, none of which is gone.
+    """
+
+    file: DataFile
+    gone: Vector
+    at: Ints
+
+
+def look_for_truncated(
+    lake: Lake,
+    path: str,
+    files: TableFiles,
+    *,
+    marks: Mapping[str, Mark],
+    floors: Mapping[str, Sequence[int | None]],
+) -> list[Truncated]:
+    """The rows that stand before a mark: all tokens of the table are read.
+
+    Args:
+        lake: the lake.
+        path: the table's folder.
+        files: the table's files.
+        marks: shard -> its newest TRUNCATE.
+        floors: see Newest.
+
+    Raises:
+        LakeError: a file is gone, damaged or cannot be read.
+        Unfit: it would take too long.
+    """
+    rows = [file.rows for file in files.files.values()]
+    if None in rows or sum(n for n in rows if n is not None) > MOST_TOKENS:
+        raise Unfit("too many rows to truncate")
+
+    def look_into(file: DataFile) -> Truncated | None:
+        vector = _vector_of(lake, path, file)
+        gone, found, begin = positions_of(vector), [np.empty(0, np.int64)], 0
+        with (
+            data_file_errors(f"{path}/{file.path}"),
+            lake.open_input(f"{path}/{file.path}", size=file.size) as stream,
+        ):
+            parquet = parquet_file(lake, stream)
+            for group in range(parquet.num_row_groups):
+                token = parquet.read_row_group(group, columns=_TOKEN)[TOKEN_COLUMN]
+                shard, rank = _parts(token.combine_chunks())
+                at = np.flatnonzero(before_marks(shard, settled(shard, rank, floors), marks))
+                found.append(at[_not_among(at + begin, gone)] + begin)
+                begin += len(rank)
+        at = np.concatenate(found)
+        return Truncated(file=file, gone=vector, at=at) if at.size else None
+
+    readers = _READERS if lake.is_local else _FAR_READERS
+    with ThreadPoolExecutor(readers, "merge-look") as pool:
+        return [found for found in pool.map(look_into, files.files.values()) if found is not None]
+
+
+def _parts(token: pa.StructArray) -> tuple[pa.Array, Ints]:
+    """Shards and ranks; of a row that has lost its token no shard."""
+    shard, *rank = (pc.struct_field(token, [name]) for name in ("shard", *RANK))
+    return shard, rank_of([pc.fill_null(part, 0) for part in rank])
 
 
 # --- what may be where ----------------------------------------------------------------------------
@@ -216,7 +296,7 @@ def _hits(look: _Look, keys: range) -> Hits | None:
             if not where.size:
                 continue
             if gone is None:
-                gone = _gone(look)
+                gone = _vector_of(look.lake, look.table, look.file)
                 gone_at = positions_of(gone)
             alive = _not_among(where + run.begin, gone_at)
             where, number = where[alive], number[alive]
@@ -281,9 +361,9 @@ def _matches(rows: list[pa.Array], newest: Newest, keys: range) -> tuple[Ints, I
     return where, both[_NUMBER].combine_chunks().to_numpy()
 
 
-def _gone(look: _Look) -> Vector:
-    vector = look.file.add.get("deletionVector")
-    return read_vector(look.lake, look.table, vector) if vector else Vector()
+def _vector_of(lake: Lake, table: str, file: DataFile) -> Vector:
+    descriptor = file.add.get("deletionVector")
+    return read_vector(lake, table, descriptor) if descriptor else Vector()
 
 
 def _not_among(at: Ints, gone: Ints) -> Flags:

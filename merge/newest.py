@@ -11,8 +11,11 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from core.change import DELETE, INSERT, TOKEN_COLUMN, UPDATE, change_schema
+from core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_COLUMN, UPDATE, change_schema
+from merge.reduce import Mark
 from merge.shape import Shape
 from store.failures import lake_errors, sound
 from store.files import Lake
@@ -30,35 +34,62 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 RANK: Final = ("generation", "seq", "idx")
-MOST_IMAGES: Final = 512 << 20  # bytes of rows that are held, decoded
 _OF_TOKEN: Final = ("shard", *RANK)
 SHARD_LEAF: Final = f"{TOKEN_COLUMN}.shard"
+_NONE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class Unfit(Exception):  # noqa: N818 - no error: the other way is taken
     """This batch is for Spark; the text says why."""
 
 
+class Oversized(Exception):  # noqa: N818 - no error: it is done in pieces
+    """More rows were asked for at once than may be held."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeFiles:
-    """Change files of a batch, as they are (compressed), in memory.
+    """Change files of a batch.
 
     Attributes:
-        paths: relative to the lake, for messages.
-        contents: of each.
+        paths: relative to the lake.
+        contents: of each, as it is (compressed); None: it is read where it lies.
+        lake: where that is.
     """
 
     paths: Sequence[str]
-    contents: Sequence[pa.Buffer]
+    contents: Sequence[pa.Buffer | None]
+    lake: Lake | None = None
 
     @classmethod
     def load(cls, lake: Lake, paths: Sequence[str]) -> ChangeFiles:
-        """Read them.
+        """Read them, as what is wanted of them is read in several steps.
 
         Raises:
             LakeError: one cannot be read.
         """
         return cls(paths, [lake.read_buffer(path) for path in paths])
+
+    @classmethod
+    def at(cls, lake: Lake, paths: Sequence[str]) -> ChangeFiles:
+        """Leave them where they are, as they would take much memory."""
+        return cls(paths, [None] * len(paths), lake)
+
+    @contextmanager
+    def opened(self, number: int) -> Iterator[pq.ParquetFile]:
+        """One of them, for reading.
+
+        Raises:
+            LakeError: it is damaged, or cannot be read.
+        """
+        path, content = self.paths[number], self.contents[number]
+        with sound(path), lake_errors("read a change file", path):
+            if content is not None:
+                yield pq.ParquetFile(pa.BufferReader(content))
+                return
+            assert self.lake is not None  # noqa: S101 - see `at`
+            with self.lake.open_input(path) as stream:
+                yield pq.ParquetFile(stream)
 
     def changes(self, columns: pa.Schema) -> pa.Table:
         """Op, rank and shard of all changes, and of their images these columns.
@@ -70,40 +101,61 @@ class ChangeFiles:
         leaves = ["op", *(f"token.{name}" for name in _OF_TOKEN)]
         leaves += [f"{image}.{name}" for image in ("before", "after") for name in columns.names]
         tables = []
-        for path, content in zip(self.paths, self.contents, strict=True):
-            with sound(path), lake_errors("read a change file", path):
-                found = pq.ParquetFile(pa.BufferReader(content)).read(columns=leaves)
+        for number in range(len(self.paths)):
+            with self.opened(number) as parquet:
+                found = parquet.read(columns=leaves)
             tables.append(fitted_table(found, wanted))
-        return pa.concat_tables(tables).combine_chunks()
+        return pa.concat_tables([wanted.empty_table(), *tables]).combine_chunks()
 
-    def images(self, columns: pa.Schema, needed: Flags) -> pa.Table:
+    def weights(self) -> Ints:
+        """About how many bytes each change's `after` takes: its share of the row group's.
+
+        It may be far more than that: of equal values in a group the file has one.
+        """
+        parts = [np.empty(0, np.int64)]
+        for number in range(len(self.paths)):
+            with self.opened(number) as parquet:
+                footer = parquet.metadata
+                after = [
+                    n
+                    for n in range(footer.num_columns)
+                    if footer.schema.column(n).path.startswith("after.")
+                ]
+                for group in map(footer.row_group, range(footer.num_row_groups)):
+                    size = sum(group.column(n).total_uncompressed_size for n in after)
+                    parts.append(np.full(group.num_rows, size // max(1, group.num_rows)))
+        return np.concatenate(parts)
+
+    def images(
+        self, columns: pa.Schema, needed: Flags, *, narrow: bool = False, most: float = math.inf
+    ) -> pa.Table:
         """Token and `after` of the changes that are needed, in the files' order.
 
         Args:
             columns: the table's, without the token.
             needed: for each change.
+            narrow: whether those are a few of the table's columns, and others are not read.
+            most: bytes of them.
 
         Raises:
             LakeError: a file is damaged.
-            Unfit: they take too much memory.
+            Oversized: there are more.
         """
         whole = change_schema(columns)
         wanted = pa.schema([whole.field("token"), whole.field("after")])
+        after = [f"after.{name}" for name in columns.names] if narrow else ["after"]
         parts, begin, held = [wanted.empty_table()], 0, 0
-        for path, content in zip(self.paths, self.contents, strict=True):
-            with sound(path), lake_errors("read a change file", path):
-                parquet = pq.ParquetFile(pa.BufferReader(content))
+        for number in range(len(self.paths)):
+            with self.opened(number) as parquet:
                 for group in range(parquet.num_row_groups):
                     end = begin + parquet.metadata.row_group(group).num_rows
                     mask, begin = needed[begin:end], end
-                    if not mask.any():
-                        continue
-                    found = parquet.read_row_group(group, columns=["token", "after"])
-                    part = fitted_table(found.filter(pa.array(mask)), wanted)
-                    held += part.nbytes
-                    if held > MOST_IMAGES:
-                        raise Unfit("its rows take too much memory")
-                    parts.append(part)
+                    if mask.any():
+                        found = parquet.read_row_group(group, columns=["token", *after])
+                        parts.append(fitted_table(found.filter(pa.array(mask)), wanted))
+                        held += parts[-1].nbytes
+                        if held > most:
+                            raise Oversized
         return pa.concat_tables(parts).combine_chunks()
 
 
@@ -120,6 +172,8 @@ class Newest:
         source: for each the number of its change, in the order of the files.
         changes: how many changes there are.
         contested: whether rows of several shards meet in the table, a key once.
+        floors: shard -> for each chunk of its dump the `seq` that its rows really have, or None
+            where the token's own is right (merge.sql.floor_seq).
     """
 
     keys: pa.Table
@@ -130,6 +184,7 @@ class Newest:
     source: Ints
     changes: int
     contested: bool
+    floors: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -149,7 +204,7 @@ class Newest:
             raise Unfit("a row has lost its token")
         if self.contested:
             self._meet_own(number, shard)
-        return _is_above(self.rank[number], rank)
+        return _is_above(self.rank[number], settled(shard, rank, self.floors))
 
     def all_newer(self, number: Ints, shard: str | None, generation: int, seq: int) -> bool:
         """Whether changes are newer than any row up to that generation and seq; a quick answer.
@@ -163,7 +218,7 @@ class Newest:
         Raises:
             Unfit: the rows have a token of another shard than their changes.
         """
-        if self.contested and shard is None:
+        if self.floors or (self.contested and shard is None):
             return False
         here = self.rank[number]
         if (here[:, 0] < generation).any() or (here[here[:, 0] == generation, 1] <= seq).any():
@@ -190,7 +245,16 @@ class Images:
     place: Ints
 
     @classmethod
-    def of(cls, files: ChangeFiles, found: Newest, needed: Flags, columns: pa.Schema) -> Images:
+    def of(
+        cls,
+        files: ChangeFiles,
+        found: Newest,
+        needed: Flags,
+        columns: pa.Schema,
+        *,
+        narrow: bool = False,
+        most: float = math.inf,
+    ) -> Images:
         """Of the keys that are needed.
 
         Args:
@@ -198,15 +262,18 @@ class Images:
             found: the newest changes in them.
             needed: for each key.
             columns: the table's, without the token.
+            narrow: see ChangeFiles.images.
+            most: likewise.
 
         Raises:
             LakeError: a file is damaged.
-            Unfit: they take too much memory.
+            Oversized: they are more.
         """
         chosen = np.zeros(found.changes, np.bool_)
         chosen[found.source[needed]] = True
         place = np.cumsum(chosen) - 1
-        return cls(files.images(columns, chosen), place[found.source])
+        table = files.images(columns, chosen, narrow=narrow, most=most)
+        return cls(table, place[found.source])
 
     def rows(self, chosen: Ints) -> pa.Table:
         """Rows of the table, as the changes of some keys leave them, in that order.
@@ -225,8 +292,24 @@ def has_inexact_key(shape: Shape) -> bool:
     return any(pa.types.is_floating(shape.columns.field(name).type) for name in shape.key)
 
 
-def newest(files: ChangeFiles, shape: Shape) -> Newest:
+def newest(
+    files: ChangeFiles,
+    shape: Shape,
+    *,
+    since: Mapping[tuple[str, int], int] = _NONE,
+    until: Mapping[str, Mark] = _NONE,
+    marks: Mapping[str, Mark] = _NONE,
+    floors: Mapping[str, Sequence[int | None]] = _NONE,
+) -> Newest:
     """The newest change per key, as merge.reduce.newest says it.
+
+    Args:
+        files: the changes.
+        shape: the table's shape.
+        since: see merge.reduce.wanted.
+        until: likewise.
+        marks: shard -> the newest TRUNCATE; what stands before it is gone anyway.
+        floors: see Newest.
 
     Raises:
         LakeError: a change file cannot be read.
@@ -238,8 +321,9 @@ def newest(files: ChangeFiles, shape: Shape) -> Newest:
     moved = np.zeros(len(op), np.bool_)
     for old, new in zip(before, after, strict=True):
         moved |= pc.fill_null(pc.not_equal(old, new), True).to_numpy(zero_copy_only=False)
-    written = np.flatnonzero((op == INSERT) | (op == UPDATE))
-    left = np.flatnonzero((op == DELETE) | ((op == UPDATE) & moved))
+    wanted = _wanted(changes["token"].combine_chunks(), since, until, marks)
+    written = np.flatnonzero(((op == INSERT) | (op == UPDATE)) & wanted)
+    left = np.flatnonzero(((op == DELETE) | ((op == UPDATE) & moved)) & wanted)
     source = np.concatenate([written, left])
     keys = [
         pa.concat_arrays([new.take(pa.array(written)), old.take(pa.array(left))])
@@ -273,7 +357,61 @@ def newest(files: ChangeFiles, shape: Shape) -> Newest:
         source=source[number],
         changes=len(op),
         contested=shape.contested,
+        floors=floors,
     )
+
+
+def _wanted(
+    token: pa.StructArray,
+    since: Mapping[tuple[str, int], int],
+    until: Mapping[str, Mark],
+    marks: Mapping[str, Mark],
+) -> Flags:
+    """Which changes come neither too early nor too late, as merge.reduce says it."""
+    wanted = np.ones(len(token), np.bool_)
+    if not (since or until or marks):
+        return wanted
+    shard, *parts = token.flatten()
+    rank = rank_of(parts)
+    for name, mark in until.items():
+        wanted &= before_marks(shard, rank, {name: mark}) | ~_is(shard, name)
+    for (name, stream), last_left_out in since.items():
+        wanted &= ~(_is(shard, name) & (rank[:, 0] == stream) & (rank[:, 1] <= last_left_out))
+    return wanted & ~before_marks(shard, rank, marks)
+
+
+def before_marks(shard: pa.Array, rank: Ints, marks: Mapping[str, Mark]) -> Flags:
+    """Which of these stand before their shard's mark, as merge.sql.before_marks says it."""
+    found = np.zeros(len(rank), np.bool_)
+    for name, (generation, seq) in marks.items():
+        same = rank[:, 0] == generation
+        found |= _is(shard, name) & ((rank[:, 0] < generation) | (same & (rank[:, 1] < seq)))
+    return found
+
+
+def settled(shard: pa.Array, rank: Ints, floors: Mapping[str, Sequence[int | None]]) -> Ints:
+    """Ranks of rows, with those of dumped rows put where their chunk's floor resolves to.
+
+    Args:
+        shard: of each row's token.
+        rank: of each row's token.
+        floors: see Newest.
+    """
+    if not floors:
+        return rank
+    rank = rank.copy()
+    chunk = rank[:, 2] - FLOOR_IDX
+    for name, seqs in floors.items():
+        told = np.array([-1 if seq is None else seq for seq in seqs], np.int64)
+        mine = np.flatnonzero(_is(shard, name) & (chunk >= 0) & (chunk < len(told)))
+        seq = told[chunk[mine]]
+        rank[mine[seq >= 0], 1] = seq[seq >= 0]
+    return rank
+
+
+def _is(shard: pa.Array, name: str) -> Flags:
+    found: Flags = pc.fill_null(pc.equal(shard, name), False).to_numpy(zero_copy_only=False)
+    return found
 
 
 def rank_of(columns: Sequence[Any]) -> Ints:

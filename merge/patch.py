@@ -24,7 +24,7 @@ from core.rounds import ChangeFile
 from merge import sql
 from merge.delta import view
 from merge.lookup import look
-from merge.newest import ChangeFiles, Images, Newest, Unfit, has_inexact_key, newest
+from merge.newest import ChangeFiles, Images, Newest, Oversized, Unfit, has_inexact_key, newest
 from merge.reduce import Mark
 from merge.shape import Shape, spark_schema
 from merge.side import SHADOW
@@ -35,6 +35,7 @@ from store.files import Lake
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_MOST_HELD: Final = 512 << 20  # bytes of rows, decoded
 MOST_ROWS: Final = 1 << 19  # changes: their rows are part of the query's plan
 
 
@@ -85,8 +86,8 @@ def patch(
         if shape.contested:
             _meet_own_rows(lake, found, table, side_path)
         come = ~found.dead
-        images = Images.of(changes, found, come, shape.columns)
-    except Unfit:
+        images = Images.of(changes, found, come, shape.columns, most=_MOST_HELD)
+    except (Unfit, Oversized):
         return None
     return Patch(found.keys, images.rows(np.flatnonzero(come)))
 

@@ -33,8 +33,6 @@ SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 _OF_SHAPE: Final = frozenset({"columns", "types", "key", "foreign_key", "rows"})
 _UNTOLD: Final = "its rows have other types than its dump saw, and no statement says so"
 _ABOVE: Final = "a statement about {}, on which it hangs by foreign keys, may have changed its rows"
-_THEN: Final = "; then "
-_FIRST: Final = 150  # characters that are kept of the first of several statements
 _AGAIN: Final = (
     "look at the table, then `ratchet table CONFIG redump '{table}'` dumps it again, while the run "
     "goes on. If the table is gone for good, exclude it in `tables`"
@@ -179,7 +177,8 @@ class Gathered:
             low, high = (generation, file.min_seq), (generation, file.max_seq)
             self.lowest[file.shard] = min(low, self.lowest.get(file.shard, low))
             self.highest[file.shard] = max(high, self.highest.get(file.shard, high))
-        self.doubts |= follows.doubts
+        for shard, doubt in follows.doubts.items():
+            self.doubts[shard] = doubt.behind(self.doubts.get(shard))
 
     def learned(self, state: TableState) -> TableState:
         """The state with what these rounds tell of the table's shape."""
@@ -394,7 +393,8 @@ class _Shard:
                 found.keys_changed = True
             elif not found.generated:
                 found.generated = None  # it may have brought one
-            self._doubt(change.reason, event.statement)
+            # The statement itself changes no row; what the keys did before it may not be known.
+            self._doubt(change.reason, event.statement, expected=change.effect == "foreign_key")
         # From here on a new shape is compared with the one before, value by value.
         found.logged.setdefault(shard, self.state.schema.fingerprint)
 
@@ -412,22 +412,24 @@ class _Shard:
         self._doubt(*told, by_shape=shown)
 
     def _doubt(
-        self, message: str, statement: str, *, by_shape: bool = False, rebuilt: bool = False
+        self,
+        message: str,
+        statement: str,
+        *,
+        by_shape: bool = False,
+        rebuilt: bool = False,
+        expected: bool = False,
     ) -> None:
         """The rows have to be compared at this round or behind it, whatever was in doubt before."""
-        before = self.found.doubts.get(self.shard)
-        if before is not None and before.statement not in {"", statement}:
-            message = message if before.by_shape else before.message
-            # The first may be the one that changed rows.
-            first = before.statement.partition(_THEN)[0]
-            statement = f"{first[:_FIRST]}{_THEN}{statement}" if statement else before.statement
-        self.found.doubts[self.shard] = Doubt(
+        doubt = Doubt(
             message=message,
             statement=statement,
             round=self.found.round,
-            by_shape=by_shape and (before is None or before.by_shape),
-            rebuilt=rebuilt and (before is None or before.rebuilt),
+            by_shape=by_shape,
+            rebuilt=rebuilt,
+            expected=expected,
         )
+        self.found.doubts[self.shard] = doubt.behind(self.found.doubts.get(self.shard))
 
     def _check(self, fingerprint: str) -> str | None:
         """Why rows of a shape do not fit; None if they do, perhaps with a doubt."""

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from merge import sql
 from merge.delta import view
 from merge.reduce import Mark
@@ -122,6 +124,31 @@ def truncations(
         for shard, (mark, ts) in sorted(marks.items())
     )
     return session.sql(rows)
+
+
+def truncation_rows(
+    marks: Mapping[str, tuple[Mark, int]], shape: Shape, *, round_number: int, now: int
+) -> pa.Table:
+    """The same without Spark, and ready to be appended."""
+    schema = shape.side_schema
+    return pa.Table.from_pylist(
+        [
+            {
+                "key": None,
+                "shard": shard,
+                "kind": TRUNCATED,
+                "token": {
+                    "ts": ts, "shard": shard, "gtid": None,
+                    "generation": generation, "seq": seq, "idx": 0,
+                },
+                "row": None,
+                "round": round_number,
+                "written_at": now,
+            }
+            for shard, ((generation, seq), ts) in sorted(marks.items())
+        ],
+        schema=schema,
+    )  # fmt: skip
 
 
 def stamped(frame: DataFrame, *, round_number: int, now: int) -> DataFrame:

@@ -106,7 +106,7 @@ def merge_table(
         if done is not None:
             held.main, held.side = done.files, done.side
             if done.tombstones:
-                known = known.with_marks(batch.highest, shadows=False)
+                known = known.with_marks(_later(batch.highest, batch.marks), shadows=False)
             return Merged(version=done.files.version, changed=done.changed, side=known)
     with turn:
         return _merged_by_spark(spark, lake, batch, known)
@@ -136,10 +136,12 @@ def _merged_by_spark(spark: SparkSession, lake: Lake, batch: Batch, known: SideS
 
 
 def _is_plain(batch: Batch, known: SideStats) -> bool:
-    """Whether the merge rule is all that the batch asks for."""
-    more = batch.since, batch.until, batch.truncated, batch.floors, batch.collapse, batch.ancestry
-    contests = batch.shape.contested and known.shadows
-    return not (any(more) or contests or known.may_matter(batch.lowest))
+    """Whether the merge rule is all that the batch asks for, and where a table is emptied."""
+    if batch.collapse or batch.ancestry:
+        return False
+    # Behind a row that goes another shard's may come to be shown.
+    contests = batch.shape.contested and (known.shadows or bool(batch.truncated))
+    return not (contests or known.may_matter(batch.lowest))
 
 
 def collapse_id(app_id: str) -> str:

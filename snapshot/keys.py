@@ -292,7 +292,10 @@ def find_plan(query: Query, *, database: str, schema: TableSchema, mariadb: bool
 
 def _refuse_unusable(schema: TableSchema) -> None:
     if not schema.key:
-        raise _no_key(schema, "the table has neither a primary key nor a unique key without NULLs")
+        raise _no_key(
+            schema,
+            "the table has neither a primary key nor a unique key without NULLs over whole columns",
+        )
     odd = unfit_key(schema)
     if odd is not None:
         raise TableStoppedError(

@@ -25,6 +25,8 @@ from store.notes import Notes
 # A file may change twice between two ticks of its store's clock (a second for some), and that
 # clock may be behind ours: what changed within this time, microseconds, is read again.
 _SETTLED: Final = 60_000_000
+_THEN: Final = "; then "
+_FIRST: Final = 150  # characters that are kept of the first of several statements
 
 Phase = Literal["new", "dumping", "catching_up", "streaming", "stopped"]
 
@@ -159,6 +161,8 @@ class Doubt:
             a look at the rows (merge.ddl.unproven).
         rebuilt: whether all that happened is that its rows may have been written anew: they are as
             they were unless a STORED column is computed otherwise in another session.
+        expected: whether nothing is wrong if rows differ: the server has changed them by foreign
+            keys, and the log does not tell which. They are read again, whatever the config says.
     """
 
     message: str
@@ -166,6 +170,26 @@ class Doubt:
     round: int
     by_shape: bool = False
     rebuilt: bool = False
+    expected: bool = False
+
+    def behind(self, before: Doubt | None) -> Doubt:
+        """This doubt of a table that was in doubt before: both are to be settled."""
+        if before is None:
+            return self
+        message, statement = self.message, self.statement
+        if before.statement not in {"", statement}:
+            message = message if before.by_shape else before.message
+            # The first may be the one that changed rows.
+            first = before.statement.partition(_THEN)[0]
+            statement = f"{first[:_FIRST]}{_THEN}{statement}" if statement else before.statement
+        return Doubt(
+            message=message,
+            statement=statement,
+            round=max(self.round, before.round),
+            by_shape=self.by_shape and before.by_shape,
+            rebuilt=self.rebuilt and before.rebuilt,
+            expected=self.expected and before.expected,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from core.errors import (
     SourceUnfitError,
     TableStoppedError,
 )
-from ingest.binlog.machine import Action
+from ingest.binlog.machine import Action, State
 
 _OPERATION: Final = "follow the binlog"
 _REDUMP: Final = (
@@ -87,6 +87,39 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
         "servers before MySQL 8.0.2 are not supported without GTIDs: turn gtid_mode on",
     ),
 }
+
+
+# As the servers' documentation calls them.
+_NAMES: Final = {
+    2: "Query", 3: "Stop", 4: "Rotate", 5: "Intvar", 13: "Rand", 14: "User var",
+    15: "Format description", 16: "Xid",
+    17: "Begin load query", 18: "Execute load query", 19: "Table map", 23: "Write rows",
+    24: "Update rows", 25: "Delete rows", 26: "Incident", 27: "Heartbeat", 30: "Write rows",
+    31: "Update rows", 32: "Delete rows", 33: "GTID", 34: "Anonymous GTID", 35: "Previous GTIDs",
+    36: "Transaction context", 37: "View change", 38: "XA prepare", 39: "Partial update rows",
+    40: "Transaction payload", 42: "Tagged GTID", 160: "Annotate rows", 161: "Binlog checkpoint",
+    162: "GTID", 163: "GTID list", 164: "Start encryption", 165: "Compressed query",
+    166: "Compressed write rows", 167: "Compressed update rows", 168: "Compressed delete rows",
+}  # fmt: skip
+_WHERE: Final = {
+    State.BETWEEN: "between two transactions",
+    State.GTID: "where a transaction begins",
+    State.SINGLE: "where a transaction of one statement begins",
+    State.OPEN: "within a transaction",
+    State.ROWS: "within a transaction that changed mirrored tables",
+    State.XA_ENDED: "behind XA END",
+    State.XA_ENDED_ROWS: "behind XA END of a transaction that changed mirrored tables",
+}
+
+
+def event_told(logged: int, state: State) -> str:
+    """An event for people: what it is called, its number in the log, where it stands.
+
+    Args:
+        logged: the type that its header has.
+        state: of the stream before it.
+    """
+    return f"{_NAMES.get(logged, 'an')} event (type {logged}) {_WHERE[state]}"
 
 
 def partial_json(table: str) -> TableStoppedError:

@@ -29,7 +29,7 @@ from core.position import Position
 from core.rounds import Run
 from core.shard import ShardId
 from ingest.binlog import events, walk
-from ingest.binlog.failures import partial_json, refusal
+from ingest.binlog.failures import event_told, partial_json, refusal
 from ingest.binlog.ledger import Ledger
 from ingest.binlog.machine import (
     COMPRESSED_V2,
@@ -551,7 +551,7 @@ class Reader:
 
     def _refusal(self, action: Action, event: np.void, data: Bytes) -> Exception:
         logged = int(event["type"])
-        text = f"type {logged} in state {State(int(self._state[walk.STATE])).name}"
+        text = event_told(logged, State(int(self._state[walk.STATE])))
         body = bytes(data[event["start"] + HEADER : event["end"]])
         if logged in {2, QUERY_COMPRESSED} and action is not Action.TRUNCATED_EVENT:
             query = _query(body, event)

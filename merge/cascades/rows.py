@@ -34,7 +34,7 @@ from merge.cascades.follow import Event, Layout, Link, Rank, Row
 from merge.newest import ChangeFiles, fitted_table
 from store.deletion_vectors import positions_of, read_vector
 from store.delta_files import DataFile, TableFiles
-from store.failures import data_file_errors, lake_errors, sound
+from store.failures import data_file_errors
 from store.files import Lake
 from store.parquet import parquet_file
 
@@ -290,9 +290,8 @@ class _Changes:
         schema = schema.append(pa.field(SILENT_COLUMN, pa.bool_()))
         found = [schema.empty_table()]
         names = self._part.layout.columns
-        for path, content in zip(self._files.paths, self._files.contents, strict=True):
-            with sound(path), lake_errors("read a change file", path):
-                parquet = pq.ParquetFile(pa.BufferReader(content))
+        for number in range(len(self._files.paths)):
+            with self._files.opened(number) as parquet:
                 leaves = ["op", SILENT_COLUMN, *(f"token.{one.name}" for one in TOKEN_TYPE)]
                 leaves += [f"{image}.{name}" for image in ("before", "after") for name in names]
                 found.append(fitted_table(parquet.read(columns=leaves), schema))

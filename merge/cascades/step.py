@@ -307,7 +307,7 @@ class Cascades:
         for name, why in doubts.items():
             if name in children:
                 found.setdefault(name, Found()).doubts[shard] = Doubt(
-                    message=_MESSAGE.format(why), statement="", round=self.round
+                    message=_MESSAGE.format(why), statement="", round=self.round, expected=True
                 )
 
     def _parts(

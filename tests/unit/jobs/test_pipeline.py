@@ -209,7 +209,7 @@ def test_a_stopped_table_is_told_of_once_and_decides_the_end(stage: Stage) -> No
     times = iter(range(0, 10_000_000, 100))
     with pytest.raises(TableStoppedError, match=r"but 1 is stopped") as caught:
         stage.run(target=reached(20), clock=lambda: float(next(times))).run()
-    assert caught.value.hint == "shop.nokey: nokey has no key\n    -> add one"
+    assert caught.value.hint == "shop.nokey: nokey has no key\n  -> add one"
     assert [r.table for r in stage.told if isinstance(r, TableStopped)] == ["shop.nokey"]
     pulses = [r for r in stage.told if isinstance(r, Pulse)]
     assert pulses
@@ -262,7 +262,7 @@ def test_several_stopped_tables_and_their_hints(stage: Stage) -> None:
         refuse_stopped(Tables(stage.lake).list())
     assert "2 are stopped" in caught.value.message
     lines = ["shop.a: a has no key", "shop.b: b has no key", "  -> add one"]
-    assert caught.value.hint == "\n  ".join(lines)
+    assert caught.value.hint == "\n".join(lines)
     refuse_stopped([])
 
 

@@ -443,18 +443,45 @@ def test_keys_of_floating_point(tmp_path: Path, kind: ColumnType) -> None:
     assert merge_directly(source.lake, batch(source), None) is None
 
 
-def test_a_batch_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_too_many_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = streaming(tmp_path)
     source.tx("-", put(1, "a"))
     source.round()
-    size = batch(source).bytes
-    monkeypatch.setattr(merge.direct, "MOST_BYTES", size - 1)
-    assert merge_directly(source.lake, batch(source), None) is None
-    monkeypatch.setattr(merge.direct, "MOST_BYTES", size)
     monkeypatch.setattr(merge.direct, "MOST_ROWS", 0)
     assert merge_directly(source.lake, batch(source), None) is None
     monkeypatch.setattr(merge.direct, "MOST_ROWS", 1)
     assert merged(source).changed == 1
+
+
+@pytest.mark.parametrize("most", [1, 40, 100, 300])
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_that_are_too_large_to_be_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, most: int
+) -> None:
+    """They are read where they lie, and written piece by piece, in the order of their keys."""
+    monkeypatch.setattr(merge.direct, "MOST_HELD", most)
+    monkeypatch.setattr(merge.direct, "_GROUP_BYTES", max(1, most // 3))
+    source, rng = streaming(tmp_path), random.Random(seed)
+    for number in range(6):
+        for _ in range(4):
+            keys = rng.sample(range(12), 3)
+            there = source.logs["shop/-"].rows
+            source.tx(
+                "-",
+                *(
+                    ("del", key) if key in there and rng.random() < 0.4 else put(key, "x" * 9)
+                    for key in keys
+                ),
+                put(20 + number, f"{rng.random()}"),
+            )
+        source.round()
+        known = merged(source).files
+    table = source.state.path
+    for path in of_ours(known):
+        ids = pq.read_table(Path(source.lake.root, table, path))["id"].to_pylist()
+        assert ids == sorted(ids)
+    assert most > 1 or len(of_ours(known)) > 9
+    assert {row["key"]["id"] for row in side_rows(source)} <= set(range(12))
 
 
 def test_batches_that_take_much_memory_take_turns(

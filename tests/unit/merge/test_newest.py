@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import merge.newest
-from core.change import DELETE, INSERT, TOKEN_COLUMN, UPDATE, change_schema
+from core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_COLUMN, UPDATE, change_schema
 from core.errors import LakeError
 from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy
-from merge.newest import ChangeFiles, Newest, Unfit, newest
+from merge.newest import ChangeFiles, Newest, Oversized, Unfit, newest
 from merge.shape import Shape
+from store.files import open_lake
 
 BIGINT = ColumnType(name="bigint")
 TEXT = ColumnType(name="varchar", length=40, charset="utf8mb4")
@@ -283,6 +285,57 @@ def test_shards_that_a_footer_does_not_tell() -> None:
     assert separate.all_newer(np.array([0]), None, 0, 1)
 
 
+def test_dumped_rows_stand_where_their_floor_resolves_to() -> None:
+    """By shard and chunk; an unknown chunk, and rows of the log, keep what their token says."""
+    floors = {"s1": [None, 7, None], "s2": [3]}
+    rows = [change(INSERT, None, image(1), (0, 5, 0), "s1")]
+    found = newest(files(rows), shape(), floors=floors)
+    assert not found.all_newer(np.array([0]), "s1", 0, 1), "the footer does not know"
+
+    def newer(shard: str, seq: int, idx: int) -> bool:
+        rank = np.array([(0, seq, idx)])
+        (answer,) = found.is_newer(np.array([0]), pa.array([shard]), rank).tolist()
+        assert rank.tolist() == [[0, seq, idx]], "what was given is left alone"
+        return bool(answer)
+
+    assert newer("s1", 4, FLOOR_IDX)  # no override
+    assert not newer("s1", 4, FLOOR_IDX + 1)  # really 7
+    assert newer("s1", 9, FLOOR_IDX + 1) is False
+    assert newer("s1", 4, FLOOR_IDX + 2)
+    assert newer("s1", 4, FLOOR_IDX + 3)  # no such chunk
+    assert newer("s2", 9, FLOOR_IDX)  # really 3
+    assert newer("s3", 4, FLOOR_IDX + 1)
+    assert newer("s1", 4, 1)  # no row of a dump
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_changes_that_come_too_early_or_too_late(seed: int) -> None:
+    """What is left out is as if it were not in the files; the numbers stay those of the files."""
+    rng = random.Random(seed)
+    rows = []
+    for n in range(30):
+        rank, shard = (rng.randrange(3), rng.randrange(6), n), rng.choice(("s1", "s2"))
+        key = {"s1": 0, "s2": 10}[shard] + rng.randrange(4)
+        op = rng.choice((INSERT, DELETE))
+        before, after = (image(key), None) if op == DELETE else (None, image(key, v=f"{n}"))
+        rows.append(change(op, before, after, rank, shard))
+    until = {"s1": (2, rng.randrange(6))} if rng.random() < 0.7 else {}
+    since = {("s1", 0): rng.randrange(6), ("s2", rng.randrange(3)): rng.randrange(6)}
+
+    def counts(one: dict[str, Any]) -> bool:
+        token = one["token"]
+        stream, place = (token["shard"], token["generation"]), (token["generation"], token["seq"])
+        early = stream in since and token["seq"] <= since[stream]
+        return not early and (token["shard"] not in until or place < until[token["shard"]])
+
+    kept = [n for n, one in enumerate(rows) if counts(one)]
+    found = newest(files(rows), shape(shards=2), since=since, until=until)
+    alone = newest(files([rows[n] for n in kept]), shape(shards=2))
+    assert [one[:4] for one in told(found)] == [one[:4] for one in told(alone)]
+    assert found.source.tolist() == [kept[n] for n in alone.source]
+    assert found.changes == 30
+
+
 def test_a_row_without_a_token() -> None:
     with pytest.raises(Unfit, match="lost its token"):
         of_ranks([(0, 5, 0)]).is_newer(
@@ -317,16 +370,43 @@ def test_images_of_the_changes_that_are_needed(needed: tuple[bool, ...]) -> None
     assert all(row["token"]["gtid"] == "g:1" for row in rows)
 
 
-def test_images_that_take_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_the_row_groups_means() -> None:
+    """Of `after` alone, decoded."""
+    one, other = four("e").weights(), four("x" * 10_000).weights()
+    assert len(one) == len(other) == 5
+    assert (other[:4] == one[:4]).all()
+    assert 10_000 <= other[4] < 30_000
+
+
+def test_images_that_are_too_much_at_once() -> None:
     """What is not needed does not count."""
-    long = "x" * 10_000
-    columns = shape().columns
-    whole = four(long).images(columns, np.array([False] * 4 + [True]))
-    monkeypatch.setattr(merge.newest, "MOST_IMAGES", whole.nbytes)
-    assert four(long).images(columns, np.array([False] * 4 + [True])).num_rows == 1
-    assert four(long).images(columns, np.array([True] * 4 + [False])).num_rows == 4
-    with pytest.raises(Unfit, match="memory"):
-        four(long).images(columns, np.array([True] * 5))
+    long, columns = "x" * 10_000, shape().columns
+    most = four(long).images(columns, np.array([False] * 4 + [True])).nbytes
+    assert four(long).images(columns, np.array([True] * 4 + [False]), most=most).num_rows == 4
+    with pytest.raises(Oversized):
+        four(long).images(columns, np.array([True] * 5), most=most)
+
+
+def test_files_that_are_left_where_they_are(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path / "lake", now=1)
+    held = four("e")
+    for path, content in zip(held.paths, held.contents, strict=True):
+        assert content is not None
+        lake.create_file(path, content.to_pybytes())
+    there = ChangeFiles.at(lake, held.paths)
+    assert told(newest(there, shape())) == told(newest(held, shape()))
+    needed = np.array([True, False, True, True, True])
+    assert there.images(shape().columns, needed) == held.images(shape().columns, needed)
+    with pytest.raises(LakeError, match="No such file"):
+        ChangeFiles.at(lake, ["gone"]).weights()
+
+
+def test_narrow_images() -> None:
+    """Some of the columns only."""
+    columns = pa.schema([shape().columns.field("a")])
+    found = four("e").images(columns, np.ones(5, np.bool_), narrow=True)
+    assert [row and row["a"] for row in found["after"].to_pylist()] == [1, None, 3, 4, 5]
+    assert found["token"] == four("e").images(shape().columns, np.ones(5, np.bool_))["token"]
 
 
 def test_a_column_that_an_older_file_lacks_and_one_that_is_no_more() -> None:

@@ -15,7 +15,7 @@ from core.schema import Column, ColumnType, TableSchema
 from store import layout
 from store.files import Lake
 from store.schemas import get_schema, put_schema
-from store.tables import DumpState, Tables, TableState
+from store.tables import Doubt, DumpState, Tables, TableState
 
 SCHEMA = TableSchema(
     keyspace="shop",
@@ -89,3 +89,25 @@ def test_schemas_are_kept_by_fingerprint(tmp_path: Path) -> None:
     assert get_schema(lake, "shop", SCHEMA.table, fingerprint) == SCHEMA
     with pytest.raises(LakeError, match="missing"):
         get_schema(lake, "shop", SCHEMA.table, "0" * 16)
+
+
+def test_doubts_one_behind_the_other() -> None:
+    """Both are to be settled: the first cause is told, and only what holds for both holds."""
+    first = Doubt(message="one", statement="ALTER a", round=3, rebuilt=True, expected=True)
+    later = Doubt(message="two", statement="ALTER b", round=5, by_shape=True, expected=True)
+    assert later.behind(None) == later
+    both = later.behind(first)
+    assert both == Doubt(message="one", statement="ALTER a; then ALTER b", round=5, expected=True)
+    third = Doubt(message="three", statement="ALTER c", round=6).behind(both)
+    assert third == Doubt(message="one", statement="ALTER a; then ALTER c", round=6)
+    same = Doubt(message="more of it", statement="ALTER a", round=4)
+    assert same.behind(first).statement == "ALTER a"
+    assert same.behind(first).message == "more of it"
+    silent = Doubt(message="keys", statement="", round=2, expected=True)
+    assert silent.behind(first) == Doubt(message="one", statement="ALTER a", round=3, expected=True)
+    assert first.behind(silent) == Doubt(message="one", statement="ALTER a", round=3, expected=True)
+    shaped = Doubt(message="types", statement="ALTER d", round=1, by_shape=True)
+    assert later.behind(shaped).by_shape
+    assert first.behind(shaped).message == "one", "what a shape can settle says least"
+    long = Doubt(message="one", statement="x" * 900, round=1)
+    assert len(later.behind(long).statement) == 150 + len("; then ALTER b")
