@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from core.errors import BehindError, RetryableError
+from core.errors import (
+    BehindError,
+    LakeError,
+    RatchetError,
+    RetryableError,
+    TableDifferentError,
+    TableStoppedError,
+)
 from core.shard import ShardId
+from jobs import logs
 from jobs.begin import (
     again_of_stopped,
     align,
@@ -43,6 +51,7 @@ from jobs.unfit import begin_without, look_at
 from jobs.wiring import Plan, wire
 from merge.maintain import remove_orphans
 from snapshot.patience import Patience
+from store.endings import Ending, Endings
 from store.files import Lake, open_lake
 from store.lease import Lease
 from store.rounds import RoundLog
@@ -93,6 +102,7 @@ def _run(
     ):
         lease.start(control.fail)
         lake = lease.lake
+        stack.enter_context(_ending_noted(lake, command))
         remove_orphans(lake, RoundLog(lake))
         started: list[SparkSession] = []
 
@@ -128,6 +138,29 @@ def _run(
         if control.error is not None:
             raise control.error
     return 0
+
+
+@contextmanager
+def _ending_noted(lake: Lake, command: str) -> Iterator[None]:
+    """Leave in the lake what has ended the run, for `ratchet status`."""
+    endings = Endings(lake)
+    endings.clear()
+    try:
+        yield
+    except (TableStoppedError, TableDifferentError):
+        raise  # the tables tell it
+    except RatchetError as error:
+        ending = Ending(
+            command=command,
+            at=_now(),
+            exit_code=error.exit_code,
+            message=logs.clean(str(error)),
+            hint=logs.clean(error.hint),
+        )
+        # What has ended it may be the lake itself; that is told by the error.
+        with suppress(LakeError):
+            endings.save(ending)
+        raise
 
 
 def _prepare(

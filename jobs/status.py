@@ -36,6 +36,7 @@ from store import layout
 from store.comparisons import Comparison, Comparisons
 from store.cuts import Cut, Cuts
 from store.delta_tables import open_delta, query
+from store.endings import Ending, Endings
 from store.files import Lake, open_lake
 from store.lease import Holder, is_alive, read_holder
 from store.leftout import LeftOut, LeftOuts
@@ -148,6 +149,7 @@ class Status:
         change_bytes: their size.
         samples: per shard what samples of its log came to, that a second decoder read.
         left_out: tables that the config names and the run does not mirror, with the reason.
+        ended: the error that ended the last run; None if none did, or one is there again.
     """
 
     lake: str
@@ -161,6 +163,7 @@ class Status:
     change_bytes: int
     samples: tuple[LogChecked, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    ended: Ending | None = None
 
 
 def run_status(config: Config, *, as_json: bool) -> int:
@@ -238,6 +241,7 @@ def gather(config: Config) -> Status:
             one for one in map(LogChecks(lake).of, map(str, config.shards)) if one.samples
         ),
         left_out=left_out(LeftOuts(lake).list(), states, config.mirrors),
+        ended=None if running else Endings(lake).last(),
     )
 
 
@@ -469,8 +473,9 @@ def _print(found: Status, now: float) -> None:
                 "UTC (docs/operations.md, 'Time travel')"
             )
             console.print(text)
+    ended = () if found.ended is None else (_told_ending(found.ended),)
     told = (text for table in found.tables for text in _told(table))
-    for text in (*told, *map(_told_left_out, found.left_out)):
+    for text in (*ended, *told, *map(_told_left_out, found.left_out)):
         _say(console, text)
 
 
@@ -489,6 +494,12 @@ def _told(table: TableStatus) -> Iterator[str]:
         yield f"{name} is doubtful: {one_line(why)}\n  {_DOUBTFUL}"
     if table.compared is not None and not table.compared.equal:
         yield f"{name} differs from its source: {'; '.join(table.compared.examples[:_SHOWN])}"
+
+
+def _told_ending(ended: Ending) -> str:
+    what = f"the last run (`ratchet {ended.command}`) ended with exit {ended.exit_code}"
+    told = f"{what} at {moment(ended.at)} UTC: {one_line(ended.message)}"
+    return f"{told}\n  {one_line(ended.hint)}" if ended.hint else told
 
 
 def _told_left_out(table: LeftOut) -> str:

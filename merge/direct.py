@@ -66,9 +66,12 @@ from store.files import Lake
 
 log: Final = logging.getLogger(__name__)
 
-# Of change files, and of the rows that come, decoded. What is more is read where it lies, and
-# written in pieces of about so much: large rows take no more memory than their piece.
+# Of change files in memory. Larger ones are read where they lie.
 MOST_HELD: Final = 96 << 20
+# Of the rows that come, by the footers; decoded they may be twice that. If they are more they are
+# read and written in pieces: large rows take no more memory than their piece.
+MOST_ROW_BYTES: Final = 256 << 20
+_PIECE_BYTES: Final = 96 << 20
 _GROUP_BYTES: Final = 16 << 20  # of a row group
 # Changes. Each takes half a kilobyte for a while, however small its file is.
 MOST_ROWS: Final = 1 << 20
@@ -277,10 +280,10 @@ def _rows_that_come(change: _Change, come: Flags, columns: pa.Schema) -> _Coming
     keys = np.flatnonzero(come)
     weights = change.files.weights()[found.source[keys]]
     images = None
-    if weights.sum() <= MOST_HELD:
+    if weights.sum() <= MOST_ROW_BYTES:
         with suppress(Oversized):
             needed = come | found.dead
-            images = Images.of(change.files, found, needed, columns, most=2 * MOST_HELD)
+            images = Images.of(change.files, found, needed, columns, most=2 * MOST_ROW_BYTES)
     return _Coming(keys, weights, images)
 
 
@@ -301,7 +304,7 @@ def _new_rows(lake: Lake, batch: Batch, change: _Change, rows: _Coming) -> list[
         """Files of these rows, each read by itself."""
         needed = np.zeros(len(change.newest), np.bool_)
         needed[rows.keys[number]] = True
-        most = 2 * MOST_HELD if number.size > 1 else math.inf
+        most = 2 * _PIECE_BYTES if number.size > 1 else math.inf
         try:
             images = Images.of(change.files, change.newest, needed, columns, most=most)
         except Oversized:
@@ -311,7 +314,7 @@ def _new_rows(lake: Lake, batch: Batch, change: _Change, rows: _Coming) -> list[
             yield write(number, images)
 
     if rows.images is None:
-        pieces = _cut(rows.weights, MOST_HELD)
+        pieces = _cut(rows.weights, _PIECE_BYTES)
         return [action for number in pieces for action in read_and_write(number)]
     files = np.array_split(np.arange(rows.keys.size), max(1, rows.keys.size // _FILE_ROWS))
     with ThreadPoolExecutor(_WRITERS, "merge-write") as pool:

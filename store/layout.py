@@ -28,6 +28,8 @@ STARTS_FILE: Final = f"{PRIVATE}/starts.json"
 UPKEEP_FILE: Final = f"{PRIVATE}/upkeep.json"
 # Tables that the config names and a run leaves out.
 LEFT_OUT_FILE: Final = f"{PRIVATE}/left_out.json"
+# What ended the last run.
+ENDING_FILE: Final = f"{PRIVATE}/ending.json"
 DERIVED: Final = f"{PRIVATE}/derived"
 LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
 REQUESTS: Final = f"{PRIVATE}/requests"
@@ -37,7 +39,7 @@ PASS: Final = f"{PRIVATE}/pass"
 NOTES: Final = f"{PRIVATE}/notes"
 EPOCHS: Final = f"{PRIVATE}/epochs"
 NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED)
-NOTED_FILES: Final = (DATES_FILE, FOLDED_FILE, STARTS_FILE, UPKEEP_FILE, LEFT_OUT_FILE)
+NOTED_FILES: Final = (DATES_FILE, FOLDED_FILE, STARTS_FILE, UPKEEP_FILE, LEFT_OUT_FILE, ENDING_FILE)
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")
 _LONGEST = 200  # bytes; file systems allow 255, and files add their own endings

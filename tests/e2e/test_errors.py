@@ -201,6 +201,15 @@ def test_purged_binlog(own_server: Any, make_ratchet: Callable[..., Ratchet]) ->
     done = ratchet.run("run", "--until-caught-up", expect=5)
     assert "purged" in done.stderr
     assert mirror_rows(ratchet.lake, "shop", "orders") == before
+    ended = status(ratchet)["ended"]
+    assert (ended["command"], ended["exit_code"]) == ("run", 5)
+    assert "purged" in ended["message"]
+    assert ended["hint"].startswith("`ratchet heal CONFIG`")
+    told = ratchet.run("status").stdout
+    assert "the last run (`ratchet run`) ended with exit 5 at " in told
+    ratchet.run("heal")
+    ratchet.run("run", "--until-caught-up")
+    assert status(ratchet)["ended"] is None
 
 
 @pytest.mark.quick_on("mariadb")

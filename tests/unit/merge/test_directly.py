@@ -459,7 +459,8 @@ def test_rows_that_are_too_large_to_be_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, most: int
 ) -> None:
     """They are read where they lie, and written piece by piece, in the order of their keys."""
-    monkeypatch.setattr(merge.direct, "MOST_HELD", most)
+    for bound in ("MOST_HELD", "MOST_ROW_BYTES", "_PIECE_BYTES"):
+        monkeypatch.setattr(merge.direct, bound, most)
     monkeypatch.setattr(merge.direct, "_GROUP_BYTES", max(1, most // 3))
     source, rng = streaming(tmp_path), random.Random(seed)
     for number in range(6):

@@ -53,7 +53,8 @@ def test_random_histories(
 ) -> None:
     """Several dumps, rounds between their chunks, truncations at any time."""
     if large:
-        monkeypatch.setattr(merge.direct, "MOST_HELD", 60)
+        for bound in ("MOST_HELD", "MOST_ROW_BYTES", "_PIECE_BYTES"):
+            monkeypatch.setattr(merge.direct, bound, 60)
     rng = random.Random(seed)
     source = Source(tmp_path, shards=shards, shard_in_key=len(shards) > 1)
 

@@ -1,0 +1,34 @@
+"""How the last run ended: kept, taken over by the next holder, removed when a run begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.errors import LakeError
+from store import layout
+from store.endings import Ending, Endings
+from store.files import open_lake
+
+ENDING = Ending(command="run", at=7, exit_code=3, message="no binlog", hint="switch it on")
+
+
+def test_kept_and_removed(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path / "lake", now=1)
+    endings = Endings(lake)
+    assert endings.last() is None
+    endings.clear()
+    endings.save(ENDING)
+    endings.save(replace(ENDING, exit_code=4))
+    assert Endings(lake).last() == replace(ENDING, exit_code=4)
+    endings.clear()
+    assert endings.last() is None
+
+
+def test_a_damaged_file(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path / "lake", now=1)
+    lake.write_json(layout.ENDING_FILE, {"command": "run"})
+    with pytest.raises(LakeError, match="ending"):
+        Endings(lake).last()
