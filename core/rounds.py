@@ -18,7 +18,9 @@ STATEMENT_LENGTH: Final = 2000  # characters kept of a statement, or of a reason
 
 TableEventKind = Literal["ddl", "truncate", "doubt", "unreadable"]
 # What a statement does to a table; see TableEvent.effect.
-Effect = Literal["", "columns", "types", "key", "foreign_key", "rows", "doubt", "rebuild"]
+Effect = Literal[
+    "", "columns", "types", "key", "foreign_key", "rows", "doubt", "rebuild", "prepared"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class TableEvent:
             "doubt": not understood completely, so any of these.
             "rebuild": its rows may have been written anew, and nothing else: generated columns may
             have been computed anew.
+            "prepared": an XA transaction has changed rows that is committed here; its row events
+            came when it was prepared, and were left out.
             Empty in lakes of earlier versions: then the text kept here is all there is.
         reason: why, in words for people; empty for "columns".
         nulls: columns that come, and are NULL in all rows that were there.

@@ -326,7 +326,8 @@ class _Shard:
                 if far >= Reach.KEYS:
                     self.found.keys_stale = True
                 if far >= Reach.ROWS:
-                    self._doubt(_ABOVE.format(name), event.statement)
+                    known = event.effect == "prepared"
+                    self._doubt(_ABOVE.format(name), event.statement, expected=known)
 
     def _is_older(self, event: TableEvent) -> bool:
         """Whether the dump shows what a statement did that stands behind other changes of it."""
@@ -367,6 +368,8 @@ class _Shard:
                 if change.effect in {"columns", "types", "doubt"}:
                     what = "rows from before a statement may have been read under its new columns"
                     self._stop(event.seq, what, event.statement)
+            elif change.effect == "prepared":
+                self._doubt(change.reason, event.statement, expected=True)
             else:
                 self._changed(event, change)
 

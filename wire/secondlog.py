@@ -203,6 +203,8 @@ class SecondLog:
             text = statement_of(event).strip().upper() if kind == QUERY else ""
             if text.startswith("ROLLBACK") and found.rows:
                 found.unread = "rolled back in part"
+            if kind == XA_PREPARE and event[HEADER.size] != 1:
+                found.rows.clear()  # it happens later, or never: no row of it is captured
             self._group = self._group or text == "BEGIN" or text.startswith(_XA_BEGINS)
             if _ends(kind, text, group=self._group):
                 if self.flavor == "file":

@@ -53,14 +53,6 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
             f"keep the old value until they end), {_REDUMP}"
         ),
     ),
-    Action.XA_PREPARED: (
-        SourceUnfitError,
-        "an XA transaction on mirrored tables was prepared and committed in two steps: {event}",
-        (
-            "such transactions are not supported yet: use plain transactions or XA COMMIT ... ONE "
-            f"PHASE on these tables, {_REDUMP}"
-        ),
-    ),
     Action.TRUNCATED_EVENT: (
         DecodeError,
         "an event is shorter than it must be, or holds an impossible number ({event})",

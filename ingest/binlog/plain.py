@@ -205,10 +205,14 @@ class PlainReader:
         self._open[1].silent.append(not flags & (0x02 if self.flavor == "mariadb" else 0x12))
 
     def _mind_points(self, logged: int, body: bytes, kind: Kind) -> None:
-        """Mind savepoints, and leave out what is rolled back."""
-        if self._open is None or kind not in {Kind.SAVEPOINT, Kind.ROLLBACK, Kind.ROLLBACK_TO}:
+        """Mind savepoints, and leave out what is rolled back, or prepared to happen later."""
+        minded = {Kind.SAVEPOINT, Kind.ROLLBACK, Kind.ROLLBACK_TO, Kind.XA_PREPARE}
+        if self._open is None or kind not in minded:
             return
         rows, silent = self._open[1].rows, self._open[1].silent
+        if kind is Kind.XA_PREPARE:
+            del rows[:], silent[:]
+            return
         query = events.parse_query(body, compressed=logged == 165, load=logged == 18)
         point = savepoint_of(query.statement)
         if kind is Kind.SAVEPOINT:

@@ -51,6 +51,7 @@ from wire.framing import HEADER
 
 NOTES: Final = 1 << 17  # transactions and row events in a batch, at most
 _NEVER: Final = 1 << 62
+_MAY_PREPARE: Final = frozenset({State.OPEN, State.ROWS, State.XA_ENDED, State.XA_ENDED_ROWS})
 
 
 class UnfinishedError(RetryableError):
@@ -253,7 +254,7 @@ class Reader:
                 )
             )
         if open_txn:
-            self._handed |= self._tables_of(0, txns - 1)
+            self._handed |= self._tables_of(0)
             self._points = self._points[0], dict.fromkeys(self._points[1], 0)
             self._txns[0] = self._txns[txns - 1]
         else:
@@ -339,8 +340,8 @@ class Reader:
                 return  # there is room for another origin now: the kernel looks again
         elif kind in {Kind.ROWS, Kind.PARTIAL_ROWS}:
             answer = self._look_at_rows(body, logged)
-        elif kind == Kind.XA_PREPARE and self._state[walk.STATE] in {State.OPEN, State.XA_ENDED}:
-            self._watch.prepare(body)
+        elif kind == Kind.XA_PREPARE and self._state[walk.STATE] in _MAY_PREPARE:
+            self._prepare(body)
         self._state[walk.KIND] = answer
 
     def _register(self, body: bytes) -> None:
@@ -487,17 +488,36 @@ class Reader:
         if kind is Kind.SAVEPOINT:
             self._points[1][point] = int(state[walk.ROW_EVENTS])
         elif kind in {Kind.ROLLBACK, Kind.ROLLBACK_TO}:
-            noted, txn = int(state[walk.ROW_EVENTS]), int(state[walk.TXNS]) - 1
-            begin = int(np.searchsorted(self._rows["txn"][:noted], txn))
-            handed = self._handed if txn == 0 else set()
-            undone = handed | self._tables_of(begin, txn)
+            noted, begin = int(state[walk.ROW_EVENTS]), self._first_row()
+            undone = self._handed_now() | self._tables_of(begin)
             if kind is Kind.ROLLBACK_TO:
                 begin = self._points[1].get(point, noted) if point else noted
             state[walk.ROW_EVENTS] = begin
             self._watch.undone(undone, statement, now)
 
-    def _tables_of(self, first: int, txn: int) -> set[str]:
-        """The tables of a transaction's row events, from one of them on."""
+    def _prepare(self, body: bytes) -> None:
+        """Leave out the rows of an XA transaction that is prepared: it may never happen."""
+        now = self._moment()
+        if now is None:
+            self._watch.prepare(body)
+            return
+        begin, handed = self._first_row(), self._handed_now()
+        tables = handed | self._tables_of(begin)
+        self._state[walk.ROW_EVENTS] = begin
+        self._watch.prepare(body, tables=tables, handed=handed, now=now)
+
+    def _first_row(self) -> int:
+        """Where the open transaction's row events begin among those that are noted."""
+        noted, txn = int(self._state[walk.ROW_EVENTS]), int(self._state[walk.TXNS]) - 1
+        return int(np.searchsorted(self._rows["txn"][:noted], txn))
+
+    def _handed_now(self) -> set[str]:
+        """The tables of which rows of the open transaction were handed on already."""
+        return self._handed if int(self._state[walk.TXNS]) == 1 else set()
+
+    def _tables_of(self, first: int) -> set[str]:
+        """The tables of the open transaction's row events, from one of them on."""
+        txn = int(self._state[walk.TXNS]) - 1
         rows = self._rows[first : int(self._state[walk.ROW_EVENTS])]
         slots = set(rows["slot"][rows["txn"] == txn].tolist())
         maps = (self._slots.maps[slot] for slot in slots)

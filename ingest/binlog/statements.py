@@ -22,7 +22,7 @@ KIND_OF: Final[dict[Form, Kind]] = {
     "xa end": Kind.XA_END,
     "xa prepare": Kind.XA_PREPARE,
     "xa rollback": Kind.XA_FINISH,
-    "xa commit": Kind.XA_COMMIT_UNSEEN,
+    "xa commit": Kind.XA_FINISH,
     "statement": Kind.STATEMENT,
     "rows": Kind.DML,
 }

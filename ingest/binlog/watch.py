@@ -26,6 +26,11 @@ from ingest.binlog.machine import Kind
 from ingest.binlog.statements import KIND_OF
 
 _REBUILT: Final = Change("rebuild", REBUILT)
+_LATE: Final = Change("prepared", "an XA transaction changed it that was prepared before")
+_UNSEEN: Final = Change(
+    "prepared", "an XA transaction may have changed it that nobody saw prepared"
+)
+_EARLY: Final = Change("prepared", "rows of an XA transaction came before it was committed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,15 +124,11 @@ class StatementWatch:
         kind = KIND_OF[found.form]
         if now is not None and self._open and self._open[-1].seq != now.seq:
             self._open = []
-        if kind in {Kind.XA_COMMIT_UNSEEN, Kind.XA_FINISH}:
-            name = found.xid.lower()
-            if name in self._prepared:
-                held = self._prepared.pop(name)
-                if kind is Kind.XA_COMMIT_UNSEEN and now is not None:
-                    self.events += [
-                        replace(one, gtid=now.gtid, seq=now.seq, ts=now.ts) for one in held
-                    ]
-                return Looked(Kind.XA_FINISH)
+        if found.form in {"xa commit", "xa rollback"}:
+            held = self._prepared.pop(found.xid.lower(), None)
+            if found.form == "xa commit" and now is not None:
+                self._commit(held, query.statement, known, now)
+            return Looked(kind)
         if now is not None:
             self._note(found, query.statement, sorted(known), now)
         return Looked(kind, () if kind is Kind.DML else found.tables)
@@ -159,18 +160,42 @@ class StatementWatch:
         why = Change("doubt", "a transaction that had changed it was rolled back, in part perhaps")
         self.events += [self._event(table, statement, now, why) for table in sorted(tables)]
 
-    def prepare(self, body: bytes) -> None:
-        """An XA transaction without mirrored rows was prepared: its commit is of no concern.
-
-        But what its statements did to tables comes with the commit, however long that takes.
+    def prepare(
+        self,
+        body: bytes,
+        *,
+        tables: Collection[str] = (),
+        handed: Collection[str] = (),
+        now: Moment | None = None,
+    ) -> None:
+        """An XA transaction was prepared: what it did comes with the commit, whenever that is.
 
         Args:
             body: of the XA_PREPARE event: a flag, three numbers of four bytes, both name parts.
+            tables: whose rows it changed.
+            handed: those of which rows were handed on already, as it is too large to be held.
+            now: the transaction that prepares it; None if it leaves no trace.
         """
         kind = int.from_bytes(body[1:5], "little")
         first = int.from_bytes(body[5:9], "little")
         name, branch = body[13 : 13 + first], body[13 + first :]
-        self._prepared[f"x'{name.hex()}',x'{branch.hex()}',{kind}"] = self._open
+        held, self._open = self._open, []
+        if now is not None:
+            held = [*held, *(self._event(one, "XA COMMIT", now, _LATE) for one in sorted(tables))]
+            self.events += [self._event(one, "XA PREPARE", now, _EARLY) for one in sorted(handed)]
+        self._prepared[f"x'{name.hex()}',x'{branch.hex()}',{kind}"] = held
+
+    def _commit(
+        self,
+        held: Sequence[TableEvent] | None,
+        statement: str,
+        known: Collection[str],
+        now: Moment,
+    ) -> None:
+        """A prepared transaction happens. If nobody saw what it did, it may have been anything."""
+        if held is None:
+            held = [self._event(table, statement, now, _UNSEEN) for table in sorted(known)]
+        self.events += [replace(one, gtid=now.gtid, seq=now.seq, ts=now.ts) for one in held]
 
     def _note(self, found: Statement, text: str, known: Sequence[str], now: Moment) -> None:
         noted: list[tuple[str, Change | None]] = [

@@ -71,10 +71,8 @@ def put_into_the_log(kind: int, body: bytes) -> Callable[[Any], None]:
     return provoke
 
 
-XA = ("XA START 'x'", "UPDATE t SET v = v + 1", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
 # These stop the stream of the whole server.
 STREAM = (
-    Case("xa", execute(*XA), 3, "an XA transaction on mirrored tables"),
     Case("incident", put_into_the_log(26, struct.pack("<HB", 1, 4) + b"lost"), 5, "an incident",
          "mariadb"),
     Case("anonymous", execute("SET GLOBAL gtid_mode = ON_PERMISSIVE", "SET gtid_next = 'ANONYMOUS'",

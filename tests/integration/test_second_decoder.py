@@ -162,7 +162,9 @@ def test_compressed_and_in_all_forms(make_server: MakeServer, flavor: str, tmp_p
         "INSERT INTO big VALUES (1, REPEAT('ab', 4500000))",
         "UPDATE big SET v = CONCAT(v, 'x')", "DELETE FROM big",
         "XA START 'x'", "INSERT INTO t (v) VALUES ('xa')", "XA END 'x'",
-        "XA COMMIT 'x' ONE PHASE")  # fmt: skip
+        "XA COMMIT 'x' ONE PHASE",
+        "XA START 'y'", "INSERT INTO t (v) VALUES ('later')", "XA END 'y'",
+        "XA PREPARE 'y'", "XA COMMIT 'y'")  # fmt: skip
     capture.catch_up()
     run(server, "BEGIN", "INSERT INTO t (v) VALUES ('gone')", "ROLLBACK", "BEGIN",
         "INSERT INTO t (v) VALUES ('a')", "SAVEPOINT s", "INSERT INTO t (v) VALUES ('b')",

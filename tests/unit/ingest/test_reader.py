@@ -409,15 +409,6 @@ REFUSED: list[tuple[Callable[[Log], Log], type[RatchetError], str]] = [
     (lambda log: log.add(33, b"\7"), DecodeError, "shorter"),
     (lambda log: log.add(2, b"\7"), DecodeError, "shorter"),
     (lambda log: log.gtid(1).query("BEGIN").add(19, b"\7" * 9), DecodeError, "table map"),
-    (
-        lambda log: (
-            log.gtid(1).query("XA START X'61',X'',1").table_map().rows(IMAGE)
-            .query("XA END X'61',X'',1").add(38, XA_PREPARE)
-        ),
-        SourceUnfitError,
-        "XA",
-    ),
-    (lambda log: log.gtid(1).query("XA COMMIT X'61',X'',1"), SourceUnfitError, "XA COMMIT"),
 ]  # fmt: skip
 XA_PREPARE = b"\0" + struct.pack("<III", 1, 1, 0) + b"a"
 
@@ -441,6 +432,25 @@ def test_xa_in_one_phase_and_xa_of_other_tables_pass() -> None:
     found, position, _ = read(mysql(), log)
     assert len(found.rows) == 1
     assert position.seq == 3
+
+
+def test_a_prepared_transaction_counts_when_it_is_committed() -> None:
+    """Its rows are left out, and its tables are told of at the commit; at no other end."""
+    prepared = opened().gtid(1).query("XA START X'61',X'',1").table_map().rows(IMAGE)
+    prepared.query("XA END X'61',X'',1").add(38, XA_PREPARE).insert(2)
+    log = prepared.gtid(3).query("XA COMMIT X'61',X'',1").insert(4)
+    found, position, _ = read(mysql(), log, known=frozenset({"w", "other"}))
+    assert len(found.rows) == 2
+    assert position.seq == 4
+    assert [(one.table, one.effect, one.seq) for one in found.told] == [("w", "prepared", 3)]
+    undone = opened().gtid(1).query("XA START X'61',X'',1").table_map().rows(IMAGE)
+    undone.query("XA END X'61',X'',1").add(38, XA_PREPARE).gtid(2).query("XA ROLLBACK X'61',X'',1")
+    found, position, _ = read(mysql(), undone, known=frozenset({"w"}))
+    assert (found.rows, found.told, position.seq) == ([], [], 2)
+    unseen = opened().gtid(1).query("XA COMMIT X'61',X'',1")
+    found, _, _ = read(mysql(), unseen, known=frozenset({"w", "other"}))
+    told = [(one.table, one.effect, one.seq) for one in found.told]
+    assert told == [("other", "prepared", 1), ("w", "prepared", 1)]
 
 
 def test_rolled_back_without_rows_of_ours_passes() -> None:
