@@ -244,6 +244,24 @@ def _transaction(draw: Draw) -> Sequence[str] | None:
     return [*texts, draw.one(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK"))]
 
 
+@kind("dml.xa", 2, ddl=False)
+def _xa(draw: Draw) -> Sequence[str] | None:
+    """Rows that are logged when it is prepared, and happen later, or never."""
+    if not draw.model.tables:
+        return None
+    name = f"'fuzz{draw.rng.randint(0, 10**9)}'"
+    texts = [f"XA START {name}"]
+    for _ in range(draw.rng.randint(1, 4)):
+        table = draw.table()
+        assert table is not None
+        texts.append(change(draw, table))
+    texts.append(f"XA END {name}")
+    if draw.maybe(0.15):
+        return [*texts, f"XA COMMIT {name} ONE PHASE"]
+    how = draw.one(("COMMIT", "COMMIT", "ROLLBACK"))
+    return [*texts, f"XA PREPARE {name}", f"XA {how} {name}"]
+
+
 @kind("dml.statement", 2, ddl=False)
 def _statement(draw: Draw) -> Sequence[str] | None:
     """Logged as a statement: row events tell nothing."""
