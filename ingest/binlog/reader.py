@@ -499,8 +499,7 @@ class Reader:
         """Leave out the rows of an XA transaction that is prepared: it may never happen."""
         now = self._moment()
         if now is None:
-            self._watch.prepare(body)
-            return
+            return  # it was read before: what its rows are of is not known here
         begin, handed = self._first_row(), self._handed_now()
         tables = handed | self._tables_of(begin)
         self._state[walk.ROW_EVENTS] = begin

@@ -164,9 +164,9 @@ class StatementWatch:
         self,
         body: bytes,
         *,
-        tables: Collection[str] = (),
-        handed: Collection[str] = (),
-        now: Moment | None = None,
+        tables: Collection[str],
+        handed: Collection[str],
+        now: Moment,
     ) -> None:
         """An XA transaction was prepared: what it did comes with the commit, whenever that is.
 
@@ -174,15 +174,14 @@ class StatementWatch:
             body: of the XA_PREPARE event: a flag, three numbers of four bytes, both name parts.
             tables: whose rows it changed.
             handed: those of which rows were handed on already, as it is too large to be held.
-            now: the transaction that prepares it; None if it leaves no trace.
+            now: the transaction that prepares it.
         """
         kind = int.from_bytes(body[1:5], "little")
         first = int.from_bytes(body[5:9], "little")
         name, branch = body[13 : 13 + first], body[13 + first :]
         held, self._open = self._open, []
-        if now is not None:
-            held = [*held, *(self._event(one, "XA COMMIT", now, _LATE) for one in sorted(tables))]
-            self.events += [self._event(one, "XA PREPARE", now, _EARLY) for one in sorted(handed)]
+        held = [*held, *(self._event(one, "XA COMMIT", now, _LATE) for one in sorted(tables))]
+        self.events += [self._event(one, "XA PREPARE", now, _EARLY) for one in sorted(handed)]
         self._prepared[f"x'{name.hex()}',x'{branch.hex()}',{kind}"] = held
 
     def _commit(

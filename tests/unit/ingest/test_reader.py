@@ -451,6 +451,12 @@ def test_a_prepared_transaction_counts_when_it_is_committed() -> None:
     found, _, _ = read(mysql(), unseen, known=frozenset({"w", "other"}))
     told = [(one.table, one.effect, one.seq) for one in found.told]
     assert told == [("other", "prepared", 1), ("w", "prepared", 1)]
+    # Prepared before our start, and sent again: what its rows are of was known then, not now.
+    again = opened().gtid(1).query("XA START X'61',X'',1").table_map().rows(IMAGE)
+    again.query("XA END X'61',X'',1").add(38, XA_PREPARE).gtid(2).query("XA COMMIT X'61',X'',1")
+    found, _, _ = read(mysql(f"{SERVER}:1"), again, known=frozenset({"w", "other"}))
+    told = [(one.table, one.effect, one.seq) for one in found.told]
+    assert told == [("other", "prepared", 2), ("w", "prepared", 2)]
 
 
 def test_rolled_back_without_rows_of_ours_passes() -> None:
