@@ -230,10 +230,7 @@ def _doubt(before: TableState, after: TableState) -> str:
 
 def _in_doubt(state: TableState, why: str, last_round: int) -> TableState:
     log.warning("%s is compared with its source: %s", state.name, why)
-    doubt = Doubt(message=why, statement="", round=last_round, expected=True)
-    shards = state.dump.start if state.dump else ()
-    doubts = {shard: doubt.behind(state.doubts.get(shard)) for shard in shards}
-    return replace(state, doubts=state.doubts | doubts)
+    return state.in_doubt(Doubt(message=why, statement="", round=last_round, expected=True))
 
 
 def _stop(tables: Tables, state: TableState, parent: str, key: ForeignKey) -> None:

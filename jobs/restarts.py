@@ -186,9 +186,8 @@ def doubt_restarted(
             if state.phase in _PAST_DUMP:
                 why = one.doubts[state.table]
                 log.warning("%s is compared with its source: %s", state.name, why)
-                shards = state.dump.start if state.dump else ()
                 doubt = Doubt(message=why, statement="", round=last_round)
-                tables.save(replace(state, doubts=state.doubts | dict.fromkeys(shards, doubt)))
+                tables.save(state.in_doubt(doubt))
         noted[shard] = one.start
     lake.write_json(
         Notes(lake).own(layout.STARTS_FILE),

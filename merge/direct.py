@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from core.change import TOKEN_COLUMN
 from merge.batch import Batch
-from merge.lookup import Hits, look, look_for_truncated
+from merge.lookup import Hits, Leaving, look, look_for_truncated
 from merge.newest import (
     ChangeFiles,
     Flags,
@@ -50,10 +50,9 @@ from merge.side import TOMBSTONE, ensure_side, truncation_rows
 from store.commits import commit_files, committed
 from store.crashpoints import reach
 from store.data_files import write_data_file
-from store.deletion_vectors import Vector, vector_of, write_vectors
+from store.deletion_vectors import vector_of, write_vectors
 from store.delta_files import (
     Action,
-    DataFile,
     TableFiles,
     commit_info,
     keep_log_short,
@@ -217,37 +216,28 @@ def decide(hits: Sequence[Hits], found: Newest) -> tuple[Flags, int]:
 # --- what is written ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaving:
-    """Rows of a data file that make way: its vector, and their positions."""
-
-    file: DataFile
-    gone: Vector
-    at: Ints
-
-
-def _leaving(hits: Sequence[Hits], wins: Flags) -> dict[str, _Leaving]:
+def _leaving(hits: Sequence[Hits], wins: Flags) -> dict[str, Leaving]:
     """By the path of their file."""
     found = {}
     for one in hits:
         at = one.at[wins[one.number]]
         if at.size:
-            found[one.file.path] = _Leaving(one.file, one.gone, at)
+            found[one.file.path] = Leaving(file=one.file, gone=one.gone, at=at)
     return found
 
 
-def _truncate(lake: Lake, batch: Batch, files: TableFiles, leaving: dict[str, _Leaving]) -> int:
+def _truncate(lake: Lake, batch: Batch, files: TableFiles, leaving: dict[str, Leaving]) -> int:
     """Let the rows go as well that a TRUNCATE has removed; how many they are besides."""
     besides = 0
     for one in look_for_truncated(lake, batch.path, files, marks=batch.marks, floors=batch.floors):
         known = leaving.get(one.file.path)
         at = one.at if known is None else np.union1d(known.at, one.at)
         besides += at.size - (0 if known is None else known.at.size)
-        leaving[one.file.path] = _Leaving(one.file, one.gone, at)
+        leaving[one.file.path] = Leaving(file=one.file, gone=one.gone, at=at)
     return besides
 
 
-def _vectors(lake: Lake, batch: Batch, leaving: Mapping[str, _Leaving]) -> Iterator[Action]:
+def _vectors(lake: Lake, batch: Batch, leaving: Mapping[str, Leaving]) -> Iterator[Action]:
     """The files whose rows make way."""
     touched = [one.file for one in leaving.values()]
     vectors = [one.gone | vector_of(one.at) for one in leaving.values()]

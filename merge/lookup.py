@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +53,8 @@ _MOST_ROWS: Final = 1 << 20
 _TOKEN: Final = [SHARD_LEAF, *(f"{TOKEN_COLUMN}.{name}" for name in RANK)]
 _NUMBER: Final = "number"
 
+C = TypeVar("C")
+F = TypeVar("F")
 _Bounds = Callable[[str], tuple[Any, Any] | None]
 
 
@@ -95,23 +97,19 @@ def look(lake: Lake, path: str, newest: Newest, files: TableFiles) -> list[Hits]
         (file, span.narrowed(_bounds_in_log(file), span.all_of)) for file in files.files.values()
     ]
     candidates = [(file, keys) for file, keys in candidates if keys]
-    rows = [file.rows for file, _ in candidates]
-    if None in rows or sum(n for n in rows if n is not None) > MOST_ROWS:
-        raise Unfit("too many rows to look through")
+    _check_few((file for file, _ in candidates), MOST_ROWS)
 
     def look_into(candidate: tuple[DataFile, range]) -> Hits | None:
         file, keys = candidate
         with data_file_errors(f"{path}/{file.path}"):
             return _hits(_Look(lake, path, newest, span, file), keys)
 
-    readers = _READERS if lake.is_local else _FAR_READERS
-    with ThreadPoolExecutor(readers, "merge-look") as pool:
-        return [found for found in pool.map(look_into, candidates) if found is not None]
+    return _side_by_side(lake, look_into, candidates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truncated:
-    """Rows of a data file that a TRUNCATE has removed.
+class Leaving:
+    """Rows of a data file that make way.
 
     Attributes:
         file: the file.
@@ -131,7 +129,7 @@ def look_for_truncated(
     *,
     marks: Mapping[str, Mark],
     floors: Mapping[str, Sequence[int | None]],
-) -> list[Truncated]:
+) -> list[Leaving]:
     """The rows that stand before a mark: all tokens of the table are read.
 
     Args:
@@ -145,11 +143,9 @@ def look_for_truncated(
         LakeError: a file is gone, damaged or cannot be read.
         Unfit: it would take too long.
     """
-    rows = [file.rows for file in files.files.values()]
-    if None in rows or sum(n for n in rows if n is not None) > MOST_TOKENS:
-        raise Unfit("too many rows to truncate")
+    _check_few(files.files.values(), MOST_TOKENS)
 
-    def look_into(file: DataFile) -> Truncated | None:
+    def look_into(file: DataFile) -> Leaving | None:
         vector = _vector_of(lake, path, file)
         gone, found, begin = positions_of(vector), [np.empty(0, np.int64)], 0
         with (
@@ -159,22 +155,38 @@ def look_for_truncated(
             parquet = parquet_file(lake, stream)
             for group in range(parquet.num_row_groups):
                 token = parquet.read_row_group(group, columns=_TOKEN)[TOKEN_COLUMN]
-                shard, rank = _parts(token.combine_chunks())
+                shard, parts = _parts(token.combine_chunks())
+                # A row that has lost its token has no shard, either.
+                rank = rank_of([pc.fill_null(part, 0) for part in parts])
                 at = np.flatnonzero(before_marks(shard, settled(shard, rank, floors), marks))
                 found.append(at[_not_among(at + begin, gone)] + begin)
                 begin += len(rank)
         at = np.concatenate(found)
-        return Truncated(file=file, gone=vector, at=at) if at.size else None
+        return Leaving(file=file, gone=vector, at=at) if at.size else None
 
+    return _side_by_side(lake, look_into, files.files.values())
+
+
+def _check_few(files: Iterable[DataFile], most: int) -> None:
+    rows = [file.rows for file in files]
+    if None in rows or sum(n for n in rows if n is not None) > most:
+        raise Unfit("too many rows to look through")
+
+
+def _side_by_side(
+    lake: Lake, look_into: Callable[[C], F | None], candidates: Iterable[C]
+) -> list[F]:
+    """What was found in the files, by several readers at once."""
     readers = _READERS if lake.is_local else _FAR_READERS
     with ThreadPoolExecutor(readers, "merge-look") as pool:
-        return [found for found in pool.map(look_into, files.files.values()) if found is not None]
+        return [found for found in pool.map(look_into, candidates) if found is not None]
 
 
-def _parts(token: pa.StructArray) -> tuple[pa.Array, Ints]:
-    """Shards and ranks; of a row that has lost its token no shard."""
+def _parts(token: pa.StructArray) -> tuple[pa.Array, list[pa.Array]]:
+    """Shards, and the parts of ranks."""
+    # Not `field`: of a token that is NULL its parts are, too.
     shard, *rank = (pc.struct_field(token, [name]) for name in ("shard", *RANK))
-    return shard, rank_of([pc.fill_null(part, 0) for part in rank])
+    return shard, rank
 
 
 # --- what may be where ----------------------------------------------------------------------------
@@ -389,8 +401,7 @@ def _newer(  # noqa: PLR0917 - one call
         return np.ones(len(where), np.bool_)
     found = parquet.read_row_groups(run.groups, columns=_TOKEN, use_threads=False)
     token = found[TOKEN_COLUMN].combine_chunks().take(pa.array(where))
-    # Not `field`: of a token that is NULL its parts are, too.
-    shard, *rank = (pc.struct_field(token, [name]) for name in ("shard", *RANK))
+    shard, rank = _parts(token)
     if any(part.null_count for part in rank):
         raise Unfit("a row has lost its token")
     return newest.is_newer(number, shard, rank_of(rank))

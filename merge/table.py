@@ -136,7 +136,7 @@ def _merged_by_spark(spark: SparkSession, lake: Lake, batch: Batch, known: SideS
 
 
 def _is_plain(batch: Batch, known: SideStats) -> bool:
-    """Whether the merge rule is all that the batch asks for, and where a table is emptied."""
+    """Whether no other shard's rows, and nothing in the side table, have a say."""
     if batch.collapse or batch.ancestry:
         return False
     # Behind a row that goes another shard's may come to be shown.

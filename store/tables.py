@@ -161,8 +161,8 @@ class Doubt:
             a look at the rows (merge.ddl.unproven).
         rebuilt: whether all that happened is that its rows may have been written anew: they are as
             they were unless a STORED column is computed otherwise in another session.
-        expected: whether nothing is wrong if rows differ: the server has changed them by foreign
-            keys, and the log does not tell which. They are read again, whatever the config says.
+        expected: whether nothing is wrong if rows differ: foreign keys or an XA transaction changed
+            them, and the log does not tell which. They are read again, whatever the config says.
     """
 
     message: str
@@ -249,6 +249,12 @@ class TableState:
     def name(self) -> str:
         """keyspace.table, for messages."""
         return f"{self.keyspace}.{self.table}"
+
+    def in_doubt(self, doubt: Doubt) -> TableState:
+        """The state with one more doubt, on every shard that it was dumped from."""
+        shards = self.dump.start if self.dump else ()
+        doubts = {shard: doubt.behind(self.doubts.get(shard)) for shard in shards}
+        return replace(self, doubts=self.doubts | doubts)
 
     @property
     def is_doubtful(self) -> bool:

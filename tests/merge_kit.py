@@ -7,6 +7,7 @@ chunks with real commits, and knows (by tests.model.reference) what the mirror m
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -547,3 +548,31 @@ def assert_side_stats(spark: Any, source: Source) -> None:
     session = plain_session(spark)
     told = read_stats(session, read_delta(session, source.lake.hadoop_uri(path)))
     assert read_side_stats(source.lake, path) == told
+
+
+def dump_beside_changes(
+    source: Source,
+    rng: random.Random,
+    write: Callable[[int], None],
+    parts: Sequence[Callable[[dict[str, Any]], bool]],
+) -> None:
+    """A dump in chunks, with changes before and behind each, and rounds of some shards between.
+
+    Args:
+        source: what is dumped.
+        rng: chooses the rounds' shards.
+        write: commits so many transactions.
+        parts: which rows are a chunk's, of each shard.
+    """
+    shards = [name.partition("/")[2] for name in source.names]
+    source.round()
+    source.dump_begin()
+    for part in parts:
+        for shard in shards:
+            floor = source.position(shard)
+            write(2)
+            source.chunk(shard, floor=floor, only=part)
+            write(2)
+            source.round(*rng.sample(shards, rng.randint(1, len(shards))))
+    source.dump_end()
+    source.round()

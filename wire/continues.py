@@ -150,9 +150,8 @@ def check_not_lost(control: Session, start: Position) -> None:
 
 def _what_was_lost(control: Session) -> str:
     lost = "its history was reset, or it lost data in a crash"
-    if not (
-        control.is_mariadb and str(control.query("SELECT @@GLOBAL.gtid_strict_mode")[0][0]) == "0"
-    ):
+    is_strict = "SELECT @@GLOBAL.gtid_strict_mode"
+    if not control.is_mariadb or str(control.query(is_strict)[0][0]) != "0":
         return f"{lost}: "
     # Asked for what is behind a number that it has given again, the server begins before it,
     # unless a file begins there.

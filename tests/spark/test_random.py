@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from core.schema import Column, ColumnType, TableSchema
-from tests.merge_kit import DIRECT, Source, assert_side_stats, merger
+from tests.merge_kit import DIRECT, Source, assert_side_stats, dump_beside_changes, merger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,17 +93,7 @@ def test_random_histories(
             transaction(source, rng.choice(shards), rng, source.clock)
 
     write(8)
-    source.round()
-    source.dump_begin()
-    for part in range(2):
-        for shard in shards:
-            floor = source.position(shard)
-            write(2)
-            source.chunk(shard, floor=floor, only=partial(of_part, part))
-            write(2)
-            source.round(*rng.sample(shards, rng.randint(1, len(shards))))
-    source.dump_end()
-    source.round()
+    dump_beside_changes(source, rng, write, [partial(of_part, part) for part in range(2)])
     with merger(spark, source) as merge:
         merge.step()
         source.assert_mirrored()

@@ -19,7 +19,7 @@ import merge.lookup
 from core.change import FLOOR_IDX
 from merge.newest import Unfit, before_marks, settled
 from store.delta_files import replay
-from tests.merge_kit import Source, merger
+from tests.merge_kit import Source, dump_beside_changes, merger
 from tests.unit.merge.test_directly import of_ours, put, streaming
 
 
@@ -63,17 +63,7 @@ def test_random_histories(
             change_some(source, rng.choice(shards), rng, source.clock)
 
     write(5)
-    source.round()
-    source.dump_begin()
-    for part in range(3):
-        for shard in shards:
-            floor = source.position(shard)
-            write(2)
-            source.chunk(shard, floor=floor, only=partial(of_part, part))
-            write(1)
-            source.round(*rng.sample(shards, rng.randint(1, len(shards))))
-    source.dump_end()
-    source.round()
+    dump_beside_changes(source, rng, write, [partial(of_part, part) for part in range(3)])
     with merger(None, source) as merging:
         merging.step()
         source.assert_mirrored()
