@@ -79,14 +79,14 @@ def begin_streams(rounds: RoundLog, slices: Collection[ShardSlice], *, now: int)
 def executed(
     configs: Mapping[ShardId, SourceConfig], shards: Collection[str]
 ) -> dict[str, Position]:
-    """For each of these shards a position that every read from now on is sure to contain."""
+    """For each of these shards where its stream begins; every read from now on contains that."""
     found = {}
     for shard, config in configs.items():
         if str(shard) in shards:
             # A read of any of the shard's tablets contains what its primary had executed
             # before: chunks wait for that (snapshot.reader).
             with Session.connect(on_primary(config)) as session:
-                found[str(shard)] = session.executed()
+                found[str(shard)] = session.beginning()
     return found
 
 

@@ -58,7 +58,7 @@ class Capturer:
         self.taker = RoundTaker(self.log, local_runner, heartbeat_commit_seconds=0.0)
         self.more = request
         with Session.connect(source) as session:
-            self.begin: Position = session.executed()
+            self.begin: Position = session.beginning()
 
     @property
     def position(self) -> Position:

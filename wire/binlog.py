@@ -34,6 +34,7 @@ from wire import framing
 from wire.connect import SourceConfig
 from wire.continues import check_continues
 from wire.failures import HEAL_HINT, binlog_failure
+from wire.logstart import first_file
 from wire.session import BINLOG_START, Session
 from wire.stream import Bytes, parse_error_packet
 from wire.window import Window, borrow, give_back
@@ -64,6 +65,8 @@ class DumpOptions:
         deadline: seconds of silence after which a connection counts as dead.
         verify_checksums: compute CRC32 of every event (2 GB/s; docs/decisions/0011-checksums.md).
         by_file: start at the position's file and offset where it belongs to this server.
+        whole: MySQL with GTIDs: leave no file out, so that the server refuses transactions without
+            a GTID that it would pass by; see `wire.logstart`.
     """
 
     server_id: int
@@ -71,6 +74,7 @@ class DumpOptions:
     deadline: float = 10.0
     verify_checksums: bool = True
     by_file: bool = True
+    whole: bool = False
 
 
 def replica_server_id(lake: str, shard: ShardId) -> int:
@@ -325,6 +329,8 @@ class BinlogStream:
         if self.by_file or self.flavor == "file":
             file, offset = start.file, start.offset
         if self.flavor == "mysql":
+            if self.options.whole and not file:
+                file = first_file(self.control, start)
             # Also with a file: the server leaves out what the set contains.
             executed = encode_gtid_set(start.executed)
             return _DUMP_GTID, (

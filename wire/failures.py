@@ -272,6 +272,8 @@ def binlog_failure(
             hint="two programs read this server with one server id: end the other, or set another "
             "capture.server_id_base in the config",
         )
+    if "anonymous transaction" in low:
+        return nameless(text, **where)
     if _LOST.search(low):
         return PositionLostError(
             f"the server cannot stream from our position: {text}", **where, hint=HEAL_HINT
@@ -280,6 +282,25 @@ def binlog_failure(
         f"the binlog stream broke off ({code}): {text}",
         **where,
         hint="if it persists, look at the server's error log and its binlog files",
+    )
+
+
+def nameless(said: str, *, operation: str, source: str, position: str) -> SourceUnfitError:
+    """The error for a transaction without a GTID in the log of a MySQL that has GTIDs.
+
+    Args:
+        said: by whom it was found, for people; empty if by us.
+        operation: see RatchetError.
+        source: the shard, KEYSPACE/SHARD.
+        position: where it stands.
+    """
+    return SourceUnfitError(
+        "a transaction has no GTID, although the server uses them" + (said and f": {said}"),
+        operation=operation,
+        source=source,
+        position=position,
+        hint="it was written while gtid_mode was not ON: with gtid_mode = ON, `ratchet heal CONFIG "
+        f"--shard {source} --dump`, then `ratchet run CONFIG` dumps the shard's tables again",
     )
 
 

@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -265,6 +265,17 @@ class Session:
             name, _ = self.binlog_end()
             return self._file_position(name, BINLOG_START)
         return self._gtid_executed()
+
+    def beginning(self) -> Position:
+        """`executed`, as the beginning of a stream: with the file of the log that it lies in.
+
+        By GTIDs alone it is not known which transactions *without* one reads contain. The place in
+        the file is its beginning: behind what is flushed, commits may yet be to come.
+        """
+        if self.flavor != "mysql" or self.config.target:
+            return self.executed()
+        name, _ = self.binlog_end()
+        return replace(self.executed(), file=name, offset=BINLOG_START)
 
     def head(self) -> Position:
         """The end of the server's binlog now: for telling whether a stream has reached it.

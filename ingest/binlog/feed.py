@@ -63,7 +63,7 @@ class BinlogFeed:
         self._stream = stream = BinlogStream(
             source,
             request.start,
-            replace(request.dump, by_file=by_file),
+            replace(request.dump, by_file=by_file, whole=True),
             accept=lambda session: check_same_history(session, request.start),
         )
         self._decoders = Decoders(request.policy, verified=lambda: stream.is_verified)
@@ -80,6 +80,9 @@ class BinlogFeed:
         )
         # Opened by file and offset, a stream has to show first that it stands where it should.
         self._checked = not stream.by_file
+        # Where a MySQL's log ended; empty once the stream has been there. A transaction without a
+        # GTID is no part of what the server has executed, so its set alone does not tell the end.
+        self._end = stream.control.binlog_end() if stream.flavor == "mysql" else ("", 0)
 
     def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
         """See ingest.slices.Feed."""
@@ -194,5 +197,8 @@ class BinlogFeed:
         return wanted is not None and self._reader.position().executed.contains_all(wanted)
 
     def _reached_head(self) -> bool:
+        if self._end[0] and not self._reader.has_reached(*self._end):
+            return False
+        self._end = ("", 0)
         head = self._stream.control.head().executed
         return self._reader.position().executed.contains_all(head)

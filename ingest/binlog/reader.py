@@ -20,7 +20,6 @@ from core.errors import (
     DecodeError,
     RatchetError,
     RetryableError,
-    SourceUnfitError,
     TableStoppedError,
 )
 from core.gtid import Gtid, format_gtid
@@ -47,6 +46,7 @@ from ingest.binlog.payload import SideBuffer
 from ingest.binlog.slots import Catalog, Slots
 from ingest.binlog.statements import savepoint_of
 from ingest.binlog.watch import Moment, StatementWatch
+from wire.failures import nameless
 from wire.framing import HEADER
 
 NOTES: Final = 1 << 17  # transactions and row events in a batch, at most
@@ -223,6 +223,18 @@ class Reader:
             last=self._ledger.last,
         )
 
+    def has_reached(self, file: str, offset: int) -> bool:
+        """Whether the server has read its log up to a place, or on to its end, and told all of it.
+
+        MySQL reads in silence what a stream need not get. A heartbeat says how far it is, and while
+        it reads no two of them say the same.
+        """
+        state = self._state
+        low, told = int(state[walk.LOW]), int(state[walk.TOLD])
+        reached = int(state[walk.HIGH]) + told + (1 << 32 if low - told > 1 << 31 else 0)
+        place = (len(self._file), self._file, reached)
+        return bool(state[walk.IDLE]) or place >= (len(file), file, offset)
+
     def feed(self, data: Bytes, index: Records, first: int, count: int) -> tuple[int, bool]:
         """Walk the events `first` to `count`; (the next one, whether a limit stopped it).
 
@@ -388,14 +400,8 @@ class Reader:
             self._ledger.grow()
             return False
         elif logged == 34:
-            raise SourceUnfitError(
-                "a transaction has no GTID, although the server uses them",
-                operation="follow the binlog",
-                source=str(self.shard),
-                position=self._place(event),
-                hint="it was written before gtid_mode was ON: `ratchet heal CONFIG --shard "
-                f"{self.shard} --dump`, then `ratchet run CONFIG` dumps the shard's tables again",
-            )
+            where = {"source": str(self.shard), "position": self._place(event)}
+            raise nameless("", operation="follow the binlog", **where)
         if self.flavor == "mysql":
             self._fold()
             seen = self._ledger.contains(int(state[walk.ORIGIN]), int(state[walk.NUMBER]))
@@ -456,6 +462,7 @@ class Reader:
         self._file = name
         high = 1 << 32
         state[walk.LOW], state[walk.HIGH] = offset % high, offset // high * high
+        state[walk.TOLD], state[walk.IDLE] = state[walk.LOW], 0
         state[walk.FILE] = self._ledger.file_number(name) if name else 0
         if state[walk.END_OFFSET]:
             state[walk.END_OFFSET] = offset

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.errors import PositionLostError, SourceUnfitError
-from core.gtid import GtidSet
 from core.position import Position
 from ingest.binlog.notes import Batch
 from ingest.binlog.skim import Skim
@@ -20,6 +19,7 @@ from ingest.binlog.workflows import Workflows
 from wire.binlog import DumpOptions
 from wire.connect import SourceConfig
 from wire.failures import HEAL_HINT
+from wire.logstart import executed_before
 from wire.session import Session
 
 _OPERATION: Final = "find a position by its time"
@@ -48,7 +48,7 @@ def position_at(source: SourceConfig, ts: int, options: DumpOptions) -> Position
                 source=str(source.shard),
             )
         for file, *_ in reversed(session.query("SHOW BINARY LOGS")):
-            before = _before(session, str(file))
+            before = Position(executed=executed_before(session, str(file)))
             with Skim(source, before, options) as walk:
                 found = walk.read(not_after=ts)
             if found.executed != before.executed or not before.executed.intervals:
@@ -94,16 +94,3 @@ def check_follows(
 
     with Skim(source, start, options, watched=workflows.watched(), keep=keep) as walk:
         walk.read(enough=lambda: not workflows.seen)
-
-
-def _before(session: Session, file: str) -> Position:
-    """What had been executed when a binlog file began."""
-    for row in session.query("SHOW BINLOG EVENTS IN %s LIMIT 5", (file,)):
-        if str(row[2]) == "Previous_gtids":
-            return Position(executed=GtidSet.parse("mysql", str(row[5])))
-    raise PositionLostError(
-        f"the binlog file {file} does not say what was executed before it",
-        operation=_OPERATION,
-        source=session.source,
-        hint=HEAL_HINT,
-    )

@@ -80,7 +80,9 @@ HELD: Final = 26  # TS of the transaction that this stopped before; 0: it has no
 COMMITTED: Final = 27  # TS on the server that wrote the transaction first
 BELIEVED: Final = 28  # of TS: what is later is wrong, and not held
 ALTER: Final = 29  # MariaDB's two-phase ALTER: what the open transaction is of it; 0: none
-SIZE: Final = 30
+TOLD: Final = 30  # up to where the server has read its file, modulo 2**32; heartbeats tell it too
+IDLE: Final = 31  # 1: a heartbeat has told the same place as what came before it
+SIZE: Final = 32
 
 # Values of ALTER, as the GTID event's extra flags have them.
 START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER = 2, 4, 8
@@ -465,11 +467,16 @@ def _position(state: Ints, event: np.void) -> int:
     low = np.int64(event["log_pos"])
     artificial = low == 0 or (event["flags"] & 0x20) != 0
     logged = event["type"]
-    elsewhere = logged == 15 or logged == 27 or logged == 41  # noqa: PLR1714
+    beats = logged == 27 or logged == 41  # noqa: PLR1714
+    elsewhere = logged == 15 or beats
+    if beats and low != 0:
+        state[IDLE] = 1 if low == state[TOLD] else 0
+        state[TOLD] = low
     if state[INNER] == 0 and not artificial and not elsewhere:
         if state[LOW] - low > np.int64(1) << 31:
             state[HIGH] += np.int64(1) << 32
-        state[LOW] = low
+        state[LOW] = state[TOLD] = low
+        state[IDLE] = 0
     return int(state[HIGH] + state[LOW])
 
 

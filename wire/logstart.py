@@ -1,0 +1,73 @@
+"""The file of a MySQL's log in which a stream begins, so that no file is left out.
+
+Lives here: what each file says of the GTIDs before it, and the choice of the first one. Does not
+live here: opening a stream (`binlog`), how files end (`logends`).
+
+Asked for what a set lacks, a server begins at the newest file of which the set holds all that came
+before. Files that have only transactions *without* a GTID (gtid_mode was off or permissive for a
+while) lie before that one, and the server leaves them out without a word (measured on 9.7). Sent
+from an earlier file on, it refuses at the first of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.errors import PositionLostError
+from core.gtid import GtidSet
+from core.position import Position
+from wire.failures import HEAL_HINT
+from wire.session import Session
+
+_HEAD: Final = 5  # events at the beginning of a file, among which its Previous_gtids is
+
+
+def first_file(session: Session, start: Position) -> str:
+    """The file that a position lies in, or an earlier one if transactions before it are lacking.
+
+    Args:
+        session: on a MySQL with GTIDs that has all of `start`.
+        start: where a stream shall begin. Its `file` is believed only where the GTIDs allow it.
+
+    Returns:
+        The oldest file there is if the position's own is purged.
+
+    Raises:
+        PositionLostError: a file does not say what was executed before it.
+        RetryableError: the server cannot be asked.
+        SourceUnfitError: it may not be.
+    """
+    files = [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
+    follows = ""  # the newest file of which all that came before is ours: the server's choice
+    holds = ""  # the newest file before which not all of ours was executed: the position's
+    own = start.file if start.server == session.server_identity else ""
+    for file in reversed(files):
+        before = executed_before(session, file)
+        if not follows and start.executed.contains_all(before):
+            follows = file
+        # A transaction lies behind a place of its own file, and that may be a later file than the
+        # GTIDs tell: there are some without.
+        if not holds and (file == own or not before.contains_all(start.executed)):
+            holds = file
+        if follows and holds:
+            break
+    return min(follows or files[0], holds or files[0], key=files.index)
+
+
+def executed_before(session: Session, file: str) -> GtidSet:
+    """What had been executed when a file of the log began.
+
+    Raises:
+        PositionLostError: it does not say.
+        RetryableError: the server cannot be asked.
+        SourceUnfitError: it may not be.
+    """
+    for row in session.query(f"SHOW BINLOG EVENTS IN %s LIMIT {_HEAD}", (file,)):
+        if str(row[2]) == "Previous_gtids":
+            return GtidSet.parse("mysql", str(row[5]))
+    raise PositionLostError(
+        f"the binlog file {file} does not say what was executed before it",
+        operation="open the binlog stream",
+        source=session.source,
+        hint=HEAL_HINT,
+    )
