@@ -21,6 +21,7 @@ from core.rounds import Round, ShardSlice
 from core.types import MisfitPolicy
 from ingest.rounds import RoundTaker, Runner
 from ingest.slices import CaptureRequest, CaptureResult, SliceLimits
+from jobs.asides import name_source
 from jobs.lag import seen_until
 from jobs.loops import Captured
 from jobs.observe import Observer, RoundCommitted
@@ -193,6 +194,8 @@ class Capturing:
             # The job failed as a whole: nothing of it counts, for any shard.
             self.skew.note((), plan)
             return Captured(committed=None, failures=dict.fromkeys(plan, error))
+        for shard, failure in outcome.errors.items():
+            name_source(failure, shard)
         if not outcome.refused or outcome.errors:
             self.skew.note(outcome.slices, outcome.errors)
         for piece in outcome.slices:

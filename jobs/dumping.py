@@ -127,9 +127,9 @@ class Dumping:
             found: the tables that can be dumped (keyspace.table).
         """
         for state in self._waiting():
-            if state.name in found:
-                continue
             refused = self._refused(state.keyspace, state.table)
+            if state.name in found or not (refused or self._selection.follows(state)):
+                continue
             message = refused.message if refused else "the source does not have it any more"
             hint = (
                 f"{how_to_exclude(state.table)}; or mend that, then `ratchet table CONFIG redump "

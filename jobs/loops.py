@@ -40,31 +40,42 @@ class Captured:
 
 
 class Control:
-    """What the loops share: whether to stop, why, and a bell for "something happened"."""
+    """What the loops share: whether to stop, why, and a bell for "something happened".
 
-    def __init__(self) -> None:
+    Args:
+        sets_aside: given the error of a loop, whether the run goes on without what it is of.
+    """
+
+    def __init__(self, sets_aside: Callable[[RatchetError], bool] = lambda _: False) -> None:
+        self._sets_aside = sets_aside
         self._bell = threading.Condition()
         self._rings = 0
         self._stopping = False
         self._draining = False
         self._turning = False
+        self._done = False
         self._looks = 0
         self.error: RatchetError | None = None
 
     @property
     def stopping(self) -> bool:
         """End before the next step."""
+        return self._stopping or self._done
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody or an error has ended the run before all was done."""
         return self._stopping
 
     @property
     def draining(self) -> bool:
         """Capture and dump have to end; merge ends when all that was captured is merged."""
-        return self._draining or self._stopping
+        return self._draining or self.stopping
 
     @property
     def turning(self) -> bool:
-        """The run drains because its shards have changed, to go on with the new ones."""
-        return self._turning and not self._stopping
+        """The run drains because its shards have changed, to go on with those of now."""
+        return self._turning and not self.stopping
 
     @property
     def rings(self) -> int:
@@ -97,17 +108,28 @@ class Control:
         self._draining = True
         self.ring()
 
+    def end(self) -> None:
+        """All is done: end between two steps."""
+        self._done = True
+        self.ring()
+
     def turn(self) -> None:
         """End between two steps, to go on with other shards."""
         self._turning = True
         self.drain()
 
     def go_on(self) -> None:
-        """Begin again after a turn."""
-        self._turning = self._draining = False
+        """Begin again after a turn, or after all was done."""
+        self._turning = self._draining = self._done = False
 
     def fail(self, error: RatchetError, *, drain: bool = False) -> None:
-        """Keep the first error and end the run; with `drain`, after merging what is there."""
+        """Keep the first error and end the run; with `drain`, after merging what is there.
+
+        An error that only one source is to blame for lets it turn, to go on without that one.
+        """
+        if self.error is None and self._sets_aside(error):
+            self.turn()
+            return
         if self.error is None:
             self.error = error
         if drain:

@@ -62,7 +62,7 @@ class Merging:
         upkeep: see Upkeep.
         lake: the lake.
         check: raises when the lease is lost.
-        mirrored: whether the config mirrors a table.
+        followed: whether the config mirrors a table, and its source is read.
         serve: does what commands ask of the run.
         observer: told of every step.
         stops: told of tables that stop.
@@ -77,7 +77,7 @@ class Merging:
         lake: Lake,
         *,
         check: Callable[[], None],
-        mirrored: Callable[[TableState], bool],
+        followed: Callable[[TableState], bool],
         serve: Callable[[], None] = lambda: None,
         observer: Observer,
         stops: Stops,
@@ -89,7 +89,7 @@ class Merging:
         self._tables = Tables(lake)
         self._cuts = Cuts(lake)
         self._check = check
-        self._mirrored = mirrored
+        self._followed = followed
         self._serve = serve
         self._observer = observer
         self._stops = stops
@@ -132,7 +132,7 @@ class Merging:
 
     def has_reached(self, number: int) -> bool:
         """Whether all tables that can stream do, and hold everything up to this round."""
-        states = [state for state in self._tables.list() if self._mirrored(state)]
+        states = [state for state in self._tables.list() if self._followed(state)]
         if any(state.phase == "catching_up" for state in states):
             return False
         cut = self._cuts.last()

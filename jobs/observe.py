@@ -105,6 +105,32 @@ class TableLeftOut(_TableRefused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSetAside:
+    """A run goes on without a source.
+
+    Attributes:
+        source: the keyspace.
+        message: why.
+        hint: what to do about it.
+        again: seconds until it is looked at again.
+    """
+
+    level: ClassVar[int] = logging.ERROR
+    source: str
+    message: str
+    hint: str
+    again: float
+
+    def sentence(self) -> str:
+        """For people."""
+        hint = f" ({one_line(self.hint)})" if self.hint else ""
+        return (
+            f"{self.source} is set aside, and the run goes on without it: "
+            f"{one_line(self.message)}{hint}; looked at again in {self.again:.0f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableCompared:
     """A table was compared with its source.
 
@@ -265,7 +291,16 @@ def tell_doubtful(states: Iterable[TableState]) -> None:
             log.warning("%s is in doubt (`ratchet status` says why): a run compares it", state.name)
 
 
-Record = RoundCommitted | Merged | TableStopped | TableLeftOut | TableCompared | LogSampled | Pulse
+Record = (
+    RoundCommitted
+    | Merged
+    | TableStopped
+    | TableLeftOut
+    | SourceSetAside
+    | TableCompared
+    | LogSampled
+    | Pulse
+)
 Observer = Callable[[Record], None]
 
 

@@ -112,6 +112,7 @@ class Run:
         tables: the states.
         comparisons: what the tables' last comparisons with their sources came to.
         mirrored: whether the config mirrors a table.
+        followed: whether its source is read, too.
         observer: told of pulses.
         stops: told of tables that stop.
         clock: seconds, rising.
@@ -126,6 +127,7 @@ class Run:
         tables: Tables,
         comparisons: Comparisons,
         mirrored: Callable[[TableState], bool],
+        followed: Callable[[TableState], bool],
         observer: Observer,
         stops: Stops,
         clock: Callable[[], float] = time.monotonic,
@@ -136,6 +138,7 @@ class Run:
         self._tables = tables
         self._comparisons = comparisons
         self._mirrored = mirrored
+        self._followed = followed
         self._observer = observer
         self._clock = clock
         self._wall = wall
@@ -163,7 +166,7 @@ class Run:
                 parts.stop.set()
             elif self._is_done():
                 came_to_its_end = True
-                control.stop()
+                control.end()
                 parts.stop.set()
             if self._clock() >= pulse_at:
                 self._look(self._pulse)
@@ -198,7 +201,7 @@ class Run:
     def _tell_end(self, *, came_to_its_end: bool) -> None:
         merging = self._parts.merging
         if self._parts.control.turning:
-            log.info("the shards have changed: going on with the new ones")
+            log.info("going on with the shards of now")
         elif not came_to_its_end:
             log.info("stopped; the next run goes on from here")
         elif merging is None:
@@ -227,7 +230,8 @@ class Run:
         if verify is None:
             return True
         # Behind what was merged: by then the states tell of every doubt.
-        if any(state.is_doubtful and not self._was_compared(state) for state in self._states()):
+        followed = filter(self._followed, self._tables.list())
+        if any(state.is_doubtful and not self._was_compared(state) for state in followed):
             return False
         if self._parts.verdicts is not None and self._parts.verdicts.any_waits:
             return False

@@ -44,6 +44,17 @@ class Selection:
             source = self._sources.get(state.keyspace)
         return source is not None and source.tables.matches(state.table)
 
+    def follows(self, state: TableState) -> bool:
+        """Whether a table is mirrored, and its source read: it is not while it is set aside."""
+        with self._lock:
+            source = self._sources.get(state.keyspace)
+        return source is not None and bool(source.shards) and source.tables.matches(state.table)
+
+    @property
+    def followed(self) -> Mapping[str, SourceSection]:
+        """Those of `sources` that are read."""
+        return {name: source for name, source in self.sources.items() if source.shards}
+
     def known(self, keyspace: str) -> tuple[str, ...]:
         """The tables of a keyspace that are mirrored or about to be, sorted."""
         with self._lock:

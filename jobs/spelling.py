@@ -120,8 +120,11 @@ def _asked(shard: ShardId, given: ShardConfig) -> Spelling:
 
 def note_spelling(lake: Lake, config: Config) -> None:
     """Note in the lake which keyspaces' names are compared without regard to letter case."""
-    folded = sorted(name for name, source in config.sources.items() if source.tables.folded)
-    if folded != _noted(lake):
+    before = _noted(lake)
+    unasked = {name for name in before if name not in config.sources}
+    found = {name for name, source in config.sources.items() if source.tables.folded}
+    folded = sorted(found | unasked)
+    if folded != before:
         lake.write_json(Notes(lake).own(layout.FOLDED_FILE), folded)
 
 

@@ -51,13 +51,14 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from rich.console import Console
 
-State = Literal["idle", "streaming", "disconnected", "behind", "lost", "stopped", "dead"]
+State = Literal["idle", "streaming", "disconnected", "behind", "lost", "aside", "stopped", "dead"]
 Follower = Literal["running", "ended", "dead"]
 
 # How many rounds back a shard's newest slice is looked for.
 _ROUNDS_BACK = 50
 _WIDE = 10_000  # columns
 _SHOWN = 3  # rows of a table that differ
+_ASIDE = "the run goes on without it, and tries again from time to time"
 _DOUBTFUL = "a run compares it with its source by itself, as soon as it has come as far"
 
 
@@ -198,6 +199,7 @@ def gather(config: Config) -> Status:
     bound = config.merge.clock_bound_ms / 1000
     cut = Cuts(lake).last()
     merged = 0 if cut is None else cut.round
+    asides = Endings(lake).aside() if running else {}
     now = time.time()
     odd = {p.shard: p.odd_ts for one in recent for p in one.slices if p.odd_ts is not None}
     shards = tuple(
@@ -210,6 +212,7 @@ def gather(config: Config) -> Status:
                 follower=follower,
                 now=now,
                 bound=bound,
+                aside=asides.get(shard.keyspace),
             ),
             odd_ts=odd.get(str(shard)),
         )
@@ -285,6 +288,7 @@ def judge_shard(
     follower: Follower,
     now: float,
     bound: float,
+    aside: Ending | None = None,
 ) -> ShardStatus:
     """State and lag of one shard.
 
@@ -296,6 +300,7 @@ def judge_shard(
         follower: what became of the run on the lake.
         now: our clock, seconds since the epoch.
         bound: how far clocks may be apart, seconds.
+        aside: why the run goes on without its source, if it does.
     """
     state: State = "streaming"
     reason = ""
@@ -306,6 +311,8 @@ def judge_shard(
         state, reason = "behind", f"{one_line(head.message)}\n  {one_line(head.hint)}"
     elif isinstance(head, RatchetError):
         state, reason = "disconnected", f"the server does not answer: {head}"
+    elif aside is not None:
+        state, reason = "aside", f"{_ASIDE}: {one_line(aside.message)}\n  {one_line(aside.hint)}"
     elif follower == "dead":
         state, reason = "dead", "what ran on the lake was killed: start the run again"
     elif follower == "ended":

@@ -10,7 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from core.errors import RatchetError
 from core.shard import ShardId
+from jobs.asides import name_source
 from jobs.settings import ShardConfig, SourceSection, VtgateSection
 from jobs.sources import source_config, vtgate_config
 from wire.session import Session
@@ -45,11 +47,15 @@ def topologies(config: Config, *, only: str | None = None) -> dict[str, Topology
         RetryableError: a vtgate cannot be reached.
         OperatorError: it refuses us, or does not know the keyspace.
     """
-    return {
-        keyspace: _ask(keyspace, source)
-        for keyspace, source in config.sources.items()
-        if source.vtgate is not None and only in {None, keyspace}
-    }
+    found = {}
+    for keyspace, source in config.sources.items():
+        if source.vtgate is not None and only in {None, keyspace}:
+            try:
+                found[keyspace] = _ask(keyspace, source)
+            except RatchetError as error:
+                name_source(error, keyspace)
+                raise
+    return found
 
 
 def with_shards(

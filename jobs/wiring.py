@@ -96,9 +96,15 @@ class Plan:
     verdict: Verdict = field(default_factory=Verdict)
 
 
-def wire(plan: Plan, spark: SparkSession, lease: Lease, control: Control) -> Run:
-    """A run, ready to go."""
-    return _Wiring(plan, spark, lease, control).run()
+def wire(
+    plan: Plan,
+    spark: SparkSession,
+    lease: Lease,
+    control: Control,
+    look: Callable[[], None] = lambda: None,
+) -> Run:
+    """A run, ready to go; from time to time it looks besides whether more could be done."""
+    return _Wiring(plan, spark, lease, control).run(look)
 
 
 class _Wiring:
@@ -127,11 +133,16 @@ class _Wiring:
         for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
             self._selection.add(keyspace, table)
 
-    def run(self) -> Run:
+    def run(self, look: Callable[[], None]) -> Run:
         """The run."""
+
+        def look_at_sources() -> None:
+            self._unfit.look()
+            look()
+
         config, control, guard = self._config, self._control, self._guard
         capturing = self._capturing()
-        watch = WatchLoop(control, self._unfit.look, every=LOOK_SECONDS)
+        watch = WatchLoop(control, look_at_sources, every=LOOK_SECONDS)
         capture = CaptureLoop(
             control,
             guard.in_pool(CAPTURE, "capture", capturing.round),
@@ -178,6 +189,7 @@ class _Wiring:
             tables=Tables(self._plan.lake),
             comparisons=Comparisons(self._plan.lake),
             mirrored=self._selection.mirrors,
+            followed=self._selection.follows,
             observer=tell,
             stops=self._stops,
         )
@@ -295,7 +307,7 @@ class _Wiring:
         return Doubts(
             self._plan.lake,
             lambda: look(self._selection.sources, self._configs),
-            self._selection.mirrors,
+            self._selection.follows,
             reading=self._reading,
             verifier=verifier,
             verdicts=verdicts,
@@ -309,7 +321,7 @@ class _Wiring:
         return Background(
             self._plan.lake,
             lambda: look(self._selection.sources, self._configs),
-            self._selection.mirrors,
+            self._selection.follows,
             reading=self._reading,
             verdicts=verdicts,
             settings=replace(settings, load=settings.load * (1 - LOG_SHARE)),
@@ -352,7 +364,7 @@ class _Wiring:
             upkeep,
             lake,
             check=self._lease.check,
-            mirrored=self._selection.mirrors,
+            followed=self._selection.follows,
             serve=self._between_steps(verdicts),
             observer=tell,
             stops=self._stops,
@@ -368,7 +380,7 @@ class _Wiring:
         watch = ForeignKeyWatch(
             tables,
             partial(read_all, self._configs),
-            sources=lambda: self._selection.sources,
+            sources=lambda: self._selection.followed,
             last_round=last_round,
         )
 

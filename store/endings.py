@@ -1,13 +1,14 @@
-"""How the last run of a lake ended, if an error ended it: one JSON file.
+"""How the last run of a lake ended, if an error ended it, and what it goes on without: JSON files.
 
-Lives here: the record and its file. Does not live here: tables that stopped, which have states
+Lives here: the records and their files. Does not live here: tables that stopped, which have states
 (`tables`).
 
-Invariant: it is about the last run. One that begins removes it.
+Invariant: they are about the last run. One that begins removes them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from store import layout
@@ -18,7 +19,7 @@ from store.notes import Notes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """An error that ended a run.
+    """An error that ended a run, or a run's part that reads one source.
 
     Attributes:
         command: which command it was, such as "run".
@@ -52,6 +53,18 @@ class Endings:
         """Note it."""
         self._lake.write_json(self._notes.own(layout.ENDING_FILE), asdict(ending))
 
+    def aside(self) -> dict[str, Ending]:
+        """Keyspace -> why the last run went on without it, and was when it ended, if it has."""
+        found = self._lake.read_json(self._notes.path(layout.ASIDE_FILE)) or {}
+        with sound(layout.ASIDE_FILE):
+            return {keyspace: Ending(**one) for keyspace, one in found.items()}
+
+    def save_aside(self, aside: Mapping[str, Ending]) -> None:
+        """Note all of those that a run goes on without now."""
+        noted = {keyspace: asdict(one) for keyspace, one in aside.items()}
+        self._lake.write_json(self._notes.own(layout.ASIDE_FILE), noted)
+
     def clear(self) -> None:
         """A run begins."""
-        self._lake.delete(self._notes.own(layout.ENDING_FILE))
+        for path in (layout.ENDING_FILE, layout.ASIDE_FILE):
+            self._lake.delete(self._notes.own(path))

@@ -30,6 +30,8 @@ UPKEEP_FILE: Final = f"{PRIVATE}/upkeep.json"
 LEFT_OUT_FILE: Final = f"{PRIVATE}/left_out.json"
 # What ended the last run.
 ENDING_FILE: Final = f"{PRIVATE}/ending.json"
+# The sources that the run goes on without.
+ASIDE_FILE: Final = f"{PRIVATE}/aside.json"
 DERIVED: Final = f"{PRIVATE}/derived"
 LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
 REQUESTS: Final = f"{PRIVATE}/requests"
@@ -39,7 +41,15 @@ PASS: Final = f"{PRIVATE}/pass"
 NOTES: Final = f"{PRIVATE}/notes"
 EPOCHS: Final = f"{PRIVATE}/epochs"
 NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED)
-NOTED_FILES: Final = (DATES_FILE, FOLDED_FILE, STARTS_FILE, UPKEEP_FILE, LEFT_OUT_FILE, ENDING_FILE)
+NOTED_FILES: Final = (
+    DATES_FILE,
+    FOLDED_FILE,
+    STARTS_FILE,
+    UPKEEP_FILE,
+    LEFT_OUT_FILE,
+    ENDING_FILE,
+    ASIDE_FILE,
+)
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")
 _LONGEST = 200  # bytes; file systems allow 255, and files add their own endings

@@ -167,7 +167,10 @@ def remedies(ratchet: Ratchet, said: str) -> str:
 
 
 def type_remedy(server: Any, ratchet: Ratchet, said: str) -> None:
-    """Type what the text says, word for word; a key's columns are the reader's to fill in."""
+    """Type what the text says, word for word; a key's columns are the reader's to fill in.
+
+    Where it gives the choice between an exclusion and a new dump, the table is excluded.
+    """
     for statement in SQL.findall(said.replace("(...)", "(a)")):
         server.execute(statement, database="shop")
     for table in EXCLUDED.findall(said):
@@ -177,7 +180,8 @@ def type_remedy(server: Any, ratchet: Ratchet, said: str) -> None:
         ratchet.config.write_text(yaml.safe_dump(config))
     for command in dict.fromkeys(COMMAND.findall(said)):
         words = [word.strip("'\"") for word in command.split() if word != "CONFIG"]
-        if words[0] in {"dump", "heal", "table", "repair"}:
+        excluded = {f"shop.{table.removeprefix('!')}" for table in EXCLUDED.findall(said)}
+        if words[0] in {"dump", "heal", "table", "repair"} and not excluded & set(words):
             ratchet.run(*words)
 
 

@@ -62,7 +62,7 @@ class Stage:
             self,
             self.lake,
             check=self.check,
-            mirrored=lambda state: state.table != "left_out",
+            followed=lambda state: state.table != "left_out",
             observer=self.told.append,
             stops=Stops(self.told.append),
             clock=lambda: self.now,

@@ -107,6 +107,7 @@ class Stage:
             tables=Tables(self.lake),
             comparisons=Comparisons(self.lake),
             mirrored=lambda state: state.table != "left_out",
+            followed=lambda state: state.table != "left_out",
             observer=self.told.append,
             stops=Stops(self.told.append),
             clock=clock,
