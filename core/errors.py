@@ -163,6 +163,10 @@ class LakeError(OperatorError):
     exit_code = 7
 
 
+class LakeAwayError(LakeError):
+    """The lake cannot be used for now: full, busy or out of reach. A run waits for it a while."""
+
+
 class NoCutError(OperatorError):
     """What was asked for is in no cut: not yet, or no longer. An answer: the exit code is 1."""
 

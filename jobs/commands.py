@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from core.errors import (
+    LakeAwayError,
     LakeError,
     PositionLostError,
     RatchetError,
@@ -28,6 +29,7 @@ from jobs import logs
 from jobs.asides import Asides
 from jobs.config import Config
 from jobs.encryption import warn_of_weak_links
+from jobs.lakewait import LakeWait
 from jobs.loops import Control
 from jobs.observe import tell
 from jobs.positions import ask
@@ -87,7 +89,8 @@ def _run(
             tell=tell,
             note=lambda found: _note_aside(lease.lake, command, found),
         )
-        control = Control(sets_aside=asides.take)
+        lake_wait = LakeWait(config.lake_wait)
+        control = Control(survives=lambda error: asides.take(error) or lake_wait.take(error))
         stack.enter_context(stop_on_signals(control.stop))
         lease.start(control.fail)
         stack.enter_context(_ending_noted(lease.lake, command))
@@ -99,6 +102,7 @@ def _run(
             stack=stack,
             control=control,
             asides=asides,
+            lake_wait=lake_wait,
             dump=dump,
             merge=merge,
             until=until_caught_up,
@@ -120,6 +124,7 @@ class _Command:
         stack: what is closed when it ends.
         control: of its loops.
         asides: the sources that it goes on without.
+        lake_wait: waits for a lake that is away.
         dump: whether it dumps.
         merge: whether it merges.
         until: whether it ends when it has caught up.
@@ -131,6 +136,7 @@ class _Command:
     stack: ExitStack
     control: Control
     asides: Asides
+    lake_wait: LakeWait
     dump: bool
     merge: bool
     until: bool
@@ -157,6 +163,7 @@ class _Command:
                 # A run that only read old shards up to their end has dumped nothing yet.
                 again = again if plan.following else ()
                 control.go_on()
+                self.lake_wait.wait(control, self.lease.renew)
             elif not self.until or control.is_stopped or not self._wait_for_asides():
                 break
 
@@ -179,6 +186,10 @@ class _Command:
         while not self.control.stopping:
             try:
                 return self._prepare_those_left(again)
+            except LakeAwayError as error:
+                if not self.lake_wait.take(error):
+                    raise
+                self.lake_wait.wait(self.control, self.lease.renew)
             except RetryableError as error:
                 pause = min(waiting.failed("servers", error), max(patience, 0.1))
                 log.warning("%s; trying again in %.1f s", error, pause)
@@ -256,7 +267,8 @@ class _Command:
 def _note_aside(lake: Lake, command: str, aside: Mapping[str, RatchetError]) -> None:
     """Leave in the lake what the run goes on without, for `ratchet status`."""
     found = {keyspace: _ending(command, error) for keyspace, error in aside.items()}
-    Endings(lake).save_aside(found)
+    with suppress(LakeAwayError):  # who waits for the lake comes here again
+        Endings(lake).save_aside(found)
 
 
 def _ending(command: str, error: RatchetError) -> Ending:

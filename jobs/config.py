@@ -22,6 +22,7 @@ from core.patterns import TablePatterns
 from core.shard import ShardId
 from core.types import MisfitPolicy
 from jobs.settings import (
+    DAY,
     SECTIONS,
     CaptureSection,
     KeyMode,
@@ -44,6 +45,9 @@ from wire.vtgate import TabletType
 T = TypeVar("T")
 
 
+LAKE_WAIT: Final = 300.0  # seconds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """A whole config file.
@@ -59,6 +63,7 @@ class Config:
         types: see TypesSection.
         spark: see SparkSection.
         lake_umask: which modes new files of the lake do not get; None: as the process's umask says.
+        lake_wait: how long a run waits for a lake that is full or out of reach, seconds.
         variables: names of the environment variables that the sources' part of the file names.
         secret_files: files that hold passwords; the config itself, if passwords stand in it.
     """
@@ -73,6 +78,7 @@ class Config:
     types: TypesSection
     spark: SparkSection
     lake_umask: int | None = None
+    lake_wait: float = LAKE_WAIT
     variables: frozenset[str] = frozenset()
     secret_files: tuple[Path, ...] = ()
 
@@ -104,7 +110,7 @@ class Config:
         return frozenset(found - {""})
 
 
-TOP_KEYS: Final = ("lake", "lake_umask", "sources", *SECTIONS)
+TOP_KEYS: Final = ("lake", "lake_umask", "lake_wait", "sources", *SECTIONS)
 SOURCE_KEYS: Final = ("kind", "shards", "vitess", "tables", "key", "virtual_columns")
 VITESS_KEYS: Final = ("kind", "vtgate", "tablet_type", "tables", "key")
 TABLET_TYPES: Final = ("primary", "replica", "rdonly")
@@ -135,6 +141,7 @@ def load_config(
         lake=_lake(_need(root, "lake"), folder),
         sources=_sources(_need(root, "sources"), folder),
         lake_umask=_umask(entries.get("lake_umask")),
+        lake_wait=_wait(entries.get("lake_wait")),
         variables=_need(root, "sources").all_variables(),
         secret_files=_secret_files(_need(root, "sources"), path),
         **{name: _section(kind, entries.get(name)) for name, kind in SECTIONS.items()},
@@ -150,6 +157,10 @@ def _umask(item: Item | None) -> int | None:
     if found & 0o700:
         item.fail("this umask would lock us out ourselves", hint='"077" locks out all others')
     return found
+
+
+def _wait(item: Item | None) -> float:
+    return LAKE_WAIT if item is None else item.seconds(0, 30 * DAY)
 
 
 def _secret_files(item: Item, path: Path) -> tuple[Path, ...]:

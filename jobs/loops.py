@@ -43,11 +43,11 @@ class Control:
     """What the loops share: whether to stop, why, and a bell for "something happened".
 
     Args:
-        sets_aside: given the error of a loop, whether the run goes on without what it is of.
+        survives: given the error of a loop, whether the run goes on anew instead of ending.
     """
 
-    def __init__(self, sets_aside: Callable[[RatchetError], bool] = lambda _: False) -> None:
-        self._sets_aside = sets_aside
+    def __init__(self, survives: Callable[[RatchetError], bool] = lambda _: False) -> None:
+        self._survives = survives
         self._bell = threading.Condition()
         self._rings = 0
         self._stopping = False
@@ -125,9 +125,9 @@ class Control:
     def fail(self, error: RatchetError, *, drain: bool = False) -> None:
         """Keep the first error and end the run; with `drain`, after merging what is there.
 
-        An error that only one source is to blame for lets it turn, to go on without that one.
+        One that the run survives lets it turn.
         """
-        if self.error is None and self._sets_aside(error):
+        if self.error is None and self._survives(error):
             self.turn()
             return
         if self.error is None:

@@ -207,7 +207,7 @@ class Run:
         elif merging is None:
             log.info("done: all tables that can be dumped are loaded")
         else:
-            streaming = sum(state.phase == "streaming" for state in self._states())
+            streaming = sum(s.phase == "streaming" for s in self._states() if self._followed(s))
             tables = counted(streaming, "table")
             log.info("caught up: %s at round %d", tables, merging.round)
 

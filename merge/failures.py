@@ -29,6 +29,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from core.errors import (
     BugError,
+    LakeAwayError,
     LakeError,
     OperatorError,
     RatchetError,
@@ -56,13 +57,12 @@ _NO_SPACE: Final = (
         "then start again: nothing was lost"
     ),
 )
-# What the operating system says of a disk, in Java's words -> our message and hint. None of it goes
-# away by itself, and trying again for a minute only hides it.
-_DISK: Final = {
-    "No space left on device": _NO_SPACE,
-    "Disk quota exceeded": _NO_SPACE,
-    "Input/output error": ("input/output error", storage_hint(errno.EIO)),
-    "Read-only file system": ("read-only file system", storage_hint(errno.EROFS)),
+# What the operating system says of a disk, in Java's words -> our error, message and hint.
+_DISK: Final[dict[str, tuple[type[LakeError], str, str]]] = {
+    "No space left on device": (LakeAwayError, *_NO_SPACE),
+    "Disk quota exceeded": (LakeAwayError, *_NO_SPACE),
+    "Input/output error": (LakeError, "input/output error", storage_hint(errno.EIO)),
+    "Read-only file system": (LakeError, "read-only file system", storage_hint(errno.EROFS)),
 }
 # A data file, or the deletion vectors of one, that its table's log names and that is not there.
 _GONE: Final = re.compile(
@@ -128,9 +128,9 @@ def spark_failure(
 
 def _lasting(text: str, operation: str, table: str) -> OperatorError | None:
     """What does not go away by itself; None if it is nothing of that kind."""
-    for sign, (message, hint) in _DISK.items():
+    for sign, (kind, message, hint) in _DISK.items():
         if sign in text:
-            return LakeError(message, operation=operation, table=table, hint=hint)
+            return kind(message, operation=operation, table=table, hint=hint)
     if gone := _GONE.search(text):
         return LakeError(
             f"a data file is gone: {gone[1] or gone[2]}",

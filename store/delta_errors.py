@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from core.errors import LakeError
-from store.failures import errno_of, lake_errors, storage_error
+from store.failures import errno_of, is_passing, lake_errors, storage_error
 
 
 class CommitConflictError(LakeError):
@@ -22,7 +22,7 @@ def delta_errors(operation: str, path: str) -> Iterator[None]:
         with lake_errors(operation, path):
             yield
     except DeltaError as error:
-        if errno_of(error):
+        if errno_of(error) or is_passing(error):
             raise storage_error(error, operation, path) from error
         if not isinstance(error, CommitFailedError):
             raise LakeError(

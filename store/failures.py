@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from core.errors import DAMAGE, LakeError
+from core.errors import DAMAGE, LakeAwayError, LakeError
 
 _HINTS: Final = {
     errno.ENOSPC: "free space where the lake lies (remove nothing of the lake's own), then start "
@@ -28,6 +28,22 @@ _HINTS: Final = {
     "(dmesg), mend it, check the file system (fsck), then start again and run `ratchet verify`",
     errno.ENOENT: "something else removed the file: only `ratchet` may change what lies there",
 }
+# What may pass by itself, or by somebody who makes room meanwhile: a run waits for it.
+_PASSING: Final = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY),
+        *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOTCONN),
+        *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.EREMOTEIO),
+    }
+)
+# The same of object stores, in the words of Arrow's client, of obstore's and of Java's.
+_PASSING_TEXT: Final = re.compile(
+    r"time[sd]?[ -]?out|could ?n.t connect|connect(ion)? (error|refused|reset|closed|aborted)"
+    r"|network_connection|error sending request|slow_?down|throttl|too many requests"
+    r"|internal_(failure|error)|service_?unavailable|\b(429|500|502|503|504)\b"
+    r"|internal server error|bad gateway|reset by peer|broken pipe|temporarily|dns error",
+    re.IGNORECASE,
+)
 # What to do about a file of a table, which its log names and which is not there or is damaged.
 LOST_FILE_HINT: Final = (
     "dump the table again (`ratchet table CONFIG redump TABLE`), then start the run if it has "
@@ -79,11 +95,20 @@ def storage_error(error: Exception, operation: str, path: str) -> LakeError:
     """What a failure of the storage means, with a remedy."""
     number = errno_of(error)
     what = os.strerror(number) if number else "the storage failed"
-    return LakeError(
+    kind = LakeAwayError if is_passing(error) else LakeError
+    return kind(
         f"{what}: {path or 'the lake'}",
         operation=f"{operation} in the lake",
         hint=storage_hint(number),
     )
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a failure of the storage may be over soon."""
+    number = errno_of(error)
+    if number:
+        return number in _PASSING
+    return _PASSING_TEXT.search(str(error)) is not None
 
 
 def storage_hint(number: int) -> str:

@@ -18,8 +18,9 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import IO, Final, NoReturn
+from typing import Final, NoReturn
 
 from core.errors import LakeError
 from store.failures import lake_errors
@@ -51,7 +52,6 @@ def locked(
     with stream:
         with lake_errors("lock a file", file.name):
             stream.write(f"pid {os.getpid()} on {os.uname().nodename}".encode())
-            stream.flush()
         try:
             yield
         finally:
@@ -59,11 +59,12 @@ def locked(
                 stream.truncate(0)  # nobody is to end us for the next one's lock
 
 
-def _take(file: Path, clock: Callable[[], float], sleep: Callable[[float], None]) -> IO[bytes]:
+def _take(file: Path, clock: Callable[[], float], sleep: Callable[[float], None]) -> FileIO:
     end = clock() + LOCK_SECONDS
     while True:
         with ExitStack() as undo:
-            stream = undo.enter_context(file.open("a+b"))
+            # Unbuffered: what a full disk refuses must not be tried again when it is closed.
+            stream = undo.enter_context(file.open("a+b", buffering=0))
             if _try(stream) and _lies_there(stream, file):
                 stream.truncate(0)
                 undo.pop_all()
@@ -73,7 +74,7 @@ def _take(file: Path, clock: Callable[[], float], sleep: Callable[[float], None]
         sleep(_LOOK_SECONDS)
 
 
-def _try(stream: IO[bytes]) -> bool:
+def _try(stream: FileIO) -> bool:
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -81,7 +82,7 @@ def _try(stream: IO[bytes]) -> bool:
     return True
 
 
-def _lies_there(stream: IO[bytes], file: Path) -> bool:
+def _lies_there(stream: FileIO, file: Path) -> bool:
     """Whether it is no file that was removed while we waited for its lock."""
     try:
         return os.path.samestat(os.fstat(stream.fileno()), file.stat())
@@ -89,7 +90,7 @@ def _lies_there(stream: IO[bytes], file: Path) -> bool:
         return False
 
 
-def _refuse(stream: IO[bytes], file: Path) -> NoReturn:
+def _refuse(stream: FileIO, file: Path) -> NoReturn:
     stream.seek(0)
     who = stream.read(300).decode(errors="replace") or "a process"
     raise LakeError(

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
-from core.errors import DAMAGE, LakeError
+from core.errors import DAMAGE, LakeAwayError, LakeError
 from store import layout
 from store.files import Lake
 from store.takeover import claim, go_on, take_over
@@ -226,7 +226,10 @@ class Lease:
         return self._holder
 
     def start(self, on_lost: Callable[[LakeError], None], every: float = RENEW_SECONDS) -> Self:
-        """Renew in a thread from now on; `on_lost` is called there, once, if it is taken away."""
+        """Renew in a thread from now on; `on_lost` is called there if it is taken away.
+
+        It is told as well, once for each time, that the lease cannot be renewed for too long.
+        """
         self._on_lost = on_lost
         self._thread = threading.Thread(
             target=self._keep, args=(every,), name="ratchet-lease", daemon=True
@@ -238,13 +241,18 @@ class Lease:
         """Call before anything is committed.
 
         Raises:
-            LakeError: the lease was taken away, or may have been (this process was stopped or could
-                not reach the lake for longer than the expiry).
+            LakeError: the lease was taken away.
+            LakeAwayError: it may have been: this process was stopped, or could not reach the lake,
+                for longer than the expiry. `renew` tells whether it is still ours.
         """
-        if not self._lost and time.monotonic() - self._renewed_at > EXPIRY_SECONDS:
-            self._lost = "it could not be renewed in time"
         if self._lost:
             raise self._lost_error()
+        if self._is_overdue():
+            raise LakeAwayError(
+                f"the lease could not be renewed for {EXPIRY_SECONDS:.0f} s",
+                operation="keep the lease",
+                hint="the lake was out of reach, or this process stood still; start again",
+            )
 
     def renew(self) -> None:
         """Say that this run is there.
@@ -322,19 +330,22 @@ class Lease:
             log.warning("the lease stays where it is: %s", failure)
 
     def _keep(self, every: float) -> None:
+        told = False
         while not self._end.wait(every):
             try:
                 self.renew()
+                told = False
             except LakeError as error:
                 # A lake out of reach is no loss yet: `check` judges by the time since the last
                 # renewal, and so does every other run.
-                if self._is_lost():
-                    if self._on_lost is not None:
-                        self._on_lost(self._lost_error() if self._lost else error)
+                if self._on_lost is not None and (self._lost or self._is_overdue()) and not told:
+                    told = True
+                    self._on_lost(self._lost_error() if self._lost else error)
+                if self._lost:
                     return
 
-    def _is_lost(self) -> bool:
-        return bool(self._lost) or time.monotonic() - self._renewed_at > EXPIRY_SECONDS
+    def _is_overdue(self) -> bool:
+        return time.monotonic() - self._renewed_at > EXPIRY_SECONDS
 
     def _lost_error(self) -> LakeError:
         return LakeError(

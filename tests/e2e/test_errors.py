@@ -362,7 +362,7 @@ def test_full_disk(
 ) -> None:
     """In the dump and in the merge: the run ends by name, and goes on when there is room again."""
     prepared = _prepare(mariadb, database)
-    ratchet = make_ratchet({"-": prepared}, database, lake="./disk/lake")
+    ratchet = make_ratchet({"-": prepared}, database, lake="./disk/lake", lake_wait=0)
     disk = make_disk(ratchet.config.parent / "disk", "200m")
     ratchet.inside = disk.inside
     refused = 0

@@ -167,7 +167,7 @@ def test_a_run_that_has_done_all_else_waits_for_a_server_and_for_nothing_else() 
 
 def test_the_loops_turn_for_it_and_end_for_anything_else() -> None:
     world = World("a", "b")
-    control = Control(sets_aside=world.asides.take)
+    control = Control(survives=world.asides.take)
     control.fail(away())
     assert control.turning
     assert control.error is None

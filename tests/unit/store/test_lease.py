@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from lease_kit import NOW, Passing
 
-from core.errors import LakeError
+from core.errors import LakeAwayError, LakeError
 from store import layout
 from store.files import Lake
 from store.lease import (
@@ -236,13 +236,40 @@ def test_removed_file_is_a_loss(lake: Lake) -> None:
         held.renew()
 
 
-def test_a_run_that_slept_too_long_stops(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After SIGSTOP or without the lake it cannot know, so it does not commit."""
+def test_a_run_that_slept_too_long_asks_first(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After SIGSTOP or without the lake it cannot know, so it does not commit before it asked."""
     held = acquire(lake)
     real = time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: real() + EXPIRY_SECONDS + 1)
-    with pytest.raises(LakeError, match="in time"):
+    with pytest.raises(LakeAwayError, match="could not be renewed"):
         held.check()
+    held.renew()
+    held.check()
+    held.release()
+
+
+def test_a_lake_out_of_reach_is_told_once_each_time(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = Path(lake.root) / layout.PRIVATE / "lease.lock"
+    monkeypatch.setattr("store.lease.EXPIRY_SECONDS", 0.05)
+    told: list[LakeError] = []
+    with acquire(lake).start(told.append, every=0.01) as held:
+        for times in (1, 2):
+            lock.unlink(missing_ok=True)
+            lock.mkdir()
+            until = time.monotonic() + 10
+            while len(told) < times:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            time.sleep(0.1)
+            assert len(told) == times
+            before = held._renewed_at
+            lock.rmdir()
+            while held._renewed_at == before:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+    assert all("lock a file" in error.operation for error in told)
 
 
 def test_renewal_goes_on_in_its_thread(lake: Lake) -> None:
