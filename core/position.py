@@ -13,7 +13,9 @@ from core.gtid import Flavor, Gtid, GtidSet, format_gtid, parse_gtid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
-    """The last transaction that a stream delivered: what a server must still have the same.
+    """The last transaction of a position: what a server must still have the same.
+
+    It is what a stream delivered last, or what the log had last where the stream begins.
 
     A set of GTIDs says which transactions, not that they are the same ones: a server whose history
     was reset, or that was restored from a backup, gives their names to others.
@@ -61,7 +63,8 @@ class Position:
             MariaDB: "server_id@hostname:port"); empty when unknown.
         file: binlog file on that server, empty when unknown.
         offset: offset in bytes just behind the transaction in that file; 0 when unknown.
-        last: the last transaction inside; None when no stream has delivered one.
+        last: the last transaction inside; None when it is not known: no stream has delivered one,
+            and the log had none where the stream began.
     """
 
     executed: GtidSet

@@ -19,6 +19,7 @@ from core.errors import ConfigError
 from core.position import Position
 from core.rounds import Round, ShardSlice
 from core.shard import ShardId
+from ingest.binlog.history import with_witness
 from jobs.discover import Found
 from jobs.settings import SourceSection
 from jobs.text import nearest
@@ -86,7 +87,7 @@ def executed(
             # A read of any of the shard's tablets contains what its primary had executed
             # before: chunks wait for that (snapshot.reader).
             with Session.connect(on_primary(config)) as session:
-                found[str(shard)] = session.beginning()
+                found[str(shard)] = with_witness(session, session.beginning())
     return found
 
 

@@ -61,7 +61,7 @@ def subject_of(
     if why:
         raise TableStoppedError(why, operation="compare with the source", table=state.name)
     policy = reading.settings.policy
-    sources, columns = source_tables(wanted, reading.shards, policy)
+    sources, columns = source_tables(wanted, reading.shards, policy, key=state.key)
     have = arrow_schema(state.whole, policy).names
     return Subject(
         state=state,

@@ -24,6 +24,7 @@ from core.errors import RetryableError
 from core.position import Position
 from core.types import MisfitPolicy
 from snapshot.chunks import first_ranges
+from snapshot.errors import ShapeChangedError
 from snapshot.keys import KeyRange
 from snapshot.patience import Patience
 from snapshot.positions import seen_position
@@ -133,17 +134,36 @@ class Kept:
 
 
 def source_tables(
-    wanted: Wanted, shards: Mapping[str, ShardSource], policy: MisfitPolicy
+    wanted: Wanted,
+    shards: Mapping[str, ShardSource],
+    policy: MisfitPolicy,
+    *,
+    key: Sequence[str] = (),
 ) -> tuple[dict[str, SourceTable], pa.Schema]:
     """The table on each of its shards, and the lake's columns for it.
 
+    Args:
+        wanted: the table and its shards.
+        shards: ShardId as text -> its source.
+        policy: decides about the lake's types.
+        key: columns without which there is nothing to compare.
+
     Raises:
         TableStoppedError: the table is gone, or differs between shards.
+        ShapeChangedError: it has no such columns any more.
         RetryableError: a server does not answer.
     """
     catalog = SourceCatalog({shard: shards[shard].primary for shard in wanted.shards})
     tables = {shard: catalog.table(shard, wanted.table) for shard in wanted.shards}
-    return tables, common_columns(list(tables.values()), policy)
+    columns = common_columns(list(tables.values()), policy)
+    if gone := [name for name in key if name not in columns.names]:
+        raise ShapeChangedError(
+            f"the source has no column {', '.join(gone)} any more",
+            operation="compare with the source",
+            table=wanted.name,
+            hint=f"`ratchet table CONFIG redump '{wanted.name}'`",
+        )
+    return tables, columns
 
 
 def scan_source(

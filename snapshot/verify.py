@@ -213,7 +213,7 @@ def verify_table(
         LakeError: the mirror cannot be read.
     """
     chosen = settings or DumpSettings()
-    tables, columns = source_tables(wanted, shards, chosen.policy)
+    tables, columns = source_tables(wanted, shards, chosen.policy, key=key)
     sides = Sides(
         spark,
         lake,

@@ -18,12 +18,12 @@ from __future__ import annotations
 import logging
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from core.errors import DecodeError, PositionLostError, RatchetError
+from core.errors import DecodeError, PositionLostError, RatchetError, SourceUnfitError
 from core.gtid import Flavor, Gtid, GtidSet, format_gtid, pack_file
 from core.position import Position, Witness
 from ingest.binlog.notes import Batch
@@ -104,6 +104,70 @@ def check_same_history(control: Session, start: Position) -> None:
             position=str(start.executed),
             hint=_HINT,
         )
+
+
+def with_witness(control: Session, start: Position) -> Position:
+    """A position where a stream begins, with the last transaction that the server's log has of it.
+
+    So a history that ends and begins anew before the stream has delivered anything is told, too.
+    Where the log does not have it any more, without GTIDs, and through a vtgate it stays unknown.
+
+    Args:
+        control: a session with the server that the position was read from.
+        start: what it had executed.
+
+    Raises:
+        RetryableError: the server cannot be reached.
+    """
+    if start.flavor == "file" or control.config.target or not start.executed.intervals:
+        return start
+    purged = control.purged()
+    newest = [
+        Gtid(origin, spans[-1][1], start.executed.servers.get(origin, 0))
+        for origin, spans in start.executed.intervals.items()
+    ]
+    found: list[Found] = []
+    for group in _asked_together(
+        start.flavor, [gtid for gtid in newest if not purged.contains(gtid)]
+    ):
+        before = start.executed
+        for gtid in group:
+            before = _before(before, Witness(gtid=gtid, committed=0))
+        found += _all_of(control.config, Position(executed=before), group)
+    if not found:
+        return start
+    last = found[-1] if start.flavor == "mysql" else max(found, key=lambda one: one.committed)
+    return replace(start, last=Witness(gtid=last.gtid, committed=last.committed))
+
+
+def _asked_together(flavor: Flavor, gtids: Sequence[Gtid]) -> list[list[Gtid]]:
+    """MySQL sends what a set lacks, and nothing else; MariaDB all behind a place of each domain."""
+    if not gtids:
+        return []
+    return [list(gtids)] if flavor == "mysql" else [[gtid] for gtid in gtids]
+
+
+def _all_of(source: SourceConfig, before: Position, wanted: Sequence[Gtid]) -> list[Found]:
+    """Those of some transactions that the log has behind a position, in its order."""
+    left = {(gtid.origin, gtid.number) for gtid in wanted}
+    found: list[Found] = []
+
+    def keep(batch: Batch) -> int:
+        for one in _all(batch):
+            if (one.gtid.origin, one.gtid.number) in left:
+                left.remove((one.gtid.origin, one.gtid.number))
+                found.append(one)
+        return 0
+
+    options = DumpOptions(server_id=probe_server_id(random.SystemRandom()))
+    try:
+        with Skim(source, before, options, keep=keep) as skim:
+            skim.read(enough=lambda: not left)
+    except (PositionLostError, SourceUnfitError, DecodeError) as error:
+        # Purged, or (MariaDB) the one before it is another server's. What cannot be read is for the
+        # stream to tell.
+        log.debug("%s: no witness: %s", source.shard, error)
+    return found
 
 
 def is_shared(control: Session, place: Position) -> bool | None:

@@ -58,6 +58,7 @@ class Source:
 
     def begin(self) -> None:
         """Take away all that is there."""
+        self._start_again()
         with self.server.connect(database=self.database) as connection:
             cursor = connection.cursor()
             cursor.execute("SET foreign_key_checks = 0")
@@ -79,6 +80,7 @@ class Source:
 
     def model(self) -> Model:
         """The tables of now."""
+        self._start_again()
         with self._catalog.cursor() as cursor:
             return read_model(cursor, self.database)
 
@@ -88,6 +90,7 @@ class Source:
         What the session leaves open is rolled back when it ends.
         """
         answers = []
+        self._start_again()
         with self.server.connect(
             database=self.database,
             local_infile=True,
@@ -106,6 +109,12 @@ class Source:
                 except UnicodeError as error:  # an answer in another character set
                     answers.append(str(error))
         return answers
+
+    def _start_again(self) -> None:
+        """A statement may have ended the server; what that means to the mirror is looked at."""
+        if not self.server.running:
+            self.server.start()
+        self._catalog.ping(reconnect=True)
 
     def close(self) -> None:
         """Let go of the server."""

@@ -96,7 +96,7 @@ MakeFleet = Callable[..., Fleet]
 
 @pytest.fixture
 def make_fleet(make_server: Any, make_ratchet: Any) -> MakeFleet:
-    def make(flavor: str, **more: Any) -> Fleet:
+    def make(flavor: str, *, streamed: bool = True, **more: Any) -> Fleet:
         left, primary, replica = (make_server(flavor) for _ in range(3))
         replicate_from(replica, primary)
         for server in (left, primary):
@@ -105,7 +105,7 @@ def make_fleet(make_server: Any, make_ratchet: Any) -> MakeFleet:
             create_ratchet_user(server, PASSWORD, [DATABASE])
         ratchet = make_ratchet({"-80": left, "80-": primary}, DATABASE, **more)
         fleet = Fleet(left, primary, replica, ratchet)
-        for seed in (1, 2):  # dumped, and streamed
+        for seed in (1, 2) if streamed else (1,):  # dumped, and streamed
             fleet.write(left, seed=seed)
             fleet.write(primary, seed=seed, transactions=150)
             fleet.catch_up()
@@ -134,6 +134,19 @@ def test_only_the_rows_of_lost_transactions_are_read_again(make_fleet: MakeFleet
         same = [key for key, token in kept.items() if token == before[table][key]]
         assert len(same) > len(kept) // 3, table
     assert "can go on" in fleet.ratchet.run("heal").stdout
+
+
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+def test_in_the_first_round_after_a_dump(make_fleet: MakeFleet, flavor: str) -> None:
+    """The dump's own position is a place to part at."""
+    fleet = make_fleet(flavor, streamed=False)
+    dumps = fleet.dumps()
+    fleet.lose()
+    done = fleet.ratchet.run("heal", "--shard", FAILED).stdout
+    assert "read again: " in done
+    assert "to be dumped again" not in done
+    fleet.assert_healed()
+    assert fleet.dumps() == dumps
 
 
 def test_a_heal_that_is_killed(make_fleet: MakeFleet) -> None:

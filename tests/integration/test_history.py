@@ -99,6 +99,48 @@ def test_a_reset_after_which_the_same_happens_again(
 
 
 @with_gtids
+@pytest.mark.parametrize("also", [(), ("FLUSH BINARY LOGS",)], ids=["", "flushed"])
+def test_a_reset_before_a_stream_has_delivered_anything(
+    make_server: MakeServer, flavor: str, tmp_path: Path, also: tuple[str, ...]
+) -> None:
+    """A dump begins with what the server has executed; the log has the last transaction of it."""
+    server = prepared(make_server(flavor))
+    source_of(server, "d")
+    reset(server)
+    write(server)
+    run(server, *also)
+    source = source_of(server, "d")
+    with Session.connect(source) as session:
+        begin = history.with_witness(session, session.beginning())
+    assert begin.last is not None
+    capture = Capturer(source, tmp_path)
+    can_go_on(capture, begin)
+    a_second_later()
+    can_go_on(capture, replace(begin, server="", file="", offset=0))
+    reset(server)
+    write(server, 40)
+    with pytest.raises(PositionLostError, match="another history"):
+        can_go_on(capture, begin)
+
+
+def test_a_stream_begins_without_a_witness_where_the_log_has_none(
+    make_server: MakeServer,
+) -> None:
+    for flavor in ("mariadb", "mysql"):
+        server = prepared(make_server(flavor))
+        source = source_of(server, "d")
+        reset(server)
+        with Session.connect(source) as session:
+            begin = session.beginning()
+            assert history.with_witness(session, begin) == begin
+        write(server)
+        purge_binlogs(server)
+        with Session.connect(source) as session:
+            begin = session.beginning()
+            assert history.with_witness(session, begin) == begin
+
+
+@with_gtids
 def test_a_backup_that_was_restored(make_server: MakeServer, flavor: str, tmp_path: Path) -> None:
     first = prepared(make_server(flavor))
     write(first)
@@ -190,7 +232,7 @@ def test_numbers_that_another_server_has_used_as_well(
 def test_numbers_that_another_server_has_used_where_nothing_was_read_yet(
     make_server: MakeServer, tmp_path: Path
 ) -> None:
-    """A stream that has delivered nothing knows no transaction, but the server is asked for it."""
+    """A position that knows no transaction; but the server is asked for it."""
     primary, replica = prepared(make_server("mariadb")), make_server("mariadb")
     replicate_from(replica, primary)
     source_of(primary, "d")

@@ -17,6 +17,7 @@ from core.position import Position
 from ingest.capture import capture_slice, close_streams
 from ingest.slices import CaptureRequest, SliceLimits
 from lab.servers import Server
+from snapshot.errors import ShapeChangedError
 from snapshot.mirror import MirrorAt
 from snapshot.reader import ChunkRequest, ChunkResult, read_chunk
 from snapshot.records import DumpSettings
@@ -132,6 +133,13 @@ def test_same(check: _Check, dump: Dump) -> None:
     assert result.columns == ("id", "name", "amount", "at", "d", "b")
     assert result.to_json()["same"] is True
     assert dump.lake.list(SCRATCH) == []
+
+
+def test_a_column_of_the_key_that_is_gone(check: _Check) -> None:
+    """A statement may come between the look at the columns and the comparison."""
+    check.sql("ALTER TABLE t CHANGE id number INT NOT NULL")
+    with pytest.raises(ShapeChangedError, match="has no column id any more"):
+        check.run()
 
 
 def _damage(check: _Check) -> dict[int, Any]:
