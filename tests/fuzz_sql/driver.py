@@ -114,7 +114,7 @@ class Source:
         """A statement may have ended the server; what that means to the mirror is looked at."""
         if not self.server.running:
             self.server.start()
-        self._catalog.ping(reconnect=True)
+            self._catalog = self.server.connect(database=self.database)
 
     def close(self) -> None:
         """Let go of the server."""
