@@ -30,6 +30,7 @@ from store.tables import Tables, TableState
 log: Final = logging.getLogger("jobs.run")
 
 PULSE_SECONDS: Final = 30.0
+SPARK_SECONDS: Final = 5.0  # between two looks whether Spark moves
 SHARE_SECONDS: Final = 15.0  # that a run which has caught up gives what verifies, at most
 _SHOWN: Final = 50  # stopped tables that an error names
 LOOK_SECONDS: Final = 30.0  # between two looks for tables that have come
@@ -84,6 +85,7 @@ class Parts:
         merge: its loop.
         verify: the loop that finds out whether tables are right, if the command merges.
         watch: looks whether the sources stay fit, if the command merges.
+        watch_spark: looks whether Spark moves, to the end of all loops.
         verdicts: what it has decided.
         target: what the run waits for, if it does.
         following: whether the run goes on until a reshard's sources have ended.
@@ -98,6 +100,7 @@ class Parts:
     merge: MergeLoop | None = None
     verify: VerifyLoop | None = None
     watch: WatchLoop | None = None
+    watch_spark: Callable[[], None] = lambda: None
     verdicts: Waits | None = None
     target: Target | None = None
     following: bool = False
@@ -159,7 +162,7 @@ class Run:
         for loop in loops:
             loop.start()
         came_to_its_end = False
-        pulse_at = self._clock() + PULSE_SECONDS
+        pulse_at = spark_at = self._clock() + PULSE_SECONDS
         while any(loop.is_alive() for loop in loops):
             seen = control.rings
             if control.draining:
@@ -168,6 +171,9 @@ class Run:
                 came_to_its_end = True
                 control.end()
                 parts.stop.set()
+            if self._clock() >= spark_at:
+                self._look(parts.watch_spark)
+                spark_at = self._clock() + SPARK_SECONDS
             if self._clock() >= pulse_at:
                 self._look(self._pulse)
                 pulse_at = self._clock() + PULSE_SECONDS

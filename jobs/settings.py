@@ -380,12 +380,14 @@ class SparkSection:
     Attributes:
         master: Spark's master; None is local with enough slots for all shards, chunks and merges.
         driver_memory: heap of the JVM.
+        stall_seconds: how long a job may stand still with no task at work until the run ends.
         log_dir: folder for Spark's own log; None is `_ratchet/logs` of a lake that is a folder.
         conf: any other settings; they win over Ratchet's own.
     """
 
     master: str | None = setting(None, _optional(text))
     driver_memory: str = setting("2g", _memory)
+    stall_seconds: float = setting(600.0, _seconds(5, 30 * DAY))
     log_dir: str | None = setting(None, _optional(text))
     conf: Mapping[str, str] = field(default_factory=dict, metadata={"read": _spark_conf})
 

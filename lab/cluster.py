@@ -108,6 +108,13 @@ class SparkCluster:
     ) -> None:
         self.stop()
 
+    def renew_master(self) -> None:
+        """Kill the master, and start another one in its place, that knows nothing of before."""
+        self._started.pop(0).kill()
+        settings = ("--properties-file", str(self._home / "master.conf"))
+        self._start("master", "master.Master", "--port", str(self._port.number), *settings)
+        self._started.insert(0, self._started.pop())
+
     def stop(self) -> None:
         """End its processes; executors end with their workers."""
         while self._started:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_e2e import PASSWORD, SHORT_LIVED, Ratchet, assert_identical
+from fix_e2e import PASSWORD, SHORT_LIVED, Ratchet, assert_identical, mirror_rows
 from outsider_kit import ask, java_call, listening_ports
 
 from lab.cluster import SparkCluster
@@ -61,3 +63,61 @@ def test_a_cluster_with_a_secret_of_its_own(
         said = b"".join(ask(port, java_call())[1] for port in listening_ports(cluster.pids[0]))
         assert b"RpcHandler.doAuthChallenge" in said
         assert b"ObjectInputStream" not in said
+
+
+@pytest.mark.long
+def test_a_master_that_remembers_the_run(
+    make_ratchet: Callable[..., Ratchet], mariadb: Any, database: str, tmp_path: Path
+) -> None:
+    """As the docs say: two lines more for the master, and the run does not notice."""
+    create_ratchet_user(mariadb, PASSWORD, [database])
+    mariadb.execute("CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    conf = {
+        "spark.deploy.recoveryMode": "FILESYSTEM",
+        "spark.deploy.recoveryDirectory": str(tmp_path / "recovery"),
+    }
+    with SparkCluster(tmp_path / "cluster", conf=conf) as cluster:
+        spark = {"master": cluster.url, "conf": CONF}
+        ratchet = make_ratchet({"-": mariadb}, database, spark=spark)
+        ratchet.run("run", "--until-caught-up", timeout=600)
+        running = ratchet.start("run")
+        for number in (1, 2, 3):
+            mariadb.execute(f"INSERT INTO t VALUES ({number})", database=database)
+            until = time.monotonic() + 180
+            while len(mirror_rows(ratchet.lake, "shop", "t")) < number:
+                assert running.poll() is None, running.communicate()
+                assert time.monotonic() < until
+                time.sleep(1)
+            if number == 1:
+                cluster.renew_master()
+                time.sleep(30)
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=180)
+        assert running.returncode == 0, said
+
+
+@pytest.mark.long
+def test_a_master_that_forgets_the_run(
+    make_ratchet: Callable[..., Ratchet], mariadb: Any, database: str, tmp_path: Path
+) -> None:
+    """Its executors are ended, and nobody starts others: the run says so and ends, not hangs."""
+    create_ratchet_user(mariadb, PASSWORD, [database])
+    mariadb.execute("CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    with SparkCluster(tmp_path / "cluster") as cluster:
+        spark = {"master": cluster.url, "conf": CONF, "stall_seconds": 70}
+        ratchet = make_ratchet({"-": mariadb}, database, spark=spark)
+        ratchet.run("run", "--until-caught-up", timeout=600)
+        running = ratchet.start("run")
+        mariadb.execute("INSERT INTO t VALUES (1)", database=database)
+        until = time.monotonic() + 180
+        while not mirror_rows(ratchet.lake, "shop", "t"):
+            assert time.monotonic() < until
+            time.sleep(1)
+        cluster.renew_master()
+        _, said = running.communicate(timeout=400)
+        assert running.returncode == 9, said
+        assert "Spark has done nothing for" in said
+        assert "0 executors" in said
+        mariadb.execute("INSERT INTO t VALUES (2)", database=database)
+        ratchet.run("run", "--until-caught-up", timeout=600)
+        assert assert_identical(ratchet.lake, [mariadb], database, ["t"]) == 2
