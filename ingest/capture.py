@@ -83,16 +83,19 @@ def _with_retries(request: CaptureRequest, clock: Callable[[], float]) -> Captur
     deadline = time.monotonic() + request.limits.max_seconds
     pause = _FIRST_PAUSE
     by_file, unfinished = request.dump.by_file, ("", 0)
+    broken: list[str] = []
     while True:
         try:
-            return _attempt(request, clock, by_file=by_file, unfinished=unfinished)
+            found = _attempt(request, clock, by_file=by_file, unfinished=unfinished)
+            return replace(found, broken=tuple(broken))
         except UnfinishedError as error:
             unfinished = error.place
         except DoubtError:
             by_file = False
-        except _StaleError:
-            continue  # it is not kept any more
-        except RetryableError:
+        except _StaleError as error:
+            broken.append(error.message)  # it is not kept any more
+        except RetryableError as error:
+            broken.append(error.message)
             wait = pause * (0.5 + random.random() / 2)  # noqa: S311 - spreads reconnections
             if time.monotonic() + wait >= deadline:
                 raise

@@ -53,6 +53,7 @@ class RoundOutcome:
         caught_up: shards whose stream had nothing more to give.
         slices: what was read just now, committed or not.
         refused: whether what was read does not count: all stands where it stood.
+        broken: shard -> why its stream had to be opened anew meanwhile, each time.
     """
 
     committed: Round | None
@@ -61,6 +62,7 @@ class RoundOutcome:
     caught_up: Collection[str] = ()
     slices: Sequence[ShardSlice] = ()
     refused: bool = False
+    broken: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class RoundTaker:
@@ -120,12 +122,13 @@ class RoundTaker:
         errors = {result.shard: result.error for result in results if result.error is not None}
         for shard, error in errors.items():
             log.debug("no slice of %s: %s", shard, error)
+        broken = {result.shard: result.broken for result in results if result.broken}
         taken = [result for result in results if result.slice is not None]
         if not accepts([r.slice for r in taken if r.slice is not None], tuple(errors)):
             lake = Lake.at(requests[0].lake)
             for file in (file for result in taken for file in result.files):
                 lake.delete(file.path)
-            return RoundOutcome(committed=None, errors=errors, refused=True)
+            return RoundOutcome(committed=None, errors=errors, refused=True, broken=broken)
         slices = [self._joined(r.slice) for r in taken if r.slice is not None]
         committed = None
         if self._is_worth_it(slices, taken):
@@ -151,6 +154,7 @@ class RoundTaker:
             positions={one.shard: one.end for one in slices},
             caught_up=[one.shard for one in slices if one.caught_up],
             slices=[result.slice for result in taken if result.slice is not None],
+            broken=broken,
         )
 
     def _joined(self, new: ShardSlice) -> ShardSlice:

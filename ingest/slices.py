@@ -101,6 +101,7 @@ class CaptureResult:
         files: closed change files.
         events: table events in stream order.
         error: why it failed; a RetryableError was tried again for the slice's time already.
+        broken: why its stream had to be opened anew meanwhile, each time.
     """
 
     shard: str
@@ -108,6 +109,7 @@ class CaptureResult:
     files: tuple[ChangeFile, ...] = ()
     events: tuple[TableEvent, ...] = ()
     error: RatchetError | None = None
+    broken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

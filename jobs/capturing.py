@@ -27,7 +27,7 @@ from jobs.loops import Captured
 from jobs.observe import Observer, RoundCommitted
 from jobs.selection import Turnstile
 from jobs.skew import Skew
-from jobs.text import moment
+from jobs.text import counted, moment, one_line
 from wire.binlog import DumpOptions
 from wire.connect import SourceConfig
 from wire.vtgate import VtgateConfig
@@ -41,6 +41,7 @@ _STILL: Final = 3  # heartbeats without a byte after which a stream is dead
 _PATIENCE: Final = 30.0
 # Seconds of a round once a run has all that it waits for: the run ends behind such a round.
 _LAST: Final = 0.5
+_BROKEN_EVERY: Final = 60.0  # seconds between two warnings of a stream that breaks
 _ODD_EVERY: Final = 3600.0  # seconds between two warnings of commit times that cannot be
 
 
@@ -89,6 +90,12 @@ class CaptureSettings:
     policy: MisfitPolicy = field(default_factory=MisfitPolicy)
     max_skew: float | None = None
     clock_bound: float = 0.0
+
+
+@dataclass(slots=True)
+class _Broken:
+    count: int = 0  # since it was told of
+    told: float = -_BROKEN_EVERY
 
 
 class Target:
@@ -171,6 +178,7 @@ class Capturing:
         # Shard -> everything committed before this moment has been read; microseconds UTC.
         self.seen_until: dict[str, int] = {}
         self._odd: dict[str, float] = {}  # shard -> when it was told of an odd commit time
+        self._broken: dict[str, _Broken] = {}
         self._empty: dict[str, float] = {}  # shard -> since when its slices bring nothing
         self.skew = Skew(settings.max_skew, slack=settings.clock_bound, clock=clock, wall=wall)
 
@@ -196,6 +204,8 @@ class Capturing:
             return Captured(committed=None, failures=dict.fromkeys(plan, error))
         for shard, failure in outcome.errors.items():
             name_source(failure, shard)
+        for shard, reasons in outcome.broken.items():
+            self._tell_broken(shard, reasons)
         if not outcome.refused or outcome.errors:
             self.skew.note(outcome.slices, outcome.errors)
         for piece in outcome.slices:
@@ -238,6 +248,23 @@ class Capturing:
         if piece.caught_up:
             return piece.observed_at - int(self._settings.clock_bound * 1e6)
         return piece.max_ts or 0
+
+    def _tell_broken(self, shard: str, reasons: Sequence[str]) -> None:
+        """Say so, not too often, when a stream breaks and is opened anew: a link may be failing."""
+        broken = self._broken.setdefault(shard, _Broken())
+        broken.count += len(reasons)
+        now = self._clock()
+        if now - broken.told >= _BROKEN_EVERY:
+            log.warning(
+                "%s: its stream broke (%s) and was opened anew: %s",
+                shard,
+                counted(broken.count, "time"),
+                one_line(reasons[-1]),
+                extra={
+                    "fields": {"event": "stream_broken", "source": shard, "count": broken.count}
+                },
+            )
+            broken.told, broken.count = now, 0
 
     def _tell_odd(self, piece: ShardSlice) -> None:
         """Say so, not too often, when a commit time cannot be."""

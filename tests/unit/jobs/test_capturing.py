@@ -44,6 +44,7 @@ class Source:
         self.worth = True  # whether a slice has something to commit
         self.held: dict[str, int] = {}  # shard -> commit time of what its slice waits before
         self.max_ts: dict[str, int] = {}  # shard -> newest commit time of a slice that goes on
+        self.reopened: tuple[str, ...] = ()  # why streams had to be opened anew
         self.empty: set[str] = set()  # shards whose slices bring nothing of what there is
 
     def run(self, requests: Sequence[CaptureRequest]) -> list[CaptureResult]:
@@ -72,7 +73,8 @@ class Source:
             keyspace="shop", table="t", shard=shard, kind="ddl", statement="", gtid="0-1-1", seq=1,
             ts=1,
         )  # fmt: skip
-        return CaptureResult(shard=shard, slice=piece, events=(event,) if self.worth else ())
+        events = (event,) if self.worth else ()
+        return CaptureResult(shard=shard, slice=piece, events=events, broken=self.reopened)
 
 
 @pytest.fixture
@@ -213,6 +215,22 @@ def test_a_stream_that_gives_nothing_is_told_about(
     now += 29
     capture.round(())
     assert len(told()) == 2, "it counts from the last slice that brought something"
+
+
+def test_a_stream_that_breaks_is_told_about_once_a_minute(
+    lake: Lake, source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    capture = capturing(lake, source, clock=lambda: now, max_skew=None)
+    source.reopened = ("an event's checksum does not fit its bytes", "no word for 10 s")
+    for _ in range(13):
+        capture.round(["shop/b"])
+        now += 10
+    told = [one for one in caplog.messages if "was opened anew" in one]
+    assert told == [
+        f"shop/a: its stream broke ({times} times) and was opened anew: no word for 10 s"
+        for times in (2, 12, 12)
+    ]
 
 
 def test_failures_are_handed_on_by_shard(lake: Lake, source: Source) -> None:
