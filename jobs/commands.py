@@ -33,7 +33,7 @@ from jobs.lakewait import LakeWait
 from jobs.loops import Control
 from jobs.observe import tell
 from jobs.positions import ask
-from jobs.prepare import heal_on_the_way, prepare
+from jobs.prepare import dump_of, heal_on_the_way, prepare
 from jobs.serving import ConfigFile
 from jobs.signals import stop_on_signals
 from jobs.sources import source_configs
@@ -46,6 +46,7 @@ from store.endings import Ending, Endings
 from store.files import Lake, open_lake
 from store.lease import Lease
 from store.rounds import RoundLog
+from store.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,6 +129,7 @@ class _Command:
         dump: whether it dumps.
         merge: whether it merges.
         until: whether it ends when it has caught up.
+        dumped: keyspace.table -> id of the dump that was there when it began.
     """
 
     name: str
@@ -140,6 +142,7 @@ class _Command:
     dump: bool
     merge: bool
     until: bool
+    dumped: Mapping[str, str] = field(default_factory=dict)
     _spark: list[SparkSession] = field(default_factory=list)
 
     def run(self, again: Sequence[str]) -> None:
@@ -152,6 +155,9 @@ class _Command:
             RatchetError: what ended it.
         """
         control = self.control
+        if again:
+            states = Tables(self.lease.lake).list()
+            self.dumped = {state.name: dump_of(state) for state in states}
         while (plan := self._prepared(again)) is not None:
             try:
                 spark = self._session(plan.config)
@@ -160,8 +166,6 @@ class _Command:
                 self.asides.refuse(0.0)  # what is worse is told of
                 raise
             if control.turning:
-                # A run that only read old shards up to their end has dumped nothing yet.
-                again = again if plan.following else ()
                 control.go_on()
                 self.lake_wait.wait(control, self.lease.renew)
             elif not self.until or control.is_stopped or not self._wait_for_asides():
@@ -213,6 +217,7 @@ class _Command:
                     merge=self.merge,
                     until=self.until,
                     again=again,
+                    dumped=self.dumped,
                     aside=self.asides.names,
                 )
             except RatchetError as error:

@@ -40,7 +40,7 @@ from jobs.unfit import begin_without, look_at
 from jobs.wiring import Plan
 from store.files import Lake
 from store.rounds import RoundLog
-from store.tables import Tables
+from store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +57,7 @@ def prepare(
     merge: bool,
     until: bool,
     again: Sequence[str],
+    dumped: Mapping[str, str] | None = None,
     aside: Collection[str] = (),
 ) -> Plan:
     """Ask the servers and bring the lake into agreement; may be done again from the start.
@@ -69,6 +70,8 @@ def prepare(
         merge: see there.
         until: whether the run ends when it has caught up.
         again: tables to dump afresh.
+        dumped: keyspace.table -> id of the dump that `again` is to replace; one that has another by
+            now has begun it already. None: all that `again` names are dumped.
         aside: keyspaces whose sources are left in peace.
 
     Raises:
@@ -111,6 +114,8 @@ def prepare(
         one for one in look(config.sources, configs) if not verdict.of(one.keyspace, one.table)
     ]
     named = named_again(again, found)
+    if dumped is not None:
+        named -= {state.name for state in states if dump_of(state) != dumped.get(state.name, "")}
     check_keys(states, config.sources, named)
     shards = [str(shard) for shard in configs]
     streams = rounds.streams()
@@ -137,6 +142,11 @@ def prepare(
         known=known,
         verdict=verdict,
     )
+
+
+def dump_of(state: TableState) -> str:
+    """The id of a table's newest dump; empty if it has none."""
+    return "" if state.dump is None else state.dump.id
 
 
 def _tell_unhealed(waiting: Mapping[str, RetryableError]) -> None:

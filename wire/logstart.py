@@ -11,14 +11,16 @@ from an earlier file on, it refuses at the first of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from core.errors import PositionLostError
-from core.gtid import GtidSet
+from core.gtid import Gtid, GtidSet
 from core.position import Position
 from wire.failures import HEAL_HINT
 from wire.session import Session
 
+_FILES_BACK: Final = 8
 _HEAD: Final = 5  # events at the beginning of a file, among which its Previous_gtids is
 
 
@@ -52,6 +54,24 @@ def first_file(session: Session, start: Position) -> str:
         if follows and holds:
             break
     return min(follows or files[0], holds or files[0], key=files.index)
+
+
+def last_logged(session: Session, gtids: Sequence[Gtid]) -> tuple[Gtid, ...]:
+    """Those of some transactions that lie in the newest file that has any of them.
+
+    Looks back for a few files only: what is older would have the server read through all behind it.
+
+    Raises:
+        PositionLostError: a file does not say what was executed before it.
+        RetryableError: the server cannot be asked.
+        SourceUnfitError: it may not be.
+    """
+    files = [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
+    for file in reversed(files[-_FILES_BACK:]):
+        before = executed_before(session, file)
+        if found := tuple(gtid for gtid in gtids if not before.contains(gtid)):
+            return found
+    return ()
 
 
 def executed_before(session: Session, file: str) -> GtidSet:

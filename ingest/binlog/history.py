@@ -32,6 +32,7 @@ from wire.binlog import DumpOptions, probe_server_id
 from wire.connect import SourceConfig
 from wire.continues import check_continues, unlogged, used_twice
 from wire.failures import HEAL_HINT
+from wire.logstart import last_logged
 from wire.session import Session
 
 log: Final = logging.getLogger(__name__)
@@ -121,15 +122,12 @@ def with_witness(control: Session, start: Position) -> Position:
     """
     if start.flavor == "file" or control.config.target or not start.executed.intervals:
         return start
-    purged = control.purged()
     newest = [
         Gtid(origin, spans[-1][1], start.executed.servers.get(origin, 0))
         for origin, spans in start.executed.intervals.items()
     ]
     found: list[Found] = []
-    for group in _asked_together(
-        start.flavor, [gtid for gtid in newest if not purged.contains(gtid)]
-    ):
+    for group in _asked_together(control, newest):
         before = start.executed
         for gtid in group:
             before = _before(before, Witness(gtid=gtid, committed=0))
@@ -140,11 +138,13 @@ def with_witness(control: Session, start: Position) -> Position:
     return replace(start, last=Witness(gtid=last.gtid, committed=last.committed))
 
 
-def _asked_together(flavor: Flavor, gtids: Sequence[Gtid]) -> list[list[Gtid]]:
+def _asked_together(control: Session, gtids: Sequence[Gtid]) -> list[Sequence[Gtid]]:
     """MySQL sends what a set lacks, and nothing else; MariaDB all behind a place of each domain."""
-    if not gtids:
-        return []
-    return [list(gtids)] if flavor == "mysql" else [[gtid] for gtid in gtids]
+    if control.flavor == "mariadb":
+        purged = control.purged()
+        return [[gtid] for gtid in gtids if not purged.contains(gtid)]
+    found = last_logged(control, gtids)
+    return [found] if found else []
 
 
 def _all_of(source: SourceConfig, before: Position, wanted: Sequence[Gtid]) -> list[Found]:

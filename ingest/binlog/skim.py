@@ -91,6 +91,8 @@ class Skim:
             if stream.is_full or reader.side_bytes > SIDE_LIMIT or stream.first == stream.count:
                 reader.flush()
                 stream.recycle()
-            stream.receive(DRAINED)
+            # Asked first: a server may refuse what stands behind that which is looked for.
+            if not enough():
+                stream.receive(DRAINED)
         reader.flush()
         return Position(executed=reader.position().executed)

@@ -25,6 +25,8 @@ from fix_proxy import Proxy
 
 from lab.objectstore import S3Server
 from lab.servers import create_ratchet_user
+from store.files import Lake
+from store.tables import Tables
 
 AWAY: float = 40.0  # seconds: longer than a lease lives without being renewed
 WITHIN: float = 120.0
@@ -88,6 +90,54 @@ def test_a_full_disk_that_is_given_room(
     assert "waiting for the lake" in _ended(running)
     ratchet.run("run", "--until-caught-up")
     assert_identical(disk.copy("lake", ratchet.config.parent / "found"), [server], database, TABLES)
+
+
+def test_what_was_to_be_dumped_again_is(
+    mariadb: Any,
+    database: str,
+    make_ratchet: Callable[..., Ratchet],
+    make_disk: Callable[[Path, str], SmallDisk],
+) -> None:
+    """The disk fills up while the first of two tables is dumped; the other's turn comes all the
+    same, and none is dumped twice.
+    """
+    for table in ("big", "late"):
+        mariadb.execute(
+            f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(40)) AS SELECT seq AS id, "
+            "MD5(seq) AS v FROM seq_1_to_20000",
+            database=database,
+        )
+    mariadb.execute("CREATE TABLE other (id INT PRIMARY KEY)", database=database)
+    create_ratchet_user(mariadb, PASSWORD, [database])
+    ratchet = make_ratchet(
+        {"-": mariadb}, database, lake="./disk/lake", snapshot={"parallel": 1, "chunk_rows": 200}
+    )
+    disk = make_disk(ratchet.config.parent / "disk", "300m")
+    ratchet.inside = disk.inside
+    ratchet.run("run", "--until-caught-up")
+    before = _dumps(disk)
+    running = ratchet.start("dump", "--again", "big", "--again", "late")
+    folder = disk.seen / "lake" / "shop" / "big"
+    there = len(list(folder.glob("dump-*.parquet")))
+    _until(running, lambda: len(list(folder.glob("dump-*.parquet"))) > there + 5)
+    disk.fill(but=0)
+    time.sleep(10)
+    disk.free()
+    _, err = running.communicate(timeout=WITHIN)
+    assert running.returncode == 0, err
+    assert "waiting for the lake" in err
+    after = _dumps(disk)
+    assert {name for name in before if before[name] == after[name]} == {"shop.other"}
+    ratchet.run("run", "--until-caught-up")
+    assert _dumps(disk) == after
+    found = disk.copy("lake", ratchet.config.parent / "found")
+    assert assert_identical(found, [mariadb], database, ["big", "late"]) == 40_000
+
+
+def _dumps(disk: SmallDisk) -> dict[str, str]:
+    """Table -> id of its newest dump."""
+    states = Tables(Lake.at(str(disk.seen / "lake"))).list()
+    return {state.name: state.dump.id for state in states if state.dump is not None}
 
 
 @pytest.fixture

@@ -15,7 +15,9 @@ from capture_kit import Capturer, close_streams, server_rows, source_of
 
 from core.errors import SourceUnfitError
 from core.position import Position
+from ingest.binlog.history import check_position, with_witness
 from lab.servers import Server, replicate_from, wait_for_replica
+from wire.session import Session
 
 MakeServer = Callable[..., Server]
 PERMISSIVE = (
@@ -90,8 +92,12 @@ def test_written_while_nobody_follows(
     for position in refused_at:
         refused(capture, position)
         refused(capture, elsewhere(position))
-    # What a new dump begins with contains them.
+    # What a new dump begins with contains them, and its last transaction is found before them.
     again = Capturer(source_of(server, "d"), tmp_path / "again")
+    with Session.connect(again.source) as session:
+        again.begin = with_witness(session, again.begin)
+        assert again.begin.last is not None
+        check_position(session, again.begin)
     again.take()
     close_streams()
     again.take(start=replace(again.position, offset=again.position.offset + 1))
