@@ -131,7 +131,8 @@ STATEMENTS = (
     Case("emptied partition", execute("ALTER TABLE t PARTITION BY HASH (id) PARTITIONS 3",
                                       "ALTER TABLE t TRUNCATE PARTITION p1"), 6, "TRUNCATE"),
     Case("gone", execute("DROP TABLE t_old"), 6, "DROP TABLE `t_old`"),
-    Case("engine", execute("ALTER TABLE my ENGINE = BLACKHOLE"), 6, "its engine is BLACKHOLE"),
+    Case("engine", execute("ALTER TABLE my ENGINE = BLACKHOLE"), 6, "its engine is BLACKHOLE",
+         "mysql"),  # the MariaDB of the lab has no such engine
     Case("virtual", execute("ALTER TABLE e ADD COLUMN g DECIMAL(30,15) AS (id / 3) VIRTUAL"), 6,
          "div_precision_increment"),
 )  # fmt: skip
