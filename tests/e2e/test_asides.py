@@ -141,6 +141,7 @@ def test_a_source_that_lost_its_position(two: Two) -> None:
         assert_identical(two.ratchet.lake, [server], name, ["t"], keyspace=name)
 
 
+@pytest.mark.long
 def test_a_source_whose_log_cannot_be_read(two: Two) -> None:
     """Its server is well, so only the run knows; and it is told while others go on."""
     two.ratchet.run("run", "--until-caught-up")
@@ -167,6 +168,7 @@ def test_a_source_whose_log_cannot_be_read(two: Two) -> None:
     assert_identical(two.ratchet.lake, [two.bad], "bad", ["t"], keyspace="bad")
 
 
+@pytest.mark.long
 def test_a_server_that_is_away_before_its_first_dump(two: Two) -> None:
     two.bad.stop()
     running = two.ratchet.start("run")

@@ -92,6 +92,7 @@ def test_a_full_disk_that_is_given_room(
     assert_identical(disk.copy("lake", ratchet.config.parent / "found"), [server], database, TABLES)
 
 
+@pytest.mark.long
 def test_what_was_to_be_dumped_again_is(
     mariadb: Any,
     database: str,
