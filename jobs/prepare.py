@@ -57,8 +57,8 @@ def prepare(
     merge: bool,
     until: bool,
     again: Sequence[str],
-    dumped: Mapping[str, str] | None = None,
-    aside: Collection[str] = (),
+    dumped: Mapping[str, str],
+    aside: Collection[str],
 ) -> Plan:
     """Ask the servers and bring the lake into agreement; may be done again from the start.
 
@@ -71,7 +71,7 @@ def prepare(
         until: whether the run ends when it has caught up.
         again: tables to dump afresh.
         dumped: keyspace.table -> id of the dump that `again` is to replace; one that has another by
-            now has begun it already. None: all that `again` names are dumped.
+            now has begun it already.
         aside: keyspaces whose sources are left in peace.
 
     Raises:
@@ -113,9 +113,8 @@ def prepare(
     found = [
         one for one in look(config.sources, configs) if not verdict.of(one.keyspace, one.table)
     ]
-    named = named_again(again, found)
-    if dumped is not None:
-        named -= {state.name for state in states if dump_of(state) != dumped.get(state.name, "")}
+    begun = {state.name for state in states if dump_of(state) != dumped.get(state.name, "")}
+    named = named_again(again, found) - begun
     check_keys(states, config.sources, named)
     shards = [str(shard) for shard in configs]
     streams = rounds.streams()

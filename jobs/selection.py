@@ -46,9 +46,7 @@ class Selection:
 
     def follows(self, state: TableState) -> bool:
         """Whether a table is mirrored, and its source read: it is not while it is set aside."""
-        with self._lock:
-            source = self._sources.get(state.keyspace)
-        return source is not None and bool(source.shards) and source.tables.matches(state.table)
+        return state.keyspace in self.followed and self.mirrors(state)
 
     @property
     def followed(self) -> Mapping[str, SourceSection]:

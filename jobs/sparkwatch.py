@@ -54,7 +54,7 @@ class SparkWatch:
         spark: the session.
         limit: seconds that a job may stand still with nobody at work on it.
         read: asks Spark; see `read_work`.
-        cancel: gives all jobs up, so that who waits for them is told.
+        cancel: gives all jobs up, so that who waits for them is told; see `cancel_jobs`.
         clock: seconds, rising.
     """
 
@@ -63,12 +63,12 @@ class SparkWatch:
         spark: SparkSession,
         *,
         limit: float,
-        read: Callable[[SparkSession], Work] | None = None,
-        cancel: Callable[[SparkSession], None] | None = None,
+        read: Callable[[SparkSession], Work],
+        cancel: Callable[[SparkSession], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spark, self._limit, self._clock = spark, limit, clock
-        self._read, self._cancel = read or read_work, cancel or cancel_jobs
+        self._read, self._cancel = read, cancel
         self._last = Work((), 0, 0, 0)
         self._since = self._told = clock()
 
@@ -125,20 +125,24 @@ def _told(work: Work) -> str:
     return f"{jobs} open, {tasks} at work, {executors}"
 
 
-def read_work(spark: SparkSession) -> Work:
-    """Ask a session's Spark; takes no job."""
+def read_work(spark: SparkSession, *, driver_works: bool) -> Work:
+    """Ask a session's Spark; takes no job.
+
+    Args:
+        spark: the session.
+        driver_works: whether the driver does the tasks itself, and is an executor.
+    """
     context: Any = spark.sparkContext
     tracker = context.statusTracker()
     jobs = tuple(tracker.getActiveJobsIds())
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
     executors = context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001
-    driver = 0 if context.master.startswith("local[") or context.master == "local" else 1
     return Work(
         jobs=jobs,
         done=sum(stage.numCompletedTasks + stage.numFailedTasks for stage in known),
         running=sum(stage.numActiveTasks for stage in known),
-        executors=executors - driver,
+        executors=executors - (not driver_works),
     )
 
 

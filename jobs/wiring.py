@@ -37,8 +37,8 @@ from jobs.selection import Selection, Turnstile
 from jobs.serving import ConfigFile, Serving
 from jobs.sources import server_ids, source_configs, vtgate_config
 from jobs.spark import log_folder
-from jobs.sparksettings import CAPTURE, DUMP, MERGE, stays_here
-from jobs.sparkwatch import SparkWatch
+from jobs.sparksettings import CAPTURE, DUMP, MERGE, is_local, stays_here
+from jobs.sparkwatch import SparkWatch, cancel_jobs, read_work
 from jobs.unfit import Unfit, Verdict, look_at
 from jobs.verdicts import Verdicts
 from jobs.verify import Verifier
@@ -180,7 +180,12 @@ class _Wiring:
             merge=merge,
             verify=verify,
             watch=watch if self._plan.merge else None,
-            watch_spark=SparkWatch(self._spark, limit=config.spark.stall_seconds).look,
+            watch_spark=SparkWatch(
+                self._spark,
+                limit=config.spark.stall_seconds,
+                read=partial(read_work, driver_works=is_local(config)),
+                cancel=cancel_jobs,
+            ).look,
             verdicts=verdicts,
             target=self._plan.target,
             following=self._plan.following,

@@ -127,7 +127,7 @@ def spark_failure(
 
 
 def _lasting(text: str, operation: str, table: str) -> OperatorError | None:
-    """What does not go away by itself; None if it is nothing of that kind."""
+    """What trying the step again does not mend; None if it is nothing of that kind."""
     for sign, (kind, message, hint) in _DISK.items():
         if sign in text:
             return kind(message, operation=operation, table=table, hint=hint)

@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -106,6 +107,17 @@ def end_of(process: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
         pytest.fail(f"{process.args!r} did not end in {timeout} s\n{out[-3000:]}\n{err[-9000:]}")
+
+
+def wait_while_running(
+    running: subprocess.Popen[str], until: Callable[[], bool], *, within: float
+) -> None:
+    """Wait until something holds; the run must live, and it must come in so many seconds."""
+    deadline = time.monotonic() + within
+    while not until():
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.fixture

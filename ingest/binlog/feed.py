@@ -80,9 +80,9 @@ class BinlogFeed:
         )
         # Opened by file and offset, a stream has to show first that it stands where it should.
         self._checked = not stream.by_file
-        # Where a MySQL's log ended; empty once the stream has been there. A transaction without a
+        # Where a MySQL's log ended; None once the stream has been there. A transaction without a
         # GTID is no part of what the server has executed, so its set alone does not tell the end.
-        self._end = stream.control.binlog_end() if stream.flavor == "mysql" else ("", 0)
+        self._end = stream.control.binlog_end() if stream.flavor == "mysql" else None
 
     def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
         """See ingest.slices.Feed."""
@@ -197,8 +197,8 @@ class BinlogFeed:
         return wanted is not None and self._reader.position().executed.contains_all(wanted)
 
     def _reached_head(self) -> bool:
-        if self._end[0] and not self._reader.has_reached(*self._end):
+        if self._end is not None and not self._reader.has_reached(*self._end):
             return False
-        self._end = ("", 0)
+        self._end = None
         head = self._stream.control.head().executed
         return self._reader.position().executed.contains_all(head)

@@ -149,25 +149,19 @@ def _asked_together(control: Session, gtids: Sequence[Gtid]) -> list[Sequence[Gt
 
 def _all_of(source: SourceConfig, before: Position, wanted: Sequence[Gtid]) -> list[Found]:
     """Those of some transactions that the log has behind a position, in its order."""
-    left = {(gtid.origin, gtid.number) for gtid in wanted}
+    names = {(gtid.origin, gtid.number) for gtid in wanted}
     found: list[Found] = []
 
-    def keep(batch: Batch) -> int:
-        for one in _all(batch):
-            if (one.gtid.origin, one.gtid.number) in left:
-                left.remove((one.gtid.origin, one.gtid.number))
-                found.append(one)
-        return 0
+    def named(batch: Batch) -> Iterator[Found]:
+        return (one for one in _all(batch) if (one.gtid.origin, one.gtid.number) in names)
 
-    options = DumpOptions(server_id=probe_server_id(random.SystemRandom()))
     try:
-        with Skim(source, before, options, keep=keep) as skim:
-            skim.read(enough=lambda: not left)
+        _collect(source, before, named, found, most=len(names))
     except (PositionLostError, SourceUnfitError, DecodeError) as error:
         # Purged, or (MariaDB) the one before it is another server's. What cannot be read is for the
         # stream to tell.
         log.debug("%s: no witness: %s", source.shard, error)
-    return found
+    return found[: len(names)]
 
 
 def is_shared(control: Session, place: Position) -> bool | None:
@@ -277,6 +271,19 @@ def _first(
 ) -> Found | None:
     """The first transaction behind a position that is wanted; None if the log ends before."""
     found: list[Found] = []
+    _collect(source, before, wanted, found, most=1)
+    return found[0] if found else None
+
+
+def _collect(
+    source: SourceConfig,
+    before: Position,
+    wanted: Callable[[Batch], Iterable[Found]],
+    found: list[Found],
+    *,
+    most: int,
+) -> None:
+    """Read on behind a position until so many are found; they are kept also where that fails."""
 
     def keep(batch: Batch) -> int:
         found.extend(wanted(batch))
@@ -284,8 +291,7 @@ def _first(
 
     options = DumpOptions(server_id=probe_server_id(random.SystemRandom()))
     with Skim(source, before, options, keep=keep) as skim:
-        skim.read(enough=lambda: bool(found))
-    return found[0] if found else None
+        skim.read(enough=lambda: len(found) >= most)
 
 
 def _all(batch: Batch) -> Iterator[Found]:

@@ -400,8 +400,12 @@ class Reader:
             self._ledger.grow()
             return False
         elif logged == 34:
-            where = {"source": str(self.shard), "position": self._place(event)}
-            raise nameless("", operation="follow the binlog", **where)
+            raise nameless(
+                "",
+                operation="follow the binlog",
+                source=str(self.shard),
+                position=self._place(event),
+            )
         if self.flavor == "mysql":
             self._fold()
             seen = self._ledger.contains(int(state[walk.ORIGIN]), int(state[walk.NUMBER]))

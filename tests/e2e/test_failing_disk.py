@@ -5,7 +5,6 @@ system that has become read-only, while a run dumps and while it streams.
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from fix_e2e import (
     create_tables,
     end_of,
     status,
+    wait_while_running,
 )
 
 from lab.servers import create_ratchet_user
@@ -59,7 +59,9 @@ def test_failing_disk(
 
     # While it dumps: some chunks are in, and most are not.
     running = ratchet.start("run")
-    _wait(running, lambda: _count(lake / "shop" / "big", "dump-*.parquet") >= 10)
+    wait_while_running(
+        running, lambda: _count(lake / "shop" / "big", "dump-*.parquet") >= 10, within=PATIENCE
+    )
     disk.fail(how)
     _ended(running, how)
     assert _count(lake / "shop" / "big", "dump-*.parquet") < ROWS // CHUNK
@@ -70,7 +72,7 @@ def test_failing_disk(
     running = ratchet.start("run")
     cuts = lake / "_ratchet" / "cuts"
     seen = _count(cuts, "*.parquet")
-    _wait(running, lambda: _count(cuts, "*.parquet") > seen + 1)
+    wait_while_running(running, lambda: _count(cuts, "*.parquet") > seen + 1, within=PATIENCE)
     disk.fail(how)
     _ended(running, how)
     disk.mend()
@@ -95,14 +97,6 @@ def _create_big(server: Any, database: str) -> None:
 
 def _count(folder: Path, pattern: str) -> int:
     return len(list(folder.glob(pattern)))
-
-
-def _wait(running: subprocess.Popen[str], until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not until():
-        assert running.poll() is None, running.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _ended(running: subprocess.Popen[str], how: Failure) -> None:

@@ -20,6 +20,7 @@ from fix_e2e import (
     Writer,
     assert_identical,
     create_tables,
+    wait_while_running,
 )
 from fix_proxy import Proxy
 
@@ -59,14 +60,6 @@ def _ended(running: subprocess.Popen[str]) -> str:
     return err
 
 
-def _until(running: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + WITHIN
-    while not holds():
-        assert running.poll() is None, running.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.5)
-
-
 @pytest.mark.quick_on("mysql")
 def test_a_full_disk_that_is_given_room(
     server: Any,
@@ -80,13 +73,14 @@ def test_a_full_disk_that_is_given_room(
     ratchet.inside = disk.inside
     running = ratchet.start("run")
     lake = disk.seen / "lake"
-    _until(running, lambda: len(list((lake / "_ratchet" / "cuts").glob("*.parquet"))) > 2)
+    cuts = lake / "_ratchet" / "cuts"
+    wait_while_running(running, lambda: len(list(cuts.glob("*.parquet"))) > 2, within=WITHIN)
     disk.fill(but=0)
     time.sleep(AWAY)
     disk.free()
     writer.finish()
     server.execute(f"UPDATE `{database}`.orders SET note = 'after it'")
-    _until(running, lambda: _is_up_to_date(ratchet))
+    wait_while_running(running, lambda: _is_up_to_date(ratchet), within=WITHIN)
     assert "waiting for the lake" in _ended(running)
     ratchet.run("run", "--until-caught-up")
     assert_identical(disk.copy("lake", ratchet.config.parent / "found"), [server], database, TABLES)
@@ -119,8 +113,12 @@ def test_what_was_to_be_dumped_again_is(
     before = _dumps(disk)
     running = ratchet.start("dump", "--again", "big", "--again", "late")
     folder = disk.seen / "lake" / "shop" / "big"
-    there = len(list(folder.glob("dump-*.parquet")))
-    _until(running, lambda: len(list(folder.glob("dump-*.parquet"))) > there + 5)
+
+    def chunks() -> int:
+        return len(list(folder.glob("dump-*.parquet")))
+
+    there = chunks()
+    wait_while_running(running, lambda: chunks() > there + 5, within=WITHIN)
     disk.fill(but=0)
     time.sleep(10)
     disk.free()
@@ -162,14 +160,14 @@ def test_a_store_that_does_not_answer(
         done = ratchet.run("status", expect=None)
         return done.stdout.count("streaming") >= len(TABLES)
 
-    _until(running, streams)
+    wait_while_running(running, streams, within=WITHIN)
     link.refuse()
     link.cut()
     time.sleep(AWAY)
     link.accept()
     writer.finish()
     server.execute(f"UPDATE `{database}`.orders SET note = 'after it'")
-    _until(running, lambda: _is_up_to_date(ratchet))
+    wait_while_running(running, lambda: _is_up_to_date(ratchet), within=WITHIN)
     assert "waiting for the lake" in _ended(running)
     ratchet.run("run", "--until-caught-up")
     assert_identical(s3_root, [server], database, TABLES)

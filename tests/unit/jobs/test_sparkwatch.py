@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from core.errors import EngineGoneError
-from jobs.sparkwatch import SparkWatch, Work
+from jobs.sparkwatch import SparkWatch, Work, cancel_jobs, read_work
 from store.lazyspark import LazySession
 
 LIMIT = 300.0
@@ -88,14 +88,17 @@ def test_whatever_moves_begins_it_anew(caplog: pytest.LogCaptureFixture) -> None
 
 def test_a_session_that_was_not_used_is_not_asked() -> None:
     lazy = LazySession(lambda: pytest.fail("started"))
-    watch = SparkWatch(cast("SparkSession", lazy), limit=1, read=lambda _: pytest.fail("asked"))
+    watch = SparkWatch(
+        cast("SparkSession", lazy),
+        limit=1,
+        read=lambda _: pytest.fail("asked"),
+        cancel=lambda _: pytest.fail("cancelled"),
+    )
     watch.look()
 
 
 def test_a_real_session(spark: SparkSession) -> None:
-    from jobs.sparkwatch import cancel_jobs, read_work
-
     spark.range(10).count()
-    found = read_work(spark)
+    found = read_work(spark, driver_works=True)
     assert (found.jobs, found.running, found.executors) == ((), 0, 1)
     cancel_jobs(spark)
