@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from core.errors import (
     BugError,
     DecodeError,
+    LakeError,
     PositionLostError,
     RatchetError,
     RetryableError,
@@ -112,6 +113,9 @@ class Asides:
         Args:
             ask: raises if the source of a keyspace would fail at once.
             at_once: ask all.
+
+        Raises:
+            LakeError: the lake does not say where they stand.
         """
         now = self._clock()
         with self._lock:
@@ -119,6 +123,8 @@ class Asides:
         for keyspace in due:
             try:
                 ask(keyspace)
+            except LakeError:
+                raise  # of no source
             except RatchetError as error:
                 with self._lock:
                     pause = self._put(keyspace, error)

@@ -133,6 +133,16 @@ def test_it_is_asked_again_later_each_time() -> None:
     assert (world.asides.names, world.noted[-1]) == (frozenset(), set())
 
 
+def test_a_lake_that_fails_while_it_is_asked_is_no_fault_of_the_source() -> None:
+    world = World("a", "b")
+    first = away()
+    world.asides.take(first)
+    world.bad["a"] = LakeError("full", operation="read")
+    with pytest.raises(LakeError):
+        world.asides.look(world.ask, at_once=True)
+    assert world.asides.errors == {"a": first}
+
+
 def test_one_that_fails_right_behind_a_good_answer_waits_longer() -> None:
     world = World("a", "b")
     for count in range(3):
