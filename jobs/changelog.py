@@ -18,6 +18,7 @@ from core.errors import RetryableError
 from core.position import Position
 from core.types import MisfitPolicy
 from jobs.scratch import changes_from
+from merge.cascades.graph import read_graph
 from snapshot.verify import Changes
 from store.cuts import Cut, Cuts
 from store.files import Lake
@@ -85,7 +86,7 @@ class ChangeLog:
             [event for one in rounds for event in one.events],
             table=(keyspace, table),
             reached=self._log.positions_at(rounds[-1].number) if rounds else self._positions(),
-            states=Tables(self._lake).list(),
+            keys=read_graph(self._lake, Tables(self._lake).list()),
             policy=self._policy,
         )
 

@@ -4,8 +4,8 @@ Lives here: what becomes of a table whose keys are new, are others than before, 
 that is not mirrored. Does not live here: reading them (`wire.decode.foreignkeys`), following them
 (`merge.cascades`).
 
-Invariant: no table is merged past its dump whose keys were never read; one whose keys were not
-known for a while is compared with its source.
+Invariant: no table is merged past its dump whose keys, or those of a table over which it hangs,
+were never read; one of which they were not known for a while is compared with its source.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from core.foreignkeys import ForeignKey
 from core.shard import ShardId
 from jobs.settings import SourceSection
 from jobs.text import how_to_exclude
+from merge.cascades.graph import KeyGraph
+from store.files import Lake
+from store.keynotes import KeyNotes, note_keys, read_key_notes
 from store.tables import Doubt, Tables, TableState
 from wire.decode.foreignkeys import Query, read_foreign_keys
 from wire.decode.unfit import unfit_tables
@@ -31,6 +34,7 @@ _PAST_DUMP: Final = ("catching_up", "streaming")
 _NEW: Final = "its foreign keys, by which the server changes rows, were not known until now"
 _OTHERS: Final = "its foreign keys are others than they were, since when is not known"
 _BELOW: Final = "it hangs by foreign keys on {}, which is in doubt"
+_ABOVE: Final = "it hangs by foreign keys on {}, whose own were not known until now"
 _DIFFER: Final = "its shards have different foreign keys"
 
 
@@ -124,10 +128,10 @@ def lost_parents(rules: Rules, mirrors: Callable[[str], bool]) -> dict[str, tupl
 
 
 class ForeignKeyWatch:
-    """Keeps the tables' foreign keys up to date in their states. For the merge's thread.
+    """Keeps the tables' foreign keys up to date in the lake. For the merge's thread.
 
     Args:
-        tables: the states in the lake.
+        lake: the lake.
         read: asks the servers, by keyspace.
         sources: the config's sources.
         last_round: number of the newest round.
@@ -135,13 +139,14 @@ class ForeignKeyWatch:
 
     def __init__(
         self,
-        tables: Tables,
+        lake: Lake,
         read: Callable[[], Mapping[str, Rules]],
         *,
         sources: Callable[[], Mapping[str, SourceSection]],
         last_round: Callable[[], int],
     ) -> None:
-        self._tables, self._read = tables, read
+        self._lake, self._read = lake, read
+        self._tables = Tables(lake)
         self._sources, self._last_round = sources, last_round
         self._begun = False
 
@@ -162,7 +167,7 @@ class ForeignKeyWatch:
             return
         if states:
             refresh(
-                self._tables,
+                self._lake,
                 states,
                 self._read(),
                 mirrors=self._mirrors,
@@ -176,25 +181,26 @@ class ForeignKeyWatch:
 
 
 def refresh(
-    tables: Tables,
+    lake: Lake,
     states: Collection[TableState],
     rules: Mapping[str, Rules],
     *,
     mirrors: Callable[[str, str], bool],
     last_round: int,
 ) -> None:
-    """Bring the states into agreement with what the servers say.
+    """Bring the lake into agreement with what the servers say.
 
     Args:
-        tables: where they are kept.
+        lake: the lake.
         states: those of tables past their dumps.
         rules: by keyspace.
         mirrors: whether the config mirrors a table of a keyspace.
         last_round: what is not known of was changed in this round or before.
     """
+    tables = Tables(lake)
     mine = [one for one in states if one.keyspace in rules and mirrors(one.keyspace, one.table)]
-    changed: dict[str, TableState] = {}
-    doubtful: dict[str, str] = {}
+    now: dict[str, TableState] = {}
+    doubts: dict[str, str] = {}
     for keyspace, found in rules.items():
         lost = lost_parents(found, partial(mirrors, keyspace))
         for state in (one for one in mine if one.keyspace == keyspace):
@@ -203,17 +209,52 @@ def refresh(
             if state.table in lost:
                 _stop(tables, after, *lost[state.table])
                 continue
-            if after != state:
-                changed[state.name] = after
+            now[state.name] = after
             if (why := _doubt(state, after)) and not found.logged:
-                doubtful[state.name] = why
-    now = {state.name: changed.get(state.name, state) for state in mine}
-    below = {one: name for name in doubtful for one in _below(name, now.values())}
-    why_below = {one: _BELOW.format(name) for one, name in below.items()}
-    for name, why in (why_below | doubtful).items():
-        changed[name] = _in_doubt(now[name], why, last_round)
-    for state in changed.values():
-        tables.save(state)
+                doubts[state.name] = why
+    for name, why in (_doubts_below(doubts, now, rules, read_key_notes(lake)) | doubts).items():
+        if name in now and now[name].phase == "streaming":
+            now[name] = _in_doubt(now[name], why, last_round)
+    before = {state.name: state for state in mine}
+    for name, state in now.items():
+        if state != before[name]:
+            tables.save(state)
+    note_keys(lake, {keyspace: found.by_table for keyspace, found in rules.items()})
+
+
+def _doubts_below(
+    doubtful: Collection[str],
+    now: Mapping[str, TableState],
+    rules: Mapping[str, Rules],
+    noted: KeyNotes,
+) -> dict[str, str]:
+    """Why tables may lack what foreign keys led to over others.
+
+    Args:
+        doubtful: tables that stream and whose keys were not known for a while.
+        now: tables past their dumps, with their keys of now.
+        rules: by keyspace.
+        noted: keys that all tables had when it was looked last.
+    """
+    graph = KeyGraph.of(now.values(), {name: found.by_table for name, found in rules.items()})
+    reasons: dict[str, str] = {}
+    for keyspace, found in rules.items():
+        for table in () if found.logged else _come(noted.get(keyspace), found):
+            name = f"{keyspace}.{table}"
+            if name not in now or now[name].phase != "streaming" or keyspace not in noted:
+                reasons[name] = _ABOVE.format(name)
+    reasons |= {name: _BELOW.format(name) for name in doubtful}
+    return {below: why for name, why in reasons.items() for below in graph.below(name)}
+
+
+def _come(before: Mapping[str, tuple[ForeignKey, ...]] | None, found: Rules) -> list[str]:
+    """Tables whose keys are others than noted; what hangs on them may lack what they led to.
+
+    Nothing was noted by versions that did not follow keys over a table while it was dumped.
+    """
+    noted = before or {}
+    tables = {*noted, *found.by_table}
+    return sorted(one for one in tables if noted.get(one, ()) != found.by_table.get(one, ()))
 
 
 def _doubt(before: TableState, after: TableState) -> str:
@@ -249,17 +290,3 @@ def _stop(tables: Tables, state: TableState, parent: str, key: ForeignKey) -> No
         hint=drop if elsewhere else mirror,
         at_round=state.merged_round,
     )
-
-
-def _below(name: str, states: Collection[TableState]) -> set[str]:
-    found: set[str] = set()
-    todo = [name]
-    while todo:
-        parent = todo.pop()
-        for state in states:
-            keys = state.foreign_keys or ()
-            hangs = any(f"{state.keyspace}.{key.parent}" == parent for key in keys)
-            if hangs and state.name not in found and state.name != name:
-                found.add(state.name)
-                todo.append(state.name)
-    return found

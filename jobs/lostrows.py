@@ -21,6 +21,7 @@ from core.rounds import ChangeFile, Round
 from core.types import MisfitPolicy
 from jobs.parting import Parting
 from merge.cascades.concern import concerned
+from merge.cascades.graph import read_graph
 from merge.repair import newest_repair
 from snapshot.rows import frozen_row
 from store.failures import lake_errors
@@ -98,14 +99,14 @@ def _followed(
     """A parent by whose lost changes foreign keys may have changed rows of the table, unlogged."""
     if not state.foreign_keys:
         return ""
-    states = Tables(lake).list()
+    graph = read_graph(lake, Tables(lake).list())
     lost = [
         file
         for value in rounds
         for file in value.files
         if value.number > parted.get(file.shard, value.number)
     ]
-    return concerned(lake, policy, states, lost).get(state.name, "")
+    return concerned(lake, policy, graph, lost).get(state.name, "")
 
 
 def too_much(lake: Lake, files: Sequence[ChangeFile]) -> str:

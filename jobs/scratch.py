@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -26,10 +26,11 @@ from ingest.rounds import Runner
 from ingest.slices import CaptureRequest, SliceLimits
 from jobs.capturing import CaptureSettings, Stream
 from merge.cascades.concern import concerned
+from merge.cascades.graph import KeyGraph, read_graph
 from snapshot.source_df import SCRATCH
 from snapshot.verify import Changes
 from store.files import Lake
-from store.tables import Tables, TableState
+from store.tables import Tables
 from wire.binlog import DumpOptions
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def changes_from(
     *,
     table: tuple[str, str],
     reached: Mapping[str, Position],
-    states: Sequence[TableState],
+    keys: KeyGraph,
     policy: MisfitPolicy,
 ) -> Changes:
     """What captured files and events say of one table, and of those that its foreign keys lead to.
@@ -56,7 +57,7 @@ def changes_from(
         events: likewise.
         table: keyspace and table.
         reached: shard -> everything up to here is among them.
-        states: of all tables.
+        keys: which tables hang on which.
         policy: decides about the lake's types.
     """
     files = list(files)
@@ -65,7 +66,7 @@ def changes_from(
     disturbed = f"meanwhile: {heard[0].statement[:100]}" if heard else ""
     if len({file.schema for file in mine}) > 1:
         disturbed = disturbed or "its columns changed meanwhile"
-    disturbed = disturbed or _followed(".".join(table), root, files, states, policy)
+    disturbed = disturbed or _followed(".".join(table), root, files, keys, policy)
     if disturbed or not mine:
         return Changes(frame=None, reached=dict(reached), disturbed=disturbed)
     paths = [root.hadoop_uri(file.path) for file in mine]
@@ -76,13 +77,13 @@ def _followed(
     name: str,
     root: Lake,
     files: Iterable[ChangeFile],
-    states: Sequence[TableState],
+    keys: KeyGraph,
     policy: MisfitPolicy,
 ) -> str:
     """Whether foreign keys may have changed rows of a table behind the cut: that is in no log."""
-    if not any(state.name == name and state.foreign_keys for state in states):
+    if name not in keys.by_child:
         return ""
-    found = concerned(root, policy, states, files)
+    found = concerned(root, policy, keys, files)
     if name not in found:
         return ""
     return f"rows of {found[name]} changed meanwhile, and its own follow them by foreign keys"
@@ -144,7 +145,7 @@ class Scratch:
         return changes_from(
             spark, self._root, self._files, self._events,
             table=(keyspace, table), reached=self._reached,
-            states=Tables(self._lake).list(), policy=self._settings.policy,
+            keys=read_graph(self._lake, Tables(self._lake).list()), policy=self._settings.policy,
         )  # fmt: skip
 
     def close(self) -> None:

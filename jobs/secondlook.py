@@ -22,6 +22,7 @@ from jobs.changelog import covering_cut
 from jobs.reading import Reading
 from jobs.subject import Subject
 from jobs.verify import newest_at
+from merge.cascades.graph import read_graph
 from snapshot.confirm import Finding, findings, floors_of, moved_keys, rounds_behind
 from snapshot.mirror import Mirror, MirrorAt
 from snapshot.reread import read_keys
@@ -165,12 +166,5 @@ class SecondLook:
 
     def _parents(self, state: TableState) -> set[tuple[str, str]]:
         """The tables by whose changes a server may change this one without a word in its log."""
-        rules = {one.table: one.foreign_keys or () for one in self._tables.list(state.keyspace)}
-        found: set[str] = set()
-        waiting = [state.table]
-        while waiting:
-            for rule in rules.get(waiting.pop(), ()):
-                if rule.changes_rows and rule.parent not in found:
-                    found.add(rule.parent)
-                    waiting.append(rule.parent)
-        return {(state.keyspace, parent) for parent in found - {state.table}}
+        above = read_graph(self._lake, self._tables.list()).above(state.name)
+        return {(state.keyspace, name.removeprefix(f"{state.keyspace}.")) for name in above}

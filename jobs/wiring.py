@@ -385,7 +385,7 @@ class _Wiring:
         tables = Tables(lake)
         last_round = RoundLog(lake).last_number
         watch = ForeignKeyWatch(
-            tables,
+            lake,
             partial(read_all, self._configs),
             sources=lambda: self._selection.followed,
             last_round=last_round,

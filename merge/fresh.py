@@ -20,8 +20,9 @@ from core.rounds import Round
 from core.types import MisfitPolicy
 from merge import plan, prune, side
 from merge.ancestry import Ancestry
-from merge.cascades.ancestors import Reach, ancestors, reach
 from merge.cascades.concern import concerned
+from merge.cascades.graph import read_graph
+from merge.cascades.reach import Reach, reach
 from merge.overlay import overlay
 from merge.patch import Patch, patch, patched
 from merge.plan import Gathered, SchemaOf
@@ -174,19 +175,19 @@ class _Reader:
         """
         if not any(state.foreign_keys for state in states):
             return calm
-        every, shown = Tables(self._lake).list(), {state.name for state in states}
-        above = ancestors(every)
+        graph, shown = read_graph(self._lake, Tables(self._lake).list()), {s.name for s in states}
+        above = {name: graph.above(name) for name in shown}
         at = cut.round
         for value in rounds:
             if value.number > calm.round:
                 break
             for event in value.events:
                 name = f"{event.keyspace}.{event.table}"
-                below = [one for one in shown if name in above.get(one, ())]
-                if below and reach(event) >= Reach.ROWS:
+                below = [one for one in shown if name in above[one]]
+                if below and reach(event) >= Reach.LED:
                     reason = f"a statement about {name}, on which {min(below)} hangs"
                     return Calm(round=at, reason=f"{reason}, in round {value.number}")
-            found = concerned(self._lake, self._policy, every, value.files)
+            found = concerned(self._lake, self._policy, graph, value.files)
             for name in sorted(shown & found.keys()):
                 reason = (
                     f"rows of {name} that follow those of {found[name]} by foreign keys in round "

@@ -18,7 +18,7 @@ from core.schema import Column, TableSchema
 from core.sql.effects import Change
 from core.types import MisfitPolicy
 from merge.ancestry import Ancestry
-from merge.cascades.ancestors import Reach, reach
+from merge.cascades.reach import Reach, reach
 from merge.cascades.step import Found
 from merge.ddl import changes_of, key_lost, misfit, unproven
 from merge.older import Older, Stream, is_in_chunks, is_in_shape, older
@@ -224,7 +224,7 @@ def gather(
         rounds: consecutive rounds, in order.
         schema_of: reads a shape by its fingerprint.
         policy: decides about the lake's types.
-        above: tables over which it hangs by foreign keys (`merge.cascades.ancestors`): what is done
+        above: tables over which it hangs by foreign keys (`merge.cascades.graph`): what is done
             to them may change its keys and, without a word, its rows.
     """
     found = Gathered(
@@ -325,9 +325,9 @@ class _Shard:
                 far = reach(event)
                 if far >= Reach.KEYS:
                     self.found.keys_stale = True
-                if far >= Reach.ROWS:
-                    known = event.effect == "prepared"
-                    self._doubt(_ABOVE.format(name), event.statement, expected=known)
+                if far >= Reach.LED:
+                    expected = far == Reach.LED
+                    self._doubt(_ABOVE.format(name), event.statement, expected=expected)
 
     def _is_older(self, event: TableEvent) -> bool:
         """Whether the dump shows what a statement did that stands behind other changes of it."""

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ from core.types import misfits_told
 from merge import floors, plan
 from merge.ancestry import Ancestry
 from merge.batch import Batch
-from merge.cascades.ancestors import ancestors
+from merge.cascades.graph import KeyGraph, read_graph
 from merge.cascades.step import Cascades, Child
 from merge.failures import lost_changes, spark_errors
 from merge.patch import may_have_shadows
@@ -101,7 +101,7 @@ class Merger:
         self._misfits: defaultdict[str, set[str]] = defaultdict(set)
         self._held: defaultdict[str, Held] = defaultdict(Held)
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
-        self._above: Mapping[str, Collection[str]] = {}  # over which tables each one hangs
+        self._keys = KeyGraph.of(())
         self._derived: list[str] = []  # files of what followed by foreign keys in this step
 
     def __enter__(self) -> Self:
@@ -131,7 +131,9 @@ class Merger:
             LakeError: the lake cannot be read or written.
         """
         began = time.monotonic()
-        states = [state for state in self._tables.list() if self._wanted(state)]
+        every = self._tables.list()
+        states = [state for state in every if self._wanted(state)]
+        self._keys = read_graph(self._lake, every)
         works = self._works(states, upto)
         if works is None:
             return StepResult(cut=None, changed={}, stopped={}, seconds=time.monotonic() - began)
@@ -168,7 +170,6 @@ class Merger:
         if not last or not (streaming or ready):
             return None
         before = self._cuts.last()
-        self._above = ancestors(states)
         streaming = [self._caught_up_with_itself(s, before) for s in streaming]
         stopped = [s for s in streaming if s.phase == "stopped"]
         streaming = [s for s in streaming if s.phase == "streaming"]
@@ -241,6 +242,7 @@ class Merger:
             lake=self._lake,
             policy=self._options.policy,
             states=states,
+            keys=self._keys,
             rounds=rounds,
             round=step.round,
             child=child,
@@ -550,7 +552,7 @@ class Merger:
             rounds,
             partial(self._schema, state),
             self._options.policy,
-            above=self._above.get(state.name, ()),
+            above=self._keys.above(state.name),
         )
 
     def _schema(self, state: TableState, fingerprint: str) -> TableSchema:

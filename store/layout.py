@@ -32,6 +32,8 @@ LEFT_OUT_FILE: Final = f"{PRIVATE}/left_out.json"
 ENDING_FILE: Final = f"{PRIVATE}/ending.json"
 # The sources that the run goes on without.
 ASIDE_FILE: Final = f"{PRIVATE}/aside.json"
+# The foreign keys of all tables, by keyspace.
+FOREIGN_KEYS_FILE: Final = f"{PRIVATE}/foreign_keys.json"
 DERIVED: Final = f"{PRIVATE}/derived"
 LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
 REQUESTS: Final = f"{PRIVATE}/requests"
@@ -49,6 +51,7 @@ NOTED_FILES: Final = (
     LEFT_OUT_FILE,
     ENDING_FILE,
     ASIDE_FILE,
+    FOREIGN_KEYS_FILE,
 )
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")

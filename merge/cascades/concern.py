@@ -14,15 +14,15 @@ from core.foreignkeys import ForeignKey
 from core.rounds import ChangeFile
 from core.types import MisfitPolicy, arrow_schema
 from merge.cascades.follow import Layout, Link
+from merge.cascades.graph import KeyGraph
 from merge.cascades.rows import Part, ShardRows
-from merge.cascades.step import hanging, touching
+from merge.cascades.step import may_touch, touching
 from store.files import Lake
 from store.schemas import get_schema
-from store.tables import TableState
 
 
 def concerned(
-    lake: Lake, policy: MisfitPolicy, states: Sequence[TableState], files: Iterable[ChangeFile]
+    lake: Lake, policy: MisfitPolicy, graph: KeyGraph, files: Iterable[ChangeFile]
 ) -> dict[str, str]:
     """Table -> a parent of which a row was deleted, or changed in what children refer to.
 
@@ -31,24 +31,23 @@ def concerned(
     Args:
         lake: where the files are.
         policy: decides about the lake's types.
-        states: all tables' states.
+        graph: which tables hang on which.
         files: captured changes.
 
     Raises:
         LakeError: a file cannot be read.
     """
-    parents = hanging(states)
     found: dict[str, str] = {}
     for file in files:
         name = f"{file.keyspace}.{file.table}"
-        keys = [key for _, key in parents.get(name, ()) if touching(file, [key])]
+        keys = [key for _, key in graph.by_parent.get(name, ()) if touching(file, [key])]
         if keys and (not lake.exists(file.path) or _touches(lake, policy, file, keys)):
-            todo = [name]
-            while todo:
-                for state, _ in parents.get(todo.pop(), ()):
-                    if state.name not in found:
-                        found[state.name] = name
-                        todo.append(state.name)
+            for below in graph.below(name):
+                found.setdefault(below, name)
+        if may_touch(file):
+            for below in graph.unread:
+                if below.startswith(f"{file.keyspace}."):
+                    found.setdefault(below, name)
     return found
 
 

@@ -27,6 +27,7 @@ from core.schema import TableSchema
 from core.types import MisfitPolicy, arrow_schema
 from merge.cascades.explore import TooManyError, explore
 from merge.cascades.follow import Derived, Layout, Link, descendants
+from merge.cascades.graph import KeyGraph
 from merge.cascades.rows import Part, ShardRows, UnknownRowsError
 from store import layout
 from store.delta_files import TableFiles
@@ -79,25 +80,13 @@ class Found:
     doubts: dict[str, Doubt] = field(default_factory=dict)
 
 
-def hanging(states: Iterable[TableState]) -> dict[str, list[tuple[TableState, ForeignKey]]]:
-    """Parent (keyspace.table) -> the tables that hang on it, and by which key."""
-    found: dict[str, list[tuple[TableState, ForeignKey]]] = {}
-    for state in states:
-        for key in state.foreign_keys or ():
-            if key.changes_rows and not key.parent_database:
-                found.setdefault(f"{state.keyspace}.{key.parent}", []).append((state, key))
-    return found
-
-
-def touched(
-    parents: Mapping[str, Sequence[tuple[TableState, ForeignKey]]], rounds: Iterable[Round]
-) -> dict[str, set[str]]:
+def touched(keys: KeyGraph, rounds: Iterable[Round]) -> dict[str, set[str]]:
     """Shard -> parents that have changes there by which rows of children may have changed."""
     found: dict[str, set[str]] = {}
     for value in rounds:
         for file in value.files:
             name = f"{file.keyspace}.{file.table}"
-            if touching(file, [key for _, key in parents.get(name, ())]):
+            if touching(file, [key for _, key in keys.by_parent.get(name, ())]):
                 found.setdefault(file.shard, set()).add(name)
     return found
 
@@ -120,6 +109,11 @@ def touching(file: ChangeFile, keys: Iterable[ForeignKey]) -> bool:
     )
 
 
+def may_touch(file: ChangeFile) -> bool:
+    """Whether changes of a table may have changed rows of others, whatever keys there are."""
+    return file.silent != 0 and bool(file.deletes or file.updates)
+
+
 def families(links: Iterable[Link]) -> list[list[Link]]:
     """Foreign keys by which tables hang together, directly or over others."""
     found: list[tuple[set[str], list[Link]]] = []
@@ -136,16 +130,14 @@ def families(links: Iterable[Link]) -> list[list[Link]]:
 
 
 def _refers_to_nothing(
-    children: Mapping[str, Child], shard: str, state: TableState, key: ForeignKey
+    children: Mapping[str, Child], shard: str, name: str, key: ForeignKey
 ) -> bool:
     """Whether a key's column is NULL in all rows, so that it has not come into the lake yet."""
-    child = children.get(state.name)
+    child = children.get(name)
     if child is None:
         return False
     have = {column.name for column in child.state.whole.columns}
-    return any(
-        name not in have and name in child.state.nulls.get(shard, ()) for name in key.columns
-    )
+    return any(one not in have and one in child.state.nulls.get(shard, ()) for one in key.columns)
 
 
 def _below(links: Sequence[Link], untold: Mapping[str, str]) -> dict[str, str]:
@@ -169,6 +161,7 @@ class Cascades:
         lake: the lake.
         policy: decides about the lake's types.
         states: all tables' states, whatever their phase.
+        keys: which tables hang on which.
         rounds: the rounds of the step, and those before it that a table which catches up needs.
         round: the one that the step goes to.
         child: gives what is known of a table that takes part in the step; None: it does not.
@@ -177,6 +170,7 @@ class Cascades:
     lake: Lake
     policy: MisfitPolicy
     states: Sequence[TableState]
+    keys: KeyGraph
     rounds: Sequence[Round]
     round: int
     child: Callable[[TableState], Child | None]
@@ -187,13 +181,12 @@ class Cascades:
         Raises:
             LakeError: a file cannot be read or written.
         """
-        parents = hanging(self.states)
-        if not parents or not touched(parents, self.rounds):
+        if not touched(self.keys, self.rounds) and not self.keys.unknown:
             return {}
         children = {
             state.name: one
             for state in self.states
-            if state.foreign_keys and (one := self.child(state)) is not None
+            if state.name in self.keys.by_child and (one := self.child(state)) is not None
         }
         found: dict[str, Found] = {}
         streaming = {name: one for name, one in children.items() if not one.catches_up}
@@ -202,13 +195,23 @@ class Cascades:
         for name, one in children.items():
             if one.catches_up:
                 self._family({name: one}, one.begin, found)
+            if name in self.keys.unread:
+                self._unread(one, found)
         return found
+
+    def _unread(self, child: Child, found: dict[str, Found]) -> None:
+        """A table that hangs on one whose keys are not known: any change may have led to it."""
+        name = child.state.name
+        for value in self.rounds:
+            for file in value.files if value.number > child.begin else ():
+                if file.keyspace == child.state.keyspace and may_touch(file):
+                    why = f"the foreign keys of {self.keys.unread[name]} are not known"
+                    found.setdefault(name, Found()).doubts[file.shard] = self._doubt(why)
 
     def _family(self, children: Mapping[str, Child], begin: int, found: dict[str, Found]) -> None:
         """Tables whose rows are known as of the same round; all others are not known."""
         rounds = [one for one in self.rounds if begin < one.number <= self.round]
-        parents = hanging(self.states)
-        for shard, names in touched(parents, rounds).items():
+        for shard, names in touched(self.keys, rounds).items():
             links, layouts = self._links(children, names, shard)
             # What cannot be told of one family says nothing of another one.
             for family in families(links):
@@ -222,23 +225,23 @@ class Cascades:
         """The keys by which changes of some tables may reach others, and the columns they need."""
         parents = {
             parent: [one for one in hung if not _refers_to_nothing(children, shard, *one)]
-            for parent, hung in hanging(self.states).items()
+            for parent, hung in self.keys.by_parent.items()
         }
-        keys: list[tuple[TableState, ForeignKey, str]] = []
+        keys: list[tuple[str, ForeignKey, str]] = []
         todo, seen = sorted(names), set(names)
         while todo:
             parent = todo.pop()
-            for state, key in parents.get(parent, ()):
-                keys.append((state, key, parent))
-                if state.name not in seen:
-                    seen.add(state.name)
-                    todo.append(state.name)
+            for name, key in parents.get(parent, ()):
+                keys.append((name, key, parent))
+                if name not in seen:
+                    seen.add(name)
+                    todo.append(name)
         # Keys to parents that were not touched matter as well: which of two comes first.
         columns: dict[str, list[str]] = {name: [] for name in seen}
         for name in seen & children.keys():
             columns[name] += children[name].state.key
-        for state, key, parent in keys:
-            columns[state.name] += key.columns
+        for name, key, parent in keys:
+            columns[name] += key.columns
             columns[parent] += key.parent_columns
         layouts = {}
         for name, wanted in columns.items():
@@ -246,13 +249,13 @@ class Cascades:
             own = children[name].state.key if name in children else ()
             layouts[name] = Layout(unique, tuple(unique.index(one) for one in own))
         links = []
-        for state, key, parent in keys:
-            mine, theirs = layouts[state.name].columns, layouts[parent].columns
-            child = children.get(state.name)
+        for name, key, parent in keys:
+            mine, theirs = layouts[name].columns, layouts[parent].columns
+            child = children.get(name)
             links.append(
                 Link(
                     name=key.name,
-                    child=state.name,
+                    child=name,
                     columns=tuple(mine.index(one) for one in key.columns),
                     parent=parent,
                     parent_columns=tuple(theirs.index(one) for one in key.parent_columns),
@@ -306,9 +309,10 @@ class Cascades:
         doubts |= self._below_doubtful(links, children, doubts)
         for name, why in doubts.items():
             if name in children:
-                found.setdefault(name, Found()).doubts[shard] = Doubt(
-                    message=_MESSAGE.format(why), statement="", round=self.round, expected=True
-                )
+                found.setdefault(name, Found()).doubts[shard] = self._doubt(why)
+
+    def _doubt(self, why: str) -> Doubt:
+        return Doubt(message=_MESSAGE.format(why), statement="", round=self.round, expected=True)
 
     def _parts(
         self,

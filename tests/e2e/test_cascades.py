@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cascade_kit import NAMES, SCHEMA, SERVERS, Shop
 from deltalake.exceptions import TableNotFoundError
-from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of
+from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, wait_while_running
 
 from lab.servers import create_ratchet_user
 from store.files import Lake
@@ -71,6 +71,26 @@ def test_a_shop_with_foreign_keys(
     assert shop.done > 300
 
 
+def family(make_server: Callable[..., Any], kind: str, rows: tuple[int, int, int]) -> Any:
+    """A server on which a third table hangs on a second, and that on a first, with so many rows."""
+    flavor, options = SERVERS[kind]
+    server = make_server(flavor, options=options)
+    server.execute("CREATE DATABASE app")
+    key = "INT, CONSTRAINT {0} FOREIGN KEY (up) REFERENCES {1} (id) ON DELETE CASCADE"
+    first, second, third = rows
+    for statement in (
+        "CREATE TABLE p (id INT PRIMARY KEY)",
+        f"CREATE TABLE c (id INT PRIMARY KEY, up {key.format('of_c', 'p')})",
+        f"CREATE TABLE g (id INT PRIMARY KEY, up {key.format('of_g', 'c')})",
+        "INSERT INTO p VALUES " + ", ".join(f"({n})" for n in range(first)),
+        "INSERT INTO c VALUES " + ", ".join(f"({n}, {n % first})" for n in range(second)),
+        "INSERT INTO g VALUES " + ", ".join(f"({n}, {n % 600})" for n in range(third)),
+    ):
+        server.execute(statement, database="app")
+    create_ratchet_user(server, PASSWORD, ["app"])
+    return server
+
+
 @pytest.mark.quick_on("mariadb")
 @pytest.mark.parametrize("kind", ["mariadb", "mysql-native"])
 def test_cascades_of_several_levels_while_the_dump_reads(
@@ -80,24 +100,7 @@ def test_cascades_of_several_levels_while_the_dump_reads(
 
     Whatever `on_difference` says, as nothing is wrong.
     """
-    flavor, options = SERVERS[kind]
-    server = make_server(flavor, options=options)
-    server.execute("CREATE DATABASE app")
-    key = "INT, CONSTRAINT {0} FOREIGN KEY (up) REFERENCES {1} (id) ON DELETE CASCADE"
-    for statement in (
-        "CREATE TABLE p (id INT PRIMARY KEY)",
-        f"CREATE TABLE c (id INT PRIMARY KEY, up {key.format('of_c', 'p')})",
-        f"CREATE TABLE g (id INT PRIMARY KEY, up {key.format('of_g', 'c')})",
-    ):
-        server.execute(statement, database="app")
-    many = [
-        "p VALUES " + ", ".join(f"({n})" for n in range(200)),
-        "c VALUES " + ", ".join(f"({n}, {n % 200})" for n in range(600)),
-        "g VALUES " + ", ".join(f"({n}, {n % 600})" for n in range(1200)),
-    ]
-    for rows in many:
-        server.execute(f"INSERT INTO {rows}", database="app")
-    create_ratchet_user(server, PASSWORD, ["app"])
+    server = family(make_server, kind, (200, 600, 1200))
     snapshot = {"max_rows_per_second": 300, "chunk_rows": 100}
     ratchet = make_ratchet({"-": server}, "app", snapshot=snapshot)
     run = ratchet.start("run")
@@ -111,6 +114,42 @@ def test_cascades_of_several_levels_while_the_dump_reads(
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [server], "app", ["p", "c", "g"])
     assert "is stopped" not in said
+
+
+@pytest.mark.quick_on("mariadb")
+@pytest.mark.parametrize("kind", ["mariadb", "mysql-native"])
+def test_a_table_between_that_is_dumped_again(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], kind: str
+) -> None:
+    """Its dump goes on while rows of the first take those of the third with them."""
+    server = family(make_server, kind, (20, 20_000, 600))
+    ratchet = make_ratchet({"-": server}, "app", snapshot={"chunk_rows": 500})
+    ratchet.run("run", "--until-caught-up")
+    tables = Tables(Lake.at(ratchet.lake))
+
+    def is_dumped() -> bool:
+        state = tables.load("shop", "c")
+        return state is not None and state.phase == "dumping"
+
+    quick = ratchet.config.read_text()
+    slow = quick.replace("chunk_rows: 500", "chunk_rows: 500\n  max_rows_per_second: 500")
+    ratchet.config.write_text(slow)
+    run = ratchet.start("run")
+    again = ratchet.start("table", "redump", "shop.c")
+    try:
+        wait_while_running(run, is_dumped, within=60)
+        for number in range(10):
+            server.execute(f"DELETE FROM p WHERE id = {number}", database="app")
+        time.sleep(2)
+        assert is_dumped()
+    finally:
+        again.terminate()
+        run.terminate()
+        end_of(again, 60)
+        end_of(run, 120)
+    ratchet.config.write_text(quick)
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [server], "app", ["p", "c", "g"])
 
 
 @pytest.mark.quick_on("mysql-native")

@@ -13,6 +13,7 @@ from core.position import Position
 from core.schema import Column, ColumnType, TableSchema
 from jobs.foreignkeys import Rules, refresh, together
 from store.files import Lake, open_lake
+from store.keynotes import note_keys, read_key_notes
 from store.tables import DumpState, Tables, TableState
 
 KEY = ForeignKey(
@@ -45,9 +46,8 @@ def looked(
     tables = Tables(lake)
     for one in states:
         tables.save(one)
-    refresh(
-        tables, states, {"shop": rules}, mirrors=lambda _, table: table in mirrored, last_round=9
-    )
+    past = [one for one in states if one.phase in {"catching_up", "streaming"}]
+    refresh(lake, past, {"shop": rules}, mirrors=lambda _, table: table in mirrored, last_round=9)
     return {one.table: one for one in tables.list()}
 
 
@@ -83,6 +83,40 @@ def test_a_table_that_catches_up_is_as_it_was_read(lake: Lake) -> None:
     found = looked(lake, [state("p", ()), state("c", None, "catching_up")], RULES)
     assert found["c"].foreign_keys == (KEY,)
     assert not found["c"].doubts
+
+
+@pytest.mark.parametrize("phase", ["new", "dumping", "stopped", None])
+def test_keys_of_a_table_that_is_not_past_its_dump_are_noted_and_compared(
+    lake: Lake, phase: str | None
+) -> None:
+    """What hangs on it may lack what they led to since it was looked last; once."""
+    states = [state("p", ()), state("d", (BELOW,))]
+    between = [] if phase is None else [state("c", None, phase)]
+    note_keys(lake, {"shop": {"d": (BELOW,)}})
+    found = looked(lake, [*states, *between], RULES)
+    assert "hangs by foreign keys on shop.c, whose own" in found["d"].doubts["shop/-"].message
+    assert read_key_notes(lake) == {"shop": {"c": (KEY,), "d": (BELOW,)}}
+    assert phase is None or found["c"].phase == phase
+    found = looked(lake, [*states, *between], RULES)
+    assert not found["d"].doubts
+
+
+def test_what_hangs_over_a_table_in_a_lake_of_an_earlier_version_is_in_doubt_once(
+    lake: Lake,
+) -> None:
+    states = [state("p", ()), state("c", (KEY,)), state("d", (BELOW,))]
+    found = looked(lake, states, RULES)
+    assert [bool(found[name].doubts) for name in "pcd"] == [False, False, True]
+    assert found["d"].doubts["shop/-"].expected
+    assert not looked(lake, states, RULES)["d"].doubts
+
+
+def test_a_table_that_stops_stays_stopped_though_it_hangs_on_a_doubtful_one(lake: Lake) -> None:
+    other = replace(KEY, name="x", parent="q")
+    rules = replace(RULES, by_table={"c": (KEY,), "d": (BELOW, other)})
+    found = looked(lake, [state("p", ()), state("c", None), state("d", None)], rules)
+    assert found["c"].doubts
+    assert found["d"].phase == "stopped"
 
 
 def test_where_the_server_logs_them_there_is_no_doubt(lake: Lake) -> None:

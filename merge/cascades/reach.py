@@ -1,0 +1,50 @@
+"""What statements about a table mean for those that hang on it by foreign keys.
+
+Lives here: what an event of a table says of those that hang on it. Does not live here: which these
+are (`merge.cascades.graph`), what changes of its rows lead to (`merge.cascades.step`), reading the
+keys (`jobs.foreignkeys`).
+
+A statement about a parent changes foreign keys without a word about the child: a key goes with the
+table that it refers to, under each new name. So no event of the child tells that its keys are
+others now; those of its parents do.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from core.rounds import TableEvent
+from merge.ddl import changes_of
+
+# Effects after which a table's rows are those that its row events tell of, under the same name.
+_TOLD: Final = frozenset({"columns", "types", "key", "rebuild"})
+# Effects that are no fault of anybody's: what foreign keys did meanwhile may not be known.
+_EXPECTED: Final = _TOLD | {"foreign_key", "prepared"}
+
+
+class Reach(IntEnum):
+    """How far an event of a table reaches those that hang on it.
+
+    NOT: not at all.
+    KEYS: their keys may be others now.
+    LED: and what keys led to meanwhile may not be known, as is expected of such an event.
+    ROWS: likewise, and the event is not understood.
+    """
+
+    NOT = 0
+    KEYS = 1
+    LED = 2
+    ROWS = 3
+
+
+def reach(event: TableEvent) -> Reach:
+    """What an event of a table means for those that hang on it."""
+    if event.kind == "truncate":
+        return Reach.NOT  # the servers refuse it where it would reach them, or leave them alone
+    if event.kind != "ddl":
+        return Reach.ROWS
+    effects = {change.effect for change in changes_of(event)}
+    if effects <= _TOLD:
+        return Reach.KEYS
+    return Reach.LED if effects <= _EXPECTED else Reach.ROWS

@@ -1,0 +1,60 @@
+"""The foreign keys of all tables of a keyspace, as its servers had them at a run's last look.
+
+Lives here: the record and its file. Does not live here: reading the servers (`jobs.foreignkeys`),
+following the keys (`merge.cascades`), and the keys of a table past its dump, which its own state
+has (`tables`).
+
+Invariant: written by the run alone, behind the states that it leads to; a keyspace that is not in
+it has not been looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from core.foreignkeys import ForeignKey
+from store import layout
+from store.failures import sound
+from store.files import Lake
+from store.notes import Notes
+
+KeyNotes = Mapping[str, Mapping[str, tuple[ForeignKey, ...]]]  # by keyspace, by table
+
+NO_KEY_NOTES: Final[KeyNotes] = {}
+
+
+def read_key_notes(lake: Lake) -> KeyNotes:
+    """What was noted last; tables without keys are left out.
+
+    Raises:
+        LakeError: the lake cannot be read.
+    """
+    path = Notes(lake).path(layout.FOREIGN_KEYS_FILE)
+    found = lake.read_json(path)
+    with sound(path):
+        return {
+            keyspace: {
+                table: tuple(ForeignKey.from_json(key) for key in keys)
+                for table, keys in tables.items()
+            }
+            for keyspace, tables in (found or {}).items()
+        }
+
+
+def note_keys(lake: Lake, notes: KeyNotes) -> None:
+    """Note the keys of some keyspaces, if they are others than before.
+
+    Raises:
+        LakeError: the lake cannot be written.
+    """
+    before = read_key_notes(lake)
+    after = {**before, **notes}
+    if after != before:
+        lake.write_json(
+            Notes(lake).own(layout.FOREIGN_KEYS_FILE),
+            {
+                keyspace: {table: [key.to_json() for key in keys] for table, keys in tables.items()}
+                for keyspace, tables in after.items()
+            },
+        )
