@@ -31,6 +31,7 @@ from .model import Model
 
 _LOCKED: Final = 1205  # the server's number of a lock that was not got
 _TRIES: Final = 60
+_AGAIN: Final = 3  # tables that are dumped again between two looks
 EPOCH: Final = 400  # statements from an empty database on
 # Stands among steps where the mirror was looked at.
 LOOK: Final = Step(kind="look", body=(), ddl=False)
@@ -259,7 +260,7 @@ class Campaign:
         done.append(LOOK)
         figures = self.figures
         figures.looks += 1
-        figures.compared += seen.compared
+        figures.compared += len(seen.right)
         figures.rows += seen.rows
         figures.doubts += bool(seen.doubts)
         for reason in seen.stopped.values():
@@ -269,8 +270,14 @@ class Campaign:
             self.found.append(found)
             self._tell(f"epoch {number}, {figures.statements} statements: {finding.what} "
                        f"{finding.table!r}: {finding.detail[:700]}")  # fmt: skip
-        # In every other epoch the next statements come while tables are dumped again.
-        mend(self._mirror, seen, wait=number % 2 == 0)
+        # In every other epoch the next statements come while tables are dumped again, also some
+        # that need not be: others hang on them.
+        busy = number % 2 == 1
+        if busy:
+            rng = random.Random(f"{self._seed}:{number}:{figures.looks}")
+            tables = sorted(seen.right)
+            self._mirror.again(rng.sample(tables, min(_AGAIN, len(tables))))
+        mend(self._mirror, seen, wait=not busy)
         figures.waiting += time.monotonic() - began
 
 

@@ -63,14 +63,14 @@ class Seen:
 
     Attributes:
         findings: what is wrong.
-        compared: tables that were right, and are.
+        right: tables that it calls right, and that are.
         rows: of those.
         stopped: table -> the mirror's reason.
         doubts: doubts that were waited for.
     """
 
     findings: list[Finding] = field(default_factory=list)
-    compared: int = 0
+    right: list[str] = field(default_factory=list)
     rows: int = 0
     stopped: dict[str, str] = field(default_factory=dict)
     doubts: int = 0
@@ -334,7 +334,7 @@ class Mirror:
             )
             seen.findings.append(Finding(what="silent", table=name, detail=detail))
             return
-        seen.compared += 1
+        seen.right.append(name)
         seen.rows += wanted.total()
 
 
