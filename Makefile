@@ -6,6 +6,7 @@
 #   make test-long  the long tests
 #   make fuzz       every parser of bytes from outside, FUZZ_SECONDS (300) each
 #   make fuzz-sql   statements of a grammar on a real server, its mirror compared (FUZZ_SQL_ARGS: --server mysql --seed N ...)
+#   make soak       a long run under load, with kills, its rows compared at the end (SOAK_ARGS: --hours H --tables N ...)
 #   make mutants    each rule of order broken on purpose: a test must notice (MUTANTS: modules)
 #   make bench      every benchmark
 #   make bench-peers  what people would pick instead, in one run (PEERS_ARGS: --rows N ...)
@@ -18,7 +19,7 @@
 # in ~/.cache/ratchet (or $RATCHET_CACHE) and Ivy's and pip's own caches.
 
 .DELETE_ON_ERROR:
-.PHONY: setup dev servers demo test test-long fuzz fuzz-sql mutants bench bench-peers lint lock \
+.PHONY: setup dev servers demo test test-long fuzz fuzz-sql soak mutants bench bench-peers lint lock \
 	sbom clean help
 
 VENV := .venv
@@ -35,6 +36,7 @@ PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 300
 FUZZ_TARGETS ?= all
 FUZZ_SQL_ARGS ?= --server mariadb --seed 1 --statements 2000 --every 50
+SOAK_ARGS ?=
 PEERS_ARGS ?=
 PEERS_VENV := $(or $(RATCHET_CACHE),$(HOME)/.cache/ratchet)/peers/venv
 MUTANTS ?=
@@ -105,6 +107,9 @@ fuzz: dev
 
 fuzz-sql: dev servers
 	$(PYTHON_BIN) -m tests.fuzz_sql $(FUZZ_SQL_ARGS)
+
+soak: dev servers
+	$(PYTHON_BIN) -m bench.soak $(SOAK_ARGS)
 
 mutants: dev
 	$(PYTHON_BIN) scripts/mutate.py $(MUTANTS)

@@ -1,0 +1,94 @@
+"""What a soak looks at every few seconds: memory, descriptors, threads, files, lag.
+
+Lives here: one look. Does not live here: what becomes of them (`report`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from bench.lib.processes import Processes
+from bench.soak.fleet import BEAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One look.
+
+    Attributes:
+        at: seconds since the soak began.
+        python: MiB that the run holds, Java aside.
+        java: MiB that Java holds.
+        descriptors: open files of the run's own process.
+        threads: of it.
+        files: in the lake.
+        size: MiB of them.
+        lag: by keyspace, seconds by which the newest merged change is behind the clock.
+    """
+
+    at: float
+    python: float
+    java: float
+    descriptors: int
+    threads: int
+    files: int
+    size: float
+    lag: dict[str, float]
+
+
+def take_sample(pid: int, lake: Path, keyspaces: list[str], began: float) -> Sample | None:
+    """Look at a run and its lake; None if it has ended or nothing is merged yet.
+
+    Args:
+        pid: the run's.
+        lake: its folder.
+        keyspaces: each has a row that tells the time.
+        began: when the soak did, `time.monotonic`.
+    """
+    lag = {keyspace: _lag(lake, keyspace) for keyspace in keyspaces}
+    files, size = _size(lake)
+    try:
+        descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
+    except OSError:
+        return None
+    python, every = Processes(pid).memories()
+    return Sample(
+        at=time.monotonic() - began,
+        python=python,
+        java=every - python,
+        descriptors=descriptors,
+        threads=threads,
+        files=files,
+        size=size,
+        lag={keyspace: one for keyspace, one in lag.items() if one is not None},
+    )
+
+
+def _lag(lake: Path, keyspace: str) -> float | None:
+    with suppress(Exception):  # it is not there yet, or upkeep has just removed a file
+        query = QueryBuilder().register("beat", DeltaTable(str(lake / keyspace / BEAT)))
+        (at,) = pa.table(query.execute("SELECT at FROM beat").read_all())["at"].to_pylist()
+        return time.time() - float(at) if at else None
+    return None
+
+
+def _size(lake: Path) -> tuple[int, float]:
+    files = size = 0
+    todo = [lake]
+    while todo:
+        with suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(Path(entry.path))
+                else:
+                    with suppress(OSError):
+                        files, size = files + 1, size + entry.stat().st_size
+    return files, size / 2**20
