@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from core.foreignkeys import ForeignKey
+from core.patterns import TablePatterns
 from core.shard import ShardId
 from jobs.settings import SourceSection
 from jobs.text import how_to_exclude
@@ -148,22 +149,26 @@ class ForeignKeyWatch:
         self._lake, self._read = lake, read
         self._tables = Tables(lake)
         self._sources, self._last_round = sources, last_round
-        self._begun = False
+        self._patterns: Mapping[str, TablePatterns] | None = None  # at the last look
 
     def look(self) -> None:
         """Read them if there are tables that need it; all are compared the first time.
+
+        And again when other tables are mirrored than before: one may have gone on which others
+        hang.
 
         Raises:
             RetryableError: a server does not answer.
             SourceUnfitError: a server refuses us.
         """
+        patterns = {name: source.tables for name, source in self._sources().items()}
         states = [
             state
             for state in self._tables.list()
             if state.phase in _PAST_DUMP and self._mirrors(state.keyspace, state.table)
         ]
         known = all(state.foreign_keys is not None and not state.keys_stale for state in states)
-        if self._begun and known:
+        if patterns == self._patterns and known:
             return
         if states:
             refresh(
@@ -173,7 +178,7 @@ class ForeignKeyWatch:
                 mirrors=self._mirrors,
                 last_round=self._last_round(),
             )
-        self._begun = True
+        self._patterns = patterns
 
     def _mirrors(self, keyspace: str, table: str) -> bool:
         source = self._sources().get(keyspace)

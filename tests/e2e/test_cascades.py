@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,44 @@ def test_a_table_between_that_is_dumped_again(
     ratchet.config.write_text(quick)
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [server], "app", ["p", "c", "g"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["mariadb", "mysql-native"])
+def test_a_parent_that_is_left_out_while_the_run_goes_on(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], kind: str
+) -> None:
+    """Nobody reads its changes any more, and rows of two tables go with its rows."""
+    server = family(make_server, kind, (20, 60, 60))
+    ratchet = make_ratchet({"-": server}, "app")
+    ratchet.run("run", "--until-caught-up")
+    tables = Tables(Lake.at(ratchet.lake))
+
+    def deleted() -> bool:
+        with suppress(AssertionError):
+            assert_identical(ratchet.lake, [server], "app", ["p", "c", "g"])
+            return True
+        return False
+
+    def stopped() -> bool:
+        return {one.table for one in tables.list() if one.phase == "stopped"} == set("cg")
+
+    run = ratchet.start("run")
+    try:
+        server.execute("DELETE FROM p WHERE id < 10", database="app")
+        wait_while_running(run, deleted, within=90)
+        whole = ratchet.config.read_text()
+        ratchet.config.write_text(whole.replace("- '*'", "- '*'\n    - '!p'"))
+        ratchet.run("table", "drop", "shop.p")
+        server.execute("DELETE FROM p", database="app")
+        wait_while_running(run, stopped, within=60)
+    finally:
+        run.terminate()
+        end_of(run, 120)
+    states = {state.table: state for state in tables.list()}
+    why = states["g"].stopped
+    assert why is not None
+    assert "(through c)" in why.message
 
 
 @pytest.mark.quick_on("mysql-native")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from core.foreignkeys import ForeignKey
 from core.gtid import GtidSet
+from core.patterns import TablePatterns
 from core.position import Position
 from core.schema import Column, ColumnType, TableSchema
-from jobs.foreignkeys import Rules, refresh, together
+from jobs.foreignkeys import ForeignKeyWatch, Rules, refresh, together
 from store.files import Lake, open_lake
 from store.keynotes import note_keys, read_key_notes
 from store.tables import DumpState, Tables, TableState
@@ -156,6 +158,29 @@ def test_a_parent_that_is_not_mirrored_stops_all_that_hang_on_it(
             assert f"redump 'shop.{table}'" in why.hint
     assert found["d"].stopped is not None
     assert "(through c)" in found["d"].stopped.message
+
+
+def test_a_parent_that_the_config_leaves_out_meanwhile_stops_what_hangs_on_it(lake: Lake) -> None:
+    tables = Tables(lake)
+    for one in (state("p", ()), state("c", (KEY,)), state("d", (BELOW,))):
+        tables.save(one)
+    sections = {"shop": SimpleNamespace(tables=TablePatterns())}
+    asked = []
+
+    def read() -> dict[str, Rules]:
+        asked.append(1)
+        return {"shop": RULES}
+
+    watch = ForeignKeyWatch(lake, read, sources=lambda: sections, last_round=lambda: 9)  # type: ignore[arg-type,return-value]
+    for _ in range(2):
+        watch.look()
+    assert len(asked) == 1
+    sections["shop"] = SimpleNamespace(tables=TablePatterns(("*", "!p")))
+    for _ in range(2):
+        watch.look()
+    assert len(asked) == 2
+    found = {one.table: one for one in tables.list()}
+    assert [found[name].phase for name in "cd"] == ["stopped", "stopped"]
 
 
 def test_shards_that_differ_cannot_be_followed() -> None:
