@@ -134,6 +134,7 @@ class Merger:
         every = self._tables.list()
         states = [state for state in every if self._wanted(state)]
         self._keys = read_graph(self._lake, every)
+        self._forget_gone(every)
         works = self._works(states, upto)
         if works is None:
             return StepResult(cut=None, changed={}, stopped={}, seconds=time.monotonic() - began)
@@ -159,6 +160,13 @@ class Merger:
             },
             seconds=time.monotonic() - began,
         )
+
+    def _forget_gone(self, states: Iterable[TableState]) -> None:
+        """Remember nothing of tables, and of dumps, that there are no more."""
+        there = {app_id(state) for state in states}
+        for known in (self._versions, self._looked, self._misfits, self._held):
+            for key in known.keys() - there:
+                del known[key]
 
     def _works(
         self, states: Sequence[TableState], upto: int | None

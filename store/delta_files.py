@@ -15,7 +15,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -50,7 +50,7 @@ _NO_COLUMNS: Final = pa.schema([])
 CHECKPOINT_EVERY: Final = 20  # commits, as `delta.checkpointInterval` of our tables says
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DataFile:
     """A data file of a table.
 
@@ -77,16 +77,11 @@ class DataFile:
         """Bytes."""
         return int(self.add["size"])
 
-    @property
+    @cached_property  # every merge looks at those of all files, as long as these are in the table
     def stats(self) -> dict[str, Any]:
         """Its statistics; decimals are rounded."""
-        return _parsed(self.add.get("stats") or "{}")
-
-
-@lru_cache(maxsize=1 << 17)  # every merge looks at those of all files
-def _parsed(stats: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(stats)
-    return found
+        found: dict[str, Any] = json.loads(self.add.get("stats") or "{}")
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
