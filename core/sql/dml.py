@@ -19,7 +19,11 @@ HEADS: Final = frozenset(
     | {"HANDLER", "TABLE", "VALUES", "IMPORT", "MERGE"}
 )
 _OPENS: Final = Token("sign", "(")
-_READ: Final = 8  # tokens that tell whether one table is read: its name, an alias, a comma
+_NAME: Final = 4  # tokens that a table's name takes, and one
+# Clauses behind that of the tables that are read.
+_BEHIND: Final = frozenset(
+    {"WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT", "RETURNING"}
+)
 # What may stand in front of a parenthesis and changes no row of any table.
 _HARMLESS: Final = frozenset(
     # Words of the grammar.
@@ -72,29 +76,47 @@ def only_reads(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) 
     """
     for at, token in enumerate(tokens):
         calls = at + 1 < len(tokens) and tokens[at + 1] == _OPENS
-        if token.text == ";" or token.word in {"TABLE", "NEXTVAL", "SETVAL", "NEXT", "PREVIOUS"}:
+        if token.text == ";" or token.word in {"NEXTVAL", "SETVAL", "NEXT", "PREVIOUS"}:
             return False
         if calls and (token.kind == "name" or (token.word and token.word not in _HARMLESS)):
             return False
         if calls and at and tokens[at - 1].text == ".":
             return False  # a function of a database, whatever it is called
-        if token.word in {"FROM", "JOIN", "STRAIGHT_JOIN"} and not _reads_one(
-            tokens[at + 1 : at + 1 + _READ], is_base_table
-        ):
-            return False
+        if token.word in {"FROM", "JOIN", "STRAIGHT_JOIN", "TABLE"}:
+            rest = tokens[at + 1 :]
+            if not _reads_one(rest[:_NAME], is_base_table) or _lists_several(rest):
+                return False
     return True
 
 
 def _reads_one(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) -> bool:
-    """Whether one table follows, no view, and no list of several."""
-    cursor = Cursor(tokens)
+    """Whether the name of a table follows that is no view."""
     try:
-        if not is_base_table(Named(*cursor.table())):
-            return False
+        return is_base_table(Named(*Cursor(tokens).table()))
     except NotUnderstoodError:
         return False
-    cursor.accept("AS")
-    return cursor.peek().text != "," and cursor.peek(1).text != ","
+
+
+def _lists_several(tokens: Sequence[Token]) -> bool:
+    """Whether a comma follows within the clause: behind it another table may be read.
+
+    Wherever in it: behind an alias, index hints, a condition of a join.
+    """
+    depth = 0
+    for at, token in enumerate(tokens):
+        if token.text == "(":
+            depth += 1
+        elif token.text == ")":
+            depth -= 1
+            if depth < 0:
+                return False
+        elif depth == 0:
+            if token.text == ",":
+                return True
+            updates = token.word == "ON" and at + 1 < len(tokens)
+            if token.word in _BEHIND or (updates and tokens[at + 1].word == "DUPLICATE"):
+                return False
+    return False
 
 
 def _target(cursor: Cursor) -> Named | None:

@@ -265,7 +265,10 @@ def _tokens(lexed: Lexed, mode: Mode, log: Log) -> tuple[list[Token], str]:
     tokens = list(lexed.tokens)
     while tokens and tokens[-1] == Token("sign", ";"):
         tokens.pop()
-    return _without_settings(tokens), unsure
+    begin = _behind_settings(tokens)
+    if begin and Token("sign", "(") in tokens[:begin]:
+        unsure = unsure or "what its settings call may change rows"
+    return tokens[begin:], unsure
 
 
 def _is_rows(tokens: Sequence[Token]) -> bool:
@@ -276,8 +279,8 @@ def _is_rows(tokens: Sequence[Token]) -> bool:
     return head in {"ANALYZE", "EXPLAIN", "DESCRIBE", "DESC"} and not _about_tables(tokens)
 
 
-def _without_settings(tokens: list[Token]) -> list[Token]:
-    """MariaDB: SET STATEMENT x=1, y=2 FOR ..."""
+def _behind_settings(tokens: Sequence[Token]) -> int:
+    """Where it begins behind what MariaDB takes in front: SET STATEMENT x=1, y=2 FOR ..."""
     begin = 0
     while [token.word for token in tokens[begin : begin + 2]] == ["SET", "STATEMENT"]:
         rest = range(begin, len(tokens))
@@ -285,7 +288,7 @@ def _without_settings(tokens: list[Token]) -> list[Token]:
         if end is None:
             break
         begin = end + 1
-    return tokens[begin:]
+    return begin
 
 
 def _control(cursor: Cursor) -> Statement | None:
@@ -476,9 +479,7 @@ def _is_filled(tokens: Sequence[Token]) -> bool:
 
 def _fill(tokens: Sequence[Token], found: _Found) -> None:
     """What it calls and reads to fill a table may change others."""
-    if _is_filled(tokens) and not dml.only_reads(
-        [token for token in tokens if token.word != "TABLE"], found.is_mirrored
-    ):
+    if _is_filled(tokens) and not dml.only_reads(tokens, found.is_mirrored):
         found.doubt_all(f"{_BY_STATEMENT}: functions that it called may have changed rows")
 
 
