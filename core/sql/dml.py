@@ -7,6 +7,7 @@ view or a foreign key may lead from that table to others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -18,22 +19,24 @@ HEADS: Final = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "EXECUTE"}
     | {"HANDLER", "TABLE", "VALUES", "IMPORT", "MERGE"}
 )
+_APART: Final = r"(?:\s+\(|\s*(?:/\*|\*/|--|\#))"  # a space or a remark, and perhaps a parenthesis
 _OPENS: Final = Token("sign", "(")
 _NAME: Final = 4  # tokens that a table's name takes, and one
 # Clauses behind that of the tables that are read.
 _BEHIND: Final = frozenset(
     {"WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT", "RETURNING"}
 )
-# What may stand in front of a parenthesis and changes no row of any table.
-_HARMLESS: Final = frozenset(
-    # Words of the grammar.
+# What may stand in front of a parenthesis and changes no row of any table: words of the grammar;
+_GRAMMAR: Final = frozenset(
     {"VALUES", "VALUE", "IN", "AND", "OR", "XOR", "NOT", "SET", "ON", "BETWEEN", "LIKE", "THEN"}
     | {"ELSE", "WHEN", "CASE", "IF", "INTERVAL", "WHERE", "BY", "DIV", "MOD", "IS", "EXISTS"}
     | {"LIMIT", "AS", "DISTINCT", "ALL", "ANY", "SOME", "UNION", "CHAR", "BINARY", "ROW"}
     | {"DECIMAL", "SIGNED", "UNSIGNED", "DATETIME", "INDEX", "KEY", "USING", "OVER", "RETURNING"}
     | {"SELECT", "HAVING", "INTO", "PARTITION", "FORCE", "USE", "IGNORE"}
-    # Functions.
-    | {"ABS", "ADDDATE", "ADDTIME", "BIT_AND", "BIT_COUNT", "BIT_OR", "BIT_XOR", "CAST", "CEIL"}
+)
+# and functions, if it follows at once: `MAX (1)` calls one that somebody has made of that name.
+_FUNCTIONS: Final = frozenset(
+    {"ABS", "ADDDATE", "ADDTIME", "BIT_AND", "BIT_COUNT", "BIT_OR", "BIT_XOR", "CAST", "CEIL"}
     | {"CEILING", "CHARACTER_LENGTH", "CHAR_LENGTH", "COALESCE", "CONCAT", "CONCAT_WS"}
     | {"CONNECTION_ID", "CONV", "CONVERT", "CONVERT_TZ", "COUNT", "CRC32", "CURDATE"}
     | {"CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_USER", "CURTIME", "DATABASE"}
@@ -47,15 +50,19 @@ _HARMLESS: Final = frozenset(
     | {"UNHEX", "UNIX_TIMESTAMP", "UPPER", "USER", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "UUID"}
     | {"VERSION", "WEEK", "YEAR"}
 )
+_HARMLESS: Final = _GRAMMAR | _FUNCTIONS
 
 
-def only_target(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) -> Named | None:
+def only_target(
+    tokens: Sequence[Token], text: str, is_base_table: Callable[[Named], bool]
+) -> Named | None:
     """The one table that a statement changes by itself; None if that cannot be told.
 
     None as well where it calls a function or reads something that may change rows on the way.
 
     Args:
         tokens: the statement, from its first word on.
+        text: the whole text that they are of.
         is_base_table: whether a table that is only read is no view.
     """
     cursor = Cursor(tokens)
@@ -66,14 +73,20 @@ def only_target(tokens: Sequence[Token], is_base_table: Callable[[Named], bool])
         cursor.parens()  # the columns of INSERT
     except NotUnderstoodError:
         return None
-    return target if only_reads(cursor.rest(), is_base_table) else None
+    return target if only_reads(cursor.rest(), text, is_base_table) else None
 
 
-def only_reads(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) -> bool:
+def only_reads(tokens: Sequence[Token], text: str, is_base_table: Callable[[Named], bool]) -> bool:
     """Whether what follows a statement's target changes nothing on the way, for certain.
 
     So it is if all functions that it calls are of a list, and all that it reads are no views.
+
+    Args:
+        tokens: what follows.
+        text: see `only_target`.
+        is_base_table: see `only_target`.
     """
+    called = set()
     for at, token in enumerate(tokens):
         calls = at + 1 < len(tokens) and tokens[at + 1] == _OPENS
         if token.text == ";" or token.word in {"NEXTVAL", "SETVAL", "NEXT", "PREVIOUS"}:
@@ -86,7 +99,9 @@ def only_reads(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) 
             rest = tokens[at + 1 :]
             if not _reads_one(rest[:_NAME], is_base_table) or _lists_several(rest):
                 return False
-    return True
+        if calls and token.word in _FUNCTIONS:
+            called.add(token.word)
+    return not any(re.search(rf"(?i)\b{name}{_APART}", text) for name in called)
 
 
 def _reads_one(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) -> bool:

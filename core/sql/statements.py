@@ -336,7 +336,7 @@ def _rows(found: _Found, why: str = "") -> Statement:
         ours = [scope.is_ours(database) for database in written]
         if all(one is False for one in ours):
             return found.done("rows")
-    target = None if why else dml.only_target(found.tokens, found.is_mirrored)
+    target = None if why else dml.only_target(found.tokens, found.text, found.is_mirrored)
     if target is None:
         found.doubt_all(why or f"{_BY_STATEMENT}, and which tables it reached is not known")
         return found.done("rows")
@@ -479,7 +479,7 @@ def _is_filled(tokens: Sequence[Token]) -> bool:
 
 def _fill(tokens: Sequence[Token], found: _Found) -> None:
     """What it calls and reads to fill a table may change others."""
-    if _is_filled(tokens) and not dml.only_reads(tokens, found.is_mirrored):
+    if _is_filled(tokens) and not dml.only_reads(tokens, found.text, found.is_mirrored):
         found.doubt_all(f"{_BY_STATEMENT}: functions that it called may have changed rows")
 
 

@@ -462,6 +462,7 @@ def test_what_is_not_understood_is_a_doubt(text: str) -> None:
         "CREATE TABLE y SELECT other.f()",
         "CREATE TEMPORARY TABLE y SELECT * FROM other.v",
         "CREATE TEMPORARY TABLE y TABLE other.v",
+        "CREATE TEMPORARY TABLE y AS SELECT trim (3) AS t",
         "CREATE TEMPORARY TABLE y SELECT b2.id FROM w USE INDEX (PRIMARY), other.v",
         "CREATE TABLE other.y TABLE other.v",
         "'what is this",
@@ -572,6 +573,8 @@ def test_names_count_in_the_default_database_only() -> None:
         "INSERT INTO other.h SELECT a, b FROM w x JOIN w y ON x.id=y.id WHERE a IN (1, 2) ORDER BY a, b",
         "INSERT INTO other.h SELECT a, b FROM w USE INDEX (a, b) ON DUPLICATE KEY UPDATE a=1, b=2",
         "INSERT INTO other.h TABLE w",
+        "INSERT INTO other.h VALUES (NOW(), 'it is now, at once'), (MAX(3), 'max')",
+        "INSERT INTO other.h (a) VALUES (1) ON DUPLICATE KEY UPDATE a = IF (a IN (1, 2), 1, 2)",
     ],
 )  # fmt: skip
 def test_one_plain_table_of_another_database_concerns_nobody(text: str) -> None:
@@ -601,6 +604,11 @@ def test_on_a_mirrored_table_it_is_in_doubt_alone_if_nothing_leads_on() -> None:
         "INSERT INTO other.h VALUES (other.f())",
         "INSERT INTO other.h VALUES (f())",
         "INSERT INTO other.h VALUES (`now`())",
+        "INSERT INTO other.h VALUES (max (3))",
+        "INSERT INTO other.h VALUES (NOW(), max\n(3))",
+        "INSERT INTO other.h SET id=1, v=sum/* x */(3)",
+        "INSERT INTO other.h SET id=1, v=trim -- x\n (3)",
+        "INSERT INTO other.h SET id=1, v=/*!50000 count*/(3)",
         "INSERT INTO other.h VALUES (NEXT VALUE FOR s)",
         "INSERT INTO other.h SELECT * FROM other.v",
         "INSERT INTO other.h SELECT * FROM w, other.v",
