@@ -31,6 +31,8 @@ SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 
 # Statements on the table itself; others may have changed its rows by what is in no shape.
 _OF_SHAPE: Final = frozenset({"columns", "types", "key", "foreign_key", "rows"})
+# What the server did without saying so: rows that differ are nobody's fault.
+_EXPECTED: Final = frozenset({"prepared", "bulk"})
 _UNTOLD: Final = "its rows have other types than its dump saw, and no statement says so"
 _ABOVE: Final = "a statement about {}, on which it hangs by foreign keys, may have changed its rows"
 _AGAIN: Final = (
@@ -368,7 +370,7 @@ class _Shard:
                 if change.effect in {"columns", "types", "doubt"}:
                     what = "rows from before a statement may have been read under its new columns"
                     self._stop(event.seq, what, event.statement)
-            elif change.effect == "prepared":
+            elif change.effect in _EXPECTED:
                 self._doubt(change.reason, event.statement, expected=True)
             else:
                 self._changed(event, change)

@@ -252,6 +252,7 @@ class Reader:
         self._fold()
         open_txn = not self.between and state[walk.SKIP] == 0 and txns > 0
         if txns:
+            self._watch.inserted_in_bulk(self._bulk_of(rows))
             self._rows_before = self._keep(
                 Batch(
                     flavor=self.flavor,
@@ -533,12 +534,27 @@ class Reader:
         maps = (self._slots.maps[slot] for slot in slots)
         return {found.schema.table for found in maps if found is not None}
 
+    def _bulk_of(self, count: int) -> dict[str, Moment]:
+        """Tables into which rows were inserted in bulk, and the last transaction that did so."""
+        rows = self._rows[:count]
+        rows = rows[rows["bulk"] == 1]
+        found = {}
+        for slot in np.unique(rows["slot"]).tolist():
+            last = int(rows["txn"][rows["slot"] == slot].max())
+            if (known := self._slots.maps[slot]) is not None:
+                found[known.schema.table] = self._moment_of(last)
+        return found
+
     def _moment(self) -> Moment | None:
         """The open transaction; None if it leaves no trace."""
         state = self._state
         if not state[walk.TXNS] or state[walk.SKIP]:
             return None
-        txn = self._txns[int(state[walk.TXNS]) - 1]
+        return self._moment_of(int(state[walk.TXNS]) - 1)
+
+    def _moment_of(self, number: int) -> Moment:
+        """A transaction that is noted."""
+        txn = self._txns[number]
         name = self._ledger.names()[int(txn["origin"])]
         gtid = Gtid(name, int(txn["number"]), int(txn["server"]))
         return Moment(gtid=format_gtid(self.flavor, gtid), seq=int(txn["seq"]), ts=int(txn["ts"]))

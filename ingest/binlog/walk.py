@@ -46,6 +46,7 @@ ROWS: Final = np.dtype(
         ("op", np.uint8),
         ("where", np.uint8),  # 0: the receive buffer, 1: the side buffer
         ("silent", np.uint8),  # 1: what foreign keys did by it is not in the log (core.change)
+        ("bulk", np.uint8),  # 1: the server may have taken its rows back without a word
     ]
 )
 
@@ -92,6 +93,9 @@ MYSQL, MARIADB, FILE_FLAVOR = 0, 1, 2
 # layer, which logs what it changes by them. With neither, InnoDB followed them by itself.
 CHECKS_OFF: Final = 0x02
 CHECKED_IN_SQL: Final = 0x10
+# Unique keys were not looked at. With both settings off a MariaDB since 10.6 inserts into an empty
+# table in bulk, and takes all of it back if one row fails, whatever it has logged by then.
+UNIQUE_OFF: Final = 0x04
 FLAVORS: Final = {"mysql": MYSQL, "mariadb": MARIADB, "file": FILE_FLAVOR}
 
 # Statuses of `walk`.
@@ -509,6 +513,9 @@ def _take(state: Ints, rows: Records, data: Bytes, event: np.void, slot: int, wh
     told = CHECKS_OFF if state[FLAVOR] == MARIADB else CHECKS_OFF | CHECKED_IN_SQL
     flags = _little(data, event["start"] + 25, 2)
     noted["silent"] = 1 if flags & told == 0 else 0
+    unchecked = CHECKS_OFF | UNIQUE_OFF
+    in_bulk = state[FLAVOR] == MARIADB and noted["op"] == 1 and flags & unchecked == unchecked
+    noted["bulk"] = 1 if in_bulk else 0
     state[ROW_EVENTS] += 1
     return 0
 

@@ -30,6 +30,9 @@ _LATE: Final = Change("prepared", "an XA transaction changed it that was prepare
 _UNSEEN: Final = Change(
     "prepared", "an XA transaction may have changed it that nobody saw prepared"
 )
+_BULK: Final = Change(
+    "bulk", "rows came in bulk (unique_checks=0, foreign_key_checks=0), which one error takes back"
+)
 _EARLY: Final = Change("prepared", "rows of an XA transaction came before it was committed")
 
 
@@ -154,6 +157,14 @@ class StatementWatch:
                 ts=now.ts,
             )
         )
+
+    def inserted_in_bulk(self, tables: Mapping[str, Moment]) -> None:
+        """Note that rows may be in the log and not in their tables.
+
+        Args:
+            tables: by name; the last transaction that inserted such rows.
+        """
+        self.events += [self._event(one, "INSERT in bulk", now, _BULK) for one, now in tables.items()]
 
     def undone(self, tables: Collection[str], statement: str, now: Moment) -> None:
         """Note that rows of tables were rolled back which the log has nevertheless."""

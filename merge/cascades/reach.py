@@ -20,7 +20,7 @@ from merge.ddl import changes_of
 # Effects after which a table's rows are those that its row events tell of, under the same name.
 _TOLD: Final = frozenset({"columns", "types", "key", "rebuild"})
 # Effects that are no fault of anybody's: what foreign keys did meanwhile may not be known.
-_EXPECTED: Final = _TOLD | {"foreign_key", "prepared"}
+_EXPECTED: Final = _TOLD | {"foreign_key", "prepared", "bulk"}
 
 
 class Reach(IntEnum):

@@ -250,3 +250,23 @@ def test_who_follows_foreign_keys_is_in_the_flags(flavor: Flavor, flags: int) ->
     reader.flush()
     told = 0x02 if flavor == "mariadb" else 0x12
     assert found.silent == [not flags & told]
+
+
+@pytest.mark.parametrize("flags", [0x00, 0x02, 0x04, 0x06, 0x07])
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+def test_rows_that_may_have_been_taken_back_are_told_of(flavor: Flavor, flags: int) -> None:
+    """Once a table and batch, by the last transaction."""
+    start, log = started(flavor, [])
+    for number in (42, 43):
+        if flavor == "mysql":
+            log.gtid(number).query("BEGIN")
+        else:
+            log.mariadb_gtid(number)
+        log.table_map(7, MAPS[flavor]).rows(b"\1", flags=flags).xid()
+    found = Collected()
+    reader = make_reader(start, found)
+    feed(reader, log.events)
+    reader.flush()
+    told = [(event.effect, event.gtid.rpartition("-")[2]) for event in found.told]
+    bulk = flavor == "mariadb" and flags & 0x06 == 0x06
+    assert told == ([("bulk", "43")] if bulk else [])

@@ -20,7 +20,7 @@ def event(kind: str, effect: str = "", statement: str = "") -> TableEvent:
 @pytest.mark.parametrize("effect", [one for one in get_args(Effect) if one])
 def test_what_is_not_known_to_leave_rows_and_name_alone_reaches_rows(effect: str) -> None:
     harmless = dict.fromkeys(("columns", "types", "key", "rebuild"), Reach.KEYS)
-    expected = dict.fromkeys(("foreign_key", "prepared"), Reach.LED)
+    expected = dict.fromkeys(("foreign_key", "prepared", "bulk"), Reach.LED)
     assert reach(event("ddl", effect)) == (harmless | expected).get(effect, Reach.ROWS)
 
 
