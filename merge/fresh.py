@@ -184,7 +184,7 @@ class _Reader:
             for event in value.events:
                 name = f"{event.keyspace}.{event.table}"
                 below = [one for one in shown if name in above[one]]
-                if below and reach(event) >= Reach.LED:
+                if below and reach(event) >= Reach.ROWS:
                     reason = f"a statement about {name}, on which {min(below)} hangs"
                     return Calm(round=at, reason=f"{reason}, in round {value.number}")
             found = concerned(self._lake, self._policy, graph, value.files)

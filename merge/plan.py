@@ -327,9 +327,9 @@ class _Shard:
                 far = reach(event)
                 if far >= Reach.KEYS:
                     self.found.keys_stale = True
-                if far >= Reach.LED:
-                    expected = far == Reach.LED
-                    self._doubt(_ABOVE.format(name), event.statement, expected=expected)
+                if far >= Reach.ROWS:
+                    # The statement is not about this table: if its rows differ, keys did it.
+                    self._doubt(_ABOVE.format(name), event.statement, expected=True)
 
     def _is_older(self, event: TableEvent) -> bool:
         """Whether the dump shows what a statement did that stands behind other changes of it."""

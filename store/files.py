@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.fs
 
-from core.errors import LakeError
+from core.errors import LakeAwayError, LakeError
 from store import layout, objects
 from store.failures import lake_errors, sound
 from store.filelock import locked
@@ -352,8 +352,17 @@ class Lake:
         return self.filesystem.get_file_info(self.absolute(path))
 
     def _make_parent(self, path: str) -> None:
-        if self.is_local:
-            Path(self.absolute(path)).parent.mkdir(parents=True, exist_ok=True)
+        """Make a file's folder; but never the lake's own, once there was one."""
+        if not self.is_local:
+            return
+        if self.epoch and not Path(self.absolute(layout.FORMAT_FILE)).is_file():
+            raise LakeAwayError(
+                f"there is no lake any more at {self.root}",
+                operation="write in the lake",
+                hint="its folder was moved, or is not mounted: put it back, then start again; "
+                "nothing was written to the empty place",
+            )
+        Path(self.absolute(path)).parent.mkdir(parents=True, exist_ok=True)
 
 
 def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) -> Lake:

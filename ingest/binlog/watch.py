@@ -164,7 +164,8 @@ class StatementWatch:
         Args:
             tables: by name; the last transaction that inserted such rows.
         """
-        self.events += [self._event(one, "INSERT in bulk", now, _BULK) for one, now in tables.items()]
+        text = "INSERT in bulk"
+        self.events += [self._event(one, text, now, _BULK) for one, now in tables.items()]
 
     def undone(self, tables: Collection[str], statement: str, now: Moment) -> None:
         """Note that rows of tables were rolled back which the log has nevertheless."""

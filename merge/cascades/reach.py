@@ -19,8 +19,6 @@ from merge.ddl import changes_of
 
 # Effects after which a table's rows are those that its row events tell of, under the same name.
 _TOLD: Final = frozenset({"columns", "types", "key", "rebuild"})
-# Effects that are no fault of anybody's: what foreign keys did meanwhile may not be known.
-_EXPECTED: Final = _TOLD | {"foreign_key", "prepared", "bulk"}
 
 
 class Reach(IntEnum):
@@ -28,14 +26,12 @@ class Reach(IntEnum):
 
     NOT: not at all.
     KEYS: their keys may be others now.
-    LED: and what keys led to meanwhile may not be known, as is expected of such an event.
-    ROWS: likewise, and the event is not understood.
+    ROWS: and what they led to meanwhile may not be known.
     """
 
     NOT = 0
     KEYS = 1
-    LED = 2
-    ROWS = 3
+    ROWS = 2
 
 
 def reach(event: TableEvent) -> Reach:
@@ -45,6 +41,4 @@ def reach(event: TableEvent) -> Reach:
     if event.kind != "ddl":
         return Reach.ROWS
     effects = {change.effect for change in changes_of(event)}
-    if effects <= _TOLD:
-        return Reach.KEYS
-    return Reach.LED if effects <= _EXPECTED else Reach.ROWS
+    return Reach.KEYS if effects <= _TOLD else Reach.ROWS

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pymysql
 import pytest
 import yaml
 from fix_e2e import PASSWORD, Ratchet, assert_identical, mirror_rows, status
@@ -44,11 +45,16 @@ class Case:
     flavor: str = ""
 
 
-def execute(*statements: str) -> Callable[[Any], None]:
+def execute(*statements: str, refused: str = "") -> Callable[[Any], None]:
+    """In one session; `refused` in another one, which the server refuses."""
+
     def provoke(server: Any) -> None:
         with server.connect(database="shop") as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
+        if refused:
+            with pytest.raises(pymysql.err.Error):
+                server.execute(refused, database="shop")
 
     return provoke
 
@@ -71,8 +77,17 @@ def put_into_the_log(kind: int, body: bytes) -> Callable[[Any], None]:
     return provoke
 
 
+# A statement of which the server can log a part only.
+LOST = execute(
+    "INSERT INTO my (v) SELECT 1 FROM information_schema.COLUMNS",
+    "SET GLOBAL binlog_stmt_cache_size = 4096",
+    "SET GLOBAL max_binlog_stmt_cache_size = 4096",
+    refused="INSERT INTO my (v) SELECT v FROM my",
+)
+
 # These stop the stream of the whole server.
 STREAM = (
+    Case("lost", LOST, 5, "an incident"),
     Case("incident", put_into_the_log(26, struct.pack("<HB", 1, 4) + b"lost"), 5, "an incident",
          "mariadb"),
     Case("anonymous", execute("SET GLOBAL gtid_mode = ON_PERMISSIVE", "SET gtid_next = 'ANONYMOUS'",

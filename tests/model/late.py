@@ -43,7 +43,7 @@ from store.data_files import write_data_file
 from store.delta_errors import CommitConflictError
 from store.delta_files import commit_info, replay
 from store.delta_tables import create_mirrored_table, open_delta, query
-from store.files import Lake
+from store.files import Lake, open_lake
 from store.lease import Lease
 from store.requests import Kind, Request
 from store.rounds import RoundLog
@@ -282,7 +282,7 @@ Work = tuple[str, ...]
 
 def prepared(folder: Path) -> Lake:
     """A lake with a table that streams and small files, as a run has left it that was killed."""
-    lake = Lake.at(folder)
+    lake = open_lake(folder, now=1)
     held = take(lake, "zero")
     for work in ("capture", "capture", "dump", "capture", "merge", "capture", "merge", "capture"):
         getattr(held, work)()

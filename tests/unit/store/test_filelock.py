@@ -15,14 +15,14 @@ import pytest
 from core.errors import LakeError
 from store import filelock, layout
 from store.filelock import locked
-from store.files import Lake
+from store.files import Lake, open_lake
 from store.lease import Lease, read_holder
 
 # Takes the lease and stands still amid its second change of the file, a renewal.
 HALTED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[2])
-from store.files import Lake
+from store.files import Lake, open_lake
 from store.lease import Lease
 lake = Lake.at(sys.argv[1])
 lease = Lease.acquire(lake, "ratchet run")
@@ -41,7 +41,7 @@ LOCK = "_ratchet/lease.lock"
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return Lake.at(tmp_path / "lake")
+    return open_lake(tmp_path / "lake", now=1)
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,12 @@ import os
 import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from core.errors import LakeError
+from core.errors import LakeAwayError, LakeError
 from store.failures import lake_errors
 from store.files import Lake, is_unused, lake_id, open_lake
 
@@ -79,6 +80,26 @@ def test_damaged_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(LakeError, match="damaged"):
         Lake.at(tmp_path).read_json("x.json")
+
+
+def test_a_lake_that_was_moved_away_is_not_made_anew_by_a_write(tmp_path: Path) -> None:
+    """Nor one whose disk is not mounted any more: it would be hidden when that comes back."""
+    open_lake(tmp_path / "lake", now=1)
+    lake = replace(Lake.at(tmp_path / "lake"), epoch=3)
+    lake.write_json("_ratchet/a.json", 1)
+    (tmp_path / "lake").rename(tmp_path / "away")
+    for write in (
+        lambda: lake.write_json("_ratchet/a.json", 2),
+        lambda: lake.create_file("_ratchet/b", b"x"),
+        lambda: lake.change_json("_ratchet/c.json", lambda _: 1),
+        lambda: lake.open_output("shop/t/d.parquet"),
+    ):
+        with pytest.raises(LakeAwayError, match="no lake any more"):
+            write()
+    assert not (tmp_path / "lake").exists()
+    (tmp_path / "away").rename(tmp_path / "lake")
+    lake.write_json("_ratchet/a.json", 3)
+    assert lake.read_json("_ratchet/a.json") == 3
 
 
 def test_files_are_written_read_removed(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from lease_kit import NOW, Passing
 
 from core.errors import LakeAwayError, LakeError
 from store import layout
-from store.files import Lake
+from store.files import Lake, open_lake
 from store.lease import (
     EXPIRY_SECONDS,
     Lease,
@@ -33,7 +33,7 @@ from store.lease import (
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return Lake.at(tmp_path / "lake")
+    return open_lake(tmp_path / "lake", now=1)
 
 
 def acquire(lake: Lake, command: str = "ratchet run", passing: Passing | None = None) -> Lease:

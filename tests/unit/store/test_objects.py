@@ -114,6 +114,8 @@ def test_a_change_that_fails_changes_nothing(lake: Lake) -> None:
 
 
 def test_the_lease_has_one_holder(lake: Lake) -> None:
+    open_lake(lake.root, now=1)
+
     def ask(_number: int) -> Lease:
         return Lease.acquire(lake, "ratchet run")
 
@@ -127,6 +129,7 @@ def test_the_lease_has_one_holder(lake: Lake) -> None:
 
 
 def test_a_lease_that_was_taken_over_stays_with_the_other(lake: Lake) -> None:
+    open_lake(lake.root, now=1)
     held = Lease.acquire(lake, "ratchet run")
     elsewhere = replace(held.holder, machine="elsewhere")
     lake.write_json(layout.LEASE_FILE, asdict(elsewhere))

@@ -30,7 +30,7 @@ from store.delta_files import (
     write_checkpoint,
 )
 from store.delta_tables import create_delta_table, open_delta
-from store.files import Lake
+from store.files import Lake, open_lake
 from store.lease import Lease
 from store.retention import UNNAMED_SECONDS, keep_history, remove_old_files
 
@@ -122,7 +122,7 @@ class Story:
 
 @pytest.fixture
 def story(tmp_path: Path) -> Story:
-    found = Story(Lake.at(tmp_path))
+    found = Story(open_lake(tmp_path, now=1))
     found.create()
     return found
 

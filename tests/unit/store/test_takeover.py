@@ -37,7 +37,7 @@ AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 
 @pytest.fixture
 def root(tmp_path: Path) -> Lake:
-    return Lake.at(tmp_path / "lake")
+    return open_lake(tmp_path / "lake", now=1)
 
 
 def hold(root: Lake) -> Lake:
