@@ -276,6 +276,52 @@ def _statement(draw: Draw) -> Sequence[str] | None:
     return [f"SET SESSION binlog_format = {draw.one(('STATEMENT', 'STATEMENT', 'MIXED'))}", *texts]
 
 
+@kind("dml.reached", 1, ddl=False)
+def _reached(draw: Draw) -> Sequence[str] | None:
+    """A statement logged as its text that changes a table which it does not name."""
+    table, other = draw.table(), draw.table()
+    if table is None or other is None:
+        return None
+    name = draw.one(("reaches", "max", "count", "trim"))  # the last three with a space behind
+    call = f"{name} (1)"
+    through = draw.n("reaching")
+    here = draw.t(other.name)
+    odd = draw.one(("", f" {draw.n('o')}", " USE INDEX ()", " IGNORE INDEX FOR JOIN (PRIMARY)"))
+    forms = [
+        f"DO {call}",
+        f"SELECT {call}",
+        f"SET @x = {call}",
+        f"CREATE TEMPORARY TABLE t_reached AS SELECT {call} AS x",
+        f"CREATE TEMPORARY TABLE t_reached AS SELECT r.x FROM {here}{odd}, {through} r",
+        f"UPDATE {here} SET {assignments(draw, other)} WHERE 1 = (SELECT 1 FROM {through})",
+        f"DELETE FROM {here} WHERE 7 IN (SELECT r.x FROM {here}{odd} JOIN {through} r)",
+        f"DELETE FROM {here} WHERE {call} = 2",
+        f"INSERT INTO {draw.n(OTHER)}.heartbeat SELECT {call}, 2",
+        f"INSERT INTO {draw.n(OTHER)}.heartbeat SELECT r.x, 2 FROM {here}{odd}, {through} r",
+    ]
+    made = f"CREATE FUNCTION {draw.n(name)} (i INT) RETURNS INT DETERMINISTIC"
+    return [
+        f"DROP FUNCTION IF EXISTS {draw.n(name)}",
+        f"{made} BEGIN {change(draw, table)}; RETURN i; END",
+        f"CREATE OR REPLACE VIEW {through} AS SELECT {call} AS x",
+        "SET SESSION binlog_format = STATEMENT",
+        draw.one(forms),
+    ]
+
+
+@kind("dml.bulk", 1, ddl=False)
+def _bulk(draw: Draw) -> Sequence[str] | None:
+    """Rows put into an empty table without a look at keys: MariaDB takes all back for one error."""
+    table = draw.table()
+    if table is None:
+        return None
+    texts = [insert(draw, table) for _ in range(draw.rng.randint(1, 4))]
+    if draw.maybe(0.5):
+        texts = ["BEGIN", *texts, "COMMIT"]
+    off = "SET unique_checks = 0, foreign_key_checks = 0"
+    return [off, f"TRUNCATE TABLE {draw.t(table.name)}", *texts]
+
+
 @kind("dml.heartbeat", 1, ddl=False)
 def _heartbeat(draw: Draw) -> Sequence[str]:
     """Logged as a statement, and none of our business."""
