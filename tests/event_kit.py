@@ -83,9 +83,9 @@ class Log:
         """A MariaDB GTID event; flag 1: a single statement."""
         return self.add(162, struct.pack("<QIB", number, domain, flags) + bytes(6))
 
-    def query(self, statement: str, database: str = "shop") -> Log:
+    def query(self, statement: str, database: str = "shop", *, variables: bytes = b"") -> Log:
         """A QUERY event."""
-        head = struct.pack("<IIBHH", 1, 0, len(database), 0, 0)
+        head = struct.pack("<IIBHH", 1, 0, len(database), 0, len(variables)) + variables
         return self.add(2, head + database.encode() + b"\0" + statement.encode())
 
     def table_map(self, number: int = 7, body: bytes = MYSQL_MAP) -> Log:

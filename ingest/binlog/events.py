@@ -28,6 +28,8 @@ _UTF8MB4: Final = 45
 # Status variables of a QUERY event up to the databases that it wrote: number -> bytes, or -1 for
 # a length byte and that many bytes, -2 for the same and a closing zero.
 _VARIABLES: Final = {0: 4, 1: 8, 2: -2, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8, 10: 4}
+_FLAGS_VARIABLE: Final = 0
+_NO_FOREIGN_KEY_CHECKS: Final = 1 << 26  # of the session's flags
 _SQL_MODE_VARIABLE: Final = 1
 _INVOKER_VARIABLE: Final = 11
 _DATABASES_VARIABLE: Final = 12
@@ -45,6 +47,7 @@ class Query:
         sql_mode: of its session, as bits; None: not told.
         written: databases that it wrote to, by whatever way; None: not told, or too many.
         temporary: whether it used a temporary table.
+        unchecked: whether its session did not look at foreign keys.
         clear: whether its text could be decoded without a doubt of where quotes end.
     """
 
@@ -53,6 +56,7 @@ class Query:
     sql_mode: int | None = None
     written: frozenset[str] | None = None
     temporary: bool = False
+    unchecked: bool = False
     clear: bool = True
 
 
@@ -177,6 +181,7 @@ def parse_query(
         sql_mode=variables.sql_mode,
         written=variables.written,
         temporary=bool(flags & _THREAD_SPECIFIC),
+        unchecked=variables.unchecked,
         clear=utf8 or "\ufffd" not in statement,
     )
 
@@ -186,6 +191,7 @@ class _Status:
     """Status variables of a QUERY event; the collation is utf8mb4's if untold."""
 
     sql_mode: int | None = None
+    unchecked: bool = False
     collation: int = _UTF8MB4
     written: frozenset[str] | None = None
 
@@ -206,7 +212,10 @@ def _status(variables: bytes) -> _Status:
         size = _VARIABLES.get(number)
         if size is None or at >= len(variables):
             break
-        if number == _SQL_MODE_VARIABLE and at + 8 <= len(variables):
+        if number == _FLAGS_VARIABLE and at + 4 <= len(variables):
+            options = int.from_bytes(variables[at : at + 4], "little")
+            found.unchecked = bool(options & _NO_FOREIGN_KEY_CHECKS)
+        elif number == _SQL_MODE_VARIABLE and at + 8 <= len(variables):
             found.sql_mode = int.from_bytes(variables[at : at + 8], "little")
         elif number == _CHARSET_VARIABLE and at + 2 <= len(variables):
             found.collation = int.from_bytes(variables[at : at + 2], "little")

@@ -30,6 +30,8 @@ _LATE: Final = Change("prepared", "an XA transaction changed it that was prepare
 _UNSEEN: Final = Change(
     "prepared", "an XA transaction may have changed it that nobody saw prepared"
 )
+_UNKEYED: Final = Change("foreign_key", "it was changed with foreign_key_checks=0")
+_BASE: Final = frozenset({"key", "types"})  # effects that a foreign key may lose its index by
 _BULK: Final = Change(
     "bulk", "rows came in bulk (unique_checks=0, foreign_key_checks=0), which one error takes back"
 )
@@ -133,7 +135,7 @@ class StatementWatch:
                 self._commit(held, query.statement, known, now)
             return Looked(kind)
         if now is not None:
-            self._note(found, query.statement, sorted(known), now)
+            self._note(found, query, sorted(known), now)
         return Looked(kind, () if kind is Kind.DML else found.tables)
 
     def _spelled(self, table: str, own: Mapping[str, str]) -> str:
@@ -208,14 +210,21 @@ class StatementWatch:
             held = [self._event(table, statement, now, _UNSEEN) for table in sorted(known)]
         self.events += [replace(one, gtid=now.gtid, seq=now.seq, ts=now.ts) for one in held]
 
-    def _note(self, found: Statement, text: str, known: Sequence[str], now: Moment) -> None:
+    def _note(self, found: Statement, query: Query, known: Sequence[str], now: Moment) -> None:
+        changes = self._changes(found, known)
         noted: list[tuple[str, Change | None]] = [
-            *self._changes(found, known),
+            *changes,
+            # What a foreign key needs may have gone by it: then MariaDB does not follow it.
+            *(
+                (table, _UNKEYED)
+                for table, one in changes
+                if query.unchecked and one.effect in _BASE
+            ),
             *((table, None) for table in found.truncates),
             *((table, _REBUILT) for table in found.rebuilds),
         ]
         own = {name.lower(): name for name in known}
-        text = text[:STATEMENT_LENGTH]  # once: a statement may name very many tables
+        text = query.statement[:STATEMENT_LENGTH]  # once: a statement may name very many tables
         made = [
             self._event(self._spelled(table, own), text, now, change)
             for table, change in noted

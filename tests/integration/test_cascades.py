@@ -519,6 +519,46 @@ def test_a_table_between_that_is_not_merged(follow: Make, phase: Phase | None, k
     assert set(follower.doubts()) == {"below"}
 
 
+@pytest.mark.parametrize("shop_server", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("left", ["", ", ADD KEY (id)"])
+def test_a_parent_that_loses_the_index(follow: Make, left: str) -> None:
+    """MariaDB lets it go with foreign_key_checks=0, and does not follow the key from then on."""
+    follower = follow(*FAMILY)
+    follower.begin_with(
+        "INSERT INTO p VALUES (1, 2), (2, 3), (3, 1)",
+        "INSERT INTO child VALUES (1, 1), (2, 2), (3, 3)",
+        "INSERT INTO below VALUES (1, 1), (2, 2), (3, 3)",
+    )
+    without = "SET foreign_key_checks = 0"
+    follower.execute(without, "ALTER TABLE p ADD KEY (v)", "ALTER TABLE p DROP INDEX v")
+    follower.step()
+    told = [(event.table, event.effect) for event in follower.capturer.log.since(0)[-1].events]
+    assert ("p", "foreign_key") in told
+    assert {"child", "below"} <= follower.doubts().keys()
+    follower.execute(without, f"ALTER TABLE p DROP PRIMARY KEY, ADD PRIMARY KEY (v){left}")
+    follower.step()
+    watch_of(follower).look()
+    keys = {state.table: state.foreign_keys for state in follower.tables.list()}
+    lost = "" if left else "the parent has no index that begins with id"
+    assert [one.unclear for one in keys["child"] or ()] == [lost]
+    before = {state.table: state.doubts["shop/-"].round for state in follower.tables.list()
+              if state.table == "child"}  # fmt: skip
+    follower.execute("DELETE FROM p WHERE id = 1")
+    follower.step()
+    if left:
+        follower.compare("child", "below")
+    else:  # nothing follows, and no row went
+        rows = mirror_rows(follower.capturer.root, "shop", "child")
+        assert (
+            len(rows)
+            == len(follower.server.execute("SELECT 1 FROM child", database=follower.database))
+            == 3
+        )
+        after = {state.table: state.doubts["shop/-"].round for state in follower.tables.list()
+                 if state.table == "child"}  # fmt: skip
+        assert after["child"] > before["child"]
+
+
 def watch_of(follower: Follower) -> ForeignKeyWatch:
     """One that reads the keys of the follower's server."""
     watch = ForeignKeyWatch(

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final
 
 from core.errors import DecodeError, TableStoppedError
@@ -37,6 +38,12 @@ SELECT table_name, column_name, data_type, column_type, character_set_name, coll
        generation_expression
   FROM information_schema.columns
  WHERE table_schema = %s
+"""
+_INDEXES: Final = """
+SELECT table_name, index_name, column_name, sub_part
+  FROM information_schema.statistics
+ WHERE table_schema = %s
+ ORDER BY table_name, index_name, seq_in_index
 """
 _NATIVE: Final = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
 # What ends the line of a key in SHOW CREATE TABLE. Nothing of a name is in it.
@@ -122,6 +129,7 @@ def _read(query: Query, database: str, tables: Iterable[str] | None) -> ForeignK
     changing = {one: rules[one] for one in parts if rules[one] != ("none", "none")}
     databases = {"", *(parts[one][0][1] for one in changing)}
     columns = {name: _columns(query, name or database) for name in databases} if changing else {}
+    indexes = {name: _indexes(query, name or database) for name in databases} if changing else {}
     found: dict[str, list[ForeignKey]] = {}
     for (table, name), (on_delete, on_update) in sorted(changing.items()):
         names, databases_of, parents, others = zip(*parts[table, name], strict=True)
@@ -130,6 +138,7 @@ def _read(query: Query, database: str, tables: Iterable[str] | None) -> ForeignK
             columns=names,
             parent=columns[databases_of[0]].get(parents[0], {}),
             parent_columns=others,
+            indexes=indexes[databases_of[0]].get(parents[0], ()),
         )
         found.setdefault(table, []).append(
             ForeignKey(
@@ -212,17 +221,36 @@ def _columns(query: Query, database: str) -> dict[str, dict[str, _Column]]:
     return found
 
 
+def _indexes(query: Query, database: str) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Table -> its indexes, each as the whole columns that it begins with, in lower case."""
+    found: dict[tuple[str, str], list[str | None]] = {}
+    for table, name, column, part in query(_INDEXES, [database]):
+        # Of an expression there is no column, and a prefix of one is not the column.
+        whole = None if column is None or part is not None else _text(column).lower()
+        found.setdefault((_text(table), _text(name)), []).append(whole)
+    by_table: dict[str, tuple[tuple[str, ...], ...]] = {}
+    for (table, _), columns in found.items():
+        begins = tuple(one for one in takewhile(bool, columns) if one)
+        by_table[table] = (*by_table.get(table, ()), begins)
+    return by_table
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Key:
-    """The columns of a key on both sides, judged."""
+    """The columns of a key on both sides, and the parent's indexes, judged."""
 
     child: Mapping[str, _Column]
     columns: Sequence[str]
     parent: Mapping[str, _Column]
     parent_columns: Sequence[str]
+    indexes: Sequence[Sequence[str]]
 
     def unclear(self) -> str:
         """See ForeignKey."""
+        wanted = [name.lower() for name in self.parent_columns]
+        if not any(list(one[: len(wanted)]) == wanted for one in self.indexes):
+            # MariaDB lets go of it with foreign_key_checks=0, and from then on follows no such key.
+            return f"the parent has no index that begins with {', '.join(self.parent_columns)}"
         for own, other in zip(self.columns, self.parent_columns, strict=True):
             mine, theirs = self.child.get(own), self.parent.get(other)
             if mine is None or theirs is None:

@@ -270,3 +270,29 @@ def test_rows_that_may_have_been_taken_back_are_told_of(flavor: Flavor, flags: i
     told = [(event.effect, event.gtid.rpartition("-")[2]) for event in found.told]
     bulk = flavor == "mariadb" and flags & 0x06 == 0x06
     assert told == ([("bulk", "43")] if bulk else [])
+
+
+@pytest.mark.parametrize("unchecked", [True, False])
+@pytest.mark.parametrize(
+    ("statement", "effects"),
+    [
+        ("ALTER TABLE t DROP INDEX k", ["key"]),
+        ("ALTER TABLE t MODIFY v BIGINT", ["types"]),
+        ("ALTER TABLE t ADD v2 INT NULL", ["columns"]),
+    ],
+)
+def test_what_a_foreign_key_needs_may_go_in_a_session_that_does_not_look(
+    statement: str,
+    effects: list[str],
+    unchecked: bool,  # noqa: FBT001
+) -> None:
+    start, log = started("mariadb", [])
+    flags = (1 << 26 if unchecked else 0).to_bytes(4, "little")
+    log.mariadb_gtid(42, flags=1).query(statement, variables=b"\0" + flags)
+    found = Collected()
+    reader = make_reader(start, found, known=frozenset({"t"}))
+    feed(reader, log.events)
+    reader.flush()
+    told = [event.effect for event in found.told if event.effect != "rebuild"]
+    lost = ["foreign_key"] if unchecked and effects != ["columns"] else []
+    assert told == [*effects, *lost]

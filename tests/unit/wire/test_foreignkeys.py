@@ -45,3 +45,40 @@ def test_a_key_that_is_changed_between_two_questions_is_read_again() -> None:
 def test_a_key_that_cannot_be_read_is_told() -> None:
     with pytest.raises(DecodeError, match="rule of the foreign key k"):
         read_foreign_keys(Restless(["CREATE TABLE"] * 3), database="shop")
+
+
+class Still(Restless):
+    """The same, which answers of columns and indexes too."""
+
+    def __init__(self, *indexes: tuple[str, str, str | None, int | None]) -> None:
+        super().__init__([LINE])
+        self.indexes = indexes
+
+    def __call__(self, sql: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
+        if "information_schema.statistics" in sql:
+            return self.indexes
+        if "information_schema.columns" in sql:
+            column = ("int", "int(11)", None, None, "", None)
+            return [("child", "p", *column), ("w", "id", *column)]
+        return super().__call__(sql, values)
+
+
+@pytest.mark.parametrize(
+    ("indexes", "clear"),
+    [
+        ([("w", "PRIMARY", "id", None)], True),
+        ([("w", "k", "ID", None), ("w", "k", "v", None)], True),
+        ([("w", "k", "v", None), ("w", "k", "id", None)], False),
+        ([("w", "k", "id", 10)], False),
+        ([("w", "k", None, None)], False),
+        ([("other", "PRIMARY", "id", None)], False),
+        ([], False),
+    ],
+)
+def test_a_key_without_an_index_of_its_parent_is_not_clear(
+    indexes: list[tuple[str, str, str | None, int | None]],
+    clear: bool,  # noqa: FBT001
+) -> None:
+    (key,) = read_foreign_keys(Still(*indexes), database="shop").by_table["child"]
+    assert (key.unclear == "") is clear
+    assert clear or key.unclear == "the parent has no index that begins with id"
