@@ -150,6 +150,10 @@ class NoCatalog:
         del database, table
         return False
 
+    def base_tables(self) -> frozenset[str]:
+        """It does not know."""
+        return frozenset()
+
 
 @dataclass
 class Collected:

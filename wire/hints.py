@@ -105,6 +105,11 @@ class ServerCatalog:
         """Whether the server compares names of tables without regard to case."""
         return bool(int(self._session.query("SELECT @@lower_case_table_names")[0][0]))
 
+    def base_tables(self) -> frozenset[str]:
+        """The names of the database's tables as they are now, without views."""
+        rows = self._session.query(f"{_TABLES} AND table_type = 'BASE TABLE'", [self._database])
+        return frozenset(str(name) for (name,) in rows)
+
     def is_plain(self, database: str, table: str) -> bool:
         """Whether it is sure that changes of a table lead to no other table.
 

@@ -70,9 +70,9 @@ def only_target(
         target = _target(cursor)
         if target is None:
             return None
-        cursor.parens()  # the columns of INSERT
     except NotUnderstoodError:
         return None
+    # A parenthesis behind the target of an INSERT may be its columns, or all that it reads.
     return target if only_reads(cursor.rest(), text, is_base_table) else None
 
 

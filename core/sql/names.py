@@ -8,7 +8,7 @@ Servers compare names of tables by their letters or without regard to case, as t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,12 +54,14 @@ class Scope:
         default: the one that the statement ran in.
         known: names of the tables that are mirrored.
         folds: whether the server compares names without regard to case; None: not known.
+        is_base: whether a known name is still that of a table, and not of a view by now.
     """
 
     database: str
     default: str
     known: Collection[str]
     folds: bool | None = None
+    is_base: Callable[[str], bool] = field(default=lambda _: True, repr=False, compare=False)
     _by_fold: dict[str, list[str]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

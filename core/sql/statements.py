@@ -127,7 +127,8 @@ class _Found:
     def is_mirrored(self, named: Named) -> bool:
         """Whether a name is surely that of a known table, which is no view."""
         sure, maybe = self.scope.tables(named)
-        return not maybe and len(sure) == 1 and sure[0] in self.scope.known
+        known = not maybe and len(sure) == 1 and sure[0] in self.scope.known
+        return known and self.scope.is_base(sure[0])
 
     def add(self, named: Named, *changes: Change) -> None:
         """It does this to a table that it names."""
@@ -192,7 +193,7 @@ def classify(text: str, *, mode: Mode, scope: Scope, log: Log | None = None) -> 
 
 
 def _whole(text: str, mode: Mode, scope: Scope, log: Log) -> Statement:
-    tokens, unsure = _tokens(lex(text, mode), mode, log)
+    tokens, unsure = _tokens(lex(text, mode), text, mode, log)
     if not tokens and not unsure:
         return Statement(form="statement")  # MariaDB logs a comment in place of some events
     cursor = Cursor(tokens)
@@ -230,7 +231,7 @@ def _by_first_words(text: str, mode: Mode, scope: Scope, log: Log) -> Statement 
     server has told by the same words what it is. What it is about stands in front of that.
     """
     head = lex_head(text, mode, _HEAD)
-    tokens, unsure = _tokens(head, mode, log)
+    tokens, unsure = _tokens(head, text, mode, log)
     if not head.cut or unsure or not tokens:
         return None
     cursor = Cursor(tokens)
@@ -255,7 +256,7 @@ def _is_aside(cursor: Cursor) -> bool:
     return first in _ASIDE
 
 
-def _tokens(lexed: Lexed, mode: Mode, log: Log) -> tuple[list[Token], str]:
+def _tokens(lexed: Lexed, text: str, mode: Mode, log: Log) -> tuple[list[Token], str]:
     """The statement's own tokens, and why the server may have read others; empty if not."""
     unsure = lexed.unsure
     if mode.other_grammar:
@@ -268,6 +269,9 @@ def _tokens(lexed: Lexed, mode: Mode, log: Log) -> tuple[list[Token], str]:
     begin = _behind_settings(tokens)
     if begin and Token("sign", "(") in tokens[:begin]:
         unsure = unsure or "what its settings call may change rows"
+    # The server has read it before they were in force; the log has the mode of behind that.
+    if (begin or occurring(text, ("set_var",))) and occurring(text, ("sql_mode",)):
+        unsure = unsure or "it sets sql_mode for itself"
     return tokens[begin:], unsure
 
 
@@ -473,8 +477,12 @@ def _create_aside(object_: str, cursor: Cursor, found: _Found) -> None:
 
 def _is_filled(tokens: Sequence[Token]) -> bool:
     """Whether a table that is made gets rows by the same statement."""
-    words = [token.word for token in tokens]
-    return "SELECT" in words or "TABLE" in words or ("VALUES", "ROW") in pairwise(words)
+    words = {token.word for token in tokens}
+    values = any(
+        one.word == "VALUES" and (other.word == "ROW" or other == Token("sign", "("))
+        for one, other in pairwise(tokens)
+    )
+    return values or not words.isdisjoint({"SELECT", "TABLE"})
 
 
 def _fill(tokens: Sequence[Token], found: _Found) -> None:

@@ -48,6 +48,9 @@ class Catalog(Protocol):
     def is_plain(self, database: str, table: str) -> bool:
         """Whether it is sure that changes of this table lead to no other."""
 
+    def base_tables(self) -> frozenset[str]:
+        """The names of the database's tables as they are now, without views."""
+
 
 class Slots:
     """A registry of table maps.

@@ -56,6 +56,9 @@ class Hooks(Protocol):
     def is_plain(self, database: str, table: str) -> bool:
         """Whether it is sure that changes of this table lead to no other."""
 
+    def base_tables(self) -> frozenset[str]:
+        """The names of the database's tables as they are now, without views."""
+
 
 @dataclass(frozen=True, slots=True)
 class Looked:
@@ -102,6 +105,8 @@ class StatementWatch:
         self._asked = False
         self._plain: dict[Named, bool] = {}  # what was asked since the last statement but rows
         self._trusted: set[Named] = set()  # of all that were passed over for that
+        self._bases: frozenset[str] | None = None  # asked since the last statement but rows
+        self._moved: set[str] = set()  # names that may be those of views by now
         # Of open and prepared XA transactions: what their statements did to tables.
         self._open: list[TableEvent] = []
         self._prepared: dict[str, list[TableEvent]] = {}
@@ -123,6 +128,7 @@ class StatementWatch:
                 default=query.database,
                 known=known,
                 folds=self._case(),
+                is_base=self._is_base,
             ),
             log=Log(temporary=query.temporary, written=query.written, clear=query.clear),
         )
@@ -210,8 +216,25 @@ class StatementWatch:
             held = [self._event(table, statement, now, _UNSEEN) for table in sorted(known)]
         self.events += [replace(one, gtid=now.gtid, seq=now.seq, ts=now.ts) for one in held]
 
+    def _is_base(self, table: str) -> bool:
+        """Whether a name of the mirror is that of a table, as far as anybody can tell.
+
+        The server tells of now, and the log of what has been since it was read.
+        """
+        if table in self._moved:
+            return False
+        if self._hooks is None:
+            return True
+        if self._bases is None:
+            self._bases = self._hooks.base_tables()
+        return table in self._bases
+
     def _note(self, found: Statement, query: Query, known: Sequence[str], now: Moment) -> None:
         changes = self._changes(found, known)
+        if found.form == "statement":
+            self._bases = None
+            gone = {"rows", "doubt"} if found.frees else {"rows"}
+            self._moved |= {table for table, change in changes if change.effect in gone}
         noted: list[tuple[str, Change | None]] = [
             *changes,
             # What a foreign key needs may have gone by it: then MariaDB does not follow it.

@@ -13,6 +13,7 @@ from event_kit import (
     SERVER,
     Collected,
     Log,
+    NoCatalog,
     feed,
     make_reader,
     packet,
@@ -250,6 +251,53 @@ def test_who_follows_foreign_keys_is_in_the_flags(flavor: Flavor, flags: int) ->
     reader.flush()
     told = 0x02 if flavor == "mariadb" else 0x12
     assert found.silent == [not flags & told]
+
+
+class Views(NoCatalog):
+    """A server that has these tables, and takes all of them for plain ones."""
+
+    def __init__(self, *tables: str) -> None:
+        self.tables = frozenset(tables)
+
+    def folds(self) -> bool | None:
+        return False
+
+    def is_plain(self, database: str, table: str) -> bool:
+        del database, table
+        return True
+
+    def base_tables(self) -> frozenset[str]:
+        return self.tables
+
+
+@pytest.mark.parametrize(
+    ("before", "tables", "trusted"),
+    [
+        ((), ("t", "u"), True),
+        ((), ("t",), False),  # it is a view by now, or gone
+        (("DROP TABLE u",), ("t", "u"), False),
+        (("RENAME TABLE u TO away",), ("t", "u"), False),
+        (("DROP DATABASE shop",), ("t", "u"), False),
+        (("ALTER TABLE u ADD x INT NULL",), ("t", "u"), True),
+        (("CREATE OR REPLACE VIEW v AS SELECT 1",), ("t", "u"), True),
+    ],
+)
+def test_a_table_that_may_be_a_view_by_now_leads_on(
+    before: tuple[str, ...],
+    tables: tuple[str, ...],
+    trusted: bool,  # noqa: FBT001
+) -> None:
+    """A statement logged as its text that reads it may have changed any table."""
+    start, log = started("mariadb", [])
+    for number, text in enumerate((*before, "INSERT INTO t SELECT * FROM u"), 42):
+        log.mariadb_gtid(number, flags=1).query(text)
+    found = Collected()
+    known = frozenset({"t", "u", "other"})
+    reader = make_reader(start, found, known=known, catalog=Views(*tables))
+    feed(reader, log.events)
+    reader.flush()
+    last = [event.table for event in found.told if event.gtid.endswith(f"-{42 + len(before)}")]
+    assert sorted(last) == (["t"] if trusted else sorted(known))
 
 
 @pytest.mark.parametrize("flags", [0x00, 0x02, 0x04, 0x06, 0x07])
