@@ -26,7 +26,7 @@ from lab.servers import Server
 from .catalog import read_model
 from .draw import OTHER
 from .grammar import Grammar, Step
-from .mirror import Finding, Mirror, Seen
+from .mirror import FENCE, Finding, Mirror, Seen
 from .model import Model
 
 _LOCKED: Final = 1205  # the server's number of a lock that was not got
@@ -275,7 +275,7 @@ class Campaign:
         busy = number % 2 == 1
         if busy:
             rng = random.Random(f"{self._seed}:{number}:{figures.looks}")
-            tables = sorted(seen.right)
+            tables = sorted(set(seen.right) - {FENCE})  # by which a look knows that it is behind
             self._mirror.again(rng.sample(tables, min(_AGAIN, len(tables))))
         mend(self._mirror, seen, wait=not busy)
         figures.waiting += time.monotonic() - began
