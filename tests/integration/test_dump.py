@@ -324,7 +324,7 @@ def test_the_beginning_of_a_table_is_read_here(dump: Dump, server: Server, datab
     assert {request.schema.name for request in far} == {"shop.t", "shop.wide"}
     first = {c.table: c for c in sorted(dump.chunks(), key=lambda c: -c.number)}
     assert first["shop.t"].chunk_rows == 10_000
-    assert 2 <= first["shop.wide"].chunk_rows <= 12
+    assert 2 <= first["shop.wide"].chunk_rows <= 16  # the server's estimate is within a factor 4
 
 
 def test_errors_come_back_from_spark_tasks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 from merge.delta import commit_session, view
 from store.commits import LateError, fence, opened
 from store.delta_tables import app_version, create_delta_table, open_delta, query
-from store.files import Lake
+from store.files import Lake, open_lake
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +26,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
 @pytest.fixture
 def old(tmp_path: Path) -> Lake:
     """As the run has it that is taken over."""
-    lake = Lake(str(tmp_path / "lake"), epoch=3)
+    lake = replace(open_lake(tmp_path / "lake", now=1), epoch=3)
     create_delta_table(lake, "t", SCHEMA, name="t", description="", now=1)
     return lake
 
