@@ -31,7 +31,6 @@ from wire.session import Session, SourceConfig
 
 log: Final = logging.getLogger("jobs.run")
 
-_PAST_DUMP: Final = ("catching_up", "streaming")
 _NEW: Final = "its foreign keys, by which the server changes rows, were not known until now"
 _OTHERS: Final = "its foreign keys are others than they were, since when is not known"
 _BELOW: Final = "it hangs by foreign keys on {}, which is in doubt"
@@ -165,7 +164,7 @@ class ForeignKeyWatch:
         states = [
             state
             for state in self._tables.list()
-            if state.phase in _PAST_DUMP and self._mirrors(state.keyspace, state.table)
+            if state.is_past_dump and self._mirrors(state.keyspace, state.table)
         ]
         known = all(state.foreign_keys is not None and not state.keys_stale for state in states)
         if patterns == self._patterns and known:

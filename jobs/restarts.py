@@ -35,7 +35,6 @@ log: Final = logging.getLogger("jobs.run")
 _CLOCKS_SET: Final = 10  # seconds by which two looks may differ about one start
 _ROUNDED: Final = 2  # seconds by which they differ anyhow
 _EMPTIED: Final = "its server was restarted, which empties a MEMORY table, logged or not"
-_PAST_DUMP: Final = ("catching_up", "streaming")
 _TABLES: Final = (
     "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES "
     "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE'"
@@ -183,7 +182,7 @@ def doubt_restarted(
         if any(state.phase == "dumping" for state in concerned):
             continue  # its rows may be from before: it is put in doubt when they are all there
         for state in concerned:
-            if state.phase in _PAST_DUMP:
+            if state.is_past_dump:
                 why = one.doubts[state.table]
                 log.warning("%s is compared with its source: %s", state.name, why)
                 doubt = Doubt(message=why, statement="", round=last_round)

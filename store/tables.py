@@ -257,6 +257,11 @@ class TableState:
         return replace(self, doubts=self.doubts | doubts)
 
     @property
+    def is_past_dump(self) -> bool:
+        """Whether what is captured is merged into it, or about to be."""
+        return self.phase in {"catching_up", "streaming"}
+
+    @property
     def is_doubtful(self) -> bool:
         """Whether it streams on without counting as right."""
         return self.phase == "streaming" and bool(self.doubts)

@@ -21,6 +21,8 @@ HEADS: Final = frozenset(
 )
 _APART: Final = r"(?:\s+\(|\s*(?:/\*|\*/|--|\#))"  # a space or a remark, and perhaps a parenthesis
 _OPENS: Final = Token("sign", "(")
+_CLOSES: Final = Token("sign", ")")
+_COMMA: Final = Token("sign", ",")
 _NAME: Final = 4  # tokens that a table's name takes, and one
 # Clauses behind that of the tables that are read.
 _BEHIND: Final = frozenset(
@@ -87,21 +89,49 @@ def only_reads(tokens: Sequence[Token], text: str, is_base_table: Callable[[Name
         is_base_table: see `only_target`.
     """
     called = set()
+    lists = [False]  # of each open parenthesis: whether a comma there lists one more table
     for at, token in enumerate(tokens):
-        calls = at + 1 < len(tokens) and tokens[at + 1] == _OPENS
+        following = tokens[at + 1] if at + 1 < len(tokens) else None
+        calls = following == _OPENS
         if token.text == ";" or token.word in {"NEXTVAL", "SETVAL", "NEXT", "PREVIOUS"}:
             return False
         if calls and (token.kind == "name" or (token.word and token.word not in _HARMLESS)):
             return False
         if calls and at and tokens[at - 1].text == ".":
             return False  # a function of a database, whatever it is called
-        if token.word in {"FROM", "JOIN", "STRAIGHT_JOIN", "TABLE"}:
-            rest = tokens[at + 1 :]
-            if not _reads_one(rest[:_NAME], is_base_table) or _lists_several(rest):
-                return False
         if calls and token.word in _FUNCTIONS:
             called.add(token.word)
-    return not any(re.search(rf"(?i)\b{name}{_APART}", text) for name in called)
+        if token.word in {"FROM", "JOIN", "STRAIGHT_JOIN", "TABLE"}:
+            if not _reads_one(tokens[at + 1 : at + 1 + _NAME], is_base_table):
+                return False
+            lists[-1] = True
+        if not _minds_lists(token, following, lists):
+            return False
+    apart = rf"(?i)\b(?:{'|'.join(sorted(called))}){_APART}"
+    return not called or re.search(apart, text) is None
+
+
+def _minds_lists(token: Token, following: Token | None, lists: list[bool]) -> bool:
+    """Whether a token lists no further table: wherever in a clause of tables, by a comma.
+
+    It may stand behind an alias, index hints, a condition of a join.
+
+    Args:
+        token: the next one.
+        following: the one behind it.
+        lists: see `only_reads`; brought up to date.
+    """
+    if token == _OPENS:
+        lists.append(False)
+    elif token == _CLOSES and len(lists) > 1:  # a name may be a parenthesis, too
+        lists.pop()
+    elif token == _COMMA:
+        return not lists[-1]
+    elif token.word in _BEHIND or (
+        token.word == "ON" and following is not None and following.word == "DUPLICATE"
+    ):
+        lists[-1] = False
+    return True
 
 
 def _reads_one(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) -> bool:
@@ -110,28 +140,6 @@ def _reads_one(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) 
         return is_base_table(Named(*Cursor(tokens).table()))
     except NotUnderstoodError:
         return False
-
-
-def _lists_several(tokens: Sequence[Token]) -> bool:
-    """Whether a comma follows within the clause: behind it another table may be read.
-
-    Wherever in it: behind an alias, index hints, a condition of a join.
-    """
-    depth = 0
-    for at, token in enumerate(tokens):
-        if token.text == "(":
-            depth += 1
-        elif token.text == ")":
-            depth -= 1
-            if depth < 0:
-                return False
-        elif depth == 0:
-            if token.text == ",":
-                return True
-            updates = token.word == "ON" and at + 1 < len(tokens)
-            if token.word in _BEHIND or (updates and tokens[at + 1].word == "DUPLICATE"):
-                return False
-    return False
 
 
 def _target(cursor: Cursor) -> Named | None:

@@ -270,7 +270,8 @@ def _tokens(lexed: Lexed, text: str, mode: Mode, log: Log) -> tuple[list[Token],
     if begin and Token("sign", "(") in tokens[:begin]:
         unsure = unsure or "what its settings call may change rows"
     # The server has read it before they were in force; the log has the mode of behind that.
-    if (begin or occurring(text, ("set_var",))) and occurring(text, ("sql_mode",)):
+    sets = begin or ("/*+" in text and occurring(text, ("set_var",)))
+    if sets and occurring(text, ("sql_mode",)):
         unsure = unsure or "it sets sql_mode for itself"
     return tokens[begin:], unsure
 

@@ -31,7 +31,7 @@ _UNSEEN: Final = Change(
     "prepared", "an XA transaction may have changed it that nobody saw prepared"
 )
 _UNKEYED: Final = Change("foreign_key", "it was changed with foreign_key_checks=0")
-_BASE: Final = frozenset({"key", "types"})  # effects that a foreign key may lose its index by
+_NEEDED: Final = frozenset({"key", "types"})  # effects that a foreign key may lose its index by
 _BULK: Final = Change(
     "bulk", "rows came in bulk (unique_checks=0, foreign_key_checks=0), which one error takes back"
 )
@@ -241,7 +241,7 @@ class StatementWatch:
             *(
                 (table, _UNKEYED)
                 for table, one in changes
-                if query.unchecked and one.effect in _BASE
+                if query.unchecked and one.effect in _NEEDED
             ),
             *((table, None) for table in found.truncates),
             *((table, _REBUILT) for table in found.rebuilds),

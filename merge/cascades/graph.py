@@ -14,14 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 from core.foreignkeys import ForeignKey
 from store.files import Lake
 from store.keynotes import NO_KEY_NOTES, KeyNotes, read_key_notes
 from store.tables import TableState
-
-_PAST_DUMP: Final = ("catching_up", "streaming")
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class KeyGraph:
         told = {
             (state.keyspace, state.table): state.foreign_keys
             for state in states
-            if state.phase in _PAST_DUMP and state.foreign_keys is not None
+            if state.is_past_dump and state.foreign_keys is not None
         }
         noted = {
             (keyspace, table): keys
@@ -105,7 +102,9 @@ def read_graph(lake: Lake, states: Iterable[TableState]) -> KeyGraph:
     states = list(states)
     if not any(state.foreign_keys for state in states):
         return KeyGraph.of(())  # no table can be reached that has no key: spares a look
-    return KeyGraph.of(states, read_key_notes(lake))
+    graph = KeyGraph.of(states)
+    read = all(state.foreign_keys is not None for state in states if state.is_past_dump)
+    return graph if read and not graph.unknown else KeyGraph.of(states, read_key_notes(lake))
 
 
 def _reached(name: str, steps: Mapping[str, Sequence[tuple[str, ForeignKey]]]) -> frozenset[str]:
