@@ -30,7 +30,7 @@ from snapshot import chunks
 from snapshot.errors import ShapeChangedError
 from snapshot.ledger import Claim, file_prefix
 from snapshot.patience import Patience
-from snapshot.reader import ChunkRequest, ChunkResult, ReadLimits
+from snapshot.reader import FIRST_BYTES, ChunkRequest, ChunkResult, ReadLimits
 from snapshot.records import (
     ChunkDone,
     DumpSettings,
@@ -61,7 +61,6 @@ _THROTTLED: Final = 0.5  # seconds until a throttled shard is looked at again
 _RESTARTS: Final = 3  # of a table whose columns change while it is dumped
 _STRIKES: Final = 1  # times that a chunk is read again after an error that may be gone by then
 _FIRST_ROWS: Final = 50_000  # of a chunk's first SELECT
-_FIRST_BYTES: Final = 16 << 20  # that it should not exceed by the server's own estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +307,7 @@ class Dumper:
             seconds=settings.chunk_seconds if fixed is None else math.inf,
             rows=self._throttle.most_rows(fixed or ReadLimits().rows),
             bytes=settings.chunk_bytes,
-            first_rows=max(1, min(_FIRST_ROWS, _FIRST_BYTES // max(1, source.size.row_bytes))),
+            first_rows=max(1, min(_FIRST_ROWS, FIRST_BYTES // max(1, source.size.row_bytes))),
         )
         return ChunkRequest(
             number=claim.number,

@@ -37,6 +37,8 @@ from store.files import Lake
 from wire.decode.text import TextRowDecoder
 from wire.session import Session, Snapshot, SourceConfig, quoted
 
+# Of a chunk's first SELECT, by the server's own estimate of a row; a dump's `first_rows`.
+FIRST_BYTES: Final = 16 << 20
 _FEWEST: Final = 1_000  # rows that a SELECT asks for at least
 _GROWTH: Final = 8  # how many times the last SELECT's rows the next one may ask for
 _OVERRUN: Final = 2  # a SELECT is broken off when it made a chunk this many times too large

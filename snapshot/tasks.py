@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.errors import RatchetError
 from snapshot.keys import KeyRange
-from snapshot.reader import ChunkRequest, ChunkResult, read_chunk
+from snapshot.reader import FIRST_BYTES, ChunkRequest, ChunkResult, read_chunk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +40,8 @@ def near_reader(far: ReadChunk) -> ReadChunk:
             request.limits,
             rows=min(_FEW_ROWS, request.limits.rows),
             bytes=min(_FEW_BYTES, request.limits.bytes),
+            # The first SELECT was to be as large as a task's by the server's estimate of a row.
+            first_rows=max(1, request.limits.first_rows * _FEW_BYTES // FIRST_BYTES),
         )
         return read_chunk(replace(request, limits=limits))
 
