@@ -78,10 +78,10 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
             if not lazy.is_started:
                 raise
             # Its text can only be had while the JVM lives.
-            from merge.failures import spark_failure
+            from merge.failures import engine_has_ended, spark_failure
 
             log_file = folder / f"{command}.log"
-            if _has_ended(lazy.session):  # then whatever failed behind it tells nothing
+            if engine_has_ended(lazy.session):  # then whatever failed behind it tells nothing
                 raise EngineGoneError(
                     "Spark's Java machine has ended",
                     operation=command,
@@ -209,15 +209,6 @@ def _hush() -> None:
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
-
-
-def _has_ended(session: SparkSession) -> bool:
-    from py4j.protocol import Py4JError
-
-    try:
-        return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 - no public way
-    except (Py4JError, OSError, AttributeError):
-        return True
 
 
 def _stop(session: SparkSession) -> None:

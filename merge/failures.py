@@ -13,7 +13,7 @@ import errno
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from delta.exceptions import (
     ConcurrentAppendException,
@@ -39,6 +39,10 @@ from core.errors import (
 from store import layout
 from store.failures import LOST_FILE_HINT, storage_hint
 from store.files import Lake
+from store.lazyspark import is_started
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Delta's DeltaConcurrentModificationException is not their base class, whatever its docstring says.
 CONFLICTS: Final = (
@@ -146,6 +150,16 @@ def _lasting(text: str, operation: str, table: str) -> OperatorError | None:
             hint="raise spark.driver_memory in the config",
         )
     return None
+
+
+def engine_has_ended(session: SparkSession) -> bool:
+    """Whether Spark was started, and its Java machine is there no more."""
+    if not is_started(session):
+        return False
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 - no public way
+    except (Py4JError, OSError, AttributeError):
+        return True
 
 
 def _said(text: str) -> str:

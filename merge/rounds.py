@@ -20,17 +20,25 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
-from core.errors import BugError, RatchetError, TableStoppedError
+from core.errors import (
+    BugError,
+    EngineGoneError,
+    OperatorError,
+    RatchetError,
+    RetryableError,
+    TableStoppedError,
+)
 from core.position import Position
 from core.rounds import Round
 from core.schema import TableSchema
 from core.types import misfits_told
 from merge import floors, plan
 from merge.ancestry import Ancestry
+from merge.attempts import Attempts
 from merge.batch import Batch
 from merge.cascades.graph import KeyGraph, read_graph
 from merge.cascades.step import Cascades, Child
-from merge.failures import lost_changes, spark_errors
+from merge.failures import engine_has_ended, lost_changes, spark_errors
 from merge.patch import may_have_shadows
 from merge.plan import Gathered, app_id
 from merge.sidestats import read_side_stats
@@ -57,6 +65,7 @@ if TYPE_CHECKING:
 
 _FAR_TABLES: Final = 8
 _LOOKS: Final = 16  # at a time, in an object store
+_SMALLER: Final = 16  # of a step's bounds, while a batch is suspected of having ended a run
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -103,6 +112,7 @@ class Merger:
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
         self._keys = KeyGraph.of(())
         self._derived: list[str] = []  # files of what followed by foreign keys in this step
+        self._attempts = Attempts(lake)
 
     def __enter__(self) -> Self:
         return self
@@ -164,6 +174,7 @@ class Merger:
     def _forget_gone(self, states: Iterable[TableState]) -> None:
         """Remember nothing of tables, and of dumps, that there are no more."""
         there = {app_id(state) for state in states}
+        self._attempts.keep(there)
         for known in (self._versions, self._looked, self._misfits, self._held):
             for key in known.keys() - there:
                 del known[key]
@@ -190,6 +201,7 @@ class Merger:
         begins = {s.name: self._progress(s, before) for s in streaming}
         begins |= {s.name: s.dump.start_round - 1 for s in ready if s.dump}
         first = min(begins.values())
+        share = self._share(begins, (*streaming, *ready), base)
         # From the last cut on at least: what the cut says of the shards is about all rounds since.
         rounds = self._since(min(first, base, last), last)
         above = [r for r in rounds if r.number > base]
@@ -198,8 +210,8 @@ class Merger:
             begin=max(base, first) if not above else above[0].number - 1,
             at_least=max(self._committed(s) for s in (*streaming, *ready)),
             upto=last,
-            max_bytes=self._options.max_bytes,
-            max_rows=self._options.max_rows,
+            max_bytes=self._options.max_bytes // share,
+            max_rows=self._options.max_rows // share,
         )
         if number > last:
             raise BugError(f"a table holds round {number}, the log ends at {last}")
@@ -217,7 +229,14 @@ class Merger:
             if catches_up and not reached:
                 continue
             found = self._gathered(state, mine)
-            every.append(Work(state=state, found=found, rounds=mine, catches_up=catches_up))
+            work = Work(
+                state=state,
+                found=found,
+                rounds=mine,
+                above=begins[state.name],
+                catches_up=catches_up,
+            )
+            every.append(work)
         self._add_what_follows(step, every, rounds, states)
         for work in every:
             state, found = work.state, work.found
@@ -231,6 +250,16 @@ class Merger:
         if not works and not hidden and not (streaming and number > base):
             return None
         return step, works, [*idle, *stopped, *(s for s in states if s.phase == "stopped")]
+
+    def _share(self, begins: Mapping[str, int], states: Sequence[TableState], base: int) -> int:
+        """By what a step's bounds are divided: it is smaller where a batch has ended a run."""
+        suspects = False
+        for state in states:
+            key, above = app_id(state), begins[state.name]
+            if state.phase == "streaming" and base < above:
+                self._attempts.went_well(key)  # a run that ended before its cut has merged it
+            suspects |= self._attempts.is_suspect(key, above)
+        return _SMALLER if suspects else 1
 
     def _add_what_follows(
         self,
@@ -331,7 +360,8 @@ class Merger:
         mine = [r for r in rounds if begin < r.number <= number]
         found = self._gathered(state, mine)
         step = step_to(number, self._log.streams_at(number), [], None, self._clock())
-        batch = self._batch(step, Work(state=state, found=found, rounds=mine, catches_up=True))
+        work = Work(state=state, found=found, rounds=mine, above=begin, catches_up=True)
+        batch = self._batch(step, work)
         with spark_errors(f"merge round {number}", table=state.name):
             known = read_side_stats(self._lake, batch.side_path)
             if batch.collapse:
@@ -341,7 +371,21 @@ class Merger:
         return self._tables.save(after)
 
     def _side_by_side(self, step: Step, works: Sequence[Work]) -> list[Done]:
-        """All tables; when this returns or raises, none is being merged any more."""
+        """All tables; when this returns or raises, none is being merged any more.
+
+        One whose batch is suspected of having ended a run is merged alone, behind all others.
+        """
+        suspects = [work for work in works if self._is_suspect(work)]
+        others = [work for work in works if work not in suspects]
+        done = self._at_once(step, others)
+        for work in suspects:
+            done += self._at_once(step, [work])
+        return done
+
+    def _is_suspect(self, work: Work) -> bool:
+        return self._attempts.is_suspect(app_id(work.state), work.above)
+
+    def _at_once(self, step: Step, works: Sequence[Work]) -> list[Done]:
         futures = [self._threads.submit(self._guarded, step, work) for work in works]
         try:
             return [future.result() for future in futures]
@@ -355,7 +399,10 @@ class Merger:
         """One table, on one of our threads; its errors are results."""
         if self._options.pool is not None:
             use_pool(self._spark, self._options.pool)
-        state = work.state
+        state, key = work.state, app_id(work.state)
+        exhausted = self._attempts.exhausted(key, work.above, table=state.name)
+        if exhausted is not None:
+            return self._set_aside(work, exhausted)
         try:
             return self._one(step, work)
         except TableStoppedError as error:
@@ -363,15 +410,44 @@ class Merger:
                 state, message=error.message, hint=error.hint, at_round=work.found.round
             )
             return Done(state=stopped, error=error)
-        except RatchetError as error:
+        except Exception as error:  # noqa: BLE001 - it is told, with what it was
+            failure = self._named(error, state)
+            self._attempts.failed(key, work.above, failure)
             # What is remembered of the table may be wrong now: it is read again next time.
-            self._held.pop(app_id(state), None)
+            self._held.pop(key, None)
             gone = lost_changes(self._lake, state.name, [file.path for file in work.found.files])
-            if gone is None:
-                return Done(state=state, error=error)
-            begin = work.rounds[0].number if work.rounds else work.found.round
-            stopped = self._tables.stop(state, message=gone.message, hint=gone.hint, at_round=begin)
-            return Done(state=stopped, error=gone)
+            return Done(state=state, error=failure) if gone is None else self._set_aside(work, gone)
+
+    def _set_aside(self, work: Work, why: TableStoppedError) -> Done:
+        """Stop a table before the first of the rounds that it was to be brought through."""
+        stopped = self._tables.stop(
+            work.state, message=why.message, hint=why.hint, at_round=work.above + 1
+        )
+        return Done(state=stopped, error=why)
+
+    def _named(self, error: Exception, state: TableState) -> RatchetError:
+        """What a merge has failed of, as an error of ours."""
+        operation = "merge a table"
+        if isinstance(error, RetryableError) and engine_has_ended(self._spark):
+            named: RatchetError = EngineGoneError(
+                "Spark's Java machine has ended",
+                operation=operation,
+                table=state.name,
+                hint="start again: nothing was lost",
+            )
+        elif isinstance(error, RatchetError):
+            return error
+        elif isinstance(error, MemoryError):
+            named = OperatorError(
+                "the memory is too small for its changes",
+                operation=operation,
+                table=state.name,
+                hint="give the run more memory than it has, or fewer tables at a time",
+            )
+        else:
+            named = BugError("a merge failed", operation=operation, table=state.name)
+        named.__cause__ = error
+        return named
 
     def _one(self, step: Step, work: Work) -> Done:
         state, found = work.state, work.found
@@ -381,6 +457,7 @@ class Merger:
         changed = 0
         if work.catches_up or not found.is_empty:
             batch = self._batch(step, work)
+            self._attempts.begin(batch.app_id, work.above, batch)
             if found.added != state.added:
                 self._add_columns(work, batch)
             with spark_errors(f"merge round {batch.round}", table=state.name):
@@ -390,6 +467,7 @@ class Merger:
                     self._looked[batch.app_id] = step.now
                     changed += merged.changed
             self._held[batch.app_id].merged = batch.round
+            self._attempts.went_well(batch.app_id)
             self._tell_misfits(work)
         after = replace(found.learned(state), phase="streaming", merged_round=found.round)
         if stopped:

@@ -74,12 +74,14 @@ class Work:
         state: as the step found it.
         found: what the rounds hold for it.
         rounds: those rounds.
+        above: the round that it holds.
         catches_up: whether its dump has just ended.
     """
 
     state: TableState
     found: Gathered
     rounds: Sequence[Round]
+    above: int
     catches_up: bool
 
 

@@ -34,6 +34,8 @@ ENDING_FILE: Final = f"{PRIVATE}/ending.json"
 ASIDE_FILE: Final = f"{PRIVATE}/aside.json"
 # The foreign keys of all tables, by keyspace.
 FOREIGN_KEYS_FILE: Final = f"{PRIVATE}/foreign_keys.json"
+# Tables whose merges have ended runs, or are being tried.
+ATTEMPTS_FILE: Final = f"{PRIVATE}/attempts.json"
 DERIVED: Final = f"{PRIVATE}/derived"
 LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
 REQUESTS: Final = f"{PRIVATE}/requests"
@@ -52,6 +54,7 @@ NOTED_FILES: Final = (
     ENDING_FILE,
     ASIDE_FILE,
     FOREIGN_KEYS_FILE,
+    ATTEMPTS_FILE,
 )
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")
