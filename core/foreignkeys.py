@@ -26,6 +26,8 @@ class ForeignKey:
         blurred: why it cannot be told what rows look like that it changes and does not delete
             (columns that the server computes from others); empty: it can.
         padded: columns whose values are the same if they differ in spaces at their ends.
+        switched: what on the server switches foreign_key_checks within a statement, so that the
+            log may not tell whether the key was followed; empty: nothing that is known.
     """
 
     name: str
@@ -38,6 +40,7 @@ class ForeignKey:
     unclear: str = ""
     blurred: str = ""
     padded: tuple[str, ...] = ()
+    switched: str = ""
 
     @property
     def changes_rows(self) -> bool:

@@ -45,12 +45,14 @@ def foreign_keys(facts: ServerFacts) -> Iterator[Finding]:
                 "is not mirrored, and does not log it",
                 f"mirror {parent} too, or {how_to_exclude(table)}",
             )
-        elif key.unclear or key.blurred:
+        elif key.unclear or key.blurred or key.switched:
+            switches = f"{key.switched} switches foreign_key_checks within a statement"
+            why = key.unclear or key.blurred or switches
             yield finding(
                 facts,
                 _CHECK,
                 "warn",
-                f"{name} cannot be followed in all cases ({key.unclear or key.blurred}): when it "
+                f"{name} cannot be followed in all cases ({why}): when it "
                 f"changes rows, {table} is compared with its source, and by `verify.on_difference` "
                 "it stops, or its rows are repaired",
                 f"if rows of {key.parent} change often: {how_to_exclude(table)}",

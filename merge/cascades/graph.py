@@ -80,6 +80,15 @@ class KeyGraph:
         """Table -> one over which it hangs and whose own keys are not known."""
         return {below: name for name in sorted(self.unknown) for below in self.below(name)}
 
+    @cached_property
+    def switched(self) -> Mapping[str, Sequence[tuple[str, ForeignKey]]]:
+        """`by_parent` with those keys alone of which the log may not tell if they were followed."""
+        found = {
+            parent: [(child, key) for child, key in hung if key.switched]
+            for parent, hung in self.by_parent.items()
+        }
+        return {parent: hung for parent, hung in found.items() if hung}
+
     def below(self, name: str) -> frozenset[str]:
         """The tables that hang on one, directly or over others; itself if it is among them."""
         return _reached(name, self.by_parent)

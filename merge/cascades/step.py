@@ -101,12 +101,13 @@ def _first_left(child: Child, shard: str, rounds: Sequence[Round]) -> int:
 
 def touching(file: ChangeFile, keys: Iterable[ForeignKey]) -> bool:
     """Whether changes of parents may have changed rows of children by some keys."""
-    if file.silent == 0:
-        return False
-    return any(
-        (file.deletes and key.on_delete != "none") or (file.updates and key.on_update != "none")
-        for key in keys
-    )
+    return file.silent != 0 and any(_applies(file, key) for key in keys)
+
+
+def _applies(file: ChangeFile, key: ForeignKey) -> bool:
+    """Whether there are changes of a parent of the kind by which a key changes rows."""
+    deletes = bool(file.deletes) and key.on_delete != "none"
+    return deletes or (bool(file.updates) and key.on_update != "none")
 
 
 def may_touch(file: ChangeFile) -> bool:
@@ -181,7 +182,8 @@ class Cascades:
         Raises:
             LakeError: a file cannot be read or written.
         """
-        if not touched(self.keys, self.rounds) and not self.keys.unknown:
+        keys = self.keys
+        if not (touched(keys, self.rounds) or keys.unknown or keys.switched):
             return {}
         children = {
             state.name: one
@@ -197,6 +199,7 @@ class Cascades:
                 self._family({name: one}, one.begin, found)
             if name in self.keys.unread:
                 self._unread(one, found)
+        self._switched(children, found)
         return found
 
     def _unread(self, child: Child, found: dict[str, Found]) -> None:
@@ -207,6 +210,20 @@ class Cascades:
                 if file.keyspace == child.state.keyspace and may_touch(file):
                     why = f"the foreign keys of {self.keys.unread[name]} are not known"
                     found.setdefault(name, Found()).doubts[file.shard] = self._doubt(why)
+
+    def _switched(self, children: Mapping[str, Child], found: dict[str, Found]) -> None:
+        """Tables with keys of which the log may not tell whether the server followed them."""
+        for value in self.rounds:
+            for file in value.files:
+                parent = f"{file.keyspace}.{file.table}"
+                for name, key in self.keys.switched.get(parent, ()):
+                    if not _applies(file, key):
+                        continue
+                    why = f"{key.switched} may have switched foreign_key_checks"
+                    for below in {name, *self.keys.below(name)} & children.keys():
+                        if value.number > children[below].begin:
+                            mine = found.setdefault(below, Found())
+                            mine.doubts.setdefault(file.shard, self._doubt(why))
 
     def _family(self, children: Mapping[str, Child], begin: int, found: dict[str, Found]) -> None:
         """Tables whose rows are known as of the same round; all others are not known."""

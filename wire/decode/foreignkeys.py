@@ -45,6 +45,17 @@ SELECT table_name, index_name, column_name, sub_part
  WHERE table_schema = %s
  ORDER BY table_name, index_name, seq_in_index
 """
+# Within a statement of theirs InnoDB goes by the setting of the last substatement, and the log's
+# flags by that of the first row of an event. Procedures matter where one of the others calls them.
+_SWITCHES: Final = """
+SELECT LOWER(routine_type), routine_name, routine_definition LIKE '%%foreign_key_checks%%',
+       routine_definition LIKE '%%call%%'
+  FROM information_schema.routines WHERE routine_schema = %s
+UNION ALL
+SELECT 'trigger', trigger_name, action_statement LIKE '%%foreign_key_checks%%',
+       action_statement LIKE '%%call%%'
+  FROM information_schema.triggers WHERE trigger_schema = %s
+"""
 _NATIVE: Final = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
 # What ends the line of a key in SHOW CREATE TABLE. Nothing of a name is in it.
 _END: Final = re.compile(r"\)([A-Z ]*),?$")
@@ -130,6 +141,7 @@ def _read(query: Query, database: str, tables: Iterable[str] | None) -> ForeignK
     databases = {"", *(parts[one][0][1] for one in changing)}
     columns = {name: _columns(query, name or database) for name in databases} if changing else {}
     indexes = {name: _indexes(query, name or database) for name in databases} if changing else {}
+    switched = _switched(query, database) if changing else ""
     found: dict[str, list[ForeignKey]] = {}
     for (table, name), (on_delete, on_update) in sorted(changing.items()):
         names, databases_of, parents, others = zip(*parts[table, name], strict=True)
@@ -152,9 +164,23 @@ def _read(query: Query, database: str, tables: Iterable[str] | None) -> ForeignK
                 unclear=key.unclear(),
                 blurred=key.blurred(),
                 padded=key.padded(),
+                switched=switched,
             )
         )
     return ForeignKeys(by_table={t: tuple(keys) for t, keys in found.items()}, logged=logged)
+
+
+def _switched(query: Query, database: str) -> str:
+    """See ForeignKey; of what this account may see the text of."""
+    found = [
+        (f"the {_text(kind)} {_text(name)}", bool(switches), bool(calls))
+        for kind, name, switches, calls in query(_SWITCHES, [database, database])
+    ]
+    within = [one for one in found if not one[0].startswith("the procedure ")]
+    called = any(calls for _, _, calls in within)
+    return min(
+        (what for what, switches, _ in (found if called else within) if switches), default=""
+    )
 
 
 def _is_logged(query: Query) -> bool:

@@ -82,3 +82,34 @@ def test_a_key_without_an_index_of_its_parent_is_not_clear(
     (key,) = read_foreign_keys(Still(*indexes), database="shop").by_table["child"]
     assert (key.unclear == "") is clear
     assert clear or key.unclear == "the parent has no index that begins with id"
+
+
+class Switching(Still):
+    """The same, with routines and triggers."""
+
+    def __init__(self, *found: tuple[str, str, int | None, int | None]) -> None:
+        super().__init__(("w", "PRIMARY", "id", None))
+        self.found = found
+
+    def __call__(self, sql: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
+        return self.found if "information_schema.routines" in sql else super().__call__(sql, values)
+
+
+@pytest.mark.parametrize(
+    ("found", "switched"),
+    [
+        ([], ""),
+        ([("trigger", "t", 0, 0), ("function", "f", None, None)], ""),
+        ([("trigger", "t", 1, 0)], "the trigger t"),
+        ([("function", "f", 1, 0), ("trigger", "t", 0, 0)], "the function f"),
+        ([("procedure", "p", 1, 0), ("trigger", "t", 0, 0)], ""),
+        ([("procedure", "p", 1, 0), ("trigger", "t", 0, 1)], "the procedure p"),
+        ([("procedure", "p", 1, 1)], ""),
+    ],
+)
+def test_what_switches_within_a_statement(
+    found: list[tuple[str, str, int | None, int | None]], switched: str
+) -> None:
+    """A procedure's statements each have their own flags, but for those called within others."""
+    (key,) = read_foreign_keys(Switching(*found), database="shop").by_table["child"]
+    assert key.switched == switched
