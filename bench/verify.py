@@ -35,10 +35,11 @@ from bench.dump import (
 )
 from core.position import Position
 from lab.servers import MariadbServer, MysqlServer, Server
+from snapshot.keychanges import Changes
 from snapshot.mirror import MirrorAt
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.tasks import spark_reader
-from snapshot.verify import Changes, verify_table
+from snapshot.verify import verify_table
 from store.delta_tables import newest_version
 from store.files import Lake, open_lake
 
@@ -117,7 +118,7 @@ def _verify(spark: SparkSession, server: Server, lake: Lake) -> int:
     """Rows that differ."""
 
     def nothing(ends: Mapping[str, Position]) -> Changes:
-        return Changes(frame=None, reached=ends)  # nobody writes
+        return Changes(root=lake, reached=ends)  # nobody writes
 
     result = verify_table(
         spark,

@@ -12,21 +12,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from core.errors import RetryableError
 from core.position import Position
 from core.types import MisfitPolicy
 from jobs.scratch import changes_from
 from merge.cascades.graph import read_graph
-from snapshot.verify import Changes
+from snapshot.keychanges import Changes
 from store.cuts import Cut, Cuts
 from store.files import Lake
 from store.rounds import RoundLog
 from store.tables import Tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _POLL: Final = 0.1  # seconds
 
@@ -61,9 +58,7 @@ class ChangeLog:
         self._policy = policy
         self._stop, self._patience, self._clock = stop, patience, clock
 
-    def changes(
-        self, spark: SparkSession, keyspace: str, table: str, ends: Mapping[str, Position]
-    ) -> Changes:
+    def changes(self, keyspace: str, table: str, ends: Mapping[str, Position]) -> Changes:
         """All changes of a table after the cut, up to these positions or beyond.
 
         Raises:
@@ -80,7 +75,6 @@ class ChangeLog:
             )
         rounds = self._log.since(self._cut.round)
         return changes_from(
-            spark,
             self._lake,
             [file for one in rounds for file in one.files],
             [event for one in rounds for event in one.events],

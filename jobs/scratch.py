@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from core.errors import RetryableError
 from core.patterns import TablePatterns
@@ -27,18 +27,14 @@ from ingest.slices import CaptureRequest, SliceLimits
 from jobs.capturing import CaptureSettings, Stream
 from merge.cascades.concern import concerned
 from merge.cascades.graph import KeyGraph, read_graph
+from snapshot.keychanges import Changes
 from snapshot.source_df import SCRATCH
-from snapshot.verify import Changes
 from store.files import Lake
 from store.tables import Tables
 from wire.binlog import DumpOptions
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def changes_from(
-    spark: SparkSession,
     root: Lake,
     files: Iterable[ChangeFile],
     events: Iterable[TableEvent],
@@ -51,7 +47,6 @@ def changes_from(
     """What captured files and events say of one table, and of those that its foreign keys lead to.
 
     Args:
-        spark: the session.
         root: where the files lie.
         files: of all tables, from the cut on.
         events: likewise.
@@ -67,10 +62,8 @@ def changes_from(
     if len({file.schema for file in mine}) > 1:
         disturbed = disturbed or "its columns changed meanwhile"
     disturbed = disturbed or _followed(".".join(table), root, files, keys, policy)
-    if disturbed or not mine:
-        return Changes(frame=None, reached=dict(reached), disturbed=disturbed)
-    paths = [root.hadoop_uri(file.path) for file in mine]
-    return Changes(frame=spark.read.parquet(*paths), reached=dict(reached))
+    found = () if disturbed else tuple(mine)
+    return Changes(root=root, files=found, reached=dict(reached), disturbed=disturbed)
 
 
 def _followed(
@@ -132,9 +125,7 @@ class Scratch:
         self._files: list[ChangeFile] = []
         self._events: list[TableEvent] = []
 
-    def changes(
-        self, spark: SparkSession, keyspace: str, table: str, ends: Mapping[str, Position]
-    ) -> Changes:
+    def changes(self, keyspace: str, table: str, ends: Mapping[str, Position]) -> Changes:
         """All changes of a table after the cut, up to these positions or beyond.
 
         Raises:
@@ -143,7 +134,7 @@ class Scratch:
         """
         self._reach(ends)
         return changes_from(
-            spark, self._root, self._files, self._events,
+            self._root, self._files, self._events,
             table=(keyspace, table), reached=self._reached,
             keys=read_graph(self._lake, Tables(self._lake).list()), policy=self._settings.policy,
         )  # fmt: skip

@@ -331,7 +331,7 @@ class Verifier:
                 positions=positions,
                 shards=self._reading.shards,
                 read=near_reader(spark_reader(self._spark)),
-                changes=lambda ends: since.changes(self._spark, state.keyspace, state.table, ends),
+                changes=lambda ends: since.changes(state.keyspace, state.table, ends),
                 now=time.time_ns() // 1000,
                 settings=self._reading.settings,
                 homes={s: {s, *self._ancestors.get(s, ())} for s in table.wanted.shards},
@@ -360,7 +360,7 @@ class Verifier:
                 columns=arrow_schema(state.whole, self._reading.settings.policy),
                 positions={shard: cut.shards[shard].position for shard in wanted.shards},
                 shards=self._reading.shards,
-                changes=lambda ends: since.changes(self._spark, state.keyspace, state.table, ends),
+                changes=lambda ends: since.changes(state.keyspace, state.table, ends),
                 settings=self._reading.settings,
             )
 

@@ -45,6 +45,7 @@ class Batch:
         prune: a condition on the table's row `t` that every row fulfils which may be touched.
         metadata: what the commit says of itself.
         now: the driver's clock, microseconds UTC.
+        said_at: the round that rows of the side table are noted under; None: `round`.
     """
 
     shape: Shape
@@ -68,6 +69,7 @@ class Batch:
     prune: str = "true"
     metadata: Mapping[str, Any] = field(default_factory=dict)
     now: int = 0
+    said_at: int | None = None
 
     @property
     def marks(self) -> dict[str, Mark]:

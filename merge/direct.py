@@ -101,7 +101,12 @@ class Direct:
 
 
 def merge_directly(
-    lake: Lake, batch: Batch, known: TableFiles | None, *, side: TableFiles | None = None
+    lake: Lake,
+    batch: Batch,
+    known: TableFiles | None,
+    *,
+    side: TableFiles | None = None,
+    must_win: bool = False,
 ) -> Direct | None:
     """Bring a batch into its table; None if it is one for Spark, and the table is untouched.
 
@@ -113,6 +118,7 @@ def merge_directly(
         batch: what to merge.
         known: the table as far as it is known.
         side: the side table, likewise.
+        must_win: whether it is one for Spark where a row stands that is newer than its change.
 
     Raises:
         LakeError: the lake cannot be read or written.
@@ -121,15 +127,20 @@ def merge_directly(
     if batch.rows > MOST_ROWS or has_inexact_key(shape):
         return None
     if batch.rows < _MANY_ROWS and batch.bytes < _MANY_BYTES:
-        return _tried(lake, batch, known, side)
+        return _tried(lake, batch, known, side, must_win=must_win)
     with _one_of_many:
-        done = _tried(lake, batch, known, side)
+        done = _tried(lake, batch, known, side, must_win=must_win)
         pa.default_memory_pool().release_unused()
         return done
 
 
 def _tried(
-    lake: Lake, batch: Batch, known: TableFiles | None, side: TableFiles | None
+    lake: Lake,
+    batch: Batch,
+    known: TableFiles | None,
+    side: TableFiles | None,
+    *,
+    must_win: bool,
 ) -> Direct | None:
     try:
         held = batch.bytes <= MOST_HELD
@@ -144,7 +155,7 @@ def _tried(
         )
         for _ in range(_TRIES):
             files = replay(lake, batch.path, known)
-            done = _merge(lake, batch, _Change(changes, found), files, side)
+            done = _merge(lake, batch, _Change(changes, found, must_win), files, side)
             if done is not None:
                 return done
             known = files  # another commit came in between
@@ -155,10 +166,11 @@ def _tried(
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a batch brings: its files, and the newest change of each key."""
+    """What a batch brings: its files, the newest change of each key, whether all must win."""
 
     files: ChangeFiles
     newest: Newest
+    must_win: bool
 
 
 def _merge(
@@ -172,6 +184,8 @@ def _merge(
         return Direct(files=files, side=side, changed=0, tombstones=False)
     hits = look(lake, batch.path, change.newest, files)
     wins, changed = decide(hits, change.newest)
+    if change.must_win and not wins.all():
+        raise Unfit("a row is newer than what is said of its key")
     leaving = _leaving(hits, wins)
     if batch.truncated:
         changed += _truncate(lake, batch, files, leaving)
@@ -334,7 +348,7 @@ def _bury(
     rows = pa.concat_tables(
         [
             _tombstones(batch, found, images, dead),
-            truncation_rows(batch.truncated, shape, round_number=batch.round, now=batch.now),
+            truncation_rows(batch.truncated, shape, round_number=_said_at(batch), now=batch.now),
         ]
     )
     for _ in range(_TRIES):
@@ -354,6 +368,10 @@ def _bury(
     raise Unfit("the side table is being written to")
 
 
+def _said_at(batch: Batch) -> int:
+    return batch.round if batch.said_at is None else batch.said_at
+
+
 def _tombstones(batch: Batch, found: Newest, images: Images, dead: Ints) -> pa.Table:
     """Rows of the side table, as merge.side.tombstones makes them."""
     schema, count, chosen = batch.shape.side_schema, len(dead), pa.array(dead)
@@ -368,7 +386,7 @@ def _tombstones(batch: Batch, found: Newest, images: Images, dead: Ints) -> pa.T
             pa.repeat(pa.scalar(TOMBSTONE, pa.int8()), count),
             images.rows(dead)[TOKEN_COLUMN].combine_chunks(),
             pa.nulls(count, schema.field("row").type),
-            pa.repeat(pa.scalar(batch.round, pa.int64()), count),
+            pa.repeat(pa.scalar(_said_at(batch), pa.int64()), count),
             pa.repeat(pa.scalar(batch.now, schema.field("written_at").type), count),
         ],
         schema=schema,

@@ -9,6 +9,10 @@ of a repair every row of the table goes, whatever its token says (it is a row at
 cut lacks it), and the registers take their place in one commit. What becomes a tombstone has been
 appended to the side table before.
 
+Where one shard's rows stand alone, and few are repaired, that is what a merge of the registers does
+in this process (`merge.direct`): they are newer than all rows of the cut. What is not plain is left
+to Spark.
+
 Invariant: a repair's number is above that of every earlier one, of killed ones as well, so a later
 repair's registers win over theirs.
 """
@@ -29,7 +33,9 @@ from core.errors import BugError
 from core.types import MisfitPolicy
 from merge import reduce, side, sql
 from merge.ancestry import Ancestry
+from merge.batch import Batch
 from merge.delta import append_delta, commit_session, view
+from merge.direct import merge_directly
 from merge.failures import spark_errors
 from merge.plan import shape_of
 from store import layout
@@ -79,6 +85,7 @@ def repair_table(
     streams: Mapping[str, StreamState],
     policy: MisfitPolicy,
     now: int,
+    direct: bool = True,
 ) -> int:
     """Put the truth about some keys in the place of what a table has of them.
 
@@ -91,6 +98,7 @@ def repair_table(
         streams: the streams at the cut's round.
         policy: decides about the lake's types.
         now: microseconds UTC.
+        direct: whether it may be done in this process (merge.direct).
 
     Returns:
         The table's Delta version afterwards.
@@ -106,9 +114,20 @@ def repair_table(
         app_version(lake, state.path, app_id) or 0, app_version(lake, state.side_path, app_id) or 0
     )
     folder = f"{SCRATCH}/repair-{uuid.uuid4().hex[:12]}"
+    metadata = {"ratchet": _FORMAT, "repair": number, "round": cut.round}
     try:
         registers = _registers(truths, shape, cut, streams, number)
         said = _write(lake, f"{folder}/registers.parquet", registers)
+        if direct and _is_plain(shape, Ancestry.of(state, streams), registers, truths):
+            batch = Batch(
+                shape=shape, path=state.path, side_path=state.side_path, app_id=app_id,
+                round=number, files=[f"{folder}/registers.parquet"], bytes=registers.nbytes,
+                rows=registers.num_rows, may_delete=True, metadata=metadata, now=now,
+                said_at=cut.round,
+            )  # fmt: skip
+            done = merge_directly(lake, batch, None, must_win=True)
+            if done is not None:
+                return done.files.version
         keys = _write(lake, f"{folder}/keys.parquet", _keys(truths, shape))
         with spark_errors("repair the table", table=state.name):
             session = commit_session(
@@ -117,7 +136,7 @@ def repair_table(
                 path=state.path,
                 app_id=app_id,
                 version=number,
-                metadata={"ratchet": _FORMAT, "repair": number, "round": cut.round},
+                metadata=metadata,
                 now=now,
                 extra=reduce.WINDOW_SETTINGS,
             )
@@ -137,6 +156,17 @@ def repair_table(
     finally:
         lake.delete_folder(folder)
     return table_version(lake, state.path) or 0
+
+
+def _is_plain(
+    shape: Shape, ancestry: Ancestry, registers: pa.Table, truths: Sequence[Truth]
+) -> bool:
+    """Whether a merge of the registers puts each of them in the place of all rows of its key.
+
+    It does unless a row is newer, or a key is there twice, which that merge finds out.
+    """
+    alone = not (shape.contested or ancestry) and registers.num_rows == len(truths)
+    return alone and not any(truth.shard for truth in truths)
 
 
 def newest_repair(lake: Lake, state: TableState) -> int:

@@ -1,7 +1,8 @@
 """Comparing a mirrored table with a scan of its source: by fingerprints, then key by key.
 
-Lives here: which columns are compared; which buckets differ; and of those the full outer join on
-the key, in Spark. Does not live here: why a key differs (`judge`).
+Lives here: which columns are compared; which buckets differ; and of those, where they have many
+rows, the full outer join on the key, in Spark. Does not live here: the same of few rows
+(`localjoin`), why a key differs (`judge`).
 
 Invariant: a key is the same if and only if mirror and source have one row of it each, with the same
 print, under a name that is right for its shard.
@@ -11,14 +12,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import pyarrow as pa
 
 from core.change import TOKEN_COLUMN
+from snapshot.localjoin import few_mismatches, no_mismatches
 from snapshot.mirror import Mirror, Printed, Sorter
+from snapshot.pairs import NO_SHARD, Pair
 from snapshot.prints import PRINT, SHARD, Homes, RowPrinter, every_bucket, odd_buckets
 from snapshot.source_df import Kept, SourceScan
 from store.delta_tables import quoted
@@ -30,54 +32,44 @@ if TYPE_CHECKING:
 _THERE: Final = "ratchet there "
 _COPIES: Final = "ratchet copies "
 GROUP: Final = 20_000  # keys that are looked at together
-NO_SHARD: Final = "?"  # of a row whose token is lost
+FEW_ROWS: Final = 100_000  # on either side, that are joined in this process
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """What both sides have of a key.
+class Mismatches(Protocol):
+    """Keys for which mirror and scan differ, in groups that fit into memory. To be closed."""
 
-    Attributes:
-        mirror: a row of the mirror, with all compared columns; None if it has none.
-        key: the key's values.
-        shard: the shard whose row it is, or under whose name the mirror has it.
-        copies: how many rows of the key the mirror has.
-        scanned: whether the scan saw a row of it.
-        alike: whether both rows have the same values.
-    """
+    count: int
 
-    mirror: Mapping[str, Any] | None
-    key: Mapping[str, Any]
-    shard: str
-    copies: int
-    scanned: bool
-    alike: bool
+    def groups(self, limit: int) -> Iterator[list[Pair]]:
+        """At most so many of them, all rows of a key in one group."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
-class Mismatches:
-    """Keys for which mirror and scan differ, in groups that fit into memory. To be closed.
+class ManyMismatches:
+    """Such that Spark holds.
 
     Args:
-        odd: a row for each, as `mismatches` makes it; None if there are none.
+        odd: a row for each, as `many_mismatches` makes it.
         key: columns that identify a row.
         columns: the mirror's columns in it.
     """
 
-    def __init__(
-        self, odd: DataFrame | None, *, key: Sequence[str] = (), columns: Sequence[str] = ()
-    ) -> None:
-        self._odd = None if odd is None else odd.persist()
+    def __init__(self, odd: DataFrame, *, key: Sequence[str], columns: Sequence[str]) -> None:
+        self._odd = odd.persist()
         self._key, self._columns = key, columns
-        self.count: int = 0 if self._odd is None else self._odd.count()
+        self.count: int = self._odd.count()
 
     def groups(self, limit: int) -> Iterator[list[Pair]]:
-        """At most so many of them, all rows of a key in one group."""
+        """See Mismatches."""
         from pyspark.sql import functions as fn
 
         number = -(-self.count // GROUP)
         left = limit
         for n in range(number):
-            if self._odd is None or left <= 0:
+            if left <= 0:
                 return
             keys = [f"k{i}" for i, _ in enumerate(self._key)]
             group = self._odd.where(fn.pmod(fn.hash(*keys), fn.lit(number)) == n).limit(left)
@@ -86,16 +78,11 @@ class Mismatches:
             if rows:
                 yield [_pair(row, key=self._key, columns=self._columns) for row in rows]
 
-    def close(self) -> None:
-        """Let go of what Spark holds of them."""
-        if self._odd is not None:
-            self._odd.unpersist()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._odd.unpersist()
 
 
 class Sides:
@@ -137,9 +124,7 @@ class Sides:
 
     def filled(self, scan: SourceScan) -> tuple[str, ...]:
         """Those of the columns that the mirror lacks that are not NULL in every row."""
-        if not self.lacking:
-            return ()  # a frame of the scan costs a Spark job, which looks at its files
-        return _filled_columns(scan.frame(self._spark, self._lake), self.lacking)
+        return scan.filled(self._lake, self.lacking)
 
     def printed(self, halt: threading.Event) -> Printed:
         """The mirror's fingerprint; when told to halt, that of some rows."""
@@ -152,8 +137,20 @@ class Sides:
         if self._homes.are_shared(printed.shards):
             odd = every_bucket()  # of a row under such a name no print tells whose it should be
         if not odd.any():
-            return Mismatches(None)
-        return mismatches(
+            return no_mismatches()
+        sides = (printed.fingerprint, scan.fingerprint)
+        if max(side.rows_in(odd) for side in sides) <= FEW_ROWS:
+            few = self._mirror.few_odd_rows(self._sorter, self.names, odd)
+            if few is not None:
+                return few_mismatches(
+                    few,
+                    scan.few_odd_rows(self._lake, few.schema, self._key, odd),
+                    key=self._key,
+                    columns=self.names,
+                    shard_in_key=self._shard_in_key,
+                    homes=self._homes,
+                )
+        return many_mismatches(
             self._mirror.odd_rows(
                 self._spark,
                 self._sorter,
@@ -170,17 +167,7 @@ class Sides:
         )
 
 
-def _filled_columns(frame: DataFrame | None, names: Sequence[str]) -> tuple[str, ...]:
-    """Those of the columns that are not NULL in every row."""
-    from pyspark.sql import functions as fn
-
-    if frame is None:
-        return ()
-    counts = frame.agg(*(fn.count(fn.col(quoted(name))) for name in names)).collect()[0]
-    return tuple(name for name, count in zip(names, counts, strict=True) if count)
-
-
-def mismatches(
+def many_mismatches(
     mirror: DataFrame,
     source: DataFrame | None,
     *,
@@ -188,8 +175,8 @@ def mismatches(
     columns: Sequence[str],
     shard_in_key: bool,
     homes: Homes,
-) -> Mismatches:
-    """Compare rows by key; what it gives is to be closed.
+) -> ManyMismatches:
+    """Compare rows by key, in Spark; what it gives is to be closed.
 
     Args:
         mirror: rows of the mirror, with `SHARD` and `PRINT`; of a key all rows or none.
@@ -235,7 +222,7 @@ def mismatches(
             of("s", SHARD).alias("s_shard"),
         )
     )
-    return Mismatches(odd, key=key, columns=columns)
+    return ManyMismatches(odd, key=key, columns=columns)
 
 
 def _pair(row: Mapping[str, Any], *, key: Sequence[str], columns: Sequence[str]) -> Pair:
@@ -248,33 +235,3 @@ def _pair(row: Mapping[str, Any], *, key: Sequence[str], columns: Sequence[str])
         scanned=row["scanned"],
         alike=bool(row["alike"]),
     )
-
-
-def changes_of_keys(
-    spark: SparkSession,
-    changes: DataFrame | None,
-    keys: Sequence[Mapping[str, Any]],
-    key: Sequence[str],
-) -> list[dict[str, Any]]:
-    """The changes that have one of these keys before or after them; one may come twice.
-
-    Args:
-        spark: the session.
-        changes: rows as core.change.change_schema has them; None if there are none.
-        keys: values of the key's columns.
-        key: their names.
-    """
-    from pyspark.sql import functions as fn
-
-    if changes is None:
-        return []
-    found: list[dict[str, Any]] = []
-    for image in ("before", "after"):
-        columns = [fn.col(f"{image}.{quoted(name)}") for name in key]
-        kinds = changes.select(*columns).schema
-        wanted = spark.createDataFrame([tuple(k[name] for name in key) for k in keys], kinds)
-        names = [f"ratchet_key_{n}" for n in range(len(key))]
-        on = [fn.col(name) == column for name, column in zip(names, columns, strict=True)]
-        hits = changes.join(fn.broadcast(wanted.toDF(*names)), on, "left_semi")
-        found += hits.toArrow().to_pylist()
-    return found

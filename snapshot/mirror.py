@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _GROUP_BYTES: Final = 16 << 20
 _BATCH_BYTES: Final = 4 << 20  # of a batch that is read, as the files hold it
 _BATCH_ROWS: Final = 1 << 17  # the most in it: read so, narrow rows cost a third less to print
+_MOST_HELD: Final = 64 << 20  # bytes of odd rows that are held in memory
 _IN_PROCESS: Final = 2_000_000  # odd rows that are written here; more are left to Spark
 
 
@@ -173,6 +174,17 @@ class Mirror:
     def _schema(self, names: Sequence[str]) -> pa.Schema:
         fields = [self.columns.field(name) for name in names]
         return pa.schema([*fields, pa.field(SHARD, pa.string())])
+
+    def few_odd_rows(self, sorter: Sorter, names: Sequence[str], odd: Flags) -> pa.Table | None:
+        """What `odd_rows` gives, in memory; None: it is too much for that."""
+        found, size = [], 0
+        for batch in sorter.picked(self.batches(names), odd) if odd.any() else ():
+            found.append(batch)
+            size += batch.nbytes
+            if size > _MOST_HELD:
+                return None
+        schema = self._schema(names).append(pa.field(PRINT, pa.int64()))
+        return pa.Table.from_batches(found, schema).combine_chunks()
 
     def odd_rows(
         self,

@@ -156,6 +156,10 @@ class Homes:
         """Whether some of these names may stand for rows of several shards."""
         return self.names is not None and any(len(self._shards(name)) > 1 for name in shards)
 
+    def is_right(self, shard: str, name: str | None) -> bool:
+        """Whether a row of a shard may stand under a name."""
+        return self.names is None or shard not in self.names or name in self.names[shard]
+
     def _shards(self, name: str) -> list[str]:
         return [shard for shard, names in (self.names or {}).items() if name in names]
 

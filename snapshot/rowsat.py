@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from core.position import Position
-from snapshot.compare import changes_of_keys
 from snapshot.judge import events_of, row_at_cut
+from snapshot.keychanges import Changes, changes_of_keys
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.reread import read_keys
 from snapshot.rows import frozen_row, thawed_row
 from snapshot.source import SourceCatalog, common_columns
-from snapshot.verify import Changes, unreached
+from snapshot.verify import unreached
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ def rows_at(
         return RowsAt(reason=known.disturbed)
     if short := unreached(again, known):
         return RowsAt(reason=f"the log was not read far enough on {short[0]}")
-    events = events_of(changes_of_keys(spark, known.frame, keys, key), key=key, columns=names)
+    events = events_of(changes_of_keys(spark, known, keys, key), key=key, columns=names)
     told = []
     for values in keys:
         name = frozen_row(values, key) or ()

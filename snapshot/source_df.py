@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from core.errors import RetryableError
 from core.position import Position
@@ -46,6 +47,7 @@ from snapshot.source import SourceCatalog, SourceTable, common_columns
 from snapshot.tasks import ReadChunk
 from store import layout
 from store.delta_tables import quoted
+from store.failures import lake_errors
 from store.files import Lake
 
 if TYPE_CHECKING:
@@ -75,6 +77,46 @@ class SourceScan:
         """The columns that were kept, `PRINT`, `BUCKET` and `SHARD`; None if there are no rows."""
         files = [lake.hadoop_uri(f"{self.folder}/{c.file}") for c in self.chunks if c.file]
         return spark.read.parquet(*files) if files else None
+
+    def filled(self, lake: Lake, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of some columns that were kept that are not NULL in every row."""
+        found: set[str] = set()
+        for parquet in self._opened(lake):
+            for group in range(parquet.num_row_groups):
+                left = [name for name in names if name not in found]
+                if not left:
+                    return tuple(names)
+                rows = parquet.read_row_group(group, columns=left)
+                found |= {name for name in left if rows.column(name).null_count < rows.num_rows}
+        return tuple(name for name in names if name in found)
+
+    def few_odd_rows(
+        self, lake: Lake, schema: pa.Schema, key: Sequence[str], odd: Flags
+    ) -> pa.Table:
+        """What `odd_rows` gives, in memory.
+
+        Args:
+            lake: where the scan lies.
+            schema: the columns' types, and others.
+            key: names of the key's columns.
+            odd: a flag for each bucket.
+        """
+        names = [*key, SHARD, PRINT]
+        empty = pa.schema([schema.field(name) for name in names]).empty_table()
+        found = [empty]
+        for parquet in self._opened(lake):
+            for group in range(parquet.num_row_groups):
+                rows = parquet.read_row_group(group, columns=[*names, BUCKET])
+                chosen = odd[rows.column(BUCKET).to_numpy()]
+                if chosen.any():
+                    few = rows.filter(pa.array(chosen)).select(names)
+                    found.append(few.cast(empty.schema))
+        return pa.concat_tables(found).combine_chunks()
+
+    def _opened(self, lake: Lake) -> Iterator[pq.ParquetFile]:
+        for path in (f"{self.folder}/{one.file}" for one in self.chunks if one.file):
+            with lake_errors("read a file", path), lake.open_input(path) as stream:
+                yield pq.ParquetFile(stream)
 
     def odd_rows(
         self, spark: SparkSession, lake: Lake, key: Sequence[str], odd: Flags

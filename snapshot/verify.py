@@ -33,9 +33,11 @@ import pyarrow as pa
 
 from core.change import TOKEN_COLUMN
 from core.position import Position
-from snapshot.compare import NO_SHARD, Pair, Sides, changes_of_keys
+from snapshot.compare import Sides
 from snapshot.judge import Event, Kind, Verdict, events_of, judge, row_at_cut
+from snapshot.keychanges import Changes, changes_of_keys
 from snapshot.mirror import Mirror, MirrorAt
+from snapshot.pairs import NO_SHARD, Pair
 from snapshot.prints import Homes
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.reread import Reread, read_keys
@@ -45,27 +47,11 @@ from snapshot.tasks import ReadChunk
 from store.files import Lake
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 EXAMINED: Final = 1_000_000  # keys that are looked at one by one
 _REPORTED: Final = 100  # differences that a result lists
 _PLACE: Final = f"{TOKEN_COLUMN}.shard"  # the column named where a row stands under a wrong shard
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """What changed in a table after the mirror's cut.
-
-    Attributes:
-        frame: rows as core.change.change_schema has them; None if there are none.
-        reached: shard -> everything up to here is in `frame`.
-        disturbed: why rows may have changed without row changes (a DDL statement, a TRUNCATE);
-            empty if they have not. What differs is unsettled then.
-    """
-
-    frame: DataFrame | None
-    reached: Mapping[str, Position]
-    disturbed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +246,7 @@ def verify_table(
                 )
                 ends = again.end
                 known = changes(ends)
-                rows = changes_of_keys(spark, known.frame, keys, key)
+                rows = changes_of_keys(spark, known, keys, key)
                 tally.decide(pairs, again, known, rows)
         tally.leave(odd.count)
         return VerifyResult(

@@ -122,9 +122,12 @@ def wait_while_running(
 
 @pytest.fixture
 def make_ratchet(tmp_path: Path) -> Iterator[Callable[..., Ratchet]]:
-    """A factory: shard name -> server, database, more config; gives the command on that config."""
+    """A factory: shard name -> server, database, more config; gives the command on that config.
 
-    def make(servers: dict[str, Any], database: str, **more: Any) -> Ratchet:
+    `folder` is for a test that has several.
+    """
+
+    def make(servers: dict[str, Any], database: str, folder: str = "", **more: Any) -> Ratchet:
         shards = {
             name: {
                 "host": server.host,
@@ -142,9 +145,11 @@ def make_ratchet(tmp_path: Path) -> Iterator[Callable[..., Ratchet]]:
             "spark": {"conf": {"spark.driver.extraJavaOptions": SHORT_LIVED}},
             **more,
         }
-        path = tmp_path / "ratchet.yaml"
+        path = tmp_path / folder / "ratchet.yaml"
+        path.parent.mkdir(exist_ok=True)
         path.write_text(yaml.safe_dump(config))
-        made.append(Ratchet(path, tmp_path / "lake", {"RATCHET_TEST_PASSWORD": PASSWORD}))
+        lake = path.parent / "lake"
+        made.append(Ratchet(path, lake, {"RATCHET_TEST_PASSWORD": PASSWORD}))
         return made[-1]
 
     made: list[Ratchet] = []

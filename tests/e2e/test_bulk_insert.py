@@ -47,3 +47,4 @@ def test_rows_that_are_taken_back(
     said = ratchet.run("run", "--until-caught-up").stderr
     assert_identical(ratchet.lake, [server], "app", tables)
     assert "shop.t1: compared with its source after INSERT in bulk" in said
+    assert "starting Spark" not in said, "few rows are compared and mended without it"

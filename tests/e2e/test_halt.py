@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,8 @@ from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_
 from lab.servers import create_ratchet_user
 from store.crashpoints import HALT
 from store.lease import MACHINE
+
+log = logging.getLogger(__name__)
 
 # The point, the time that it is reached, and whether the lake is to be loaded before.
 POINTS = (
@@ -82,3 +88,104 @@ def test_halted_at_every_point(
 ) -> None:
     """The same at each of the points."""
     _halt(point, server, database, make_ratchet, loaded=loaded)
+
+
+# --- many, side by side ---------------------------------------------------------------------------
+
+LAKES = 8  # a take-over waits half a minute for a lease that is not renewed
+HALTS = int(os.environ.get("RATCHET_HALTS", "24"))
+# Points that a run comes to whose lake is loaded, or a table of which is dumped again.
+STREAMING = (
+    "capture.slice_read", "capture.files_written", "capture.before_commit", "capture.after_commit",
+    "merge.before_side", "merge.after_side", "merge.before_merge", "merge.after_merge",
+    "merge.before_cut", "merge.after_cut", "upkeep.before_compact", "upkeep.after_compact",
+    "takeover.before_claim", "takeover.after_claim", "takeover.after_fences",
+    "takeover.before_marker", "takeover.after_marker",
+)  # fmt: skip
+DUMPING = (
+    "dump.before_chunk", "dump.after_read", "dump.before_commit", "dump.after_commit",
+    "dump.before_done",
+)  # fmt: skip
+
+
+class _Mirror:
+    """A lake of its own on a database of its own, beside which others halt as well."""
+
+    def __init__(self, server: Any, number: int, make_ratchet: Callable[..., Ratchet]) -> None:
+        self.server, self.database = server, f"halts_{number}"
+        self.random = random.Random(number)
+        server.execute(f"CREATE DATABASE {self.database}")
+        create_tables(server, self.database)
+        self.ratchet = make_ratchet(
+            {"-": server}, self.database, f"lake{number}", snapshot={"chunk_rows": 200}
+        )
+        self.halted = 0
+        self.seen: list[str] = []
+
+    def load(self) -> None:
+        self._write(100)
+        self.ratchet.run("run", "--until-caught-up")
+
+    def halt(self) -> None:
+        """One run stands still somewhere, another takes over, the first one wakes."""
+        dumps = self.random.random() < 0.3
+        point = self.random.choice(DUMPING if dumps else STREAMING)
+        point += f":{self.random.choice((1, 1, 1, 2, 3))}"
+        if dumps:
+            self.ratchet.run("table", "redump", self.random.choice(TABLES))
+        self._write(60)
+        late = self.ratchet.start("run", **{MACHINE: f"late {self.halted}", HALT: point})
+        writer = Writer(self.server, self.database, seed=self.random.randrange(1 << 30))
+        writer.start()
+        reached = self._stands_still(late)
+        writer.finish()
+        if not reached:  # not all come to each point so often
+            late.send_signal(signal.SIGTERM)
+            end_of(late, 120)
+            return
+        self.ratchet.run("run", "--until-caught-up", **{MACHINE: f"next {self.halted}"})
+        os.kill(late.pid, signal.SIGCONT)
+        _, told = end_of(late, 120)
+        assert late.returncode == 7, (point, told[-3000:])
+        self._write(20)
+        self.ratchet.run("run", "--until-caught-up", **{MACHINE: f"next {self.halted}"})
+        assert assert_identical(self.ratchet.lake, [self.server], self.database, TABLES) > 0, point
+        self.halted += 1
+        self.seen.append(point)
+
+    def _stands_still(self, process: Any) -> bool:
+        end = time.monotonic() + 45
+        while time.monotonic() < end:
+            assert process.poll() is None, process.communicate()
+            stat = Path(f"/proc/{process.pid}/stat").read_text()
+            if stat.rpartition(")")[2].split()[0] == "T":
+                return True
+            time.sleep(0.1)
+        return False
+
+    def _write(self, transactions: int) -> None:
+        writer = Writer(self.server, self.database, seed=self.random.randrange(1 << 30))
+        writer.start()
+        while writer.transactions < transactions and writer.is_alive():
+            writer.join(0.05)
+        writer.finish()
+
+
+@pytest.mark.long
+@pytest.mark.quick_on("mariadb")
+def test_many_halts_at_once(server: Any, make_ratchet: Callable[..., Ratchet]) -> None:
+    """`RATCHET_HALTS` of them, at random points of random runs, on eight lakes side by side."""
+    mirrors = [_Mirror(server, number, make_ratchet) for number in range(min(LAKES, HALTS))]
+    create_ratchet_user(server, PASSWORD, [one.database for one in mirrors])
+
+    def work(mirror: _Mirror) -> list[str]:
+        mirror.load()
+        while mirror.halted < HALTS // len(mirrors):
+            mirror.halt()
+        mirror.ratchet.run("verify")
+        return mirror.seen
+
+    with ThreadPoolExecutor(len(mirrors)) as pool:
+        seen = Counter(point for found in pool.map(work, mirrors) for point in found)
+    log.warning("%d halts: %s", seen.total(), dict(sorted(seen.items())))  # with -o log_cli=true
+    assert seen.total() >= HALTS - HALTS % len(mirrors)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,11 +17,12 @@ from ingest.capture import capture_slice, close_streams
 from ingest.slices import CaptureRequest, SliceLimits
 from lab.servers import Server
 from snapshot.errors import ShapeChangedError
+from snapshot.keychanges import Changes
 from snapshot.mirror import MirrorAt
 from snapshot.reader import ChunkRequest, ChunkResult, read_chunk
 from snapshot.records import DumpSettings
 from snapshot.source_df import SCRATCH
-from snapshot.verify import Changes, VerifyResult, verify_table
+from snapshot.verify import VerifyResult, verify_table
 from store.delta_tables import table_version
 from store.files import Lake
 from store.tables import Tables
@@ -80,7 +80,7 @@ class _Check:
         )
 
     def _captured(self, cut: Position, upto: Position) -> Changes:
-        frames, position, number = [], cut, 1
+        files, position, number = [], cut, 1
         while not position.executed.contains_all(upto.executed):
             result = capture_slice(
                 CaptureRequest(
@@ -96,14 +96,14 @@ class _Check:
             )
             assert result.slice is not None, result.error
             position, number = result.slice.end, number + 1
-            frames += [
-                self._spark.read.parquet(self._dump.lake.hadoop_uri(file.path))
-                for file in result.files
-                if file.table == "t"
-            ]
+            files += [file for file in result.files if file.table == "t"]
         close_streams()
-        frame = reduce(lambda a, b: a.unionByName(b), frames) if frames else None
-        return Changes(frame=frame, reached={SHARD: position}, disturbed=self.disturbed)
+        return Changes(
+            root=self._dump.lake,
+            files=files,
+            reached={SHARD: position},
+            disturbed=self.disturbed,
+        )
 
     def sql(self, *statements: str, logged: bool = True) -> None:
         """Run statements on the source, as one transaction each, perhaps unseen by the log."""
