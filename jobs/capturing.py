@@ -144,6 +144,7 @@ class Capturing:
         observer: told of every committed round.
         target: what the run waits for, if it does.
         turn: called when a reshard's last source has ended.
+        reopened: called when streams were opened anew: their servers may have been started again.
         clock: seconds, rising.
         wall: seconds since the epoch.
     """
@@ -160,11 +161,12 @@ class Capturing:
         observer: Observer,
         target: Target | None = None,
         turn: Callable[[], None] = lambda: None,
+        reopened: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._streams = dict(streams)
-        self._turn = turn
+        self._turn, self._reopened = turn, reopened
         self._settings = settings
         self._taker = taker
         self._patterns = patterns
@@ -206,6 +208,8 @@ class Capturing:
             name_source(failure, shard)
         for shard, reasons in outcome.broken.items():
             self._tell_broken(shard, reasons)
+        if outcome.broken:
+            self._reopened()
         if not outcome.refused or outcome.errors:
             self.skew.note(outcome.slices, outcome.errors)
         for piece in outcome.slices:

@@ -194,6 +194,8 @@ class CaptureLoop(Loop):
         shards: all shards.
         patience: seconds that a shard may fail in a row until the run ends with its error.
         back: called when a shard that had failed is there again.
+        alarmed: called before an error that no trying again mends ends the run: settings of the
+            source that lose changes may be behind it, and must not be forgotten with it.
         clock: seconds, rising.
         jitter: a number from 0 to 1, so that many runs do not come back at once.
     """
@@ -206,6 +208,7 @@ class CaptureLoop(Loop):
         shards: Collection[str],
         patience: float,
         back: Callable[[], None] = lambda: None,
+        alarmed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -213,7 +216,7 @@ class CaptureLoop(Loop):
         self._capture = capture
         self._shards = shards
         self._patience = patience
-        self._back = back
+        self._back, self._alarmed = back, alarmed
         self._clock = clock
         self._jitter = jitter
         self._trouble: dict[str, _Trouble] = {}
@@ -249,6 +252,7 @@ class CaptureLoop(Loop):
                 self._back()
             return
         if not isinstance(error, RetryableError):
+            self._alarmed()
             raise error
         now = self._clock()
         trouble = self._trouble.setdefault(shard, _Trouble(now, 0, now))
@@ -309,6 +313,11 @@ class WatchLoop(Loop):
         """Look at once: a server that was away may have come back with other settings."""
         self._hurried.set()
         self.control.ring()
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether it has not looked since."""
+        return self._hurried.is_set()
 
     def work(self) -> None:
         """Rest, look: a run looks before its loops begin."""

@@ -88,6 +88,7 @@ class Parts:
         watch_spark: looks whether Spark moves, to the end of all loops.
         verdicts: what it has decided.
         target: what the run waits for, if it does.
+        finish: called when all loops have ended: stops tables that must not be followed.
         following: whether the run goes on until a reshard's sources have ended.
     """
 
@@ -103,6 +104,7 @@ class Parts:
     watch_spark: Callable[[], None] = lambda: None
     verdicts: Waits | None = None
     target: Target | None = None
+    finish: Callable[[], None] = lambda: None
     following: bool = False
 
 
@@ -178,6 +180,7 @@ class Run:
                 self._look(self._pulse)
                 pulse_at = self._clock() + PULSE_SECONDS
             control.wait(1.0, seen)
+        self._look(parts.finish)
         self._look(self._tell_stopped)
         if control.error is not None:
             raise control.error

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from core.errors import RetryableError, SourceUnfitError
+from core.errors import RatchetError, RetryableError, SourceUnfitError
 from core.schema import TableSchema
 from core.shard import ShardId
 from jobs.config import Config
@@ -153,6 +153,17 @@ class Unfit:
             return
         with self._lock:
             self._verdict, self._due, self._lives = found, True, found.lives
+
+    def look_once_more(self) -> None:
+        """Look, if that can be done, before an error of a source ends the run.
+
+        A server may be back without its log: the next run may find it with one, and nothing in that
+        tells what was written meanwhile.
+        """
+        try:
+            self.look()
+        except RatchetError as error:
+            log.debug("the sources were not looked at: %s", error)
 
     def of(self, keyspace: str, table: str) -> Refused | None:
         """Why a table is not mirrored; None if it may be."""

@@ -142,14 +142,15 @@ class _Wiring:
             look()
 
         config, control, guard = self._config, self._control, self._guard
-        capturing = self._capturing()
         watch = WatchLoop(control, look_at_sources, every=LOOK_SECONDS)
+        capturing = self._capturing(watch.hurry)
         capture = CaptureLoop(
             control,
             guard.in_pool(CAPTURE, "capture", capturing.round),
             shards=[str(shard) for shard in config.shards],
             patience=config.capture.reconnect_seconds,
             back=watch.hurry,
+            alarmed=self._unfit.look_once_more,
         )
         dump = merging = merge = verify = verdicts = None
         if self._plan.dump and not self._plan.following:
@@ -188,6 +189,7 @@ class _Wiring:
             ).look,
             verdicts=verdicts,
             target=self._plan.target,
+            finish=partial(self._finish, watch) if self._plan.merge else lambda: None,
             following=self._plan.following,
         )
         return Run(
@@ -201,7 +203,16 @@ class _Wiring:
             stops=self._stops,
         )
 
-    def _capturing(self) -> Capturing:
+    def _finish(self, watch: WatchLoop) -> None:
+        """Stop what is refused, also by what the run has no time left to look at.
+
+        The next run may find a server that was started once more, with other settings.
+        """
+        if watch.is_hurried:
+            self._unfit.look_once_more()
+        self._unfit.stop(Tables(self._plan.lake), self._stops)
+
+    def _capturing(self, reopened: Callable[[], None]) -> Capturing:
         config, given = self._config, self._config.capture
         ids = server_ids(config)
         streams = {
@@ -240,6 +251,7 @@ class _Wiring:
             observer=tell,
             target=self._plan.target,
             turn=self._control.turn,
+            reopened=reopened,
         )
 
     def _runner(self) -> Runner:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.errors import BehindError, PositionLostError
+from core.errors import BehindError, PositionLostError, SourceUnfitError
 from core.gtid import GtidSet
 from core.position import Position
 from wire.failures import HEAL_HINT
@@ -25,10 +25,21 @@ def check_continues(control: Session, start: Position) -> None:
         start: where a stream shall begin.
 
     Raises:
+        SourceUnfitError: it has no log.
         PositionLostError: it has not, and never will.
         BehindError: it lacks transactions that may still come: a replica that is behind.
     """
     source = control.source
+    if str(control.query("SELECT @@GLOBAL.log_bin")[0][0]) != "1":
+        raise SourceUnfitError(
+            "the server was started without its log (log_bin is off): what is written to it now is "
+            "in no log",
+            operation=_OPERATION,
+            source=source,
+            position=str(start.executed),
+            hint="start it with log_bin; tables that were stopped by it are dumped again, as "
+            "`ratchet status` says",
+        )
     if control.flavor != start.flavor:
         raise PositionLostError(
             f"the position is of flavour {start.flavor}, the server now of {control.flavor}",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fix_e2e import PASSWORD, Ratchet, assert_identical, mirror_rows, status
+from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, mirror_rows, status
 
 from lab.replication import replicate_from, wait_for_replica
 from lab.servers import create_ratchet_user
@@ -172,6 +172,65 @@ def test_a_setting_that_changes_meanwhile(
     _wait(lambda: phases(ratchet) == {"shop.t": "streaming"})
     run.terminate()
     assert run.wait(60) == 0
+
+
+@pytest.mark.quick_on("mysql")
+@both
+def test_a_server_that_comes_back_without_its_log(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
+) -> None:
+    """A live run names the reason and remembers it: the next one finds a server with a log."""
+    server = make_server(flavor)
+    server.execute("CREATE DATABASE shop")
+    server.execute("CREATE TABLE shop.t (id INT NOT NULL PRIMARY KEY, v INT)")
+    create_ratchet_user(server, PASSWORD, ["shop"])
+    ratchet = make_ratchet({"-": server}, "shop")
+    ratchet.run("run", "--until-caught-up")
+    run = ratchet.start("run")
+    server.execute("INSERT INTO shop.t VALUES (1, 1)")
+    _wait(lambda: bool(mirror_rows(ratchet.lake, "shop", "t")))
+    server.restart(options={"disable-log-bin": None})
+    server.execute("UPDATE shop.t SET v = 2")
+    _, told = end_of(run, 120)
+    assert run.returncode == 3, told
+    assert "log_bin is off" in told
+    message, hint = stopped(ratchet)["shop.t"]
+    assert "log_bin: off" in message
+
+    del server._options["disable-log-bin"]
+    server.restart()
+    ratchet.run("run", "--until-caught-up", expect=6)
+    (command,) = re.findall(r"`ratchet (table CONFIG redump [^`]+)`", hint)
+    ratchet.run(*(word.strip("'") for word in command.split() if word != "CONFIG"))
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [server], "shop", ["t"])
+
+
+@pytest.mark.quick_on("mariadb")
+@both
+def test_a_server_that_comes_back_with_a_filter(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
+) -> None:
+    """It is looked at as soon as the stream is there again, also if the run is told to end then."""
+    server = make_server(flavor)
+    server.execute("CREATE DATABASE shop")
+    server.execute("CREATE TABLE shop.t (id INT NOT NULL PRIMARY KEY, v INT)")
+    create_ratchet_user(server, PASSWORD, ["shop"])
+    ratchet = make_ratchet({"-": server}, "shop")
+    ratchet.run("run", "--until-caught-up")
+    run = ratchet.start("run")
+    server.execute("INSERT INTO shop.t VALUES (1, 1)")
+    _wait(lambda: bool(mirror_rows(ratchet.lake, "shop", "t")))
+    server.restart(options={"binlog-ignore-db": "shop"})
+    server.execute("UPDATE shop.t SET v = 2")
+    streams = "SELECT 1 FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
+    _wait(lambda: bool(server.execute(streams)))
+    run.terminate()
+    end_of(run, 60)
+    assert phases(ratchet) == {"shop.t": "stopped"}
+    del server._options["binlog-ignore-db"]
+    server.restart()
+    ratchet.run("run", "--until-caught-up", expect=6)
 
 
 @pytest.mark.quick_on("mysql")

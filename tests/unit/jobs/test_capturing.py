@@ -94,6 +94,7 @@ def capturing(
     told: list[Record] | None = None,
     *,
     turn: Callable[[], None] = lambda: None,
+    reopened: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
     **more: Any,
 ) -> Capturing:
@@ -120,6 +121,7 @@ def capturing(
         observer=records.append,
         target=target,
         turn=turn,
+        reopened=reopened,
         clock=clock,
     )
 
@@ -221,7 +223,10 @@ def test_a_stream_that_breaks_is_told_about_once_a_minute(
     lake: Lake, source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
-    capture = capturing(lake, source, clock=lambda: now, max_skew=None)
+    looks: list[float] = []
+    capture = capturing(
+        lake, source, clock=lambda: now, max_skew=None, reopened=lambda: looks.append(now)
+    )
     source.reopened = ("an event's checksum does not fit its bytes", "no word for 10 s")
     for _ in range(13):
         capture.round(["shop/b"])
@@ -231,6 +236,7 @@ def test_a_stream_that_breaks_is_told_about_once_a_minute(
         f"shop/a: its stream broke ({times} times) and was opened anew: no word for 10 s"
         for times in (2, 12, 12)
     ]
+    assert len(looks) == 13, "its server may have been started again each time"
 
 
 def test_failures_are_handed_on_by_shard(lake: Lake, source: Source) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
-from core.errors import BugError, ConfigError, RatchetError, RetryableError
+from core.errors import BugError, ConfigError, PositionLostError, RatchetError, RetryableError
 from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop, VerifyLoop, WatchLoop
 
 
@@ -249,3 +249,20 @@ def test_a_server_that_comes_back_is_looked_at_at_once() -> None:
     capture.start()
     finish(watch, capture)
     assert looks == [True]
+
+
+def test_an_error_that_ends_the_run_is_looked_behind_before() -> None:
+    """Settings that lose changes may be its reason, and must not be forgotten."""
+    control = Control()
+    told: list[str] = []
+    capture = CaptureLoop(
+        control,
+        lambda _: Captured(committed=None, failures={"a/-": PositionLostError("gone")}),
+        shards=["a/-"],
+        patience=60,
+        alarmed=lambda: told.append(str(control.error)),
+    )
+    capture.start()
+    finish(capture)
+    assert told == ["None"], "before the others hear of it"
+    assert isinstance(control.error, PositionLostError)
