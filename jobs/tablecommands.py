@@ -101,6 +101,12 @@ def _resolve(config: Config, lake: Lake, kind: Kind, name: str) -> tuple[str, st
             operation="table add",
             hint=f"let it match `tables` of its keyspace in {config.path}, and look at its name",
         )
+    if kind == "redump" and any(name in {one.table, one.name} for one in _look(config, lake)):
+        raise ConfigError(
+            f"{name} is not in the mirror yet: its first dump is still to begin",
+            operation="table redump",
+            hint="a run dumps it by itself",
+        )
     raise ConfigError(
         f"there is no table {name} in the mirror",
         operation=f"table {kind}",

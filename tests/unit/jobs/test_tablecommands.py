@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from lease_kit import held
 
+from core.errors import ConfigError
 from core.schema import TableSchema
 from jobs import tablecommands
 from jobs.config import Config, load_config
@@ -156,3 +157,12 @@ def test_a_table_that_is_there_has_its_end_waited_for_too(
     assert "in the mirror already, in phase dumping: nothing to do" in out
     assert out.endswith("shop.items: streams\n") == wait
     assert not wait or took > 0.4
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_redump_before_the_first_dump(config: Config) -> None:
+    """The table is no wrong name: it has not been begun."""
+    with pytest.raises(ConfigError, match="its first dump is still to begin"):
+        run_table(config, "redump", "items", wait=False)
+    with pytest.raises(ConfigError, match="there is no table item in the mirror"):
+        run_table(config, "redump", "item", wait=False)
