@@ -5,8 +5,8 @@ Lives here: taking it, and telling who has it. Does not live here: what is chang
 
 A process that stands still (SIGSTOP, a frozen machine) while it holds the lock would hold up every
 other one. So whoever waits gives up after a while, and says which process to end. The kernel gives
-the lock of a process that ends to the next one; whoever removes the file lets the others go on with
-a new one.
+the lock of a process that ends to the next one; whoever removes the file (`StuckLockError.remove`)
+lets the others go on with a new one, and the one that stands still with its own.
 
 Invariant: who has the lock has it on the file that lies there now.
 """
@@ -30,6 +30,33 @@ LOCK_SECONDS: Final = 15.0
 _LOOK_SECONDS: Final = 0.02
 
 
+class StuckLockError(LakeError):
+    """A process holds a lock and does not give it back."""
+
+    def __init__(self, file: Path, who: str) -> None:
+        """Of a lock's file, and who has it by its own words."""
+        super().__init__(
+            f"{who} holds the lock {file} and does not give it back: it seems to stand still",
+            operation="lock a file",
+            hint="on its machine end that process (`kill -9 PID`) or let it go on (`kill -CONT "
+            f"PID`), then start again; if it cannot be found or its machine is frozen, remove "
+            f"{file}: what a run that was taken over writes later is refused",
+        )
+        self._file, self._who = file, who
+
+    def is_held_by(self, pid: int, host: str) -> bool:
+        """Whether it is that process."""
+        return self._who == _name(pid, host)
+
+    def remove(self) -> None:
+        """Take the lock away from it.
+
+        Only where nothing goes wrong if that process writes as well, once it is awake.
+        """
+        with lake_errors("remove", self._file.name):
+            self._file.unlink(missing_ok=True)
+
+
 @contextmanager
 def locked(
     file: Path,
@@ -45,13 +72,14 @@ def locked(
         sleep: lets so many pass.
 
     Raises:
-        LakeError: another process has had it all the while, or the file cannot be written.
+        StuckLockError: another process has had it all the while.
+        LakeError: the file cannot be written.
     """
     with lake_errors("lock a file", file.name):
         stream = _take(file, clock, sleep)
     with stream:
         with lake_errors("lock a file", file.name):
-            stream.write(f"pid {os.getpid()} on {os.uname().nodename}".encode())
+            stream.write(_name(os.getpid(), os.uname().nodename).encode())
         try:
             yield
         finally:
@@ -92,11 +120,8 @@ def _lies_there(stream: FileIO, file: Path) -> bool:
 
 def _refuse(stream: FileIO, file: Path) -> NoReturn:
     stream.seek(0)
-    who = stream.read(300).decode(errors="replace") or "a process"
-    raise LakeError(
-        f"{who} holds the lock {file} and does not give it back: it seems to stand still",
-        operation="lock a file",
-        hint="on its machine end that process (`kill -9 PID`) or let it go on (`kill -CONT PID`), "
-        f"then start again; if it cannot be found or its machine is frozen, remove {file}: what "
-        "a run that was taken over writes later is refused",
-    )
+    raise StuckLockError(file, stream.read(300).decode(errors="replace") or "a process")
+
+
+def _name(pid: int, host: str) -> str:
+    return f"pid {pid} on {host}"

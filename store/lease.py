@@ -34,6 +34,8 @@ from typing import Any, Final, NoReturn, Self
 
 from core.errors import DAMAGE, LakeAwayError, LakeError
 from store import layout
+from store.crashpoints import reach
+from store.filelock import StuckLockError
 from store.files import Lake
 from store.takeover import claim, go_on, take_over
 
@@ -157,6 +159,7 @@ class Lease:
         self._renewed_at = time.monotonic()
         self._lost = ""
         self._unclean = False
+        self._overtaken = ""  # owner from whom the lake was taken over
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self._on_lost: Callable[[LakeError], None] | None = None
@@ -189,11 +192,21 @@ class Lease:
         )
         while True:
             found = _holder(lake.read_json(layout.LEASE_FILE))
-            if found is not None and not found.released:
-                _see_gone(lake, found, passing)
-            if _take(lake, found, mine):
-                break
+            gone = found if found is not None and not found.released else None
+            if gone is not None:
+                _see_gone(lake, gone, passing)
+            try:
+                if _take(lake, found, mine):
+                    break
+            except StuckLockError as error:
+                # It stood still in the very moment in which it changed the lease. What it writes
+                # there when it is awake, the next holder takes back (`renew`).
+                if gone is None or not error.is_held_by(gone.pid, gone.host):
+                    raise
+                log.warning("%s; the lock is taken away from it", error)
+                error.remove()
         lease = cls(lake, mine, passing.clock)
+        lease._overtaken = "" if gone is None else gone.owner
         try:
             lease._begin(found)
         except BaseException:
@@ -263,7 +276,10 @@ class Lease:
 
         def extend(data: Any) -> Any:
             found = _holder(data)
-            if found is None or found.owner != self._holder.owner:
+            reach("lease.renewing")
+            if found is not None and self._is_late(found):
+                log.warning("%s is awake, and late: the lease is taken back", found.describe())
+            elif found is None or found.owner != self._holder.owner:
                 who = found.describe() if found else "nobody: the lease file was removed"
                 self._lost = f"it is now held by {who}"
                 raise self._lost_error()
@@ -272,6 +288,10 @@ class Lease:
 
         self._lake.change_json(layout.LEASE_FILE, extend)
         self._renewed_at = time.monotonic()
+
+    def _is_late(self, found: Holder) -> bool:
+        """Whether that is one from whom the lake was taken over, by us or before us."""
+        return found.owner == self._overtaken or 0 < found.epoch < self._holder.epoch
 
     def spoil(self) -> None:
         """Something of this run may still be at work when it ends: the next one takes over."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lease_kit import Passing
 
 from core.errors import LakeError
 from store import filelock, layout
@@ -35,6 +36,7 @@ Lake.write_json = write_json
 lease.renew()
 print("out of it", flush=True)
 sys.stdin.read()
+lease.renew()
 """
 LOCK = "_ratchet/lease.lock"
 
@@ -55,7 +57,7 @@ def halted(lake: Lake) -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "RATCHET_TEST_MACHINE": "elsewhere"}
     with subprocess.Popen(
         [sys.executable, "-c", HALTED, lake.root, root],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == b"in it\n"
@@ -98,7 +100,7 @@ def test_who_is_let_go_on_gives_the_lock_back(lake: Lake, halted: subprocess.Pop
 def test_a_lock_that_was_removed_holds_nobody_up(
     lake: Lake, halted: subprocess.Popen[bytes]
 ) -> None:
-    """The late one puts its renewal over the successor's: that one sees it, and a third goes on."""
+    """The late one puts its renewal over the successor's, who takes the lease back."""
     error = refused(lake)
     assert error.hint is not None
     named = re.search(r"remove (\S+):", error.hint)
@@ -107,16 +109,43 @@ def test_a_lock_that_was_removed_holds_nobody_up(
     Path(named[1]).unlink()
     lake.change_json(layout.LEASE_FILE, lambda _: None)  # in the place of 30 s of waiting
     second = Lease.acquire(lake, "ratchet run")
+    wakes_and_is_late(halted, second, lake)
+
+
+def test_the_lock_of_one_that_is_taken_over_is_taken_away(
+    lake: Lake, halted: subprocess.Popen[bytes]
+) -> None:
+    """Nobody need be there at night; the late one's renewal changes nothing."""
+    second = Lease.acquire(lake, "ratchet run", passing=Passing().time)
+    wakes_and_is_late(halted, second, lake)
+
+
+def wakes_and_is_late(halted: subprocess.Popen[bytes], second: Lease, lake: Lake) -> None:
     os.kill(halted.pid, signal.SIGCONT)
     assert halted.stdout is not None
     assert halted.stdout.readline() == b"out of it\n"
-    with pytest.raises(LakeError, match="lost its lease"):
-        second.renew()
-    halted.kill()
-    halted.wait()
-    lake.change_json(layout.LEASE_FILE, lambda _: None)
-    with Lease.acquire(lake, "ratchet run") as third:
-        assert third.lake.epoch == second.lake.epoch + 1
+    holder = read_holder(lake)
+    assert holder is not None
+    assert holder.pid == halted.pid, "it has written what it was about to write"
+    second.renew()
+    holder = read_holder(lake)
+    assert holder is not None
+    assert holder.owner == second.holder.owner
+    second.check()
+    assert halted.stdin is not None
+    halted.stdin.close()
+    assert halted.wait(30) == 1
+    assert halted.stderr is not None
+    assert b"lost its lease" in halted.stderr.read(), "at its next renewal"
+    second.release()
+
+
+def test_the_lock_of_anybody_else_is_not(lake: Lake, halted: subprocess.Popen[bytes]) -> None:
+    """Who stands still is another one than who has the lease: it may be about to take it."""
+    lake.write_json(layout.LEASE_FILE, {**lake.read_json(layout.LEASE_FILE), "pid": 1})
+    with pytest.raises(LakeError, match="it seems to stand still"):
+        Lease.acquire(lake, "ratchet run", passing=Passing().time)
+    assert halted.poll() is None
 
 
 def test_it_is_waited_for_as_long_as_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
