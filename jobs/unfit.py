@@ -62,11 +62,13 @@ class Verdict:
         sources: keyspace -> why nothing of it can be mirrored.
         tables: keyspace.table -> why that table cannot.
         lives: ShardId as text -> the start of its server, and what that may have done.
+        present: ShardId as text -> the tables that its database has.
     """
 
     sources: Mapping[str, Refused] = field(default_factory=dict)
     tables: Mapping[str, Refused] = field(default_factory=dict)
     lives: Mapping[str, Life] = field(default_factory=dict)
+    present: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def of(self, keyspace: str, table: str) -> Refused | None:
         """Why a table is not mirrored; None if it may be."""
@@ -94,6 +96,7 @@ def look_at(
     refused: dict[str, Refused] = {}
     tables: dict[str, Refused] = {}
     lives: dict[str, Life] = {}
+    present: dict[str, frozenset[str]] = {}
     for shard, config in configs.items():
         if config.through_vtgate:
             continue
@@ -104,7 +107,7 @@ def look_at(
             odd = unfit_tables(
                 session.query, database=database, trusts_virtual=config.trusts_virtual
             )
-            rows = session.query(_NAMES, (database,)) if facts.replica_filters else []
+            names = frozenset(str(row[0]) for row in session.query(_NAMES, (database,)))
             lives[str(shard)] = look_at_life(
                 session, matches, starts.get(str(shard)), facts.variables
             )
@@ -115,17 +118,18 @@ def look_at(
                 mend=" ".join(one.mend for one in failed),
                 loses=any(map(unlogged, failed)),
             )
-        filtered = {str(row[0]): facts.left_out(str(row[0])) for row in rows}
+        present[str(shard)] = names
+        filtered = {name: facts.left_out(name) for name in names if facts.replica_filters}
         for table, reason in ({t: why for t, why in filtered.items() if why} | odd).items():
             if matches(table):
                 name = f"{shard.keyspace}.{table}"
                 tables[name] = Refused(message=reason, mend=how_to_exclude(table), of_table=True)
-    return Verdict(sources=refused, tables=tables, lives=lives)
+    return Verdict(sources=refused, tables=tables, lives=lives, present=present)
 
 
 _NAMES: Final = (
     "SELECT TABLE_NAME FROM information_schema.TABLES "
-    "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE'"
+    "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
 )
 
 
@@ -142,7 +146,7 @@ class Unfit:
         self._lock = threading.Lock()
         self._verdict = verdict
         self._due = True  # whether nobody was stopped by it yet
-        self._lives: Mapping[str, Life] = {}  # of a look since `take_lives`
+        self._news: Verdict | None = None  # of a look since `take_news`
 
     def look(self) -> None:
         """Look again. A server that is away now is capture's to tell of."""
@@ -152,7 +156,8 @@ class Unfit:
             log.debug("the sources were not looked at: %s", error)
             return
         with self._lock:
-            self._verdict, self._due, self._lives = found, True, found.lives
+            self._verdict = self._news = found
+            self._due = True
 
     def look_once_more(self) -> None:
         """Look, if that can be done, before an error of a source ends the run.
@@ -170,11 +175,11 @@ class Unfit:
         with self._lock:
             return self._verdict.of(keyspace, table)
 
-    def take_lives(self) -> Mapping[str, Life]:
-        """`Verdict.lives` of a look since this was last asked; else nothing."""
+    def take_news(self) -> Verdict | None:
+        """What a look has found since this was last asked; None if there was none."""
         with self._lock:
-            lives, self._lives = self._lives, {}
-        return lives
+            news, self._news = self._news, None
+        return news
 
     def stop(self, tables: Tables, stops: Stops) -> None:
         """Stop the tables that are followed and refused; for the thread that merges.

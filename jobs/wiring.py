@@ -40,6 +40,7 @@ from jobs.spark import log_folder
 from jobs.sparksettings import CAPTURE, DUMP, MERGE, is_local, stays_here
 from jobs.sparkwatch import SparkWatch, cancel_jobs, read_work
 from jobs.unfit import Unfit, Verdict, look_at
+from jobs.vanished import doubt_vanished
 from jobs.verdicts import Verdicts
 from jobs.verify import Verifier
 from merge.failures import spark_failure
@@ -408,8 +409,9 @@ class _Wiring:
             watch.look()
             verdicts.apply()
             self._unfit.stop(tables, self._stops)
-            if lives := self._unfit.take_lives():
-                doubt_restarted(lake, tables, lives, last_round=last_round())
+            if news := self._unfit.take_news():
+                doubt_restarted(lake, tables, news.lives, last_round=last_round())
+                doubt_vanished(tables, news.present, last_round=last_round())
 
         return work
 

@@ -57,8 +57,16 @@ def test_new_and_refused_while_a_run_goes_on(
     server.execute("ALTER TABLE shop.odd ENGINE=InnoDB, ADD PRIMARY KEY (id)")
     server.execute("INSERT INTO shop.odd VALUES (1), (2)")
     until(ratchet, lambda now: now["left_out"] == [] and phases(now).get("odd") == "streaming")
+    assert_identical(ratchet.lake, [server], "shop", ["t", "odd"])
+
+    with server.connect(database="shop") as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute("DROP TABLE t")
+    until(ratchet, lambda now: phases(now)["t"] == "stopped")
     assert run.poll() is None
     run.terminate()
     run.communicate()
-    ratchet.run("run", "--until-caught-up", expect=None)
-    assert_identical(ratchet.lake, [server], "shop", ["t", "odd"])
+    told = ratchet.run("status").stdout
+    assert "shop.t is stopped: the source does not have it any more" in told
+    ratchet.run("run", "--until-caught-up", expect=6)
+    assert_identical(ratchet.lake, [server], "shop", ["odd"])
