@@ -141,7 +141,7 @@ def _read(query: Query, database: str, tables: Iterable[str] | None) -> ForeignK
     databases = {"", *(parts[one][0][1] for one in changing)}
     columns = {name: _columns(query, name or database) for name in databases} if changing else {}
     indexes = {name: _indexes(query, name or database) for name in databases} if changing else {}
-    switched = _switched(query, database) if changing else ""
+    switched = _switched(query, database) if changing and not logged else ""
     found: dict[str, list[ForeignKey]] = {}
     for (table, name), (on_delete, on_update) in sorted(changing.items()):
         names, databases_of, parents, others = zip(*parts[table, name], strict=True)

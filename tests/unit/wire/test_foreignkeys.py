@@ -90,8 +90,11 @@ class Switching(Still):
     def __init__(self, *found: tuple[str, str, int | None, int | None]) -> None:
         super().__init__(("w", "PRIMARY", "id", None))
         self.found = found
+        self.native: Sequence[Sequence[Any]] = ()
 
     def __call__(self, sql: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
+        if "innodb_native_foreign_keys" in sql:
+            return self.native
         return self.found if "information_schema.routines" in sql else super().__call__(sql, values)
 
 
@@ -113,3 +116,10 @@ def test_what_switches_within_a_statement(
     """A procedure's statements each have their own flags, but for those called within others."""
     (key,) = read_foreign_keys(Switching(*found), database="shop").by_table["child"]
     assert key.switched == switched
+
+
+def test_where_cascades_are_logged_nothing_is_switched() -> None:
+    server = Switching(("trigger", "t", 1, 0))
+    server.native = [("innodb_native_foreign_keys", "OFF")]
+    (key,) = read_foreign_keys(server, database="shop").by_table["child"]
+    assert key.switched == ""
