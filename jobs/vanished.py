@@ -6,8 +6,7 @@ here: when it is looked (`unfit`).
 Seen: `DROP TABLE` under sql_log_bin=0; a MariaDB whose `ALTER TABLE ... DROP PARTITION` of a MyISAM
 table failed, and took the table with it.
 
-Invariant: one whose DROP or RENAME is in the log stops by that, as it is merged before the doubt is
-looked into.
+Where the log does say so, the table stops by that statement or by the doubt, whichever comes first.
 """
 
 from __future__ import annotations

@@ -410,8 +410,9 @@ class _Wiring:
             verdicts.apply()
             self._unfit.stop(tables, self._stops)
             if news := self._unfit.take_news():
-                doubt_restarted(lake, tables, news.lives, last_round=last_round())
-                doubt_vanished(tables, news.present, last_round=last_round())
+                number = last_round()
+                doubt_restarted(lake, tables, news.lives, last_round=number)
+                doubt_vanished(tables, news.present, last_round=number)
 
         return work
 

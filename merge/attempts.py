@@ -87,26 +87,25 @@ class Attempts:
             self._tried.add(key)
         reach("merge.attempted")
 
-    def end(self, key: str) -> None:
-        """A batch is merged, or was put off by what is not its fault."""
+    def went_well(self, key: str) -> None:
+        """A table's batch is merged, by this process or since the last cut."""
         with self._lock:
+            self._went_well.add(key)
             self._tried.discard(key)
             if key in self._all():
                 self._note(key, None)
 
-    def went_well(self, key: str) -> None:
-        """A table's batch is merged, by this process or since the last cut."""
-        self._went_well.add(key)
-        self.end(key)
-
     def failed(self, key: str, above: int, error: RatchetError) -> None:
         """A batch has failed; whether it is to blame shows its error."""
-        if not is_of_the_batch(error):
-            self.end(key)
-            return
         told = "" if isinstance(error, EngineGoneError) else error.message
         with self._lock:
             before = self._of(key, above)
+            if not is_of_the_batch(error):
+                if key in self._tried:
+                    # Earlier runs ended there all the same: their number stays.
+                    self._tried.discard(key)
+                    self._note(key, replace(before, runs=before.runs - 1))
+                return
             # A large one's attempt was counted when it was noted.
             runs = before.runs if key in self._tried else before.runs + 1
             self._note(key, replace(before, runs=runs, error=told))
@@ -129,8 +128,9 @@ class Attempts:
         return known if known is not None and known.above == above else Attempt(above=above)
 
     def _note(self, key: str, attempt: Attempt | None) -> None:
+        """Note it; None, or no run: there is nothing to note."""
         others = {name: one for name, one in self._all().items() if name != key}
-        self._write(others if attempt is None else {**others, key: attempt})
+        self._write({**others, key: attempt} if attempt and attempt.runs else others)
 
     def _write(self, attempts: dict[str, Attempt]) -> None:
         write_attempts(self._lake, attempts)

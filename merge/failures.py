@@ -29,6 +29,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from core.errors import (
     BugError,
+    EngineGoneError,
     LakeAwayError,
     LakeError,
     OperatorError,
@@ -150,6 +151,33 @@ def _lasting(text: str, operation: str, table: str) -> OperatorError | None:
             hint="raise spark.driver_memory in the config",
         )
     return None
+
+
+def merge_failure(error: Exception, session: SparkSession, *, table: str) -> RatchetError:
+    """What ended the merge of a table, as an error of ours; `error` is the cause of a new one.
+
+    Args:
+        error: whatever it raised.
+        session: the session that it may have used.
+        table: keyspace.table.
+    """
+    where = {"operation": "merge a table", "table": table}
+    if isinstance(error, RetryableError) and engine_has_ended(session):
+        named: RatchetError = EngineGoneError(
+            "Spark's Java machine has ended", hint="start again: nothing was lost", **where
+        )
+    elif isinstance(error, RatchetError):
+        return error
+    elif isinstance(error, MemoryError):
+        named = OperatorError(
+            "the memory is too small for its changes",
+            hint="give the run more memory than it has, or fewer tables at a time",
+            **where,
+        )
+    else:
+        named = BugError("a merge failed", **where)
+    named.__cause__ = error
+    return named
 
 
 def engine_has_ended(session: SparkSession) -> bool:

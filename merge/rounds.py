@@ -20,14 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
-from core.errors import (
-    BugError,
-    EngineGoneError,
-    OperatorError,
-    RatchetError,
-    RetryableError,
-    TableStoppedError,
-)
+from core.errors import BugError, TableStoppedError
 from core.position import Position
 from core.rounds import Round
 from core.schema import TableSchema
@@ -38,7 +31,7 @@ from merge.attempts import Attempts
 from merge.batch import Batch
 from merge.cascades.graph import KeyGraph, read_graph
 from merge.cascades.step import Cascades, Child
-from merge.failures import engine_has_ended, lost_changes, spark_errors
+from merge.failures import lost_changes, merge_failure, spark_errors
 from merge.patch import may_have_shadows
 from merge.plan import Gathered, app_id
 from merge.sidestats import read_side_stats
@@ -411,7 +404,7 @@ class Merger:
             )
             return Done(state=stopped, error=error)
         except Exception as error:  # noqa: BLE001 - it is told, with what it was
-            failure = self._named(error, state)
+            failure = merge_failure(error, self._spark, table=state.name)
             self._attempts.failed(key, work.above, failure)
             # What is remembered of the table may be wrong now: it is read again next time.
             self._held.pop(key, None)
@@ -424,30 +417,6 @@ class Merger:
             work.state, message=why.message, hint=why.hint, at_round=work.above + 1
         )
         return Done(state=stopped, error=why)
-
-    def _named(self, error: Exception, state: TableState) -> RatchetError:
-        """What a merge has failed of, as an error of ours."""
-        operation = "merge a table"
-        if isinstance(error, RetryableError) and engine_has_ended(self._spark):
-            named: RatchetError = EngineGoneError(
-                "Spark's Java machine has ended",
-                operation=operation,
-                table=state.name,
-                hint="start again: nothing was lost",
-            )
-        elif isinstance(error, RatchetError):
-            return error
-        elif isinstance(error, MemoryError):
-            named = OperatorError(
-                "the memory is too small for its changes",
-                operation=operation,
-                table=state.name,
-                hint="give the run more memory than it has, or fewer tables at a time",
-            )
-        else:
-            named = BugError("a merge failed", operation=operation, table=state.name)
-        named.__cause__ = error
-        return named
 
     def _one(self, step: Step, work: Work) -> Done:
         state, found = work.state, work.found

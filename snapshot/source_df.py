@@ -81,7 +81,7 @@ class SourceScan:
     def filled(self, lake: Lake, names: Sequence[str]) -> tuple[str, ...]:
         """Those of some columns that were kept that are not NULL in every row."""
         found: set[str] = set()
-        for parquet in self._opened(lake):
+        for parquet in self._opened(lake) if names else ():
             for group in range(parquet.num_row_groups):
                 left = [name for name in names if name not in found]
                 if not left:

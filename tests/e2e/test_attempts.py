@@ -14,6 +14,17 @@ from lab.servers import create_ratchet_user
 from merge.attempts import HEAVY_ROWS
 
 
+def _insert_heavily(server: Any, database: str) -> None:
+    """One batch that is noted before it is tried."""
+    rows = f"SELECT seq, seq FROM seq_1_to_{HEAVY_ROWS + 1}"
+    server.execute(f"INSERT INTO huge {rows}", database=database)
+
+
+def _run_killed(ratchet: Ratchet) -> None:
+    killed = ratchet.run("run", "--until-caught-up", crash_at="merge.attempted", expect=None)
+    assert killed.returncode == -signal.SIGKILL
+
+
 def test_a_batch_that_kills_each_run(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
@@ -25,14 +36,11 @@ def test_a_batch_that_kills_each_run(
     create_ratchet_user(mariadb, PASSWORD, [database])
     ratchet = make_ratchet({"-": mariadb}, database)
     ratchet.run("run", "--until-caught-up")
-    mariadb.execute(
-        f"INSERT INTO huge SELECT seq, seq FROM seq_1_to_{HEAVY_ROWS + 1}", database=database
-    )
+    _insert_heavily(mariadb, database)
     mariadb.execute("UPDATE kept SET v = 20 WHERE id = 2", database=database)
 
     for _ in range(3):
-        killed = ratchet.run("run", "--until-caught-up", crash_at="merge.attempted", expect=None)
-        assert killed.returncode == -signal.SIGKILL
+        _run_killed(ratchet)
         assert all(table["phase"] == "streaming" for table in status(ratchet)["tables"])
     ratchet.run("run", "--until-caught-up", crash_at="merge.attempted", expect=6)
     found = {table["table"]: table for table in status(ratchet)["tables"]}
@@ -54,11 +62,8 @@ def test_two_kills_are_somebody_s(
     create_ratchet_user(mariadb, PASSWORD, [database])
     ratchet = make_ratchet({"-": mariadb}, database)
     ratchet.run("run", "--until-caught-up")
-    mariadb.execute(
-        f"INSERT INTO huge SELECT seq, seq FROM seq_1_to_{HEAVY_ROWS + 1}", database=database
-    )
+    _insert_heavily(mariadb, database)
     for _ in range(2):
-        killed = ratchet.run("run", "--until-caught-up", crash_at="merge.attempted", expect=None)
-        assert killed.returncode == -signal.SIGKILL
+        _run_killed(ratchet)
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, ["huge"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -146,13 +147,10 @@ def test_a_log_that_leaves_a_database_out(
     assert_identical(ratchet.lake, [server], "shop", ["t", "late"])
 
 
-@pytest.mark.quick_on("mariadb")
-@both
-def test_a_setting_that_changes_meanwhile(
-    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
-) -> None:
-    """A live run stops the tables by name, with what mends it."""
-    server = make_server(flavor)
+def _followed(
+    server: Any, make_ratchet: Callable[..., Ratchet]
+) -> tuple[Ratchet, subprocess.Popen[str]]:
+    """A live run over a new table `shop.t`, which has begun and found all well."""
     server.execute("CREATE DATABASE shop")
     server.execute("CREATE TABLE shop.t (id INT NOT NULL PRIMARY KEY, v INT)")
     create_ratchet_user(server, PASSWORD, ["shop"])
@@ -160,7 +158,18 @@ def test_a_setting_that_changes_meanwhile(
     ratchet.run("run", "--until-caught-up")
     run = ratchet.start("run")
     server.execute("INSERT INTO shop.t VALUES (1, 1)")
-    _wait(lambda: bool(mirror_rows(ratchet.lake, "shop", "t")))  # it has begun, and found all well
+    _wait(lambda: bool(mirror_rows(ratchet.lake, "shop", "t")))
+    return ratchet, run
+
+
+@pytest.mark.quick_on("mariadb")
+@both
+def test_a_setting_that_changes_meanwhile(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
+) -> None:
+    """A live run stops the tables by name, with what mends it."""
+    server = make_server(flavor)
+    ratchet, run = _followed(server, make_ratchet)
     server.execute("SET GLOBAL binlog_row_image = 'MINIMAL'")
     _wait(lambda: phases(ratchet) == {"shop.t": "stopped"})
     message, hint = stopped(ratchet)["shop.t"]
@@ -181,14 +190,7 @@ def test_a_server_that_comes_back_without_its_log(
 ) -> None:
     """A live run names the reason and remembers it: the next one finds a server with a log."""
     server = make_server(flavor)
-    server.execute("CREATE DATABASE shop")
-    server.execute("CREATE TABLE shop.t (id INT NOT NULL PRIMARY KEY, v INT)")
-    create_ratchet_user(server, PASSWORD, ["shop"])
-    ratchet = make_ratchet({"-": server}, "shop")
-    ratchet.run("run", "--until-caught-up")
-    run = ratchet.start("run")
-    server.execute("INSERT INTO shop.t VALUES (1, 1)")
-    _wait(lambda: bool(mirror_rows(ratchet.lake, "shop", "t")))
+    ratchet, run = _followed(server, make_ratchet)
     server.restart(options={"disable-log-bin": None})
     server.execute("UPDATE shop.t SET v = 2")
     _, told = end_of(run, 120)
@@ -213,14 +215,7 @@ def test_a_server_that_comes_back_with_a_filter(
 ) -> None:
     """It is looked at as soon as the stream is there again, also if the run is told to end then."""
     server = make_server(flavor)
-    server.execute("CREATE DATABASE shop")
-    server.execute("CREATE TABLE shop.t (id INT NOT NULL PRIMARY KEY, v INT)")
-    create_ratchet_user(server, PASSWORD, ["shop"])
-    ratchet = make_ratchet({"-": server}, "shop")
-    ratchet.run("run", "--until-caught-up")
-    run = ratchet.start("run")
-    server.execute("INSERT INTO shop.t VALUES (1, 1)")
-    _wait(lambda: bool(mirror_rows(ratchet.lake, "shop", "t")))
+    ratchet, run = _followed(server, make_ratchet)
     server.restart(options={"binlog-ignore-db": "shop"})
     server.execute("UPDATE shop.t SET v = 2")
     streams = "SELECT 1 FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"

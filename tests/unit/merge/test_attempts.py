@@ -20,7 +20,8 @@ from merge.attempts import Attempts
 from merge.batch import Batch
 from merge.shape import Shape
 from store.files import Lake
-from tests.merge_kit import PLAIN, POLICY, Source, merger
+from tests.merge_kit import PLAIN, POLICY, merger
+from tests.unit.merge.test_directly import streaming
 
 LARGE, OTHER = "ratchet.merge/large", "ratchet.merge/other"
 MEMORY = OperatorError("the memory is too small for its changes")
@@ -124,6 +125,18 @@ def test_what_is_a_batch_s_fault(
     assert runs.is_suspect == counts
 
 
+def test_a_failure_that_is_nobody_s_fault_leaves_the_count(runs: Runs) -> None:
+    for _ in range(2):
+        runs.killed()
+        attempts = runs.begin()
+        attempts.begin(LARGE, 3, batch())
+        attempts.failed(LARGE, 3, LakeAwayError("no space left on the device"))
+        assert runs.is_suspect
+        assert not runs.why()
+    runs.killed()
+    assert "ended 3 runs" in runs.why()
+
+
 def test_what_went_well_and_what_is_gone_is_forgotten(runs: Runs) -> None:
     runs.killed()
     attempts = runs.begin()
@@ -143,7 +156,7 @@ def test_the_merger_tries_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, message: str
 ) -> None:
     """Ended by name twice; then its table alone stops, before the round it could not take."""
-    source = _streaming(tmp_path)
+    source = streaming(tmp_path)
     source.tx("-", ("put", {"id": 1, "v": "x"}))
     source.round()
 
@@ -171,21 +184,9 @@ def test_the_merger_tries_twice(
 
 
 def test_suspects_come_alone_behind_the_others(tmp_path: Path) -> None:
-    with merger(None, _streaming(tmp_path)) as merging:
+    with merger(None, streaming(tmp_path)) as merging:
         seen: list[list[str]] = []
         cast("Any", merging)._is_suspect = lambda work: work.startswith("suspect")
         cast("Any", merging)._at_once = lambda _, works: seen.append(list(works)) or []
         merging._side_by_side(cast("Any", None), cast("Any", ["suspect 1", "a", "suspect 2", "b"]))
     assert seen == [["a", "b"], ["suspect 1"], ["suspect 2"]]
-
-
-def _streaming(folder: Path) -> Source:
-    source = Source(folder, schema=PLAIN)
-    source.round()
-    source.dump_begin()
-    source.chunk("-")
-    source.dump_end()
-    source.round()
-    with merger(None, source) as merging:
-        merging.step()
-    return source

@@ -8,12 +8,13 @@ import pytest
 
 from core.errors import LakeError
 from store.tables import Tables
-from tests.merge_kit import PLAIN, Source, merger
+from tests.merge_kit import Source, merger
+from tests.unit.merge.test_directly import streaming
 
 
 def test_its_table_stops_with_the_remedy(tmp_path: Path) -> None:
     """As a late writer of an earlier version leaves it, or whoever removed a file."""
-    source = _streaming(tmp_path)
+    source = streaming(tmp_path)
     source.tx("-", ("put", {**_row(source), "id": 1}))
     source.round()
     (file,) = source.rounds.since(source.rounds.last_number() - 1)[0].files
@@ -37,7 +38,7 @@ def test_its_table_stops_with_the_remedy(tmp_path: Path) -> None:
 def test_another_failure_ends_the_step_as_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = _streaming(tmp_path)
+    source = streaming(tmp_path)
     source.tx("-", ("put", {**_row(source), "id": 1}))
     source.round()
 
@@ -51,15 +52,3 @@ def test_another_failure_ends_the_step_as_ever(
 
 def _row(source: Source) -> dict[str, object]:
     return {column.name: None for column in source.schema.columns}
-
-
-def _streaming(folder: Path) -> Source:
-    source = Source(folder, schema=PLAIN)
-    source.round()
-    source.dump_begin()
-    source.chunk("-")
-    source.dump_end()
-    source.round()
-    with merger(None, source) as merging:
-        merging.step()
-    return source
