@@ -25,12 +25,15 @@ from jobs.config import load_config
 from jobs.spark import spark_session
 
 def task(planted, rows):
-    return [len(planted)]
+    return [len(planted.value)]
 
 with spark_session(load_config(Path(sys.argv[1]), {}), "run") as spark:
     context = spark.sparkContext
-    rows = context.parallelize([1], 1).mapPartitions(partial(task, sys.argv[2]))
+    # Spark drops a task's own block as soon as Java collects its garbage; one that is held stays.
+    held = context.broadcast(sys.argv[2])
+    rows = context.parallelize([1], 1).mapPartitions(partial(task, held))
     rows.collect()
+    context._jvm.System.gc()
     print(context._gateway.proc.pid, context.applicationId, flush=True)
     sys.stdin.read()
 """
@@ -38,7 +41,7 @@ with spark_session(load_config(Path(sys.argv[1]), {}), "run") as spark:
 
 @contextlib.contextmanager
 def session(folder: Path, **conf: str) -> Iterator[tuple[int, str]]:
-    """A session of ours that has shipped a task: the JVM's process, the application's name."""
+    """A session of ours that holds a block: the JVM's process, the application's name."""
     config: dict[str, Any] = {
         "lake": "./lake",
         "sources": {"none": {"kind": "binlog", "shards": {"-": {"host": "h", "user": "u"}}}},
