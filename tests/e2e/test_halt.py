@@ -105,8 +105,12 @@ STREAMING = (
     "capture.slice_read", "capture.files_written", "capture.before_commit", "capture.after_commit",
     "merge.before_side", "merge.after_side", "merge.before_merge", "merge.after_merge",
     "merge.before_cut", "merge.after_cut", "upkeep.before_compact", "upkeep.after_compact",
+    "lease.renewing",
+)  # fmt: skip
+# Points that a run comes to, once, whose forerunner was killed.
+TAKING_OVER = (
     "takeover.before_claim", "takeover.after_claim", "takeover.after_fences",
-    "takeover.before_marker", "takeover.after_marker", "lease.renewing",
+    "takeover.before_marker", "takeover.after_marker",
 )  # fmt: skip
 DUMPING = (
     "dump.before_chunk", "dump.after_read", "dump.before_commit", "dump.after_commit",
@@ -134,13 +138,17 @@ class _Mirror:
 
     def halt(self) -> None:
         """One run stands still somewhere, another takes over, the first one wakes."""
-        dumps = self.random.random() < 0.3
-        point = self.random.choice(DUMPING if dumps else STREAMING)
-        point += f":{self.random.choice((1, 1, 1, 2, 3))}"
-        if dumps:
+        points = self.random.choices((STREAMING, DUMPING, TAKING_OVER), (5, 3, 2))[0]
+        point = self.random.choice(points)
+        own = {MACHINE: f"late {self.halted}"}
+        if points is DUMPING:
             self.ratchet.run("table", "redump", self.random.choice(TABLES))
+        if points is TAKING_OVER:
+            self._kill_one(own)
+        else:
+            point += f":{self.random.choice((1, 1, 1, 2, 3))}"
         self._write(60)
-        late = self.ratchet.start("run", **{MACHINE: f"late {self.halted}", HALT: point})
+        late = self.ratchet.start("run", **own, **{HALT: point})
         writer = Writer(self.server, self.database, seed=self.random.randrange(1 << 30))
         writer.start()
         reached = self._stands_still(late)
@@ -156,6 +164,14 @@ class _Mirror:
         assert assert_identical(self.ratchet.lake, [self.server], self.database, TABLES) > 0, point
         self.halted += 1
         self.seen.append(point)
+
+    def _kill_one(self, own: dict[str, str]) -> None:
+        """A run that leaves its lease, in the midst of a round: of the same machine, so that the
+        next one need not wait."""
+        self._write(20)
+        killed = self.ratchet.start("run", crash_at="capture.before_commit", **own)
+        killed.communicate(timeout=120)
+        assert killed.returncode == -signal.SIGKILL
 
     def _wake(self, late: Any, point: str) -> None:
         """It writes nothing that counts, and ends by itself."""
