@@ -33,7 +33,6 @@ PULSE_SECONDS: Final = 30.0
 SPARK_SECONDS: Final = 5.0  # between two looks whether Spark moves
 SHARE_SECONDS: Final = 15.0  # that a run which has caught up gives what verifies, at most
 _SHOWN: Final = 50  # stopped tables that an error names
-LOOK_SECONDS: Final = 30.0  # between two looks for tables that have come
 
 
 class Counts(Protocol):

@@ -244,6 +244,7 @@ class CaptureSection:
         heartbeat_seconds: how often an idle server says that it is there.
         idle_commit_seconds: how often positions are committed while no mirrored table changes.
         reconnect_seconds: how long a lost server is waited for until the run ends with an error.
+        look_seconds: how often a run looks for tables that have come, and at the servers' settings.
         lost_position: what becomes of a shard whose server has lost what the mirror needs, when a
             run begins: stop ends the run, heal begins the shard anew (jobs.heal).
     """
@@ -257,6 +258,7 @@ class CaptureSection:
     heartbeat_seconds: float = setting(5.0, _seconds(0.1, 600))
     idle_commit_seconds: float = setting(10.0, _seconds(0, DAY))
     reconnect_seconds: float = setting(300.0, _seconds(0, 30 * DAY))
+    look_seconds: float = setting(30.0, _seconds(1, 3600))
     lost_position: Literal["stop", "heal"] = setting("stop", _choice("stop", "heal"))
 
 

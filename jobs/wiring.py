@@ -30,7 +30,7 @@ from jobs.loops import CaptureLoop, Control, DumpLoop, MergeLoop, Task, VerifyLo
 from jobs.mending import Mender
 from jobs.merging import LakeUpkeep, Merging
 from jobs.observe import Stops, tell
-from jobs.pipeline import LOOK_SECONDS, Parts, Run
+from jobs.pipeline import Parts, Run
 from jobs.reading import reading_of
 from jobs.restarts import doubt_restarted, read_starts
 from jobs.selection import Selection, Turnstile
@@ -143,7 +143,7 @@ class _Wiring:
             look()
 
         config, control, guard = self._config, self._control, self._guard
-        watch = WatchLoop(control, look_at_sources, every=LOOK_SECONDS)
+        watch = WatchLoop(control, look_at_sources, every=config.capture.look_seconds)
         capturing = self._capturing(watch.hurry)
         capture = CaptureLoop(
             control,
@@ -156,7 +156,7 @@ class _Wiring:
         dump = merging = merge = verify = verdicts = None
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
-            every = LOOK_SECONDS if self._plan.merge else None
+            every = config.capture.look_seconds if self._plan.merge else None
             dump = DumpLoop(control, guard.plain("dump", self._dumping().once), every=every)
         if self._plan.merge:
             merger = self._merger()

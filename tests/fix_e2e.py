@@ -142,6 +142,7 @@ def make_ratchet(tmp_path: Path) -> Iterator[Callable[..., Ratchet]]:
         config = {
             "lake": "./lake",
             "sources": {"shop": source},
+            "capture": {"look_seconds": 3, **more.pop("capture", {})},
             "spark": {"conf": {"spark.driver.extraJavaOptions": SHORT_LIVED}},
             **more,
         }

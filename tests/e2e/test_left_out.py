@@ -13,7 +13,7 @@ from lab.servers import create_ratchet_user
 
 
 def until(ratchet: Ratchet, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The status, as soon as it is so: a run looks for tables twice a minute."""
+    """The status, as soon as it is so: a run looks for tables now and then."""
     deadline = time.monotonic() + 240
     while not holds(found := status(ratchet)):
         assert time.monotonic() < deadline, (found["tables"], found["left_out"])
