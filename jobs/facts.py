@@ -31,6 +31,7 @@ Rows = list[tuple[Any, ...]]
 # What `fitness.judge_log` goes by.
 LOG_VARIABLES: Final = (
     "log_bin",
+    "binlog_error_action",
     "binlog_format",
     "binlog_row_image",
     "binlog_row_metadata",
@@ -118,6 +119,7 @@ class LogFacts:
         mariadb: whether it is a MariaDB.
         variables: its global variables, names in lower case: all, or those of `LOG_VARIABLES`.
         binlog_filters: binlog_do_db and binlog_ignore_db; None if we may not ask.
+        writes_log: whether it writes its log, whatever its variables say; None if we may not ask.
         follows: whether it is a replica itself; None if we may not ask.
         replica_filters: the filters of each of its replication channels.
     """
@@ -127,6 +129,7 @@ class LogFacts:
     mariadb: bool
     variables: Mapping[str, str]
     binlog_filters: tuple[str, str] | None
+    writes_log: bool | None
     follows: bool | None
     replica_filters: tuple[ReplicaFilters, ...] = ()
 
@@ -206,6 +209,7 @@ def gather(
         str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")
     }
     follows, filters = _following(session, variables)
+    writes, left_out = _logging(session)
     odd = unfit_tables(session.query, database=database, trusts_virtual=trusts_virtual)
     trusted = volatile_columns(session.query, database=database) if trusts_virtual else {}
     fit = [row for row in listed if str(row[0]) not in odd]
@@ -221,7 +225,8 @@ def gather(
         verified=session.verified,
         variables=variables,
         grants=_grants(session),
-        binlog_filters=_binlog_filters(session),
+        binlog_filters=left_out,
+        writes_log=writes,
         replicas=_replicas(session),
         follows=follows,
         replica_filters=filters,
@@ -253,12 +258,14 @@ def gather_log(session: Asks, *, shard: ShardId, database: str) -> LogFacts:
     found = session.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     variables = {str(name).lower(): str(value) for name, value in found}
     follows, filters = _following(session, variables)
+    writes, left_out = _logging(session)
     return LogFacts(
         shard=shard,
         database=database,
         mariadb=session.is_mariadb,
         variables=variables,
-        binlog_filters=_binlog_filters(session),
+        binlog_filters=left_out,
+        writes_log=writes,
         follows=follows,
         replica_filters=filters,
     )
@@ -286,12 +293,13 @@ def _grants(session: Asks) -> tuple[str, ...]:
     return tuple(re.sub(r" IDENTIFIED .*", "", str(row[0]), flags=re.DOTALL) for row in rows)
 
 
-def _binlog_filters(session: Asks) -> tuple[str, str] | None:
+def _logging(session: Asks) -> tuple[bool | None, tuple[str, str] | None]:
+    """`writes_log` and `binlog_filters`."""
     new = not session.is_mariadb and session.version_numbers >= (8, 2)
     rows = _allowed(session, f"SHOW {'BINARY LOG' if new else 'MASTER'} STATUS")
     if rows is None:
-        return None
-    return (str(rows[0][2] or ""), str(rows[0][3] or "")) if rows else ("", "")
+        return None, None
+    return bool(rows), (str(rows[0][2] or ""), str(rows[0][3] or "")) if rows else ("", "")
 
 
 def _replicas(session: Asks) -> frozenset[int] | None:

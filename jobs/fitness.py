@@ -71,6 +71,7 @@ def judge_log(facts: LogFacts) -> list[Finding]:
     """Whether a server's log has what the mirror needs; what fails stops its tables in a run."""
     rules = (
         _log_bin,
+        _log_errors,
         _format,
         _row_image,
         _row_metadata,
@@ -180,11 +181,32 @@ def _encryption(facts: ServerFacts) -> Iterator[Finding]:
 
 
 def _log_bin(facts: LogFacts) -> Iterator[Finding]:
-    if facts.on("log_bin"):
-        yield finding(facts, "log_bin", "ok", "on")
-    else:
+    if not facts.on("log_bin"):
+        mend = _restart("log_bin = bin")
+        yield finding(facts, "log_bin", "fail", "off: there is no log to read", mend)
+    elif facts.writes_log is False:
+        # Seen: a new file could not be opened (MySQL with binlog_error_action=IGNORE_ERROR, and
+        # each MariaDB). The variable stays as it was.
         yield finding(
-            facts, "log_bin", "fail", "off: there is no log to read", _restart("log_bin = bin")
+            facts,
+            "log_bin",
+            "fail",
+            "on, but the server has given up its log after an error, and goes on without one",
+            "see its error log (a full disk, too many open files), then restart the server",
+        )
+    else:
+        yield finding(facts, "log_bin", "ok", "on")
+
+
+def _log_errors(facts: LogFacts) -> Iterator[Finding]:
+    if facts.value("binlog_error_action") == "IGNORE_ERROR":
+        yield finding(
+            facts,
+            "binlog_error_action",
+            "warn",
+            "IGNORE_ERROR: a server that cannot write its log goes on without one, and what it "
+            "changes then is in no log",
+            _set(facts, "binlog_error_action", "'ABORT_SERVER'"),
         )
 
 

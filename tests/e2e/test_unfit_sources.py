@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+import pymysql
 import pytest
 import yaml
 from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, mirror_rows, status
@@ -200,6 +203,37 @@ def test_a_server_that_comes_back_without_its_log(
     assert "log_bin: off" in message
 
     del server._options["disable-log-bin"]
+    server.restart()
+    ratchet.run("run", "--until-caught-up", expect=6)
+    (command,) = re.findall(r"`ratchet (table CONFIG redump [^`]+)`", hint)
+    ratchet.run(*(word.strip("'") for word in command.split() if word != "CONFIG"))
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [server], "shop", ["t"])
+
+
+@both
+def test_a_server_that_gives_up_its_log(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
+) -> None:
+    """It cannot open the next file, and goes on without; its variable says that the log is on."""
+    options = {"binlog-error-action": "IGNORE_ERROR"} if flavor == "mysql" else {}
+    server = make_server(flavor, options=options)
+    ratchet, run = _followed(server, make_ratchet)
+    with server.connect() as connection, connection.cursor() as cursor:
+        nofile = resource.prlimit(server.daemon.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(server.daemon.pid, resource.RLIMIT_NOFILE, (3, nofile[1]))
+        with suppress(pymysql.MySQLError):
+            cursor.execute("FLUSH BINARY LOGS")
+        resource.prlimit(server.daemon.pid, resource.RLIMIT_NOFILE, nofile)
+    assert server.execute("SELECT @@log_bin") == ((1,),)
+    server.execute("UPDATE shop.t SET v = 2")
+    _wait(lambda: phases(ratchet) == {"shop.t": "stopped"})
+    message, hint = stopped(ratchet)["shop.t"]
+    assert "given up its log" in message
+    run.terminate()
+    end_of(run, 60)
+    assert "given up its log" in checked(ratchet, expect=3)["log_bin"]["text"]
+
     server.restart()
     ratchet.run("run", "--until-caught-up", expect=6)
     (command,) = re.findall(r"`ratchet (table CONFIG redump [^`]+)`", hint)

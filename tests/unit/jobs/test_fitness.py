@@ -49,6 +49,7 @@ MYSQL = ServerFacts(
     variables=GOOD,
     grants=GRANTS,
     binlog_filters=("", ""),
+    writes_log=True,
     replicas=frozenset({7}),
     follows=False,
     clock_ahead=0.01,
@@ -97,6 +98,13 @@ def test_a_fit_server(facts: ServerFacts) -> None:
             "binlog_row_value_options",
             "fail",
             "SET PERSIST binlog_row_value_options = ''",
+        ),
+        (
+            "binlog_error_action",
+            "IGNORE_ERROR",
+            "binlog_error_action",
+            "warn",
+            "SET PERSIST binlog_error_action = 'ABORT_SERVER'",
         ),
         ("gtid_mode", "OFF", "gtid_mode", "warn", "gtid_mode = OFF_PERMISSIVE"),
         ("gtid_mode", "ON_PERMISSIVE", "gtid_mode", "warn", "gtid_mode = ON;"),
@@ -215,6 +223,8 @@ def test_clocks() -> None:
 
 
 def test_filters() -> None:
+    assert judged(replace(MYSQL, writes_log=False))["log_bin"].status == "fail"
+    assert judged(replace(MYSQL, writes_log=None))["log_bin"].status == "ok"
     assert judged(replace(MYSQL, binlog_filters=("", "shop")))["binlog filters"].status == "fail"
     assert judged(replace(MYSQL, binlog_filters=("a,b", "")))["binlog filters"].status == "fail"
     assert judged(replace(MYSQL, binlog_filters=("shop", "")))["binlog filters"].status == "warn"
