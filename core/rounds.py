@@ -19,7 +19,17 @@ STATEMENT_LENGTH: Final = 2000  # characters kept of a statement, or of a reason
 TableEventKind = Literal["ddl", "truncate", "doubt", "unreadable"]
 # What a statement does to a table; see TableEvent.effect.
 Effect = Literal[
-    "", "columns", "types", "key", "foreign_key", "rows", "doubt", "rebuild", "prepared", "bulk"
+    "",
+    "columns",
+    "types",
+    "key",
+    "foreign_key",
+    "rows",
+    "doubt",
+    "rebuild",
+    "prepared",
+    "bulk",
+    "restored",
 ]
 
 
@@ -110,6 +120,8 @@ class TableEvent:
             "prepared": an XA transaction has changed rows that is committed here; its row events
             came when it was prepared, and were left out.
             "bulk": rows were inserted which the server may have taken back (MariaDB).
+            "restored": no statement: the server's log was written anew, and may lack transactions
+            that it had.
             Empty in lakes of earlier versions: then the text kept here is all there is.
         reason: why, in words for people; empty for "columns".
         nulls: columns that come, and are NULL in all rows that were there.

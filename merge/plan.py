@@ -32,7 +32,7 @@ SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 # Statements on the table itself; others may have changed its rows by what is in no shape.
 _OF_SHAPE: Final = frozenset({"columns", "types", "key", "foreign_key", "rows"})
 # What the server did without saying so: rows that differ are nobody's fault.
-_EXPECTED: Final = frozenset({"prepared", "bulk"})
+_EXPECTED: Final = frozenset({"prepared", "bulk", "restored"})
 _UNTOLD: Final = "its rows have other types than its dump saw, and no statement says so"
 _ABOVE: Final = "a statement about {}, on which it hangs by foreign keys, may have changed its rows"
 _AGAIN: Final = (
@@ -316,7 +316,7 @@ class _Shard:
                     self._file(item)
             elif item.kind == "unreadable":
                 self._unreadable(item)
-            elif seq > self.older.sure and not self._is_older(item):
+            elif self._counts(item):
                 self._event(item)
 
     def _look_above(self, value: Round) -> None:
@@ -330,6 +330,12 @@ class _Shard:
                 if far >= Reach.ROWS:
                     # The statement is not about this table: if its rows differ, keys did it.
                     self._doubt(_ABOVE.format(name), event.statement, expected=True)
+
+    def _counts(self, event: TableEvent) -> bool:
+        """Whether the dump does not show what happened then anyhow."""
+        if event.effect == "restored":
+            return True  # what the dump has seen may have been taken back
+        return event.seq > self.older.sure and not self._is_older(event)
 
     def _is_older(self, event: TableEvent) -> bool:
         """Whether the dump shows what a statement did that stands behind other changes of it."""

@@ -1,12 +1,12 @@
-"""The file of a MySQL's log in which a stream begins, so that no file is left out.
+"""The files of a server's log: which holds a transaction, and in which a stream begins.
 
 Lives here: what each file says of the GTIDs before it, and the choice of the first one. Does not
 live here: opening a stream (`binlog`), how files end (`logends`).
 
-Asked for what a set lacks, a server begins at the newest file of which the set holds all that came
-before. Files that have only transactions *without* a GTID (gtid_mode was off or permissive for a
-while) lie before that one, and the server leaves them out without a word (measured on 9.7). Sent
-from an earlier file on, it refuses at the first of them.
+A stream must leave no file out. Asked for what a set lacks, a MySQL begins at the newest file of
+which the set holds all that came before. Files that have only transactions *without* a GTID
+(gtid_mode was off or permissive for a while) lie before that one, and the server leaves them out
+without a word (measured on 9.7). Sent from an earlier file on, it refuses at the first of them.
 """
 
 from __future__ import annotations
@@ -74,6 +74,21 @@ def last_logged(session: Session, gtids: Sequence[Gtid]) -> tuple[Gtid, ...]:
     return ()
 
 
+def file_of(session: Session, gtid: Gtid) -> str:
+    """The file that a transaction lies in; empty if that is not one of the newest few.
+
+    Raises:
+        PositionLostError: a file does not say what was executed before it.
+        RetryableError: the server cannot be asked.
+        SourceUnfitError: it may not be.
+    """
+    files = [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
+    for file in reversed(files[-_FILES_BACK:]):
+        if not executed_before(session, file).contains(gtid):
+            return file
+    return ""
+
+
 def executed_before(session: Session, file: str) -> GtidSet:
     """What had been executed when a file of the log began.
 
@@ -82,6 +97,9 @@ def executed_before(session: Session, file: str) -> GtidSet:
         RetryableError: the server cannot be asked.
         SourceUnfitError: it may not be.
     """
+    if session.is_mariadb:
+        ((text,),) = session.query("SELECT BINLOG_GTID_POS(%s, 4)", (file,))
+        return GtidSet.parse("mariadb", str(text or ""))
     for row in session.query(f"SHOW BINLOG EVENTS IN %s LIMIT {_HEAD}", (file,)):
         if str(row[2]) == "Previous_gtids":
             return GtidSet.parse("mysql", str(row[5]))

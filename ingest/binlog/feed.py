@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from core.errors import RatchetError, RetryableError
-from core.gtid import GtidSet
+from core.gtid import GtidSet, format_gtid
+from core.position import Position
 from core.rounds import TableEvent
 from ingest.binlog.changes import Decoders, changes_of
 from ingest.binlog.history import check_same_history
@@ -22,8 +23,15 @@ from ingest.changes import TableChanges
 from ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
 from wire.binlog import BinlogStream
 from wire.hints import ServerCatalog
+from wire.session import Session
 
 HELD: Final = 256 << 20  # bytes of changes that are kept until their transaction's end, at most
+
+
+_REWRITTEN: Final = (
+    "its server's log was written anew, as when a backup is restored and the log played back into "
+    "it: transactions may have been left out"
+)
 
 
 class DoubtError(RetryableError):
@@ -60,18 +68,27 @@ class BinlogFeed:
             else None
         )
         self._held: list[TableChanges] = []  # of a transaction that may turn out to be a copy
+        moved = False
+
+        def accept(session: Session) -> None:
+            nonlocal moved
+            moved = check_same_history(session, request.start)
+
         self._stream = stream = BinlogStream(
             source,
             request.start,
             replace(request.dump, by_file=by_file, whole=True),
-            accept=lambda session: check_same_history(session, request.start),
+            accept=accept,
         )
+        # Of the first slice. Its end forgets where that transaction was, so this is said once.
+        self._doubts = _doubts_of(request) if moved else []
+        start = _without_place(stream.start) if moved else stream.start
         self._decoders = Decoders(request.policy, verified=lambda: stream.is_verified)
         self._reader = Reader(
             shard=source.shard,
             database=source.database,
             patterns=request.patterns,
-            start=stream.start,
+            start=start,
             catalog=ServerCatalog(stream.control, keyspace=source.shard.keyspace),
             keep=self._keep,
             unfinished=unfinished,
@@ -86,6 +103,8 @@ class BinlogFeed:
 
     def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
         """See ingest.slices.Feed."""
+        self._sink.events += self._doubts
+        self._doubts = []
         caught_up = self._read(known, limits)
         reader = self._reader
         return Taken(
@@ -202,3 +221,32 @@ class BinlogFeed:
         self._end = None
         head = self._stream.control.head().executed
         return self._reader.position().executed.contains_all(head)
+
+
+def _without_place(start: Position) -> Position:
+    """Where its last transaction lies is not known."""
+    last = start.last
+    return start if last is None else replace(start, last=replace(last, file="", offset=0))
+
+
+def _doubts_of(request: CaptureRequest) -> list[TableEvent]:
+    """Of all tables that the mirror holds, behind what it has of them."""
+    start, shard = request.start, request.source.shard
+    last = start.last
+    if last is None:
+        return []
+    return [
+        TableEvent(
+            keyspace=shard.keyspace,
+            table=table,
+            shard=str(shard),
+            kind="ddl",
+            statement="",
+            gtid=format_gtid(start.flavor, last.gtid),
+            seq=start.seq,
+            ts=last.committed,
+            effect="restored",
+            reason=_REWRITTEN,
+        )
+        for table in sorted(request.known)
+    ]

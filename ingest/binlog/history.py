@@ -10,6 +10,10 @@ looked up in the server's log: it must have been committed at the same moment, b
 server that wrote it. What a reset or a restored backup loses is the end of a history, so if
 anything that the mirror holds is gone, its last transaction is.
 
+Not so where the log was played back into the backup: then that transaction is there, and another
+may have been left out. But it lies elsewhere in the server's log, and in one that was only written
+on nothing moves.
+
 Where the server has purged that transaction nothing can be compared, and nothing is said.
 """
 
@@ -23,7 +27,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from core.errors import DecodeError, PositionLostError, RatchetError, SourceUnfitError
+from core.errors import (
+    DecodeError,
+    PositionLostError,
+    RatchetError,
+    RetryableError,
+    SourceUnfitError,
+)
 from core.gtid import Flavor, Gtid, GtidSet, format_gtid, pack_file
 from core.position import Position, Witness
 from ingest.binlog.notes import Batch
@@ -32,7 +42,7 @@ from wire.binlog import DumpOptions, probe_server_id
 from wire.connect import SourceConfig
 from wire.continues import check_continues, unlogged, used_twice
 from wire.failures import HEAL_HINT
-from wire.logstart import last_logged
+from wire.logstart import file_of, last_logged
 from wire.session import Session
 
 log: Final = logging.getLogger(__name__)
@@ -57,10 +67,14 @@ class Found:
     Attributes:
         gtid: its name.
         committed: see Witness.
+        offset: where it begins in its file.
+        moved: whether it is not where it was in this server's log.
     """
 
     gtid: Gtid
     committed: int
+    offset: int
+    moved: bool = False
 
 
 def check_position(control: Session, start: Position) -> None:
@@ -79,12 +93,16 @@ def check_position(control: Session, start: Position) -> None:
     check_same_history(control, start)
 
 
-def check_same_history(control: Session, start: Position) -> None:
+def check_same_history(control: Session, start: Position) -> bool:
     """Whether a server that has all that a mirror holds means the same transactions by it.
 
     Args:
         control: a session with the server.
         start: where a stream shall begin.
+
+    Returns:
+        Whether its log was written anew since the mirror stood there: the last transaction is the
+        same, and is not where it was. So those before it may be others.
 
     Raises:
         PositionLostError: other transactions go by the names of those that the mirror holds.
@@ -92,11 +110,12 @@ def check_same_history(control: Session, start: Position) -> None:
         SourceUnfitError: it refuses us a stream.
     """
     if start.last is None:
-        return
+        return False
     found = _look_up(control, start, start.last)
     if found is None:
         log.debug("%s: %s cannot be looked up", control.source, start.last.gtid)
-    elif differs(start.flavor, start.last, found):
+        return False
+    if differs(start.flavor, start.last, found):
         raise PositionLostError(
             f"the server has another history than the mirror: {_told(start.flavor, start.last)} in "
             f"what is mirrored, {_told(start.flavor, found)} in the server's log",
@@ -105,6 +124,7 @@ def check_same_history(control: Session, start: Position) -> None:
             position=str(start.executed),
             hint=_HINT,
         )
+    return found.moved
 
 
 def with_witness(control: Session, start: Position) -> Position:
@@ -135,7 +155,11 @@ def with_witness(control: Session, start: Position) -> Position:
     if not found:
         return start
     last = found[-1] if start.flavor == "mysql" else max(found, key=lambda one: one.committed)
-    return replace(start, last=Witness(gtid=last.gtid, committed=last.committed))
+    file = file_of(control, last.gtid)
+    offset = last.offset if file else 0
+    return replace(
+        start, last=Witness(gtid=last.gtid, committed=last.committed, file=file, offset=offset)
+    )
 
 
 def _asked_together(control: Session, gtids: Sequence[Gtid]) -> list[Sequence[Gtid]]:
@@ -208,32 +232,44 @@ def differs(flavor: Flavor, last: Witness, found: Found) -> bool:
 def _look_up(control: Session, start: Position, last: Witness) -> Found | None:
     """What the server's log has in the place of a transaction; None if that cannot be told."""
     before = Position(executed=_before(start.executed, last), server=start.server)
-    if last.file and start.server == control.server_identity:
+    was_there = bool(last.file) and start.server == control.server_identity
+    if was_there:
         # A short cut, so that the server need not search a file of its log for the GTIDs.
-        by_place = replace(before, file=last.file, offset=last.offset)
-        try:
-            found = _first(control.config, by_place, lambda batch: _candidates(batch, last))
-        except RatchetError as error:
-            if start.flavor == "file":
-                if isinstance(error, DecodeError) or _GARBAGE.search(error.message):
-                    raise _nothing_there(error, start, last) from error
-                if isinstance(error, PositionLostError):
-                    return None  # its file is purged
-                raise
-            log.debug("%s: nothing at %s: %s", control.source, last.file, error)
-            found = None
+        found = _at_its_place(control, start, last, before)
         # What is found elsewhere than expected proves nothing where there are GTIDs to go by.
         if start.flavor == "file" or (found and not differs(start.flavor, last, found)):
             return found
     if start.flavor == "file":
         return None
     try:
-        return _first(control.config, before, lambda batch: _candidates(batch, last))
+        found = _first(control.config, before, lambda batch: _candidates(batch, last))
     except PositionLostError:
         # It is purged, which is no harm; or MariaDB does not have the one before it, which it may
         # have by the id of another server, or because it has parted from what is mirrored.
         if start.flavor == "mariadb":
             _first(control.config, replace(start, file="", offset=0), _all)
+        return None
+    return found and replace(found, moved=was_there)
+
+
+def _at_its_place(
+    control: Session, start: Position, last: Witness, before: Position
+) -> Found | None:
+    """What this server's log has where a transaction was; None: nothing, or its file is purged."""
+    by_place = replace(before, file=last.file, offset=last.offset)
+    try:
+        return _first(control.config, by_place, lambda batch: _candidates(batch, last))
+    except RatchetError as error:
+        nothing = isinstance(error, DecodeError) or _GARBAGE.search(error.message)
+        if start.flavor == "file":
+            if nothing:
+                raise _nothing_there(error, start, last) from error
+            if isinstance(error, PositionLostError):
+                return None  # its file is purged
+            raise
+        if isinstance(error, RetryableError) and not nothing:
+            raise
+        log.debug("%s: nothing at %s: %s", control.source, last.file, error)
         return None
 
 
@@ -297,7 +333,7 @@ def _collect(
 def _all(batch: Batch) -> Iterator[Found]:
     for txn in batch.txns:
         gtid = Gtid(batch.names[int(txn["origin"])], int(txn["number"]), int(txn["server"]))
-        yield Found(gtid, int(txn["committed"]))
+        yield Found(gtid, int(txn["committed"]), int(txn["begin"]))
 
 
 def _candidates(batch: Batch, last: Witness) -> Iterator[Found]:
