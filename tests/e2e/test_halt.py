@@ -164,6 +164,7 @@ class _Mirror:
         assert assert_identical(self.ratchet.lake, [self.server], self.database, TABLES) > 0, point
         self.halted += 1
         self.seen.append(point)
+        log.info("%s, halt %d: %s", self.database, self.halted, point)
 
     def _kill_one(self, own: dict[str, str]) -> None:
         """A run that leaves its lease, in the midst of a round: of the same machine, so that the
