@@ -102,6 +102,10 @@ class BehindError(RetryableError):
     """A server lacks transactions that the mirror holds, which may still come."""
 
 
+class LockedError(RetryableError):
+    """Another session of the source holds the table that is asked for; the server is well."""
+
+
 class OperatorError(RatchetError):
     """Will not go away by itself; the hint says what to change."""
 

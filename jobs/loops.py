@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from core.errors import BugError, RatchetError, RetryableError
+from core.errors import BugError, LockedError, RatchetError, RetryableError
 
 log: Final = logging.getLogger(__name__)
 
@@ -452,7 +452,7 @@ class VerifyLoop(Loop):
                 return 0.0  # it was told to stop
             now = self._clock()
             trouble = self._trouble.setdefault(number, _Trouble(now, 0, now))
-            if now - trouble.since >= self._patience:
+            if now - trouble.since >= self._patience and not isinstance(error, LockedError):
                 raise
             pause: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2**trouble.count)
             trouble.count += 1

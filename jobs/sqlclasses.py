@@ -52,6 +52,8 @@ _FILES: Final = "it reads files"
 # Other things that somebody may type in good faith, by the last part of their class: what is typed,
 # and why it is left out.
 WHY: Final[Mapping[str, tuple[str, str]]] = {
+    "UserDefinedType": ("a type of a program's", "it loads a class, or a module, by its name"),
+    "StructField": ("a field with a default", "that is an expression which is evaluated unseen"),
     "CallMethodViaReflection": ("java_method", _JAVA),
     "TryReflect": ("try_reflect", _JAVA),
     "ScriptTransformation": ("TRANSFORM, MAP and REDUCE", "they start a program"),

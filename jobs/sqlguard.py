@@ -15,6 +15,7 @@ analyzed, since only then each name has become what it stands for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +44,10 @@ _CATALOG: Final = "spark_catalog"
 _OWN: Final = {"default", "global_temp"}  # databases that each session has
 _BUILT_IN: Final = ((), ("builtin",), ("system", "builtin"))  # how Spark's functions may be named
 _NOT_LISTED: Final = "it is not on the list of what only reads"
+# A type as JSON may name any class of Java's and any module of Python's, which is loaded as soon as
+# Spark reads it, and have expressions that are evaluated unseen.
+_SCHEMA: Final = "its type has to stand there as a text in SQL's words, such as 'a INT, b STRING'"
+_IN_SQL: Final = re.compile(r"\s*[A-Za-z_`]")
 _TEXT: Final = 80
 
 
@@ -156,6 +161,8 @@ class Guard:
             raise _refusal(node, ".".join(node.names), "Spark has no function of that name")
         if not _is_listed(kind, (EXPRESSIONS, BUILDERS)):
             raise _refusal(node, name, LEFT_OUT.get(name, _NOT_LISTED))
+        if node.schema and not _IN_SQL.match(node.schema):
+            raise _refusal(node, name, _SCHEMA)
 
     def _class_of(self, name: str) -> str | None:
         some = self._jvm.scala.Option.apply

@@ -33,12 +33,21 @@ import java.util.LinkedHashMap;
 
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.InsertIntoDir;
 import org.apache.spark.sql.catalyst.plans.logical.ParsedStatement;
 import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.catalyst.trees.Origin;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.UserDefinedType;
 import scala.Product;
 import scala.collection.Iterator;
 
@@ -58,11 +67,15 @@ public final class RatchetPlanWalk implements java.util.function.BiFunction {
                 TreeNode node = (TreeNode) one;
                 if (node instanceof View && ours.contains(name((View) node))) continue;
                 String names = names(node);
-                String key = node.getClass().getName() + names;
-                if (!found.containsKey(key)) found.put(key, told(node, names));
+                String schema = schema(node);
+                String key = node.getClass().getName() + names + schema;
+                if (!found.containsKey(key)) found.put(key, told(node, names, schema));
                 add(node.children());
                 add(node.innerChildren());
                 add(node.productIterator());
+            } else if (one instanceof DataType) {
+                String odd = odd((DataType) one);
+                if (odd != null) found.put(odd, told(odd));
             } else if (one instanceof scala.Option) {
                 add(((scala.Option) one).iterator());
             } else if (one instanceof scala.collection.IterableOnce) {
@@ -95,7 +108,53 @@ public final class RatchetPlanWalk implements java.util.function.BiFunction {
     }
 
     private void put(Object one) {
-        if (one != null && !(one instanceof org.apache.spark.sql.types.DataType)) waiting.add(one);
+        if (one != null) waiting.add(one);
+    }
+
+    // What makes Spark load a class by its name, or take a text for an expression; null: nothing.
+    private static String odd(DataType type) {
+        if (type instanceof UserDefinedType) return UserDefinedType.class.getName();
+        if (type instanceof ArrayType) return odd(((ArrayType) type).elementType());
+        if (type instanceof MapType) {
+            String odd = odd(((MapType) type).keyType());
+            return odd == null ? odd(((MapType) type).valueType()) : odd;
+        }
+        if (!(type instanceof StructType)) return null;
+        StructField[] fields = ((StructType) type).fields();
+        for (int n = 0; n < fields.length; n++) {
+            boolean hasDefault = fields[n].metadata().json().contains("_DEFAULT");
+            if (hasDefault) return StructField.class.getName();
+            String odd = odd(fields[n].dataType());
+            if (odd != null) return odd;
+        }
+        return null;
+    }
+
+    // The text that a function takes for a type; "?" if it is none that stands there; or nothing.
+    private static String schema(TreeNode node) {
+        if (!(node instanceof UnresolvedFunction)) return "";
+        UnresolvedFunction function = (UnresolvedFunction) node;
+        String name = last(function);
+        int at = name.equals("from_json") || name.equals("from_csv") || name.equals("from_xml") ? 1
+            : name.equals("variant_get") || name.equals("try_variant_get") ? 2 : -1;
+        scala.collection.Seq arguments = function.arguments();
+        Iterator all = arguments.iterator();
+        while (at >= 0 && all.hasNext()) {
+            if (all.next() instanceof NamedArgumentExpression) return "?";
+        }
+        if (at < 0 || arguments.size() <= at) return "";
+        Object one = arguments.apply(at);
+        if (one instanceof Literal) return String.valueOf(((Literal) one).value());
+        // These two give a type in SQL's words.
+        boolean told = one instanceof UnresolvedFunction
+            && ((UnresolvedFunction) one).nameParts().size() == 1
+            && (last((UnresolvedFunction) one).equals("schema_of_json")
+                || last((UnresolvedFunction) one).equals("schema_of_csv"));
+        return told ? "" : "?";
+    }
+
+    private static String last(UnresolvedFunction function) {
+        return String.valueOf(function.nameParts().last()).toLowerCase(java.util.Locale.ROOT);
     }
 
     private static String name(View view) {
@@ -128,7 +187,12 @@ public final class RatchetPlanWalk implements java.util.function.BiFunction {
         return "[]";
     }
 
-    private static String told(TreeNode node, String names) {
+    private static String told(String kind) {
+        return "{\"kind\":" + quoted(kind)
+            + ",\"names\":[],\"acts\":false,\"line\":0,\"text\":\"\",\"schema\":\"\"}";
+    }
+
+    private static String told(TreeNode node, String names, String schema) {
         Origin at = node.origin();
         String text = "";
         if (at.sqlText().isDefined() && at.startIndex().isDefined() && at.stopIndex().isDefined()) {
@@ -143,7 +207,8 @@ public final class RatchetPlanWalk implements java.util.function.BiFunction {
             || node instanceof InsertIntoDir;
         int line = at.line().isDefined() ? ((Integer) at.line().get()).intValue() : 0;
         return "{\"kind\":" + quoted(node.getClass().getName()) + ",\"names\":" + names
-            + ",\"acts\":" + acts + ",\"line\":" + line + ",\"text\":" + quoted(text) + "}";
+            + ",\"acts\":" + acts + ",\"line\":" + line + ",\"text\":" + quoted(text)
+            + ",\"schema\":" + quoted(schema) + "}";
     }
 
     private static String quoted(String text) {
@@ -172,6 +237,8 @@ class Node:
         acts: whether it is one of Spark's commands: those that only tell something among them.
         line: of the query; 0 if it is not known.
         text: what stands there, cut to 200 characters.
+        schema: of a function that takes a text for a type, in a plan that was merely parsed: that
+            text, "?" if it is not known by then. Else empty.
     """
 
     kind: str
@@ -179,6 +246,7 @@ class Node:
     acts: bool
     line: int
     text: str
+    schema: str = ""
 
     @property
     def short(self) -> str:
@@ -219,6 +287,7 @@ def walk(spark: SparkSession, plan: Any, views: Iterable[tuple[str, str]] = ()) 
             acts=one["acts"],
             line=one["line"],
             text=one["text"],
+            schema=one["schema"],
         )
         for one in json.loads(told)
     ]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from core.errors import RetryableError
+from core.errors import LockedError, RetryableError
 
 _FIRST: Final = 0.5
 _LONGEST: Final = 15.0
@@ -29,13 +29,16 @@ class Patience:
     def failed(self, name: str, error: RetryableError) -> float:
         """Note a failure; the seconds to wait until the next try.
 
+        A locked table is waited for without an end: its server is well, and so are other tables.
+
         Raises:
             RetryableError: the error itself, when patience is over.
         """
         with self._lock:
             since, count = self._failures.get(name, (self._clock(), 0))
             self._failures[name] = (since, count + 1)
-            if self._clock() - since > self._seconds:
+            over = self._clock() - since > self._seconds
+            if over and not isinstance(error, LockedError):
                 raise error
         delay: float = min(_LONGEST, _FIRST * 2**count)
         return delay

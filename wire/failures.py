@@ -20,6 +20,7 @@ from core.errors import (
     BugError,
     DatabaseGoneError,
     DecodeError,
+    LockedError,
     PositionLostError,
     RatchetError,
     RetryableError,
@@ -72,20 +73,30 @@ _TLS_HINTS: Final = {
     "server doesn't support it": "the server offers no TLS: give it a certificate (ssl_cert, "
     "ssl_key). Where the network between is nobody else's, tls: disabled sends all as plain text",
 }
+_LOCKED_HINT: Final = (
+    "another session holds it, as an ALTER TABLE that waits behind an open transaction does: see "
+    "SHOW FULL PROCESSLIST; it is tried again until the table is free"
+)
 _PRIVILEGE: Final = "a privilege is missing"
 _LOGIN: Final = "login refused"
 _Rule = tuple[frozenset[int], type[RatchetError], str, str]  # numbers, class, what, remedy
 
 _RULES: Final[tuple[_Rule, ...]] = (
     (
-        # No number at all, too many connections, shutdown, lock waits, deadlocks, statements that
+        # No number at all, too many connections, shutdown, deadlocks, statements that
         # were killed or timed out, lost links.
         frozenset({0, 1040, 1053, 1077, 1079, 1080, 1105, 1129, 1152, 1158, 1159, 1160, 1161})
-        | {1184, 1203, 1205, 1213, 1226, 1317, 1637, 1927, 1969, 2002, 2003, 2005, 2006, 2013}
+        | {1184, 1203, 1213, 1226, 1317, 1637, 1927, 1969, 2002, 2003, 2005, 2006, 2013}
         | {2055, 3024, 3168, 3169, 4031},
         RetryableError,
         "connection or statement failed",
         _RETRY_HINT,
+    ),
+    (
+        frozenset({1205}),
+        LockedError,
+        "the table is locked",
+        _LOCKED_HINT,
     ),
     (
         # Disk, memory, threads, files of the server's, or of the statement's temporary tables.

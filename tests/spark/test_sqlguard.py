@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import PySparkException
 
 from core.errors import ConfigError
 from jobs.sql import refuse_changes
@@ -148,6 +149,17 @@ CALLS = [
     "schema_of_avro('{}')",
     "from_xml('<a>1</a>', 'a INT', map('rowValidationXSDPath', 'http://127.0.0.1:1/x.xsd'))",
     "schema_of_xml('<a/>', map('rowValidationXSDPath', '/etc/passwd'))",
+    # A type in JSON: Spark loads what it names.
+    """from_json('{}', '{"type":"udt","pyClass":"antigravity.X","serializedClass":"AA==","sqlType":"integer"}')""",
+    """from_csv('1', '{"type":"struct","fields":[{"name":"a","type":{"type":"udt","class":"java.util.ArrayList"},"nullable":true,"metadata":{}}]}')""",
+    """from_json('{"b":1}', ' {"type":"struct","fields":[{"name":"a","type":"string","nullable":true,"metadata":{"EXISTS_DEFAULT":"current_user()"}}]}')""",
+    """from_json('{}', concat('{"type":"udt","class":"java.util', '.ArrayList"}'))""",
+    """from_json('{}', upper('a INT'))""",
+    """`FROM_JSON`('{}', '"integer"')""",
+    """system.builtin.from_json('{}', '{}')""",
+    """variant_get(parse_json('1'), '$', '{"type":"udt","class":"java.util.ArrayList"}')""",
+    """try_variant_get(parse_json('1'), '$', concat('i', 'nt'))""",
+    "from_json('{}', schema => 'a INT')",
     "some_function_of_the_future()",
     "default.f(1)",
     "spark_catalog.default.f(1)",
@@ -240,6 +252,44 @@ def test_what_acts_is_refused_with_its_name_place_and_remedy(guarded: Guarded, c
         assert "line 2" in caught.value.message
         assert "--unsafe" in caught.value.hint
         assert caught.value.exit_code == 2
+
+
+def test_types_in_the_words_of_sql(guarded: Guarded) -> None:
+    """A default is none of them, as Spark itself says."""
+    (row,) = guarded.ask(
+        """SELECT from_json('{"a":1}', 'a INT').a, from_json('{"a":2}', ' `a` INT').a,
+        from_json('{"a":3}', schema_of_json('{"a":1}')).a, from_csv('4', 'a INT').a,
+        from_csv('5', schema_of_csv('1'))._c0, variant_get(parse_json('6'), '$', 'int')"""
+    ).collect()
+    assert list(row) == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(PySparkException, match=r"(?i)parse|syntax|schema"):
+        guarded.ask("SELECT from_json('{}', 'a STRING DEFAULT current_user()')").collect()
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        (
+            '{"type":"udt","pyClass":"a.B","serializedClass":"AA==","sqlType":"integer"}',
+            "UserDefinedType",
+        ),
+        ('{"type":"string","nullable":true,"metadata":{"EXISTS_DEFAULT":"1"}}', "StructField"),
+    ],
+)
+def test_the_second_look_sees_types(guarded: Guarded, schema: str, kind: str) -> None:
+    """However Spark came by them."""
+    plain = '"nullable":true,"metadata":{}'
+    inner = (
+        f'{schema[:-1]},"name":"a"}}'
+        if kind == "StructField"
+        else (f'{{"name":"a","type":{schema},{plain}}}')
+    )
+    whole = f'{{"type":"struct","fields":[{inner}]}}'
+    frame = guarded.session.sql(f"SELECT array(from_json('{{}}', '{whole}')) AS x")
+    analyzed = frame._jdf.queryExecution().analyzed()
+    assert kind in {node.last for node in walk(guarded.session, analyzed)}
+    with pytest.raises(ConfigError, match="the query is refused"):
+        guarded.guard._refuse_analyzed(frame._jdf.queryExecution())
 
 
 @pytest.mark.parametrize("call", TABLE_CALLS)

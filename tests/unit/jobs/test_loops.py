@@ -5,7 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
-from core.errors import BugError, ConfigError, PositionLostError, RatchetError, RetryableError
+from core.errors import (
+    BugError,
+    ConfigError,
+    LockedError,
+    PositionLostError,
+    RatchetError,
+    RetryableError,
+)
 from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop, VerifyLoop, WatchLoop
 
 
@@ -224,6 +231,19 @@ def test_a_task_that_fails_is_tried_again_and_ends_the_run_in_the_end() -> None:
     assert isinstance(control.error, RetryableError)
     assert control.draining
     assert not control.stopping, "what is captured is merged before the run ends"
+
+    control = Control()
+    task = Work(control, "doubts", [], [])
+    task.errors = [LockedError("an ALTER waits")]
+    loop = VerifyLoop(control, [task], patience=0)
+    loop.start()
+    deadline = time.monotonic() + 5
+    while len(task.log) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    control.stop()
+    loop.join(5)
+    assert len(task.log) == 2
+    assert control.error is None, "that is no failure of its server"
 
 
 def test_a_server_that_comes_back_is_looked_at_at_once() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import RetryableError, SourceUnfitError
+from core.errors import LockedError, RetryableError, SourceUnfitError
 from core.gtid import GtidSet
 from core.position import Position
 from snapshot.patience import Patience
@@ -133,6 +133,7 @@ def test_patience() -> None:
     patience.succeeded("a")
     assert patience.failed("a", error) == 0.5
     clock.now += 61
+    assert patience.failed("a", LockedError("an ALTER waits")) == 1
     with pytest.raises(RetryableError):
         patience.failed("a", error)
 

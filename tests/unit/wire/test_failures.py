@@ -10,6 +10,7 @@ import pytest
 from core.errors import (
     BugError,
     DatabaseGoneError,
+    LockedError,
     PositionLostError,
     RatchetError,
     RetryableError,
@@ -33,7 +34,7 @@ from wire.failures import binlog_failure, server_failure
         (2026, SourceUnfitError, "tls"),
         (2003, RetryableError, "tries again"),
         (2013, RetryableError, "tries again"),
-        (1205, RetryableError, "tries again"),
+        (1205, LockedError, "PROCESSLIST"),
         (1146, TableStoppedError, "redump TABLE"),
         (1064, BugError, ""),
         (1114, RetryableError, "disk or memory"),
