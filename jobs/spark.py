@@ -27,6 +27,7 @@ from jobs.classcache import archive_options, find_java
 from jobs.config import Config
 from jobs.jars import jars_of
 from jobs.sparksettings import (
+    is_delayable,
     is_local,
     is_open,
     launch_settings,
@@ -150,6 +151,11 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
         log.warning(
             "Spark's ports answer whoever reaches them: set spark.authenticate.secret in "
             "spark.conf (docs/operations.md, 'On a Spark cluster')"
+        )
+    if stays_here(config) and is_delayable(given):
+        log.warning(
+            "the temporary directory's name is too long for sockets in it, so other users of this "
+            "machine may hold up Spark's work: set TMPDIR to a folder with a shorter name"
         )
     set_ways(_ways(config, given))
     # For good: whatever is started from now on gets none of them.

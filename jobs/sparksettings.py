@@ -23,6 +23,9 @@ _SLOTS_PER_MERGE: Final = 2
 # Each merge compiles code of its own, and a JVM with room for none ends ("Out of space in CodeCache
 # for adapters"): with the quick compiler alone, which has 48 MB, after two minutes of a busy run.
 _CODE_CACHE: Final = "-XX:ReservedCodeCacheSize=512m"
+_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_LONGEST_SOCKET: Final = 107  # characters of a Unix socket's path
+_SOCKET_NAME: Final = len("/.00000000-0000-0000-0000-000000000000.sock")
 # Java would show its counters in a file of /tmp, under a name that everybody knows.
 _NO_COUNTERS: Final = "-XX:-UsePerfData"
 _TUNED: Final[Mapping[str, str]] = {
@@ -64,6 +67,17 @@ def _local() -> dict[str, str]:
         # There are more slots than cores; scans and captures are cut for the cores.
         "spark.default.parallelism": str(_cores()),
     }
+
+
+def _unreachable(home: Path) -> dict[str, str]:
+    """PySpark's own sockets are files of the session's folder: nobody else may enter that.
+
+    As ports of the loopback address they are open to each user of the machine. Without the token
+    he is told nothing, but where one connection is served at a time, he may be that one.
+    """
+    if len(str(home)) + _SOCKET_NAME > _LONGEST_SOCKET:
+        return {}
+    return {_SOCKETS: "true", "spark.python.unix.domain.socket.dir": str(home)}
 
 
 def _guarded(config: Config, secret: str) -> dict[str, str]:
@@ -175,7 +189,7 @@ def settings(
     )
     found = {
         **_TUNED,
-        **(_local() if stays_here(config) else {}),
+        **({**_local(), **_unreachable(home)} if stays_here(config) else {}),
         **_guarded(config, secret),
         **_modes(config),
         **(_s3(os.environ) if is_in_s3(config) else {}),
@@ -215,6 +229,15 @@ def is_open(given: Mapping[str, str]) -> bool:
         given: the session's settings.
     """
     return given.get("spark.authenticate", "false").lower() != "true"
+
+
+def is_delayable(given: Mapping[str, str]) -> bool:
+    """Whether other users of this machine can hold up PySpark's work, through its own ports.
+
+    Args:
+        given: the session's settings.
+    """
+    return given.get(_SOCKETS, "false").lower() != "true"
 
 
 def launch_settings(given: Mapping[str, str]) -> dict[str, str]:

@@ -128,5 +128,6 @@ def fake_server(script: Callable[[Client], None]) -> Iterator[tuple[int, list[Cl
 
 def source_at(port: int, **more: Any) -> SourceConfig:
     """How to connect to it."""
-    given = {"host": "127.0.0.1", "user": "me", "password": PASSWORD, "database": "d", **more}
-    return SourceConfig(shard=ShardId("s", "-"), port=port, connect_timeout=5.0, **given)
+    given = {"host": "127.0.0.1", "user": "me", "password": PASSWORD, "database": "d"}
+    given |= {"connect_timeout": 5.0, **more}
+    return SourceConfig(shard=ShardId("s", "-"), port=port, **given)

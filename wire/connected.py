@@ -7,6 +7,8 @@ which TLS there is to be (`connect`), what errors mean (`failures`).
 Invariants:
 - Before the bytes of a packet are taken, they are counted: a handshake has HANDSHAKE, the answer
   to a statement RESULT, a packet of a log's LOG_PACKET.
+- Each of these has its time, too, all in all: a time-out between two bytes is none for a server
+  that sends a byte now and then.
 - The password itself, or what only hides it under a key that came from the other side, goes to a
   server whose certificate was verified, or to this machine; never to anybody else.
 - Whatever else a server answers, it ends in an error of PyMySQL's. `UnsoundAnswer` is the one for
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import ssl
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -40,6 +43,7 @@ HANDSHAKE: Final = 64 << 10
 # (wire.stream), where they do not stand in memory together.
 RESULT: Final = 256 << 20
 LOG_PACKET: Final = LARGEST_PACKET
+_SLOWEST: Final = 16 << 10  # bytes a second, of an answer that takes longer than twice its time-out
 _PER_READ: Final = 64  # what PyMySQL keeps besides for each read, two of which make a packet,
 _PER_VALUE: Final = 64  # and for each value
 
@@ -102,6 +106,25 @@ PLUGINS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
+class _Paced:
+    """What a server sends, as PyMySQL reads it; told of each piece that comes."""
+
+    def __init__(self, stream: Any, came: Callable[[int], None]) -> None:
+        self._stream, self._came = stream, came
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, fewer at the end."""
+        found = bytearray()
+        while len(found) < size and (piece := self._stream.read1(size - len(found))):
+            found += piece
+            self._came(len(piece))
+        return bytes(found)
+
+    def close(self) -> None:
+        """Close it."""
+        self._stream.close()
+
+
 class Connected(_Base):
     """A PyMySQL connection that lets us send commands and read their answers ourselves.
 
@@ -115,6 +138,8 @@ class Connected(_Base):
     _result: Any
     _auth_plugin_name: str
     _room = HANDSHAKE
+    _due = 0.0  # when the answer must have come, by the monotonic clock
+    _paced: _Paced | None = None
     _columns = 0
     _at_head = False  # of an answer, where its columns are counted
 
@@ -179,7 +204,7 @@ class Connected(_Base):
 
     def connect(self, sock: Any = None) -> None:
         """Connect and log in; `sock`: a socket that is connected already."""
-        self._room, self._columns = HANDSHAKE, 0
+        self._expect(HANDSHAKE)
         with self._sound():
             super().connect(sock)
 
@@ -197,7 +222,7 @@ class Connected(_Base):
 
     def _execute_command(self, command: int, sql: Any) -> None:
         super()._execute_command(command, sql)  # type: ignore[misc]
-        self._room, self._columns = RESULT, 0
+        self._expect(RESULT)
 
     def _read_packet(self, packet_type: type[MysqlPacket] = MysqlPacket) -> Any:
         if packet_type is FieldDescriptorPacket:
@@ -216,6 +241,24 @@ class Connected(_Base):
     def _read_bytes(self, num_bytes: int) -> bytes:
         self._take(num_bytes + _PER_READ)
         return super()._read_bytes(num_bytes)  # type: ignore[misc, no-any-return]
+
+    @property
+    def _rfile(self) -> _Paced | None:
+        return self._paced
+
+    @_rfile.setter
+    def _rfile(self, stream: Any) -> None:
+        self._paced = None if stream is None else _Paced(stream, self._came)
+
+    def _came(self, size: int) -> None:
+        self._due += size / _SLOWEST
+        if time.monotonic() > self._due:
+            raise TimeoutError("the answer comes too slowly")
+
+    def _expect(self, room: int) -> None:
+        """An answer of so many bytes at most, from now on."""
+        self._room, self._columns = room, 0
+        self._due = time.monotonic() + 2 * (self._read_timeout or 0.0)
 
     def _take(self, size: int) -> None:
         self._room -= size
@@ -278,7 +321,7 @@ class Connected(_Base):
     def read_log_packet(self) -> bytes | None:
         """The next packet of a log that was asked for; None at its end."""
         with self._sound():
-            self._room = LOG_PACKET
+            self._expect(LOG_PACKET)
             packet = self._read_packet()
             return None if packet.is_eof_packet() else packet.get_all_data()
 

@@ -28,6 +28,9 @@ from wire.session import Session
 HELD: Final = 256 << 20  # bytes of changes that are kept until their transaction's end, at most
 
 
+# A transaction that goes on behind its slice's end has this long, and then has to come this fast.
+_STRAGGLES: Final = 15.0  # seconds
+_SLOWEST: Final = 16 << 10  # bytes a second
 _REWRITTEN: Final = (
     "its server's log was written anew, as when a backup is restored and the log played back into "
     "it: transactions may have been left out"
@@ -171,6 +174,8 @@ class BinlogFeed:
                 now = time.monotonic()
                 if limited or now >= end or self._holds(limits.stop_at):
                     break
+            else:
+                self._refuse_drops(time.monotonic() - end)
             if stream.is_full or reader.side_bytes > SIDE_LIMIT:
                 stream.recycle_behind(reader.flush)
                 continue
@@ -183,6 +188,16 @@ class BinlogFeed:
         reader.flush()
         stream.recycle()
         return caught_up or (reader.held_ts is None and self._reached_head())
+
+    def _refuse_drops(self, late: float) -> None:
+        """A transaction that comes drop by drop holds up the round, and all other sources in it."""
+        if late > _STRAGGLES and self._reader.bytes_read < (late - _STRAGGLES) * _SLOWEST:
+            raise RetryableError(
+                f"a transaction has not ended {late:.0f} s behind its slice, and comes too slowly",
+                operation="capture",
+                source=str(self._shard),
+                hint="look at the network between, and at the server's load",
+            )
 
     def _receive(self) -> bool:
         try:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,12 @@ with spark_session(load_config(Path(sys.argv[1]), {}), "run") as spark:
 
 
 @contextlib.contextmanager
-def session(folder: Path, **conf: str) -> Iterator[tuple[int, str]]:
-    """A session of ours that holds a block: the JVM's process, the application's name."""
+def session(folder: Path, home: Path | None = None, **conf: str) -> Iterator[tuple[int, str]]:
+    """A session of ours that holds a block: the JVM's process, the application's name.
+
+    `home` is for its temporary files.
+    """
+    home = home or folder / "tmp"
     config: dict[str, Any] = {
         "lake": "./lake",
         "sources": {"none": {"kind": "binlog", "shards": {"-": {"host": "h", "user": "u"}}}},
@@ -57,9 +62,9 @@ def session(folder: Path, **conf: str) -> Iterator[tuple[int, str]]:
     path = folder / "ratchet.yaml"
     path.write_text(yaml.safe_dump(config))
     (folder / "run.py").write_text(RUN)
-    (folder / "tmp").mkdir()
+    home.mkdir(exist_ok=True)
     # As another user could have made it, where its name can be guessed.
-    planted = folder / "tmp" / f"ratchet-spark-{os.getuid()}"
+    planted = home / f"ratchet-spark-{os.getuid()}"
     planted.mkdir()
     planted.chmod(0o777)
     process = subprocess.Popen(
@@ -68,7 +73,7 @@ def session(folder: Path, **conf: str) -> Iterator[tuple[int, str]]:
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(home)},
         start_new_session=True,
     )
     try:
@@ -81,6 +86,19 @@ def session(folder: Path, **conf: str) -> Iterator[tuple[int, str]]:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+
+
+def family_of(pid: int) -> set[int]:
+    """The process that started that one, and all that it and its children have started."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):  # it has ended; or it is no process
+            stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            parents[int(entry.name)] = int(stat[1])
+    found = {parents[pid]}
+    while more := {one for one, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
 
 
 BLOCKS = [f"broadcast_{number}_piece0" for number in range(3)]
@@ -113,6 +131,21 @@ def test_an_outsider_gets_no_block_and_nothing_is_deserialized_for_him(tmp_path:
         assert blocks == {}
         assert b"ObjectInputStream" not in said
         assert said.count(b"AuthRpcHandler.doAuthChallenge") >= 2, "each of Spark's ports refused"
+
+
+@pytest.mark.spark
+def test_pyspark_listens_on_no_port(tmp_path: Path) -> None:
+    """Whoever connected first and was silent held up a dump; what he ended ended a run."""
+    with (
+        tempfile.TemporaryDirectory(prefix="r-") as short,
+        session(tmp_path, home=Path(short)) as (java, _),
+    ):
+        ours = family_of(java) - {java}
+        assert len(ours) >= 2, "ours, and PySpark's daemon"
+        assert [pid for pid in ours if listening_ports(pid)] == []
+        sockets = list(Path(short).glob("ratchet-run-*/.*.sock"))
+        assert sockets
+        assert all(path.parent.stat().st_mode & 0o077 == 0 for path in sockets)
 
 
 @pytest.mark.spark

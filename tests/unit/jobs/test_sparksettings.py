@@ -11,6 +11,7 @@ import pytest
 from jobs.config import Config, load_config
 from jobs.spark import log_folder
 from jobs.sparksettings import (
+    is_delayable,
     is_local,
     is_open,
     launch_settings,
@@ -41,6 +42,20 @@ def told(config: Config) -> dict[str, str]:
     return settings(
         config, home=home, log_file=Path("/x/run.log"), log4j=Path("/c/log4j2"), secret="made"
     )
+
+
+def test_sockets_that_nobody_else_reaches(config: Config) -> None:
+    """Files of the session's own folder, on this machine, if their names are not too long."""
+    name = "spark.python.unix.domain.socket"
+    assert told(config)[f"{name}.enabled"] == "true"
+    assert told(config)[f"{name}.dir"] == "/tmp/home"
+    assert not is_delayable(told(config))
+    cluster = replace(config, spark=replace(config.spark, master="spark://host:7077"))
+    assert is_delayable(told(cluster))
+    for length, fits in ((64, True), (65, False)):
+        home = Path("/" + "x" * (length - 1))
+        found = settings(config, home=home, log_file=Path("/l"), log4j=Path("/c"))
+        assert is_delayable(found) != fits
 
 
 def test_slots_for_everything_at_once(config: Config) -> None:

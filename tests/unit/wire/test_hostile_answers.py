@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import resource
 import struct
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from server_kit import EOF, OK, Client, column, fake_server, packet, result, source_at
 
-from core.errors import DecodeError, RatchetError
+from core.errors import DecodeError, RatchetError, RetryableError
 from wire.connect import open_connection
 from wire.connected import HANDSHAKE, RESULT
 from wire.session import Session
@@ -50,6 +52,26 @@ def test_a_handshake_has_64_kib() -> None:
 
     with fake_server(script) as (port, _), pytest.raises(DecodeError, match="does not end"):
         open_connection(source_at(port))
+
+
+@pytest.mark.parametrize("logged_in", [False, True])
+def test_a_byte_now_and_then_is_no_answer(*, logged_in: bool) -> None:
+    """Each comes in time, and all of them would take a day."""
+
+    def script(client: Client) -> None:
+        if logged_in:
+            client.log_in()
+            client.read()
+        with suppress(OSError):
+            client.sock.sendall(struct.pack("<I", 60_000 | logged_in << 24))  # its number on top
+            for _ in range(100):
+                client.sock.sendall(b"x")
+                time.sleep(0.1)
+
+    began = time.monotonic()
+    with fake_server(script) as (port, _), pytest.raises(RetryableError, match="too slowly"):
+        Session.connect(source_at(port, connect_timeout=0.5, read_timeout=0.5))
+    assert time.monotonic() - began < 8
 
 
 def test_a_login_does_not_go_on_for_ever() -> None:
