@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ from core.rounds import ChangeFile
 from core.schema import Column, ColumnType, TableSchema
 from ingest.changes import TableChanges
 from store.files import Lake
-from store.segments import open_changes
+from store.segments import Part, open_changes, read_changes
 
 TOKEN = {"ts": 0, "shard": "s", "gtid": "g", "generation": 1, "seq": 1, "idx": 0}
 # Each type that is written as differences, and the lowest and highest value that Spark can read.
@@ -31,6 +32,16 @@ def read_file(lake: Lake, file: ChangeFile, columns: list[str] | None = None) ->
     """The rows of a change file, whether it lies alone or in a segment."""
     with open_changes(lake, file.path) as stream:
         return pq.read_table(stream, columns=columns)
+
+
+def in_a_segment(lake: Lake, file: ChangeFile) -> ChangeFile:
+    """The same changes between others in a segment, and in no file of their own."""
+    content = read_changes(lake, file.path).to_pybytes()
+    lake.delete(file.path)
+    part = Part(f"{file.path}.segment", 6, len(content))
+    with lake.open_output(part.path) as sink:
+        sink.write(b"before" + content + b"behind")
+    return replace(file, path=str(part))
 
 
 def whole_numbers(count: int) -> TableChanges:
