@@ -130,6 +130,9 @@ def test_a_lake_that_had_files_before(
         {(2, "not committed"): len(FEW), (3, "not committed"): len(FEW), (1, "a"): 1}
     )
     assert Counter((row["id"], row["v"]) for row in json.loads(fresh)) == expected
+    query = f"SELECT before.v AS was FROM shop.{FEW[1]} WHERE before.id = 2 ORDER BY token.seq"
+    changed = ratchet.run("sql", query, "--changes", "--format", "csv").stdout
+    assert changed.split("\n") == ["was", "b", "merged before", "captured before", ""]
     ratchet.run("run", "--until-caught-up")
     assert assert_identical(ratchet.lake, [mysql], database, FEW) == 2 * len(FEW) + 1
     assert f"identical: {len(FEW)} tables" in ratchet.run("verify").stdout
