@@ -43,6 +43,7 @@ from ingest.capture import capture_slice, close_streams
 from ingest.slices import CaptureRequest, SliceLimits
 from lab.vitess import VitessCluster
 from store.files import open_lake
+from store.segments import open_changes
 from wire.binlog import DumpOptions
 from wire.connect import SourceConfig
 from wire.decode.kernels import vstream as kernels
@@ -227,7 +228,7 @@ def _capture(cluster: VitessCluster, config: VtgateConfig, start: str) -> int:
         if result.error is not None:
             raise result.error
         tables = [
-            pq.read_table(lake.absolute(file.path), columns=["after"]) for file in result.files
+            pq.read_table(open_changes(lake, file.path), columns=["after"]) for file in result.files
         ]
         return sum(
             int(pc.sum(pc.struct_field(table["after"], "amount")).as_py()) for table in tables

@@ -2,10 +2,13 @@
 
 Lives here: `ChangeFiles`, which gathers changes, writes row groups when they are worth it, and
 keeps what it holds in memory bounded. Does not live here: decoding (`changes`), the round that
-names the files (`rounds`).
+names the files (`rounds`), the object that small ones share (`segment`).
 
 A row group is written by a thread while its stream is read on: encoding and compressing take as
 long as decoding does. There is one at a time, so no more is held than before and that group.
+
+What waits to the end is small, mostly: each such file is encoded in memory, one after the other,
+and put behind those before it into one segment (docs/decisions/0096-segments.md).
 
 Invariant: a file is named in a round only after it was closed; its name is never used again, so a
 process that lives on after its run was killed cannot touch what a later run committed.
@@ -14,6 +17,7 @@ process that lives on after its run was killed cannot touch what a later run com
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +31,7 @@ from core.errors import LakeError
 from core.rounds import ChangeFile
 from core.shard import ShardId
 from ingest.changes import TableChanges
+from ingest.segment import Place, SegmentWriter
 from store import layout
 from store.failures import lake_errors
 from store.files import Lake
@@ -71,6 +76,12 @@ class ChangeFiles:
         self._shard = shard
         self._round = round_number
         self._part = secrets.randbits(40)
+        self._segment = SegmentWriter(
+            lake,
+            layout.segment_path(
+                shard.keyspace, round_number=round_number, shard=str(shard), part=self._part
+            ),
+        )
         self._files: dict[tuple[str, str], _File] = {}
         self._held = 0
         self._writer: ThreadPoolExecutor | None = None  # made when there is a row group for it
@@ -111,7 +122,13 @@ class ChangeFiles:
         self._wait()
         if self._writer is not None:
             self._writer.shutdown()
-        return tuple(self._close(file) for file in self._files.values())
+        for file in self._files.values():
+            if file.writer is None:
+                self._segment.add(_encoded(file.first, self._taken(file), file.path), file.path)
+            else:
+                self._close(file)
+        places = self._segment.finish()
+        return tuple(self._described(file, places) for file in self._files.values())
 
     def abandon(self) -> None:
         """Close and remove what was written: it will not be committed."""
@@ -125,7 +142,9 @@ class ChangeFiles:
                     file.writer.close()
                 if file.sink is not None:
                     file.sink.close()
-            self._lake.delete(file.path)
+            if file.writer is not None:
+                self._lake.delete(file.path)
+        self._segment.abandon()
         self._files.clear()
 
     def _file(self, changes: TableChanges) -> _File:
@@ -171,13 +190,18 @@ class ChangeFiles:
         file.waiting, file.waiting_bytes = [], 0
         return rows
 
-    def _close(self, file: _File) -> ChangeFile:
+    def _close(self, file: _File) -> None:
         _write(self._open(file), self._taken(file), file.path)
         with lake_errors("close a change file", file.path):
             if file.writer is not None:
                 file.writer.close()
             if file.sink is not None:
                 file.sink.close()
+
+    def _described(self, file: _File, places: Mapping[str, Place]) -> ChangeFile:
+        place = places.get(file.path)
+        if place is None:
+            place = Place(file.path, self._lake.size(file.path))
         schema = file.first.schema
         inserts, updates, deletes = file.counts
         return ChangeFile(
@@ -185,9 +209,9 @@ class ChangeFiles:
             table=schema.table,
             shard=str(self._shard),
             schema=schema.fingerprint,
-            path=file.path,
+            path=place.path,
             rows=file.rows,
-            bytes=self._lake.size(file.path),
+            bytes=place.size,
             min_seq=file.min_seq,
             max_seq=file.max_seq,
             inserts=inserts,
@@ -218,6 +242,14 @@ def _writer(sink: pa.NativeFile, first: TableChanges) -> pq.ParquetWriter:
         # Less for zstd to do; ordered numbers take a tenth of the room, any others as much.
         column_encoding=dict.fromkeys(["token.seq", "token.idx", *whole], "DELTA_BINARY_PACKED"),
     )
+
+
+def _encoded(first: TableChanges, rows: list[pa.Table], path: str) -> pa.Buffer:
+    """A whole change file, in memory."""
+    sink = pa.BufferOutputStream()
+    with _writer(sink, first) as writer:
+        _write(writer, rows, path)
+    return sink.getvalue()
 
 
 def _is_whole(field: pa.Field) -> bool:

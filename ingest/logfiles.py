@@ -19,6 +19,7 @@ from ingest.logcheck import LakeChange, LogDifference
 from store.failures import lake_errors
 from store.files import Lake
 from store.schemas import get_schema
+from store.segments import open_changes
 
 _BATCH: Final = 2000  # rows
 _COLUMNS: Final = (
@@ -98,7 +99,7 @@ def _changes(
 
 
 def _rows(lake: Lake, file: ChangeFile) -> Iterator[dict[str, Any]]:
-    with lake_errors("read a change file", file.path), lake.open_input(file.path) as stream:
+    with lake_errors("read a change file", file.path), open_changes(lake, file.path) as stream:
         for batch in pq.ParquetFile(stream).iter_batches(batch_size=_BATCH, columns=_COLUMNS):
             yield from batch.to_pylist()
 

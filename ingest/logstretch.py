@@ -18,6 +18,7 @@ from core.types import MisfitPolicy
 from ingest.logcheck import LakeChange, LogCheck, LogResult
 from ingest.logfiles import changes_in
 from store.files import Lake
+from store.segments import missing
 from wire.connect import SourceConfig
 from wire.secondlog import SecondLog, SecondTransaction
 
@@ -143,7 +144,7 @@ def check_stretch(
     bounds = bounds or Bounds()
     parts = stretch.parts
     ends = [part.slice.end.seq for part in parts]
-    gone = {file.path for part in parts for file in part.files if not lake.is_file(file.path)}
+    gone = set(missing(lake, (file.path for part in parts for file in part.files)))
     left_out = _left_out(parts, gone, since)
 
     def round_of(seq: int) -> int:

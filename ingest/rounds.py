@@ -27,6 +27,7 @@ from ingest.slices import CaptureRequest, CaptureResult
 from store.crashpoints import reach
 from store.files import Lake
 from store.rounds import RoundLog
+from store.segments import object_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -126,8 +127,8 @@ class RoundTaker:
         taken = [result for result in results if result.slice is not None]
         if not accepts([r.slice for r in taken if r.slice is not None], tuple(errors)):
             lake = Lake.at(requests[0].lake)
-            for file in (file for result in taken for file in result.files):
-                lake.delete(file.path)
+            for path in {object_of(file.path) for result in taken for file in result.files}:
+                lake.delete(path)
             return RoundOutcome(committed=None, errors=errors, refused=True, broken=broken)
         slices = [self._joined(r.slice) for r in taken if r.slice is not None]
         committed = None

@@ -404,6 +404,12 @@ def as_of(
     help="With what is captured and not merged yet, by the same rules as the merge's.",
 )
 @click.option(
+    "--changes",
+    is_flag=True,
+    help="The changes of each table instead of its rows: op (1 insert, 2 update, 3 delete), token, "
+    "before, after; as far back as the change log is kept.",
+)
+@click.option(
     "--format",
     "form",
     type=click.Choice(("table", "json", "csv")),
@@ -419,15 +425,30 @@ def as_of(
 )
 @common
 def sql(
-    config: Path, query: str, moment: str | None, form: str, *, fresh: bool, unsafe: bool
+    config: Path,
+    query: str,
+    moment: str | None,
+    form: str,
+    *,
+    fresh: bool,
+    changes: bool,
+    unsafe: bool,
 ) -> int:
     """Run Spark SQL over the mirrored tables, as keyspace.table, and print the rows."""
     if fresh and moment is not None:
         raise click.UsageError("--fresh shows the newest rows and --as-of old ones: give one")
+    if changes and (fresh or moment is not None):
+        raise click.UsageError("--changes shows no rows: neither --fresh nor --as-of goes with it")
     from jobs.sql import run_sql
 
     return run_sql(
-        _load(config, lake_only=True), query, moment=moment, form=form, fresh=fresh, unsafe=unsafe
+        _load(config, lake_only=True),
+        query,
+        moment=moment,
+        form=form,
+        fresh=fresh,
+        changes=changes,
+        unsafe=unsafe,
     )
 
 

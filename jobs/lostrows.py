@@ -26,6 +26,7 @@ from merge.repair import newest_repair
 from snapshot.rows import frozen_row
 from store.failures import lake_errors
 from store.files import Lake
+from store.segments import missing, object_of, open_changes
 from store.tables import Tables, TableState
 
 MOST_ROWS: Final = 200_000  # changes of a table; reading more rows one by one costs like a dump
@@ -114,8 +115,8 @@ def too_much(lake: Lake, files: Sequence[ChangeFile]) -> str:
     rows = sum(file.rows for file in files)
     if rows > MOST_ROWS or sum(file.bytes for file in files) > MOST_BYTES:
         return f"{rows:,} changes of it were lost"
-    gone = [file.path for file in files if not lake.exists(file.path)]
-    return f"{gone[0]} is no longer kept" if gone else ""
+    lost = missing(lake, (file.path for file in files))
+    return f"{object_of(lost[0])} is no longer kept" if lost else ""
 
 
 def _statements(
@@ -144,7 +145,7 @@ def lost_keys(lake: Lake, state: TableState, files: Iterable[ChangeFile]) -> Key
 
 
 def _keys(lake: Lake, file: ChangeFile, names: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    with lake_errors("read the change log", file.path), lake.open_input(file.path) as source:
+    with lake_errors("read the change log", file.path), open_changes(lake, file.path) as source:
         for batch in pq.ParquetFile(source).iter_batches(columns=["before", "after"]):
             for image in ("before", "after"):
                 rows = pa.RecordBatch.from_struct_array(batch.column(image).drop_null())

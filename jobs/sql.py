@@ -3,7 +3,8 @@
 Lives here: views named keyspace.table, refusing what is no query, and printing rows. Does not live
 here: which versions make a cut (`asof`).
 
-Invariant: without `--as-of` the newest cut is shown, with `--fresh` the newest committed round; so
+Invariant: without `--as-of` the newest cut is shown, with `--fresh` the newest committed round (and
+with `--changes` what the rounds hold, instead of rows); so
 a query over several tables sees one moment of each shard. Tables that are in no cut yet (their dump
 has not ended) are shown as they are.
 """
@@ -35,6 +36,7 @@ from jobs.terminal import visible
 from jobs.text import age, counted
 from jobs.viewnames import Name, free, quoted, rename, view_names
 from merge.fresh import read_fresh
+from merge.history import read_history
 from store.cuts import Cuts
 from store.files import Lake, open_lake
 from store.tables import Tables, TableState
@@ -63,6 +65,7 @@ def run_sql(
     moment: str | None,
     form: str,
     fresh: bool = False,
+    changes: bool = False,
     unsafe: bool = False,
 ) -> int:
     """Run the query and print its rows.
@@ -73,26 +76,25 @@ def run_sql(
         moment: which cut; None is the newest.
         form: "table", "json" or "csv".
         fresh: whether what is captured and not merged yet is shown, too.
+        changes: whether the tables' names stand for their changes, as the change log has them.
         unsafe: whether the query may use all that Spark can do but change the lake.
     """
     in_utc()
     lake = open_lake(config.lake, now=0, create=False)
-    versions = versions_at(lake, moment, fresh=fresh)
+    versions = versions_at(lake, moment, fresh=fresh or changes)
     names = view_names((state.keyspace, state.table) for state, _ in versions)
     named = mentioned(versions, query)
     tell_doubtful(state for state, _ in named)
     with spark_session(config, "sql") as spark:
         text = rename(query, names)
-        fresh_views: dict[Name, Name] = {}
-        if fresh:
-            policy = config.policy
-            fresh_views = make_fresh_views(
-                spark, lake, [state for state, _ in named], names, policy
-            )
-            named = [one for one in named if (one[0].keyspace, one[0].table) not in fresh_views]
-            text = rename(text, _in_any_case(fresh_views, names), any_case=True)
+        made: dict[Name, Name] = {}
+        if fresh or changes:
+            make = make_change_views if changes else make_fresh_views
+            made = make(spark, lake, [state for state, _ in named], names, config.policy)
+            named = [one for one in named if (one[0].keyspace, one[0].table) not in made]
+            text = rename(text, _in_any_case(made, names), any_case=True)
         make_views(spark, lake, named, names)
-        views = None if unsafe else {*names.values(), *fresh_views.values()}
+        views = None if unsafe else {*names.values(), *made.values()}
         with _told_of_the_query():
             print_rows(_run(spark, text, names, views), form)
     return 0
@@ -197,14 +199,36 @@ def make_fresh_views(
     log.info("the tables as of round %d; merged is round %d", found.round, found.cut.round)
     if found.reason:
         log.info("left out: %s, which the next merge step brings", found.reason)
+    return _views_of_frames(states, found.frames, names)
+
+
+def make_change_views(
+    spark: SparkSession,
+    lake: Lake,
+    states: Sequence[TableState],
+    names: Mapping[Name, Name],
+    policy: MisfitPolicy,
+) -> dict[Name, Name]:
+    """Make a view of each table's changes, as far as the change log is kept.
+
+    Returns:
+        For each table its view's database and name.
+    """
+    frames = {state.name: read_history(spark, lake, state, policy) for state in states}
+    return _views_of_frames(states, frames, names)
+
+
+def _views_of_frames(
+    states: Sequence[TableState], frames: Mapping[str, DataFrame], names: Mapping[Name, Name]
+) -> dict[Name, Name]:
     views: dict[Name, Name] = {}
     for state in states:
-        if state.name in found.frames:
+        if state.name in frames:
             name = (state.keyspace, state.table)
             # Only a temporary view can be made of a frame, and of those only global ones have a
             # database, which the query's names have as well.
             view = free(names[name][1], {view.lower() for _, view in views.values()})
-            found.frames[state.name].createOrReplaceGlobalTempView(view)
+            frames[state.name].createOrReplaceGlobalTempView(view)
             views[name] = (_GLOBAL, view)
     return views
 

@@ -219,7 +219,8 @@ def gather(config: Config) -> Status:
         for shard in config.shards
     )
     states = Tables(lake).list()
-    changes = [f for f in lake.list(layout.CHANGES) if f.path.endswith(".parquet")]
+    ends = (".parquet", layout.SEGMENT_END)
+    changes = [f for f in lake.list(layout.CHANGES) if f.path.endswith(ends)]
     return Status(
         lake=config.lake,
         run=_run(running),

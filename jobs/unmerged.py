@@ -14,6 +14,7 @@ from jobs.text import counted, moment
 from store.cuts import Cut
 from store.files import Lake
 from store.rounds import RoundLog
+from store.segments import missing, object_of
 
 # Microseconds without a merge, with rounds that wait: a merge step of a large table takes minutes.
 _STANDS_STILL: Final = 900 * 1_000_000
@@ -54,11 +55,14 @@ def look_behind(lake: Lake, cut: Cut, tables: Collection[str], *, now: int) -> U
 
 
 def _lost(lake: Lake, rounds: Sequence[Round], tables: Collection[str]) -> str:
-    gone: dict[str, str] = {}
+    named: dict[str, str] = {}  # file -> its table
     for file in (file for one in rounds for file in one.files):
         name = f"{file.keyspace}.{file.table}"
-        if name in tables and name not in gone and not lake.is_file(file.path):
-            gone[name] = file.path
+        if name in tables:
+            named[file.path] = name
+    gone: dict[str, str] = {}
+    for path in missing(lake, named):
+        gone.setdefault(named[path], object_of(path))
     if not gone:
         return ""
     names = "; ".join(f"{table}: {path}" for table, path in sorted(gone.items()))

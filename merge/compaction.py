@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge.newest import fitted_table
+from merge.fitted import fitted_table
 from store.commits import commit_files
 from store.crashpoints import reach
 from store.data_files import write_data_file

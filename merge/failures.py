@@ -41,6 +41,7 @@ from store import layout
 from store.failures import LOST_FILE_HINT, storage_hint
 from store.files import Lake
 from store.lazyspark import is_started
+from store.segments import missing, object_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -219,12 +220,12 @@ def lost_changes(lake: Lake, table: str, files: Sequence[str]) -> TableStoppedEr
     """
     # What followed by foreign keys is no loss: the next step finds it anew.
     captured = [path for path in files if not path.startswith(layout.DERIVED)]
-    gone = [path for path in captured if not lake.is_file(path)]
-    if not gone:
+    lost = missing(lake, captured)
+    if not lost:
         return None
-    more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
     return TableStoppedError(
-        f"changes that were captured are gone: {gone[0]}{more}",
+        f"changes that were captured are gone: {object_of(lost[0])}{more}",
         operation="merge a table",
         table=table,
         hint=f"`ratchet table CONFIG redump '{table}'` dumps it again, while the others go on; "

@@ -226,7 +226,7 @@ class _Reader:
         return overlay(
             self._session,
             table,
-            read_changes(self._session, [self._lake.hadoop_uri(path) for path in files], shape),
+            read_changes(self._session, self._lake, files, shape),
             shape,
             side=registers,
             marks=marks,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MANY_SMALL_FILES: Final = 40  # before Spark puts them together
-_CHANGE_FILE: Final = re.compile(r"(\d{12})-.*\.parquet")
+_CHANGE_FILE: Final = re.compile(rf"(\d{{12}})-.*(\.parquet|{re.escape(layout.SEGMENT_END)})")
 _HOUR: Final = 3600.0
 
 

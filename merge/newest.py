@@ -25,8 +25,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_COLUMN, UPDATE, change_schema
+from merge.fitted import fitted_table
 from merge.reduce import Mark
 from merge.shape import Shape
+from store import segments
 from store.failures import lake_errors, sound
 from store.files import Lake
 
@@ -52,7 +54,7 @@ class ChangeFiles:
     """Change files of a batch.
 
     Attributes:
-        paths: relative to the lake.
+        paths: as their rounds have them (store.segments).
         contents: of each, as it is (compressed); None: it is read where it lies.
         lake: where that is.
     """
@@ -68,7 +70,7 @@ class ChangeFiles:
         Raises:
             LakeError: one cannot be read.
         """
-        return cls(paths, [lake.read_buffer(path) for path in paths])
+        return cls(paths, [segments.read_changes(lake, path) for path in paths])
 
     @classmethod
     def at(cls, lake: Lake, paths: Sequence[str]) -> ChangeFiles:
@@ -88,7 +90,7 @@ class ChangeFiles:
                 yield pq.ParquetFile(pa.BufferReader(content))
                 return
             assert self.lake is not None  # noqa: S101 - see `at`
-            with self.lake.open_input(path) as stream:
+            with segments.open_changes(self.lake, path) as stream:
                 yield pq.ParquetFile(stream)
 
     def changes(self, columns: pa.Schema) -> pa.Table:
@@ -450,17 +452,3 @@ def _narrow(schema: pa.Schema, of_token: Sequence[str]) -> pa.Schema:
     token = schema.field("token")
     fields = pa.struct([token.type.field(name) for name in of_token])
     return schema.set(schema.get_field_index("token"), token.with_type(fields))
-
-
-def fitted_table(found: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """The rows in those columns, and in those fields of structs, by name.
-
-    Those that they lack are null, others are dropped.
-    """
-    columns = [
-        found[name].combine_chunks().cast(wanted.field(name).type)
-        if name in found.column_names
-        else pa.nulls(found.num_rows, wanted.field(name).type)
-        for name in wanted.names
-    ]
-    return pa.table(columns, wanted)

@@ -18,6 +18,7 @@ from merge import sql
 from merge.shape import Shape
 from store.failures import lake_errors
 from store.files import Lake
+from store.segments import open_changes
 
 MOST_FILES: Final = 64  # a footer costs a read; a batch of more files is wide anyway
 _LONGEST_TEXT: Final = 200
@@ -38,7 +39,7 @@ def key_ranges(lake: Lake, paths: Sequence[str], shape: Shape) -> list[KeyRange]
         return []
     footers = []
     for path in paths:
-        with lake_errors("read a change file's footer", path), lake.open_input(path) as stream:
+        with lake_errors("read a change file's footer", path), open_changes(lake, path) as stream:
             footers.append(pq.read_metadata(stream))
     found = (_range(footers, name, shape.columns.field(name).type) for name in shape.key)
     return [one for one in found if one is not None]

@@ -18,7 +18,10 @@ from core.change import DELETE, INSERT, UPDATE
 from merge import sql
 from merge.ancestry import LAST_SEQ, NO_ANCESTRY, Ancestry
 from merge.delta import view
+from merge.parts import read_parts
 from merge.shape import Shape
+from store.files import Lake
+from store.segments import part_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,11 +32,27 @@ Mark = tuple[int, int]  # generation and seq of a transaction
 WINDOW_SETTINGS: Final = {"spark.sql.optimizer.windowGroupLimitThreshold": "-1"}
 
 
-def read_changes(session: SparkSession, paths: Sequence[str], shape: Shape) -> DataFrame:
-    """The rows of change files (core.change.change_schema); none if there are no files."""
-    if not paths:
-        return session.createDataFrame([], shape.change_type)
-    return session.read.schema(shape.change_type).parquet(*paths)
+def read_changes(
+    session: SparkSession, lake: Lake, paths: Sequence[str], shape: Shape
+) -> DataFrame:
+    """The rows of change files (core.change.change_schema); none if there are no files.
+
+    Args:
+        session: where the query runs.
+        lake: where they are.
+        paths: as their rounds have them: files, and parts of segments.
+        shape: the table's.
+
+    Raises:
+        LakeError: a path is none.
+    """
+    parts = [part for part in map(part_of, paths) if part is not None]
+    files = [lake.hadoop_uri(path) for path in paths if part_of(path) is None]
+    found = session.read.schema(shape.change_type).parquet(*files) if files else None
+    if parts:
+        small = read_parts(session, lake, parts, shape)
+        found = small if found is None else found.unionAll(small)
+    return session.createDataFrame([], shape.change_type) if found is None else found
 
 
 def wanted(

@@ -117,11 +117,12 @@ def repair_table(
     metadata = {"ratchet": _FORMAT, "repair": number, "round": cut.round}
     try:
         registers = _registers(truths, shape, cut, streams, number)
-        said = _write(lake, f"{folder}/registers.parquet", registers)
+        said = f"{folder}/registers.parquet"
+        _write(lake, said, registers)
         if direct and _is_plain(shape, Ancestry.of(state, streams), registers, truths):
             batch = Batch(
                 shape=shape, path=state.path, side_path=state.side_path, app_id=app_id,
-                round=number, files=[f"{folder}/registers.parquet"], bytes=registers.nbytes,
+                round=number, files=[said], bytes=registers.nbytes,
                 rows=registers.num_rows, may_delete=True, metadata=metadata, now=now,
                 said_at=cut.round,
             )  # fmt: skip
@@ -142,7 +143,7 @@ def repair_table(
             )
             changes = reduce.newest(
                 session,
-                reduce.read_changes(session, [said], shape),
+                reduce.read_changes(session, lake, [said], shape),
                 shape,
                 ancestry=Ancestry.of(state, streams),
             ).localCheckpoint()

@@ -266,8 +266,7 @@ def _implied_tombstones(
 
 
 def _changes(session: SparkSession, lake: Lake, batch: Batch) -> DataFrame:
-    paths = [lake.hadoop_uri(path) for path in batch.files]
-    changes = reduce.read_changes(session, paths, batch.shape)
+    changes = reduce.read_changes(session, lake, batch.files, batch.shape)
     changes = reduce.wanted(changes, until=batch.until, since=batch.since, ancestry=batch.ancestry)
     found = reduce.newest(
         session, changes, batch.shape, ancestry=batch.ancestry, truncated=batch.marks

@@ -33,6 +33,7 @@ from snapshot.rows import Row, different_columns, frozen_row
 from store.failures import lake_errors
 from store.files import Lake
 from store.rounds import RoundLog
+from store.segments import open_changes
 
 _BACK: Final = 16  # rounds that are looked back at first
 
@@ -188,7 +189,7 @@ def moved_keys(
 
 def _marks(lake: Lake, file: ChangeFile, compared: Compared) -> list[Words]:
     wanted = [f"{image}.{name}" for image in ("before", "after") for name in compared.key]
-    with lake_errors("read a change file", file.path), lake.open_input(file.path) as stream:
+    with lake_errors("read a change file", file.path), open_changes(lake, file.path) as stream:
         # Not by a dataset, which takes a point in a name for a field of a struct.
         changes = pq.ParquetFile(stream).read(columns=wanted)
     found = []

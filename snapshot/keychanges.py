@@ -23,6 +23,7 @@ from snapshot.rows import Row, frozen_row
 from store.delta_tables import quoted
 from store.failures import lake_errors, sound
 from store.files import Lake
+from store.segments import open_changes, part_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,13 +71,17 @@ def changes_of_keys(
     """
     if not (changes.files and keys):
         return []
-    if sum(file.rows for file in changes.files) > IN_PROCESS:
-        return _by_spark(spark, changes, keys, key)
-    wanted = {frozen_row(one, key) for one in keys}
+    here = list(changes.files)
     found: list[dict[str, Any]] = []
-    for path in (file.path for file in changes.files):
+    if sum(file.rows for file in here) > IN_PROCESS:
+        # Spark cannot read parts of segments, but those are small, each by itself.
+        here = [file for file in here if part_of(file.path) is not None]
+        there = [file.path for file in changes.files if part_of(file.path) is None]
+        found += _by_spark(spark, changes.root, there, keys, key) if there else []
+    wanted = {frozen_row(one, key) for one in keys}
+    for path in (file.path for file in here):
         doing = "read a change file"
-        with sound(path), lake_errors(doing, path), changes.root.open_input(path) as stream:
+        with sound(path), lake_errors(doing, path), open_changes(changes.root, path) as stream:
             found += _picked(pq.ParquetFile(stream), keys, wanted, key)
     return found
 
@@ -108,11 +113,11 @@ def _may_have(images: pa.ChunkedArray, keys: Sequence[Key], key: Sequence[str]) 
 
 
 def _by_spark(
-    spark: SparkSession, changes: Changes, keys: Sequence[Key], key: Sequence[str]
+    spark: SparkSession, root: Lake, paths: Sequence[str], keys: Sequence[Key], key: Sequence[str]
 ) -> list[dict[str, Any]]:
     from pyspark.sql import functions as fn
 
-    frame = spark.read.parquet(*(changes.root.hadoop_uri(file.path) for file in changes.files))
+    frame = spark.read.parquet(*map(root.hadoop_uri, paths))
     found: list[dict[str, Any]] = []
     for image in _IMAGES:
         columns = [fn.col(f"{image}.{quoted(name)}") for name in key]

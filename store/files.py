@@ -30,6 +30,7 @@ from store.filelock import locked
 
 FORMAT_VERSION = 1  # of a lake that was never held with an epoch
 HELD_FORMAT = 2  # of one that was: earlier versions would not find its notes, and dump all again
+PARTS_FORMAT = 3  # of one with segments: earlier versions would take what is in them for gone
 _SMALL = 256 << 10  # bytes: less than what a request costs, beside reading them all
 _PARQUET = pa.dataset.ParquetFileFormat()
 
@@ -395,15 +396,33 @@ def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) ->
         value = {"format": FORMAT_VERSION, "id": str(uuid.uuid4()), "created_at": now}
         lake.create_json(layout.FORMAT_FILE, value)
         found = lake.read_json(layout.FORMAT_FILE)
-    known = (FORMAT_VERSION, HELD_FORMAT)
+    known = (FORMAT_VERSION, HELD_FORMAT, PARTS_FORMAT)
     if not isinstance(found, Mapping) or found.get("format") not in known:
         version = found.get("format") if isinstance(found, Mapping) else None
         raise LakeError(
-            f"the lake has format {version}, this is Ratchet for format {HELD_FORMAT}",
+            f"the lake has format {version}, this is Ratchet for format {known[-1]}",
             operation="open the lake",
             hint="use the version of Ratchet that wrote it, or another lake",
         )
     return lake
+
+
+def need_format(lake: Lake, version: int) -> None:
+    """Keep out versions of Ratchet that know only lower formats; it never gets lower again.
+
+    To be called before what they would misread is there. Whoever comes late writes the same, or has
+    read the format before its successor took the lake over: what it commits then is refused.
+
+    Args:
+        lake: the lake.
+        version: the format that a reader has to know.
+
+    Raises:
+        LakeError: the lake cannot be read or written.
+    """
+    found = lake.read_json(layout.FORMAT_FILE)
+    if isinstance(found, dict) and found.get("format", 0) < version:
+        lake.write_json(layout.FORMAT_FILE, {**found, "format": version})
 
 
 def is_unused(lake: Lake) -> bool:

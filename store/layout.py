@@ -16,6 +16,7 @@ ROUNDS: Final = f"{PRIVATE}/rounds"
 CUTS: Final = f"{PRIVATE}/cuts"
 TABLES: Final = f"{PRIVATE}/tables"
 CHANGES: Final = f"{PRIVATE}/changes"
+SEGMENT_END: Final = ".segment"
 SCHEMAS: Final = f"{PRIVATE}/schemas"
 SIDE: Final = f"{PRIVATE}/side"
 # What the lake types of dates were chosen by when a run began last.
@@ -148,6 +149,22 @@ def change_file_path(
     """
     name = encode_part(shard.rpartition("/")[2])
     return f"{changes_path(keyspace, table)}/{round_number:012d}-{name}-{schema}-{part}.parquet"
+
+
+def segment_path(keyspace: str, *, round_number: int, shard: str, part: int) -> str:
+    """A new segment: small change files of several tables (store.segments).
+
+    No table has its folder, since no name is encoded with an `@s` in it.
+
+    Args:
+        keyspace: of the tables.
+        round_number: see change_file_path.
+        shard: likewise.
+        part: counts the segments of the same round and shard.
+    """
+    name = encode_part(shard.rpartition("/")[2])
+    folder = f"{CHANGES}/{encode_part(keyspace)}/@segments"
+    return f"{folder}/{round_number:012d}-{name}-{part}{SEGMENT_END}"
 
 
 def derived_file_path(keyspace: str, table: str, *, round_number: int, part: int) -> str:

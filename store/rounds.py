@@ -20,7 +20,8 @@ from core.rounds import Journal, Round, ShardSlice, positions_from_json, positio
 from store import layout
 from store.delta_log import DeltaLogTable, Where, microseconds
 from store.failures import sound
-from store.files import Lake
+from store.files import PARTS_FORMAT, Lake, need_format
+from store.segments import part_of
 
 APP_ID: Final = "ratchet.rounds"
 _COMPACT_EVERY: Final = 100
@@ -99,6 +100,8 @@ class RoundLog:
     def __init__(self, lake: Lake) -> None:
         self._table = DeltaLogTable(lake, layout.ROUNDS, _SCHEMA)
         self._last: _Last | None = None
+        self._lake = lake
+        self._has_parts = False
 
     def last(self) -> Round | None:
         """The newest committed round, also if another process wrote it."""
@@ -187,7 +190,7 @@ class RoundLog:
         return min((int(row["round"]) for row in rows), default=0)
 
     def append(self, value: Round) -> None:
-        """Commit a round.
+        """Commit a round. The first one with parts of segments raises the lake's format before.
 
         Raises:
             LakeError: its number is not the next one, or another process has just written it.
@@ -201,6 +204,9 @@ class RoundLog:
                 operation="commit a round",
                 hint="another `ratchet` is writing to this lake: stop one of them",
             )
+        if not self._has_parts and any(part_of(file.path) for file in value.files):
+            need_format(self._lake, PARTS_FORMAT)
+            self._has_parts = True
         streams = _after(before.streams if before else {}, value)
         self._table.append(
             pa.Table.from_pylist([_row(value, streams)], schema=_SCHEMA),

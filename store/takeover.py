@@ -28,7 +28,7 @@ from store import layout
 from store.commits import check_epoch, fence, late
 from store.crashpoints import reach
 from store.cuts import Cuts
-from store.files import HELD_FORMAT, Lake
+from store.files import HELD_FORMAT, Lake, need_format
 from store.notes import Notes, current_epoch, epochs
 from store.rounds import RoundLog
 from store.tables import Tables
@@ -90,7 +90,7 @@ def take_over(held: Lake, owner: str, alive: Callable[[], None], *, now: int) ->
         raise late(layout.EPOCHS, "take the lake over")
     _each(lambda path: _copy(held, path, source), _noted(held, source), alive)
     reach("takeover.before_marker")
-    _mark_format(held)
+    need_format(held, HELD_FORMAT)  # keeps out versions that know no epochs
     marker = {"epoch": held.epoch, "from": source, "owner": owner, "at": now}
     if not held.create_json(layout.epoch_path(held.epoch), marker):
         raise late(layout.EPOCHS, "take the lake over")
@@ -99,13 +99,6 @@ def take_over(held: Lake, owner: str, alive: Callable[[], None], *, now: int) ->
     seconds = time.monotonic() - began
     tell = log.info if seconds > _SECONDS else log.debug
     tell("took the lake over: epoch %d, %d tables, %.1f s", held.epoch, len(paths), seconds)
-
-
-def _mark_format(held: Lake) -> None:
-    """Keep out versions that know no epochs: whoever comes late writes the same."""
-    found = held.read_json(layout.FORMAT_FILE)
-    if isinstance(found, dict) and found.get("format") != HELD_FORMAT:
-        held.write_json(layout.FORMAT_FILE, {**found, "format": HELD_FORMAT})
 
 
 def _each(work: Callable[[str], object], paths: Iterable[str], alive: Callable[[], None]) -> None:

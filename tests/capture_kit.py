@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+from change_kit import read_file
 
 from core.change import DELETE
 from core.errors import RatchetError
@@ -111,7 +111,7 @@ class Capturer:
         for one in self.log.since(0):
             for file in one.files:
                 if file.table == table:
-                    rows = pq.read_table(self.lake.absolute(file.path)).to_pylist()
+                    rows = read_file(self.lake, file).to_pylist()
                     assert len(rows) == file.rows == file.inserts + file.updates + file.deletes
                     found += rows
         return found

@@ -1,14 +1,19 @@
-"""Changes whose whole numbers are as far apart as they can be: for change files and readers."""
+"""Change files read back; changes whose whole numbers are as far apart as they can be."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from core.change import INSERT, TOKEN_TYPE, change_schema
+from core.rounds import ChangeFile
 from core.schema import Column, ColumnType, TableSchema
 from ingest.changes import TableChanges
+from store.files import Lake
+from store.segments import Part, open_changes, read_changes
 
 TOKEN = {"ts": 0, "shard": "s", "gtid": "g", "generation": 1, "seq": 1, "idx": 0}
 # Each type that is written as differences, and the lowest and highest value that Spark can read.
@@ -21,6 +26,22 @@ WHOLE: dict[str, tuple[pa.DataType, tuple[int, int]]] = {
     "at": (pa.timestamp("us", tz="UTC"), (-62_135_596_800_000_000, 253_402_300_799_999_999)),
     "local": (pa.timestamp("us"), (-62_135_596_800_000_000, 253_402_300_799_999_999)),
 }
+
+
+def read_file(lake: Lake, file: ChangeFile, columns: list[str] | None = None) -> pa.Table:
+    """The rows of a change file, whether it lies alone or in a segment."""
+    with open_changes(lake, file.path) as stream:
+        return pq.read_table(stream, columns=columns)
+
+
+def in_a_segment(lake: Lake, file: ChangeFile) -> ChangeFile:
+    """The same changes between others in a segment, and in no file of their own."""
+    content = read_changes(lake, file.path).to_pybytes()
+    lake.delete(file.path)
+    part = Part(f"{file.path}.segment", 6, len(content))
+    with lake.open_output(part.path) as sink:
+        sink.write(b"before" + content + b"behind")
+    return replace(file, path=str(part))
 
 
 def whole_numbers(count: int) -> TableChanges:

@@ -36,9 +36,10 @@ from merge.sidestats import read_side_stats
 from merge.step import MergeOptions
 from store.delta_tables import create_mirrored_table, mirrored_schema
 from store.files import Lake
-from store.layout import change_file_path
+from store.layout import change_file_path, segment_path
 from store.rounds import RoundLog
 from store.schemas import put_schema
+from store.segments import Part, object_of
 from store.tables import DumpState, Tables, TableState
 from tests.model.reference import Life, Place, Register, ended_marks, implied, shown
 
@@ -100,6 +101,8 @@ class Source:
         self.marks: dict[str, tuple[int, int]] = {}
         self.clock = 1_000_000
         self.dumped: list[DumpedChunk] = []
+        self.in_segments = 0.5  # of the change files
+        self.segments = random.Random(root.name)
 
     # --- the servers
 
@@ -329,17 +332,11 @@ class Source:
 
     def _file(self, number: int, name: str, schema: TableSchema) -> ChangeFile:
         changes = self.logs[name].changes
-        path = change_file_path(
-            schema.keyspace,
-            schema.table,
-            round_number=number,
-            shard=name,
-            schema=put_schema(self.lake, schema),
-            part=0,
-        )
         rows = pa.Table.from_pylist(changes, schema=change_schema(arrow_schema(schema, POLICY)))
-        with self.lake.open_output(path) as out:
-            pq.write_table(rows, out, compression="lz4")
+        written = pa.BufferOutputStream()
+        pq.write_table(rows, written, compression="lz4")
+        content = written.getvalue()
+        path = self._put(number, name, schema, content)
         seqs = [change["token"]["seq"] for change in changes]
         ops = [change["op"] for change in changes]
         return ChangeFile(
@@ -349,7 +346,7 @@ class Source:
             schema=schema.fingerprint,
             path=path,
             rows=len(changes),
-            bytes=self.lake.size(path),
+            bytes=content.size,
             min_seq=min(seqs),
             max_seq=max(seqs),
             inserts=ops.count(INSERT),
@@ -357,6 +354,20 @@ class Source:
             deletes=ops.count(DELETE),
             misfits={},
         )
+
+    def _put(self, number: int, shard: str, schema: TableSchema, content: pa.Buffer) -> str:
+        """A file of its own, or, about as often, between others in a segment."""
+        about = {"round_number": number, "shard": shard, "part": 0}
+        fingerprint = put_schema(self.lake, schema)
+        path = change_file_path(schema.keyspace, schema.table, schema=fingerprint, **about)
+        if self.segments.random() < self.in_segments:
+            before, behind = (self.segments.randbytes(self.segments.randint(0, 9)) for _ in "ab")
+            place = segment_path(schema.keyspace, **about)
+            path = str(Part(place, len(before), content.size))
+            content = before + content.to_pybytes() + behind
+        with self.lake.open_output(object_of(path)) as out:
+            out.write(content)
+        return path
 
     # --- dump
 

@@ -19,6 +19,7 @@ from merge.cascades.rows import Part, ShardRows
 from merge.cascades.step import may_touch, touching
 from store.files import Lake
 from store.schemas import get_schema
+from store.segments import missing
 
 
 def concerned(
@@ -41,7 +42,7 @@ def concerned(
     for file in files:
         name = f"{file.keyspace}.{file.table}"
         keys = [key for _, key in graph.by_parent.get(name, ()) if touching(file, [key])]
-        if keys and (not lake.exists(file.path) or _touches(lake, policy, file, keys)):
+        if keys and (missing(lake, [file.path]) or _touches(lake, policy, file, keys)):
             for below in graph.below(name):
                 found.setdefault(below, name)
         if may_touch(file):

@@ -31,7 +31,8 @@ from core.change import (
 )
 from core.rounds import ChangeFile
 from merge.cascades.follow import Event, Layout, Link, Rank, Row
-from merge.newest import ChangeFiles, fitted_table
+from merge.fitted import fitted_table
+from merge.newest import ChangeFiles
 from store.deletion_vectors import positions_of, read_vector
 from store.delta_files import DataFile, TableFiles
 from store.failures import data_file_errors

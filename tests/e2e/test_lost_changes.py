@@ -9,16 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fix_e2e import PASSWORD, Ratchet, assert_identical, status
 
 from lab.servers import create_ratchet_user
 
 
-def test_a_change_file_that_is_gone(
-    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
+@pytest.mark.parametrize("lost", [("lost",), ("lost", "too")])
+def test_changes_that_are_gone(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet], lost: tuple[str, ...]
 ) -> None:
-    """One table stops by name; what is printed brings it back, and nothing else is dumped."""
-    tables = ("lost", "kept")
+    """A file's table or a segment's tables stop by name; what is printed brings them back.
+
+    Nothing else is dumped.
+    """
+    tables = (*lost, "kept")
     for table in tables:
         mariadb.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", database=database)
         mariadb.execute(f"INSERT INTO {table} VALUES (1, 1), (2, 2)", database=database)
@@ -26,12 +31,14 @@ def test_a_change_file_that_is_gone(
     ratchet = make_ratchet({"-": mariadb}, database)
     ratchet.run("run", "--until-caught-up")
     before = set(_change_files(ratchet.lake))
-    for table in tables:
+    for table in lost:
         mariadb.execute(f"UPDATE {table} SET v = 20 WHERE id = 2", database=database)
     killed = ratchet.run("run", "--until-caught-up", crash_at="merge.before_side", expect=None)
     assert killed.returncode == -signal.SIGKILL
-    (gone,) = [path for path in set(_change_files(ratchet.lake)) - before if "lost" in str(path)]
+    (gone,) = set(_change_files(ratchet.lake)) - before
+    assert gone.suffix == (".parquet" if len(lost) == 1 else ".segment")
     gone.unlink()
+    mariadb.execute("UPDATE kept SET v = 20 WHERE id = 2", database=database)
 
     told = ratchet.run("verify", expect=7).stdout
     assert "changes that were captured are gone (shop.lost:" in told
@@ -39,13 +46,16 @@ def test_a_change_file_that_is_gone(
 
     ratchet.run("run", "--until-caught-up", expect=6)
     found = {table["table"]: table for table in status(ratchet)["tables"]}
-    assert (found["lost"]["phase"], found["kept"]["phase"]) == ("stopped", "streaming")
-    (remedy,) = re.findall(r"`ratchet (table CONFIG redump [^`]+)`", found["lost"]["hint"])
-    ratchet.run(*(word for word in shlex.split(remedy) if word != "CONFIG"))
+    assert found["kept"]["phase"] == "streaming"
+    for table in lost:
+        assert found[table]["phase"] == "stopped"
+        (remedy,) = re.findall(r"`ratchet (table CONFIG redump [^`]+)`", found[table]["hint"])
+        ratchet.run(*(word for word in shlex.split(remedy) if word != "CONFIG"))
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, tables)
-    assert "identical: 2 tables" in ratchet.run("verify").stdout
+    assert f"identical: {len(tables)} tables" in ratchet.run("verify").stdout
 
 
 def _change_files(lake: Path | str) -> list[Path]:
-    return list((Path(lake) / "_ratchet" / "changes").rglob("*.parquet"))
+    files = (Path(lake) / "_ratchet" / "changes").rglob("*")
+    return [path for path in files if path.is_file()]

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from change_kit import read_file
 from deltalake import DeltaTable, QueryBuilder
 from fix_e2e import Ratchet
 from vitess_kit import assert_same, is_same, ratchet_on, stop, until
@@ -164,7 +164,7 @@ def rounds_of(lake: Lake, rows: Mapping[int, int]) -> Iterator[dict[int, int]]:
     homes = {number: {home} for number, home in rows.items()}
     for one in RoundLog(lake).since(1):
         for file in one.files:
-            for change in pq.read_table(lake.absolute(file.path)).to_pylist():
+            for change in read_file(lake, file).to_pylist():
                 before, after = change["before"], change["after"]
                 if change["op"] == DELETE:
                     homes[before["id"]].discard(int(before["home"]))
@@ -201,7 +201,7 @@ def lag_of_the_slow(lake: Lake) -> float:
         read_at = {piece.shard: piece.observed_at / SECOND for piece in one.slices}
         for file in one.files:
             if file.shard == SLOW:
-                tokens = pq.read_table(lake.absolute(file.path))["token"].to_pylist()
+                tokens = read_file(lake, file)["token"].to_pylist()
                 oldest = min(token["ts"] for token in tokens)
                 worst = max(worst, read_at[SLOW] - oldest.timestamp())
     return worst

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from capture_kit import Capturer, close_streams, run, source_of
+from change_kit import read_file
 
 from ingest.slices import SliceLimits
 from lab.servers import Server
@@ -59,7 +59,7 @@ def test_ten_million_rows_in_one_transaction(
     assert {piece.transactions for piece in committed.slices} == {1}
     seen = np.zeros(ROWS, np.int8)
     for file in committed.files:
-        table = pq.read_table(capture.lake.absolute(file.path), columns=["after"])
+        table = read_file(capture.lake, file, ["after"])
         seen[table["after"].combine_chunks().field("id").to_numpy()] += 1
     assert seen.min() == seen.max() == 1
 

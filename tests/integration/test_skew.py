@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from capture_kit import close_streams, run, source_of
+from change_kit import read_file
 
 from core.change import DELETE, INSERT
 from core.patterns import TablePatterns
@@ -121,7 +121,7 @@ def moves_of(lake: Lake, one: Round, op: int) -> dict[int, int]:
     """The ids that a round inserts on the slow shard or deletes on the fast one -> commit time."""
     found = {}
     for file in one.files:
-        for change in pq.read_table(lake.absolute(file.path)).to_pylist():
+        for change in read_file(lake, file).to_pylist():
             if change["op"] == op:
                 row = change["before"] or change["after"]
                 found[row["id"]] = int(change["token"]["ts"].timestamp()) * SECOND

@@ -19,6 +19,7 @@ from snapshot.keychanges import Changes, changes_of_keys
 from snapshot.localjoin import few_mismatches
 from snapshot.pairs import Pair
 from snapshot.prints import PRINT, SHARD, Homes
+from store.segments import part_of
 from tests.merge_kit import Source
 
 KEY_TYPES = {
@@ -82,11 +83,13 @@ def test_the_same_rows_differ(
     assert here[0]
 
 
+@pytest.mark.parametrize("in_segments", [0, 0.5, 1])
 def test_the_same_changes_are_picked(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_segments: float
 ) -> None:
     rng = random.Random(5)
     source = Source(tmp_path)
+    source.in_segments = in_segments
     rows: set[int] = set()
     for _ in range(6):
         for _ in range(20):
@@ -102,6 +105,8 @@ def test_the_same_changes_are_picked(
                 source.tx("-", ("put", {"id": key, "v": f"{rng.random()}"}))
         source.round()
     files = [file for one in source.rounds.since(0) for file in one.files]
+    parts = [file for file in files if part_of(file.path)]
+    assert len(parts) == {0: 0, 1: len(files)}.get(in_segments, len(parts))
     changes = Changes(root=source.lake, files=files, reached={})
 
     def found(*keys: int) -> list[str]:

@@ -175,11 +175,11 @@ def test_overlay_is_the_table_after_the_merge(spark: SparkSession, tmp_path: Pat
         ancestry = Ancestry.of(source.state, source.rounds.streams())
         shape = shape_of(source.state, POLICY, ancestry)
         (last,) = source.rounds.since(number)
-        paths = [source.lake.hadoop_uri(file.path) for file in last.files]
+        paths = [file.path for file in last.files]
         found = overlay(
             session,
             read_delta(session, source.lake.hadoop_uri(source.state.path)),
-            read_changes(session, paths, shape),
+            read_changes(session, source.lake, paths, shape),
             shape,
             ancestry=ancestry,
         )

@@ -12,7 +12,8 @@ import pytest
 from pyspark.errors import ParseException
 
 from core.errors import ConfigError
-from jobs.sql import make_fresh_views, print_rows, refuse_changes
+from jobs.sql import make_change_views, make_fresh_views, print_rows, refuse_changes
+from jobs.sqlguard import Guard
 from jobs.viewnames import rename, view_names
 from tests.merge_kit import POLICY, Source, merger
 
@@ -140,3 +141,39 @@ def test_fresh_rows_by_any_name(
     ):
         print_rows(spark.sql(rename(query, plain, any_case=True)), "csv")
         assert capsys.readouterr().out == "id,v\n1,fresh\n3,new\n"
+
+
+@pytest.mark.parametrize("in_segments", [0, 0.5, 1])
+def test_who_changed_a_row(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], in_segments: float
+) -> None:
+    """Merged or not, alone in a file or in a segment; what was before the dump is not asked for."""
+    source = Source(tmp_path)
+    source.in_segments = in_segments
+    source.tx("-", ("put", {"id": 1, "v": "before the dump"}))
+    source.round()
+    source.dump_all()
+    names = view_names([("shop", "t")])
+
+    def shown(query: str) -> str:
+        views = make_change_views(spark, source.lake, [source.state], names, POLICY)
+        text = rename(query, {("shop", "t"): views["shop", "t"]}, any_case=True)
+        print_rows(Guard(spark, {*views.values()}).frame(text), "csv")
+        return capsys.readouterr().out
+
+    query = (
+        "SELECT op, token.gtid, before.v AS was, after.v AS is_now FROM shop.t "
+        "WHERE before.id = 1 OR after.id = 1 ORDER BY token.generation, token.seq, token.idx"
+    )
+    assert shown(query) == "op,gtid,was,is_now\n"
+    for value in ("x", "y"):
+        source.tx("-", ("put", {"id": 1, "v": value}), ("put", {"id": 2, "v": value}))
+        source.round()
+    with merger(spark, source) as merge:
+        merge.step()
+    source.tx("-", ("del", 1))
+    source.round()
+    uuid = source.logs["shop/-"].uuid
+    assert shown(query).splitlines()[1:] == [
+        f"2,{uuid}:12,before the dump,x", f"2,{uuid}:13,x,y", f"3,{uuid}:14,y,",
+    ]  # fmt: skip

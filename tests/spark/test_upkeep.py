@@ -118,7 +118,7 @@ def test_overlay_is_the_table_after_the_merge(
         number = source.round()
         session = plain_session(spark)
         (last,) = source.rounds.since(number - 1)
-        paths = [source.lake.hadoop_uri(file.path) for file in last.files]
+        paths = [file.path for file in last.files]
         side = None
         if len(shards) > 1:
             recorded = read_delta(session, source.lake.hadoop_uri(source.state.side_path))
@@ -126,7 +126,7 @@ def test_overlay_is_the_table_after_the_merge(
         found = overlay(
             session,
             read_delta(session, source.lake.hadoop_uri(source.state.path)),
-            read_changes(session, paths, shape(source)),
+            read_changes(session, source.lake, paths, shape(source)),
             shape(source),
             side=side,
         )

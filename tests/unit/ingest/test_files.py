@@ -7,17 +7,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from change_kit import TOKEN, whole_numbers
+from change_kit import TOKEN, read_file, whole_numbers
 from event_kit import SHARD
 
 from core.change import TOKEN_TYPE, change_schema
 from core.errors import LakeError
 from core.schema import Column, ColumnType, TableSchema
 from ingest import files as files_module
+from ingest import segment as segment_module
 from ingest.changes import TableChanges
 from ingest.files import ChangeFiles
 from store.files import Lake, open_lake
 from store.schemas import get_schema
+from store.segments import Part, open_changes, part_of, read_changes
 
 
 def changes(table: str, first: int, count: int, *, wide: bool = False) -> TableChanges:
@@ -55,12 +57,17 @@ def test_one_file_for_each_table_and_schema(lake: Lake) -> None:
     assert [(f.table, f.rows, f.min_seq, f.max_seq) for f in written] == [
         ("a", 5, 1, 6), ("b", 1, 4, 4), ("a", 1, 7, 7),
     ]  # fmt: skip
-    first = pq.read_table(lake.absolute(written[0].path))
+    first = read_file(lake, written[0])
     assert [row["id"] for row in first["after"].to_pylist()] == [1, 2, 3, 5, 6]
     assert first.schema.field("token").type == TOKEN_TYPE
     assert written[0].misfits == {"id": 2}
-    assert written[0].bytes == Path(lake.absolute(written[0].path)).stat().st_size
-    assert written[0].path.startswith("_ratchet/changes/shop/a/000000000007---")
+    (segment,) = lake.list("_ratchet/changes")
+    assert segment.path.startswith("_ratchet/changes/shop/@segments/000000000007---")
+    at = 0
+    for file in written:  # nothing else is in it
+        assert part_of(file.path) == Part(segment.path, at, file.bytes)
+        at += file.bytes
+    assert segment.size == at
     assert get_schema(lake, "shop", "a", written[2].schema).columns[1].name == "x"
 
 
@@ -73,8 +80,80 @@ def test_memory_is_bounded_by_row_groups(lake: Lake, monkeypatch: pytest.MonkeyP
         assert files._held < 30_000
     written = files.finish()
     assert sum(f.rows for f in written) == 2000
-    parts = [pq.ParquetFile(lake.absolute(f.path)).num_row_groups for f in written]
-    assert max(parts) > 1
+    groups = [pq.ParquetFile(open_changes(lake, f.path)).num_row_groups for f in written]
+    assert max(groups) > 1
+
+
+def test_one_table_has_a_file_of_its_own(lake: Lake) -> None:
+    files = ChangeFiles(lake, shard=SHARD, round_number=7)
+    files.add(changes("a", 1, 3))
+    (written,) = files.finish()
+    (file,) = lake.list("_ratchet/changes")
+    assert (written.path, written.bytes) == (file.path, file.size)
+    assert written.path.startswith("_ratchet/changes/shop/a/000000000007---")
+
+
+def test_no_changes_leave_no_file(lake: Lake) -> None:
+    assert ChangeFiles(lake, shard=SHARD, round_number=7).finish() == ()
+    assert not lake.list("_ratchet/changes")
+
+
+def test_large_files_stay_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of which a row group was written meanwhile, and those that came out large."""
+    monkeypatch.setattr(files_module, "_GROUP_BYTES", 200_000)
+    monkeypatch.setattr(segment_module, "LARGEST", 2_800)
+    files = ChangeFiles(lake, shard=SHARD, round_number=7)
+    given = {"a": 2, "b": 5000, "c": 3, "d": 2500, "e": 4}
+    for table, count in given.items():
+        files.add(changes(table, 1, count))
+    written = files.finish()
+    assert {f.table: f.rows for f in written} == given
+    # One row takes 2,781 bytes, most of them the footer; ids in a row take next to none.
+    alone = {f.table for f in written if part_of(f.path) is None}
+    assert alone == {"b", "d"}
+    assert len(lake.list("_ratchet/changes")) == 3
+    for file in written:
+        rows = read_file(lake, file)["after"].to_pylist()
+        assert [row["id"] for row in rows] == list(range(1, given[file.table] + 1))
+        assert file.bytes == read_changes(lake, file.path).size
+
+
+@pytest.mark.parametrize("tables", ["", "a", "ab", "abc"])
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("group", [1, 1 << 30])
+def test_what_is_abandoned_is_gone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tables: str, *, finished: bool, group: int
+) -> None:
+    monkeypatch.setattr(files_module, "_GROUP_BYTES", group)
+    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    for table in tables:
+        files.add(changes(table, 1, 3))
+    if finished:
+        files.finish()
+    files.abandon()
+    assert not lake.list("_ratchet/changes")
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3])
+def test_a_segment_that_cannot_be_written_is_gone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    for table in "abc":
+        files.add(changes(table, 1, 3))
+    encode, calls = files_module._encoded, []
+
+    def on_a_full_disk(*args: object) -> object:
+        calls.append(1)
+        if len(calls) == fails_at:
+            raise LakeError("no space left", operation="write")
+        return encode(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(files_module, "_encoded", on_a_full_disk)
+    with pytest.raises(LakeError, match="no space left"):
+        files.finish()
+    files.abandon()
+    assert not lake.list("_ratchet/changes")
 
 
 def test_abandoned_files_are_gone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from ingest.rounds import RoundTaker, near_runner
 from ingest.slices import CaptureRequest, CaptureResult
 from store.files import open_lake
 from store.rounds import RoundLog
+from store.segments import Part
 from wire.binlog import DumpOptions
 from wire.connect import SourceConfig
 
@@ -145,6 +146,25 @@ def test_a_round_that_is_refused_leaves_nothing(log: RoundLog, tmp_path: Path) -
     assert (log.last_number(), taker.position("shop/a")) == (0, None)
     assert not (lake / "shop" / "a-11").exists()
     assert taker.take(requests).committed is not None
+
+
+def test_a_refused_segment_is_removed_once(log: RoundLog, tmp_path: Path) -> None:
+    """Several change files of a slice lie in it."""
+    lake, slices = tmp_path / "lake", FakeSlices()
+    slices.moves, slices.rows = {"shop/a": 1}, {"shop/a": 1}
+
+    def in_a_segment(requests: Sequence[CaptureRequest]) -> list[CaptureResult]:
+        (result,) = slices(requests)
+        (file,) = result.files
+        parts = [str(Part("shop/one.segment", at, 1)) for at in range(3)]
+        return [replace(result, files=tuple(replace(file, path=part) for part in parts))]
+
+    (lake / "shop").mkdir()
+    (lake / "shop" / "one.segment").write_text("abc")
+    taker = RoundTaker(log, in_a_segment, clock=Clock())
+    asked = [replace(request("a", taker, 10), lake=str(lake))]
+    assert taker.take(asked, accepts=lambda *_: False).refused
+    assert not list((lake / "shop").iterdir())
 
 
 def test_a_failing_shard_does_not_hold_up_the_others(log: RoundLog) -> None:

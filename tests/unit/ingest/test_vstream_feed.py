@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from change_kit import read_file
 
 from core.errors import DecodeError, RatchetError, RetryableError, SourceUnfitError
 from core.gtid import GtidSet
@@ -127,12 +128,10 @@ def take(
 
 def seqs(lake: Lake, result: CaptureResult) -> list[tuple[int, str]]:
     """(seq, gtid) of the changes."""
-    import pyarrow.parquet as pq
-
     return [
         (row["token"]["seq"], row["token"]["gtid"])
         for file in result.files
-        for row in pq.read_table(lake.absolute(file.path)).to_pylist()
+        for row in read_file(lake, file).to_pylist()
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from change_kit import in_a_segment
 
 from core.change import DELETE, INSERT, UPDATE, change_schema
 from core.errors import LakeError
@@ -18,9 +19,10 @@ from core.rounds import ChangeFile, Round, TableEvent
 from core.schema import Column, ColumnType, TableSchema
 from core.types import MisfitPolicy
 from jobs import lostrows
-from jobs.lostrows import lost_files, lost_keys, why_a_dump
+from jobs.lostrows import lost_files, lost_keys, too_much, why_a_dump
 from jobs.parting import Parting
 from store.files import Lake, open_lake
+from store.segments import object_of
 from store.tables import DumpState, TableState
 
 A, B = "shop/-80", "shop/80-"
@@ -101,11 +103,16 @@ def test_only_what_came_behind_the_shards_own_parting() -> None:
     assert [one.path for one in found] == ["right", "further"]
 
 
-def test_the_keys_before_and_after_each_change(lake: Lake) -> None:
+@pytest.mark.parametrize("apart", [True, False])
+def test_the_keys_before_and_after_each_change(lake: Lake, *, apart: bool) -> None:
     """A column's name may hold a dot; a key that comes twice is one."""
     write(lake, "one", [(INSERT, None, row(1)), (UPDATE, row(2), row(3)), (DELETE, row(4), None)])
     write(lake, "two", [(UPDATE, row(1), row(1, "y"))])
-    found = lost_keys(lake, STATE, [file("one"), file("two"), file("two", shard=B)])
+    one, two = (file(n) if apart else in_a_segment(lake, file(n)) for n in ("one", "two"))
+    assert not too_much(lake, [one, two])
+    found = lost_keys(lake, STATE, [one, two, replace(two, shard=B)])
+    lake.delete(object_of(two.path))
+    assert too_much(lake, [one, two]) == f"{object_of(two.path)} is no longer kept"
     assert sorted(key["a.b"] for key in found[A]) == [1, 2, 3, 4]
     assert found[B] == [{"a.b": 1}]
 

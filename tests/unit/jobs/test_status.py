@@ -21,6 +21,7 @@ from jobs.lag import seen_until, tables_lag
 from jobs.status import gather, judge_shard, newest_slices, run_status
 from store.cuts import Cut, Cuts
 from store.files import open_lake
+from store.layout import segment_path
 from store.lease import Lease
 from store.rounds import RoundLog
 from store.tables import Tables, TableState
@@ -132,6 +133,8 @@ def test_gathered_from_a_lake(config_path: Path, capsys: pytest.CaptureFixture[s
     )
     with lake.open_output("_ratchet/changes/shop/orders/000000000001--s-0.parquet") as stream:
         stream.write(b"changes")
+    with lake.open_output(segment_path("shop", round_number=1, shard="-", part=0)) as stream:
+        stream.write(b"more changes")
     schema = TableSchema(
         keyspace="shop", table="orders", columns=(Column(name="id", type=ColumnType(name="int")),),
         key=("id",),
@@ -151,7 +154,7 @@ def test_gathered_from_a_lake(config_path: Path, capsys: pytest.CaptureFixture[s
     assert found.round == 1
     assert found.run is not None
     assert found.run["command"] == "ratchet run x"
-    assert (found.change_files, found.change_bytes) == (1, 7)
+    assert (found.change_files, found.change_bytes) == (2, 19)
     (shard,) = found.shards
     assert (shard.state, shard.position, shard.file, shard.offset) == (
         "disconnected", "0-1-7", "bin.000001", 900,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from jobs.unmerged import Unmerged, look_behind
 from store.cuts import Cut
 from store.files import Lake, open_lake
 from store.rounds import RoundLog
+from store.segments import Part
 
 MINUTE = 60 * 1_000_000
 ALL = {"shop.orders", "shop.items"}
@@ -63,6 +65,20 @@ def test_changes_that_are_gone_are_told_with_the_way_out(lake: Lake) -> None:
     assert "`ratchet table CONFIG redump TABLE`" in found.trouble
     # Those of tables that are not compared say nothing of those that are.
     assert not look_behind(lake, cut(0), {"shop.orders"}, now=3 * MINUTE).trouble
+    assert not look_behind(lake, cut(2), ALL, now=3 * MINUTE).trouble
+
+
+def test_a_segment_that_is_gone_is_told_for_each_of_its_tables(lake: Lake) -> None:
+    log = RoundLog(lake)
+    (items,) = log.since(1)[0].files
+    parts = [
+        replace(items, table=table, path=str(Part("p.segment", at, 1)))
+        for at, table in enumerate(("orders", "items", "other"))
+    ]
+    log.append(Round(number=3, committed_at=1, slices=(), files=tuple(parts), events=()))
+    found = look_behind(lake, cut(2), ALL, now=3 * MINUTE)
+    assert "(shop.items: p.segment; shop.orders: p.segment)" in found.trouble
+    lake.create_file("p.segment", b"abc")
     assert not look_behind(lake, cut(2), ALL, now=3 * MINUTE).trouble
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import LakeError
+from store.segments import object_of
 from store.tables import Tables
 from tests.merge_kit import Source, merger
 from tests.unit.merge.test_directly import streaming
@@ -18,11 +19,11 @@ def test_its_table_stops_with_the_remedy(tmp_path: Path) -> None:
     source.tx("-", ("put", {**_row(source), "id": 1}))
     source.round()
     (file,) = source.rounds.since(source.rounds.last_number() - 1)[0].files
-    source.lake.delete(file.path)
+    source.lake.delete(object_of(file.path))
     with merger(None, source) as merging:
         done = merging.step()
     error = done.stopped[source.state.name]
-    assert file.path in error.message
+    assert object_of(file.path) in error.message
     assert f"`ratchet table CONFIG redump '{source.state.name}'`" in error.hint
     state = Tables(source.lake).load(source.state.keyspace, source.state.table)
     assert state is not None

@@ -21,6 +21,7 @@ from merge.ancestry import NO_ANCESTRY
 from merge.patch import Patch, patch
 from merge.reduce import Mark
 from store.cuts import Cuts
+from store.segments import object_of
 from tests.merge_kit import POLICY, Source, freeze, merger
 from tests.unit.merge.test_directly import put, some, streaming
 
@@ -213,6 +214,7 @@ def test_a_change_file_that_is_gone(tmp_path: Path) -> None:
     source = streaming(tmp_path)
     source.tx("-", put(1, "x"))
     number = source.round()
-    Path(source.lake.root, source.rounds.since(number - 1)[0].files[0].path).unlink()
+    (file,) = source.rounds.since(number - 1)[0].files
+    source.lake.delete(object_of(file.path))
     with pytest.raises(LakeError):
         found(source)

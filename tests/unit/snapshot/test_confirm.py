@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from change_kit import in_a_segment
 
 from core.change import DELETE, INSERT, UPDATE, change_schema
 from core.gtid import GtidSet
@@ -136,7 +137,8 @@ def event(table: str) -> TableEvent:
     )  # fmt: skip
 
 
-def test_keys_that_the_log_changes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("apart", [True, False])
+def test_keys_that_the_log_changes(tmp_path: Path, *, apart: bool) -> None:
     lake = open_lake(tmp_path / "lake", now=1)
     file = change_file(
         lake,
@@ -149,6 +151,7 @@ def test_keys_that_the_log_changes(tmp_path: Path) -> None:
         ],
     )
     other = change_file(lake, "u", [(INSERT, None, image(9))])
+    file = file if apart else in_a_segment(lake, file)
 
     def moved(*events: TableEvent, parents: set[tuple[str, str]] | None = None) -> Any:
         one = Round(number=1, committed_at=1, slices=(), files=(file, other), events=events)

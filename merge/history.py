@@ -1,0 +1,52 @@
+"""The change log of a table, as a frame: who changed which row, when, from what to what.
+
+Lives here: which change files that is. Does not live here: reading them (`reduce`), who asks
+(`jobs.sql`, a notebook).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.types import MisfitPolicy
+from merge.ancestry import NO_ANCESTRY
+from merge.plan import shape_of
+from merge.reduce import read_changes
+from store.files import Lake
+from store.rounds import RoundLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from store.tables import TableState
+
+
+def read_history(
+    session: SparkSession, lake: Lake, state: TableState, policy: MisfitPolicy
+) -> DataFrame:
+    """All changes of a table that are kept, since its dump began; those not merged yet among them.
+
+    It is read while the frame is used, and fails if upkeep has removed its oldest files meanwhile.
+
+    Args:
+        session: where the query runs.
+        lake: the lake.
+        state: the table.
+        policy: decides about the lake's types; as in the run's config.
+
+    Returns:
+        Rows as core.change.change_schema has them, in the table's columns of now, in no order.
+
+    Raises:
+        LakeError: the lake cannot be read.
+    """
+    log = RoundLog(lake)
+    log.last_number()  # looks for the newest ones
+    first = max(1, log.first_number(), state.dump.start_round if state.dump else 0)
+    paths = [
+        file.path
+        for value in log.since(first - 1)
+        for file in value.files
+        if (file.keyspace, file.table) == (state.keyspace, state.table)
+    ]
+    return read_changes(session, lake, paths, shape_of(state, policy, NO_ANCESTRY))

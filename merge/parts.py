@@ -1,0 +1,62 @@
+"""Parts of segments as a frame of Spark's, which itself reads whole objects only.
+
+Lives here: the tasks that read them. Does not live here: change files of their own (`reduce`).
+
+Invariant: nothing is written for it. Each time the frame is computed its tasks read the parts, as
+they would read files: a step that is killed leaves nothing behind, and a frame holds as long as
+the change log keeps what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from core.change import change_schema
+from merge.fitted import fitted_table
+from merge.shape import Shape
+from store.failures import lake_errors, sound
+from store.files import Lake
+from store.segments import Part, open_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CHANGE_BYTES: Final = 32  # in a change file, about
+
+
+def read_parts(session: SparkSession, lake: Lake, parts: Sequence[Part], shape: Shape) -> DataFrame:
+    """The changes in those parts (core.change.change_schema).
+
+    Args:
+        session: where the query runs.
+        lake: where they are; its credentials are in the environment of Spark's workers, too.
+        parts: at least one.
+        shape: the table's.
+    """
+    # Spark takes the size of what comes by the rows that go in, and joins accordingly: so there
+    # are about as many numbers as changes, and each part is read where its number comes by.
+    rows = max(len(parts), sum(part.length for part in parts) // _CHANGE_BYTES)
+    places = {at * rows // len(parts): str(part) for at, part in enumerate(parts)}
+    tasks = min(len(parts), session.sparkContext.defaultParallelism)
+    read = partial(_read, lake, places, change_schema(shape.columns))
+    return session.range(0, rows, 1, tasks).mapInArrow(read, shape.change_type.toNullable())
+
+
+def _read(
+    lake: Lake, places: Mapping[int, str], wanted: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    numbers = pa.array(places, pa.int64())
+    wanted = pa.schema([field.with_nullable(True) for field in wanted])
+    for batch in batches:
+        for number in batch.column(0).filter(pc.is_in(batch.column(0), numbers)).to_pylist():
+            path = places[number]
+            with sound(path), lake_errors("read a change file", path):
+                with open_changes(lake, path) as stream:
+                    found = pq.ParquetFile(stream).read(columns=wanted.names)
+                yield from fitted_table(found, wanted).to_batches()
