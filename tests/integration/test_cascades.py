@@ -33,6 +33,7 @@ from store import layout
 from store.delta_tables import create_mirrored_table
 from store.files import Lake
 from store.keynotes import note_keys
+from store.segments import missing
 from store.tables import DumpState, Phase, Tables, TableState
 from wire.decode.catalog import read_schemas
 from wire.decode.foreignkeys import ForeignKeys, read_foreign_keys
@@ -234,7 +235,7 @@ def test_a_table_that_fails_takes_nothing_from_others(
             reading.set()
             failed.wait(10)
             time.sleep(0.5)  # the step must be waiting for us by now
-            lost.extend(path for path in paths if not lake.is_file(path))
+            lost.extend(missing(lake, paths))
             read.set()
         elif reading.wait(0.3):  # its turn comes behind ours
             failed.set()
