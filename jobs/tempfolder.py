@@ -42,7 +42,8 @@ def temporary_folder() -> Iterator[Path]:
         OperatorError: there is no folder for temporary files that we can write to.
     """
     try:
-        base = Path(tempfile.gettempdir())
+        base = Path(tempfile.gettempdir()).resolve()
+        _refuse_foreign(base)
         _warn_of(base)
         remove_left(base)
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
@@ -107,9 +108,26 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def _refuse_foreign(base: Path) -> None:
+    """Whoever owns a folder, or one above it, can put another one in its place.
+
+    Raises:
+        OperatorError: that is neither root nor we.
+    """
+    for folder in (base, *base.parents):
+        owner = folder.stat().st_uid
+        if owner not in {0, os.geteuid()}:
+            raise OperatorError(
+                f"temporary files cannot lie in {base}: {folder} belongs to another user "
+                f"({owner}), who can replace them, and Java loads programs from there",
+                operation="make a temporary folder",
+                hint="set TMPDIR to a folder of your own, or to one of root's, as /tmp is",
+            )
+
+
 @functools.cache
 def _warn_of(base: Path) -> None:
-    """Once a process."""
+    """Once a process. A container's volume is so, and has no other users."""
     found = base.stat()
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
         log.warning(

@@ -126,6 +126,21 @@ def test_without_room_for_it_the_error_says_what_to_do(
     assert "TMPDIR" in caught.value.hint
 
 
+@pytest.mark.parametrize("above", [False, True])
+def test_a_base_of_another_user_is_refused(base: Path, *, above: bool) -> None:
+    """He can put a folder of his in its place, also from above. (The tests run as root.)"""
+    inner = base / "theirs" / "inner"
+    inner.mkdir(parents=True)
+    os.chown(inner.parent if above else inner, 65534, 65534)
+    tempfile.tempdir = str(inner)  # as the fixture has set it, and takes back
+    with (
+        pytest.raises(OperatorError, match=r"belongs to another user \(65534\)"),
+        temporary_folder(),
+    ):
+        pass
+    assert list(inner.iterdir()) == []
+
+
 def test_a_base_that_everybody_may_change_is_told(
     base: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
