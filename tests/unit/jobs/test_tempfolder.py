@@ -127,14 +127,19 @@ def test_without_room_for_it_the_error_says_what_to_do(
 
 
 @pytest.mark.parametrize("above", [False, True])
-def test_a_base_of_another_user_is_refused(base: Path, *, above: bool) -> None:
-    """He can put a folder of his in its place, also from above. (The tests run as root.)"""
+def test_a_base_of_another_user_is_refused(
+    base: Path, monkeypatch: pytest.MonkeyPatch, *, above: bool
+) -> None:
+    """He can put a folder of his in its place, also from above."""
     inner = base / "theirs" / "inner"
     inner.mkdir(parents=True)
-    os.chown(inner.parent if above else inner, 65534, 65534)
+    if os.geteuid() == 0:
+        os.chown(inner.parent if above else inner, 65534, 65534)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 65534)
     tempfile.tempdir = str(inner)  # as the fixture has set it, and takes back
     with (
-        pytest.raises(OperatorError, match=r"belongs to another user \(65534\)"),
+        pytest.raises(OperatorError, match="belongs to another user"),
         temporary_folder(),
     ):
         pass
