@@ -19,6 +19,7 @@ import pytest
 
 _CHUNK = 64 * 1024
 _TIMEOUT = 10.0
+_DROP = 0.1
 
 
 @dataclass(eq=False)
@@ -41,6 +42,7 @@ class Proxy:
         self._target = (host, port)
         self._links: set[_Link] = set()
         self._left: int | None = None
+        self._drop_bytes = 0
         self._loop = asyncio.new_event_loop()
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -67,6 +69,10 @@ class Proxy:
     def resume(self) -> None:
         """Forward again, beginning with what waited."""
         self._do(self._set_flow(on=True))
+
+    def drip(self, count: int) -> None:
+        """Send clients so many bytes every tenth of a second; 0: all that there is again."""
+        self._drop_bytes = count
 
     def cut(self) -> None:
         """Reset all connections, on both sides."""
@@ -159,6 +165,11 @@ class Proxy:
                 await self._flowing.wait()
                 if to_client and not await self._within_limit(data, sink):
                     return
+                while to_client and self._drop_bytes and data:
+                    drop, data = data[: self._drop_bytes], data[self._drop_bytes :]
+                    sink.write(drop)
+                    await sink.drain()
+                    await asyncio.sleep(_DROP)
                 sink.write(data)
                 await sink.drain()
                 self.forwarded += len(data) if to_client else 0

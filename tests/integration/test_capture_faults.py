@@ -17,6 +17,8 @@ from fix_proxy import Proxy
 
 from core.errors import PositionLostError, RetryableError
 from ingest import capture as capture_module
+from ingest.binlog import feed
+from ingest.capture import capture_slice
 from ingest.slices import SliceLimits
 from lab.servers import Server, replicate_from, stop_replication, wait_for_replica
 
@@ -225,6 +227,38 @@ def test_a_silent_connection_counts_as_dead(
     assert isinstance(error, RetryableError)
     proxy.resume()
     write(server)
+    capture.catch_up()
+    assert_same(capture, server)
+
+
+@with_gtids
+def test_a_transaction_that_comes_drop_by_drop_ends_its_slice(
+    make_server: MakeServer,
+    make_proxy: MakeProxy,
+    flavor: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All other sources of the round would wait for it. It is read again."""
+    monkeypatch.setattr(feed, "_STRAGGLES", 1.0)
+    server = started(make_server, flavor)
+    proxy = make_proxy(server.host, server.port)
+    capture = Capturer(source_of(server, "d", port=proxy.port), tmp_path)
+    write(server)
+    capture.catch_up()
+    proxy.drip(10)  # all of it would take minutes
+    many = "INSERT INTO t (v) SELECT 1 FROM information_schema.columns LIMIT 1500"
+    server.execute(many, database="d")
+    said: list[str] = []
+    for _ in range(5):  # a slice may end before the transaction begins
+        result = capture_slice(capture.request(limits=SHORT))
+        said += [*result.broken, str(result.error)]
+        if any("too slowly" in one for one in said):
+            break
+    else:
+        pytest.fail(f"nobody said so: {said}")
+    proxy.drip(0)
+    close_streams()
     capture.catch_up()
     assert_same(capture, server)
 
