@@ -95,6 +95,7 @@ class BinlogStream:
         control: a second session with the same server, for statements.
         by_file: whether it was opened by file and offset although there are GTIDs, so that the
             first transaction has to be checked.
+        received: bytes so far, those of events included that are not whole yet.
         start: where it begins, with a file and offset only if those are right on this server.
     """
 
@@ -125,6 +126,7 @@ class BinlogStream:
         self._framing = np.zeros(framing.STATE_SIZE, np.int64)
         self._framing[framing.VERIFY] = int(options.verify_checksums)
         self._silent = 0.0
+        self.received = 0
         self._timeout: float | None = None
         self._session: Session | None = None
 
@@ -235,7 +237,7 @@ class BinlogStream:
             self._sock.settimeout(timeout)
             self._timeout = timeout
         try:
-            window.receive(self._sock)
+            self.received += window.receive(self._sock)
         except TimeoutError:
             self._silent += timeout
             if self._silent > self.options.deadline:

@@ -66,9 +66,9 @@ class Window:
         """Whether only what is received next can bring another event, and there is room for it."""
         return self.status == framing.NEED_MORE and not self.is_full
 
-    def receive(self, sock: Socket) -> None:
-        """Receive once; see ReceiveBuffer.receive for what it raises."""
-        self._buffer.receive(sock, room=ROOM)
+    def receive(self, sock: Socket) -> int:
+        """Receive once; see ReceiveBuffer.receive."""
+        return self._buffer.receive(sock, room=ROOM)
 
     def frame(self, state: npt.NDArray[np.int64]) -> bool:
         """Index what is whole by now; whether there are new events.

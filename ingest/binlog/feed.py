@@ -165,7 +165,7 @@ class BinlogFeed:
             not_after=limits.not_after,
             believed=believed,
         )
-        began = time.monotonic()
+        began, received = time.monotonic(), stream.received
         end = began + limits.max_seconds
         caught_up = False
         while True:
@@ -175,7 +175,7 @@ class BinlogFeed:
                 if limited or now >= end or self._holds(limits.stop_at):
                     break
             else:
-                self._refuse_drops(time.monotonic() - end)
+                self._refuse_drops(time.monotonic() - end, stream.received - received)
             if stream.is_full or reader.side_bytes > SIDE_LIMIT:
                 stream.recycle_behind(reader.flush)
                 continue
@@ -189,9 +189,9 @@ class BinlogFeed:
         stream.recycle()
         return caught_up or (reader.held_ts is None and self._reached_head())
 
-    def _refuse_drops(self, late: float) -> None:
+    def _refuse_drops(self, late: float, received: int) -> None:
         """A transaction that comes drop by drop holds up the round, and all other sources in it."""
-        if late > _STRAGGLES and self._reader.bytes_read < (late - _STRAGGLES) * _SLOWEST:
+        if received < (late - _STRAGGLES) * _SLOWEST:
             raise RetryableError(
                 f"a transaction has not ended {late:.0f} s behind its slice, and comes too slowly",
                 operation="capture",
