@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# An example that is slow on a busy machine is no fault.
+settings.register_profile("ratchet", settings.default, deadline=None)
+settings.load_profile("ratchet")
 
 # Every tests/fix_*.py is a plugin: a family of fixtures appears by adding its file.
 pytest_plugins = sorted(path.stem for path in Path(__file__).parent.glob("fix_*.py"))
