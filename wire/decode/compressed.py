@@ -22,32 +22,52 @@ _TOGETHER: Final = 2 << 30  # of a batch's values, which stand in memory togethe
 
 
 def decompressed(spec: ColumnSpec, places: Places) -> Places:
-    """The same column with its values as they were before compression, in a buffer of their own."""
-    values: list[bytes] = []
+    """The same column with its values as they were before compression, in a buffer of their own.
+
+    They stand in memory once: what each takes is known before it is decompressed.
+    """
+    rows = np.flatnonzero(places.offs >= 0).tolist()
     offs = np.full(places.rows, -1, dtype=np.int64)
     lens = np.zeros(places.rows, dtype=np.int64)
     used = 0
-    for row in np.flatnonzero(places.offs >= 0).tolist():
-        start = int(places.offs[row])
-        raw = places.buf[start : start + int(places.lens[row])].tobytes()
-        value = _value(spec, row, raw)
-        values.append(value)
-        offs[row], lens[row] = used, len(value)
-        used += len(value)
+    for row in rows:
+        offs[row], lens[row] = used, _length(spec, row, _raw(places, row))
+        used += int(lens[row])
         if used > _TOGETHER:
             spec.fail(f"the rows up to {row} decompress to more than {_TOGETHER:,} bytes")
-    return Places(np.frombuffer(b"".join(values), dtype=np.uint8), offs, lens)
+    buf = np.empty(used, dtype=np.uint8)
+    for row in rows:
+        value = _value(spec, row, _raw(places, row), int(lens[row]))
+        buf[offs[row] : offs[row] + lens[row]] = np.frombuffer(value, dtype=np.uint8)
+    return Places(buf, offs, lens)
 
 
-def _value(spec: ColumnSpec, row: int, raw: bytes) -> bytes:
-    if not raw or raw[0] == 0:
-        return raw[1:]
+def _raw(places: Places, row: int) -> memoryview:
+    start = int(places.offs[row])
+    return places.buf[start : start + int(places.lens[row])].data
+
+
+def _is_plain(raw: memoryview) -> bool:
+    return not raw or raw[0] == 0
+
+
+def _length(spec: ColumnSpec, row: int, raw: memoryview) -> int:
+    """What a value takes, as it says itself."""
+    if _is_plain(raw):
+        return max(0, len(raw) - 1)
     size = raw[0] & _LENGTH_BYTES
     if raw[0] >> 4 != _DEFLATE or len(raw) <= 1 + size:
         spec.fail(f"row {row} is compressed in an unknown way")
     length = int.from_bytes(raw[1 : 1 + size], "big")
     if length > LARGEST_PACKET:
         spec.fail(f"row {row} is said to decompress to {length} bytes, more than a row may have")
+    return length
+
+
+def _value(spec: ColumnSpec, row: int, raw: memoryview, length: int) -> bytes | memoryview:
+    if _is_plain(raw):
+        return raw[1:]
+    size = raw[0] & _LENGTH_BYTES
     stream = zlib.decompressobj(-zlib.MAX_WBITS if raw[0] & _RAW else zlib.MAX_WBITS)
     try:
         value = stream.decompress(raw[1 + size :], length + 1)
