@@ -25,6 +25,7 @@ from core.errors import EngineGoneError, OperatorError
 from jobs.childenv import child_environment
 from jobs.classcache import archive_options, find_java
 from jobs.config import Config
+from jobs.exitfiles import forget_files_at_exit
 from jobs.jars import jars_of
 from jobs.sparksettings import (
     is_delayable,
@@ -182,6 +183,8 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
     full.setAll(list(given.items()))
     interrupted = signal.getsignal(signal.SIGINT)
     context = SparkContext(conf=full, gateway=gateway)
+    if not is_delayable(given):
+        forget_files_at_exit(gateway.jvm, gateway)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)  # PySpark's own handler cancels all jobs
     return SparkSession(context)

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from jobs.javacode import compiled
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -262,10 +264,7 @@ class Node:
 @lru_cache(maxsize=1)
 def _walker(jvm: Any, gateway: Any) -> Any:
     """Once for a JVM: two classes of one name are more than py4j can tell apart."""
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(_JAVA)
-    made = compiler.getClassLoader().loadClass(_NAME).getDeclaredConstructors()[0]
+    made = compiled(jvm, _NAME, _JAVA).getDeclaredConstructors()[0]
     return made.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
 
 
