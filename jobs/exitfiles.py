@@ -1,8 +1,8 @@
 """Java remembers each file that it is to remove at its end, and a run does not end for months.
 
-Spark names one for each result that it hands to Python through a socket in a folder: some 200 bytes
-of memory for good, a gigabyte a month of a busy run. The folder goes as a whole with the command, so
-nothing has to be remembered.
+Spark names one for each result that it hands to Python through a socket in a folder: some 200
+bytes of memory for good, a gigabyte a month of a busy run. The folder goes as a whole with the
+command, so nothing has to be remembered.
 
 Lives here: making Java forget. Does not live here: the folder (`tempfolder`).
 """
