@@ -248,14 +248,13 @@ def _audit(demo: Demo, before: datetime) -> None:
     moment = before.strftime("%Y-%m-%dT%H:%M:%SZ")
     demo.ratchet("sql", one, "--as-of", moment)
     demo.ratchet("sql", one)
-    changes = demo.home / "lake" / "_ratchet" / "changes" / DATABASE / "orders"
     demo.ratchet(
         "sql",
         "SELECT token.ts, token.gtid, token.shard, before.status old_status, after.status "
-        f"new_status, before.note old_note, after.note new_note FROM parquet.`{changes}` "
+        "new_status, before.note old_note, after.note new_note FROM shop.orders "
         f"WHERE before.id = {AUDITED} OR after.id = {AUDITED} "
         "ORDER BY token.generation, token.seq, token.idx",
-        "--unsafe",  # files of the change log are none of the mirror's tables
+        "--changes",
     )
 
 
