@@ -40,10 +40,10 @@ SOAK_ARGS ?=
 PEERS_ARGS ?=
 PEERS_VENV := $(or $(RATCHET_CACHE),$(HOME)/.cache/ratchet)/peers/venv
 MUTANTS ?=
-# Two workers, each with its own servers and its own Spark. A file's tests stay together, and the
-# files in their order: those that take longest (e2e, integration) come first. The long tests load
-# the machine by themselves.
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+# Three workers, each with its own servers and its own Spark, as many tests wait (two cores). A file's
+# tests stay together, and the files in their order: those that take longest (e2e, integration) come
+# first. The long tests load the machine by themselves.
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 
 help:
 	@sed -n 's/^#   \(make.*\)/\1/p' Makefile
