@@ -66,12 +66,7 @@ def last_logged(session: Session, gtids: Sequence[Gtid]) -> tuple[Gtid, ...]:
         RetryableError: the server cannot be asked.
         SourceUnfitError: it may not be.
     """
-    files = [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
-    for file in reversed(files[-_FILES_BACK:]):
-        before = executed_before(session, file)
-        if found := tuple(gtid for gtid in gtids if not before.contains(gtid)):
-            return found
-    return ()
+    return _newest_with(session, gtids)[1]
 
 
 def file_of(session: Session, gtid: Gtid) -> str:
@@ -82,11 +77,17 @@ def file_of(session: Session, gtid: Gtid) -> str:
         RetryableError: the server cannot be asked.
         SourceUnfitError: it may not be.
     """
+    return _newest_with(session, [gtid])[0]
+
+
+def _newest_with(session: Session, gtids: Sequence[Gtid]) -> tuple[str, tuple[Gtid, ...]]:
+    """The newest file that has any of some transactions, and which; of the newest few files."""
     files = [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
     for file in reversed(files[-_FILES_BACK:]):
-        if not executed_before(session, file).contains(gtid):
-            return file
-    return ""
+        before = executed_before(session, file)
+        if found := tuple(gtid for gtid in gtids if not before.contains(gtid)):
+            return file, found
+    return "", ()
 
 
 def executed_before(session: Session, file: str) -> GtidSet:

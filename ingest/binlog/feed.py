@@ -26,8 +26,6 @@ from wire.hints import ServerCatalog
 from wire.session import Session
 
 HELD: Final = 256 << 20  # bytes of changes that are kept until their transaction's end, at most
-
-
 # A transaction that goes on behind its slice's end has this long, and then has to come this fast.
 _STRAGGLES: Final = 15.0  # seconds
 _SLOWEST: Final = 16 << 10  # bytes a second
