@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -33,6 +34,7 @@ HELD_FORMAT = 2  # of one that was: earlier versions would not find its notes, a
 PARTS_FORMAT = 3  # of one with segments: earlier versions would take what is in them for gone
 _SMALL = 256 << 10  # bytes: less than what a request costs, beside reading them all
 _PARQUET = pa.dataset.ParquetFileFormat()
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}\.tmp", re.DOTALL)  # see Lake._temporary
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +137,17 @@ class Lake:
                 return objects.exists(self.root, path)
             return bool(self._info(path).type == pa.fs.FileType.File)
 
-    def list(self, path: str = "", *, recursive: bool = True) -> list[LakeFile]:
-        """The files under a folder, by path; empty if the folder is missing."""
+    def list(
+        self, path: str = "", *, recursive: bool = True, unfinished: bool = False
+    ) -> list[LakeFile]:
+        """The files under a folder, by path; empty if the folder is missing.
+
+        Args:
+            path: the folder.
+            recursive: whether folders within it count.
+            unfinished: whether files count that are just being written, or that a killed process
+                has left behind half written. They have no content yet that anybody may read.
+        """
         base = self.absolute()
         selector = pa.fs.FileSelector(
             self.absolute(path), allow_not_found=True, recursive=recursive
@@ -150,6 +161,7 @@ class Lake:
                 )
                 for i in found
                 if i.type == pa.fs.FileType.File
+                and (unfinished or not _UNFINISHED.fullmatch(i.base_name))
             ),
             key=lambda file: file.path,
         )
@@ -434,7 +446,7 @@ def is_unused(lake: Lake) -> bool:
     if [info.base_name for info in found] not in ([], [layout.PRIVATE]):
         return False
     folder, _, name = layout.FORMAT_FILE.rpartition("/")
-    left = (file.path.rpartition("/")[2] for file in lake.list(folder))
+    left = (file.path.rpartition("/")[2] for file in lake.list(folder, unfinished=True))
     return all(one.startswith(f".{name}.") for one in left)
 
 

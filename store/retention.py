@@ -125,7 +125,7 @@ def remove_old_files(
         LateError: another run has taken the lake over.
         LakeError: the lake cannot be read or written.
     """
-    listed = lake.list(path)
+    listed = lake.list(path, unfinished=True)
     found = replay_with_removals(lake, path)
     if found is None:
         return

@@ -116,7 +116,7 @@ def _noted(lake: Lake, source: int) -> list[str]:
         for file in lake.list(layout.noted_path(folder, source))
     ]
     singles = [p for p in layout.NOTED_FILES if lake.is_file(layout.noted_path(p, source))]
-    return [path for path in files if not path.endswith(".tmp")] + singles
+    return files + singles
 
 
 def _copy(held: Lake, path: str, source: int) -> None:

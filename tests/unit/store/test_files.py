@@ -15,6 +15,7 @@ import pytest
 from core.errors import LakeAwayError, LakeError
 from store.failures import lake_errors
 from store.files import Lake, is_unused, lake_id, open_lake
+from store.requests import Request, Requests
 
 
 def test_an_empty_place_becomes_a_lake_and_stays_it(tmp_path: Path) -> None:
@@ -74,6 +75,40 @@ def test_json_round_trip_and_put_if_absent(tmp_path: Path) -> None:
     assert lake.read_json("a/b.json") == {"x": 3}
     assert [f.path for f in lake.list()] == ["a/b.json"]
     assert lake.size("a/b.json") == lake.list("a")[0].size > 0
+
+
+def test_what_is_just_being_written_is_in_no_list(tmp_path: Path) -> None:
+    lake = Lake.at(tmp_path)
+    writer = Lake.at(tmp_path)
+    seen = []
+
+    def look(_: int) -> None:
+        seen.append([[f.path for f in lake.list("a", unfinished=one)] for one in (False, True)])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("store.files.os.fsync", look)
+        writer.write_json("a/b.json", {"x": 1})
+        writer.create_json("a/c.json", {"x": 1})
+    (named, there), (named_then, there_then) = seen
+    assert (named, len(there)) == ([], 1)
+    assert (named_then, len(there_then)) == (["a/b.json"], 2)
+    assert [f.path for f in lake.list("a", unfinished=True)] == ["a/b.json", "a/c.json"]
+
+
+def test_a_request_that_is_just_being_asked_is_not_read(tmp_path: Path) -> None:
+    """A run looks into the folder at any time; what a killed command left stays unread too."""
+    requests = Requests(Lake.at(tmp_path))
+    first, second = (
+        Request(kind="redump", keyspace="shop", table=name, asked_at=at)
+        for at, name in enumerate("ab")
+    )
+    requests.ask(first)
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("store.files.os.fsync", lambda _: seen.append(requests.pending()))
+        requests.ask(second)
+    assert seen == [[first]]
+    assert requests.pending() == [first, second]
 
 
 def test_damaged_json_is_named(tmp_path: Path) -> None:
