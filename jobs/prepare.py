@@ -99,7 +99,7 @@ def prepare(
     note_spelling(lake, config)
     configs = source_configs(config)
     stop_other_types(lake, tables, config.policy)
-    verdict = look_at(config.sources, configs, read_starts(lake))
+    verdict = look_at(config.sources, configs, read_starts(lake), before={})
     doubt_restarted(lake, tables, verdict.lives, last_round=rounds.last_number())
     config = with_silent(begin_without(config, tables, verdict), full, aside)
     configs = source_configs(config)

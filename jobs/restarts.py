@@ -8,7 +8,8 @@ live here: when it is looked (`unfit`), how a log's files ended (`wire.logends`)
 Measured on MySQL 9.7 and MariaDB 10.11: whoever opens a MEMORY table first after a restart makes
 the server log a TRUNCATE for it, under read_only too. But MariaDB logs nothing where that session
 has sql_log_bin=0 (mariadb-upgrade has), and then nothing ever tells of it. And a server that was
-killed may have lost rows that its log has (innodb_flush_log_at_trx_commit other than 1).
+killed may have lost rows that its log has (innodb_flush_log_at_trx_commit other than 1). That
+setting can be made less for a while, and no log tells: only who looked shortly before knows.
 
 Invariant: a start is noted only when the tables that it concerns are in doubt.
 """
@@ -34,6 +35,7 @@ log: Final = logging.getLogger("jobs.run")
 
 _CLOCKS_SET: Final = 10  # seconds by which two looks may differ about one start
 _ROUNDED: Final = 2  # seconds by which they differ anyhow
+_WATCHED: Final = 600  # seconds between a look and a start within which looks went on till the end
 _EMPTIED: Final = "its server was restarted, which empties a MEMORY table, logged or not"
 _TABLES: Final = (
     "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES "
@@ -76,6 +78,11 @@ class Start:
             or self.loose != other.loose
         )
 
+    @property
+    def server_id(self) -> str:
+        """What tells servers of one topology apart; a host's name may change with each start."""
+        return self.server.rpartition("/")[2]
+
 
 @dataclass(frozen=True, slots=True)
 class Life:
@@ -83,10 +90,14 @@ class Life:
 
     Attributes:
         start: its start.
+        looked_at: when that was, seconds since the epoch by its clock.
+        watched: whether this run looked at it shortly before it was started.
         doubts: mirrored table -> what may have happened to its rows; only if the start is news.
     """
 
     start: Start
+    looked_at: int
+    watched: bool = False
     doubts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -100,6 +111,7 @@ def look_at_life(
     session: Session,
     matches: Callable[[str], bool],
     noted: Start | None,
+    before: Life | None,
     variables: Mapping[str, str],
 ) -> Life:
     """Open a server's MEMORY tables, and find out what its start may have done.
@@ -108,6 +120,7 @@ def look_at_life(
         session: on the server, with the mirrored database.
         matches: which of its tables are mirrored.
         noted: what the lake has of it.
+        before: what this run's last look has found; None: this is its first.
         variables: the server's (`facts.LOG_VARIABLES`), names in lower case.
 
     Raises:
@@ -120,16 +133,44 @@ def look_at_life(
     memory = sorted(_engines(session, matches, _IN_MEMORY))
     _open(session, memory)
     file = noted.file if noted is not None and noted.server == start.server else ""
+    watched = was_watched(start, noted, before)
     doubts: dict[str, str] = {}
     if start.is_later(noted):
         ends = read_log_ends(session, since=file)
         file = ends.newest
         if ends.unclean:
-            loose = start.loose or (noted.loose if noted else "")
-            doubts = _crashed(ends.unclean, loose, _engines(session, matches))
+            why = _why_all(start, noted, before, watched=watched)
+            doubts = _crashed(ends.unclean, why, _engines(session, matches))
     if start.is_other(noted):
         doubts |= dict.fromkeys(memory, _EMPTIED)
-    return Life(replace(start, file=file), doubts)
+    return Life(replace(start, file=file), int(now), watched, doubts)
+
+
+def was_watched(start: Start, noted: Start | None, before: Life | None) -> bool:
+    """Whether this run looked at a server's settings until its life before this one ended.
+
+    Args:
+        start: of the life that it has now.
+        noted: of the life that it had before, unless this one is noted already.
+        before: this run's last look.
+    """
+    if before is None:
+        return False
+    if not before.start.is_other(start):
+        return before.watched  # that look was at this life, which is only not noted yet
+    return not before.start.is_other(noted) and start.at - before.looked_at <= _WATCHED
+
+
+def _why_all(start: Start, noted: Start | None, before: Life | None, *, watched: bool) -> str:
+    """Why a crash may have parted rows and log of InnoDB too; nothing if it cannot have."""
+    settings = [one.loose for one in (start, noted, before and before.start) if one and one.loose]
+    if settings:
+        return settings[0]
+    # Of a table that was never mirrored from it, it cannot have lost what the mirror has; and
+    # another server of the topology, a replica that crashed, reads its source's log again.
+    if noted is None or noted.server_id != start.server_id or watched:
+        return ""
+    return "settings that no run had looked at shortly before"
 
 
 def _engines(session: Session, matches: Callable[[str], bool], which: str = "") -> dict[str, str]:
@@ -149,13 +190,13 @@ def _open(session: Session, memory: list[str]) -> None:
             log.debug("%s was not opened: %s", name, error)  # locked, or gone: at the next look
 
 
-def _crashed(unclean: str, loose: str, engines: Mapping[str, str]) -> dict[str, str]:
+def _crashed(unclean: str, why_all: str, engines: Mapping[str, str]) -> dict[str, str]:
     """Tables of which the server may have lost rows that its log has, or the other way round."""
     why = f"its server may have crashed: {unclean}"
     return {
-        name: f"{why}, with {loose}" if loose else f"{why}; {engine} tables do not survive that"
+        name: f"{why}, with {why_all}" if why_all else f"{why}; {engine} tables do not survive it"
         for name, engine in engines.items()
-        if loose or engine != "innodb"
+        if why_all or engine != "innodb"
     }
 
 

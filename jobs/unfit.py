@@ -79,6 +79,7 @@ def look_at(
     sources: Mapping[str, SourceSection],
     configs: Mapping[ShardId, SourceConfig],
     starts: Mapping[str, Start],
+    before: Mapping[str, Life],
 ) -> Verdict:
     """Ask each server what its log has; a keyspace is refused if one of its shards is.
 
@@ -88,6 +89,7 @@ def look_at(
         sources: the config's.
         configs: how each shard is reached.
         starts: ShardId as text -> the start of its server that was noted last.
+        before: ShardId as text -> what this run's last look has found.
 
     Raises:
         RetryableError: a server does not answer.
@@ -108,8 +110,9 @@ def look_at(
                 session.query, database=database, trusts_virtual=config.trusts_virtual
             )
             names = frozenset(str(row[0]) for row in session.query(_NAMES, (database,)))
-            lives[str(shard)] = look_at_life(
-                session, matches, starts.get(str(shard)), facts.variables
+            of = str(shard)
+            lives[of] = look_at_life(
+                session, matches, starts.get(of), before.get(of), facts.variables
             )
         failed = [one for one in judge_log(facts) if one.status == "fail"]
         if failed and shard.keyspace not in refused:
@@ -137,11 +140,11 @@ class Unfit:
     """What is refused now. For several threads.
 
     Args:
-        look: see `look_at`.
+        look: see `look_at`; given what the last look has found of the servers.
         verdict: what was found when the run began.
     """
 
-    def __init__(self, look: Callable[[], Verdict], verdict: Verdict) -> None:
+    def __init__(self, look: Callable[[Mapping[str, Life]], Verdict], verdict: Verdict) -> None:
         self._look = look
         self._lock = threading.Lock()
         self._verdict = verdict
@@ -151,7 +154,7 @@ class Unfit:
     def look(self) -> None:
         """Look again. A server that is away now is capture's to tell of."""
         try:
-            found = self._look()
+            found = self._look(self._verdict.lives)
         except RetryableError as error:
             log.debug("the sources were not looked at: %s", error)
             return

@@ -121,7 +121,9 @@ class _Wiring:
         self._stops = Stops(tell)
         self._selection = Selection(plan.config.sources)
         self._unfit = Unfit(
-            lambda: look_at(self._selection.sources, self._configs, read_starts(plan.lake)),
+            lambda before: look_at(
+                self._selection.sources, self._configs, read_starts(plan.lake), before
+            ),
             plan.verdict,
         )
         self._turnstile = Turnstile()

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from jobs.fitness import not_durable
-from jobs.restarts import Start
+from jobs.restarts import Life, Start, was_watched
 
 NOTED = Start("a/3306/1", 1_000_000, "bin.000007", "sync_binlog=0")
 
@@ -35,6 +35,26 @@ def test_the_first_start_is_news() -> None:
     assert NOTED.is_later(None)
     assert NOTED.is_other(None)
     assert NOTED.is_news(None)
+
+
+def test_who_looked_until_a_server_came_back() -> None:
+    noted = dataclasses.replace(NOTED, loose="")
+    new = dataclasses.replace(noted, at=noted.at + 5_000)
+    just, long_ago = new.at - 30, new.at - 3_600
+    assert was_watched(new, noted, Life(noted, just))
+    assert not was_watched(new, noted, None)  # a run that has just begun
+    assert not was_watched(new, noted, Life(noted, long_ago))  # it stood still, or saw no server
+    other = dataclasses.replace(noted, server="b/3306/2")
+    assert not was_watched(new, noted, Life(other, just))
+    # The new life was looked at already, and is not noted yet.
+    assert was_watched(new, noted, Life(new, new.at + 3, watched=True))
+    assert not was_watched(new, noted, Life(new, new.at + 3, watched=False))
+
+
+def test_one_server_under_two_names() -> None:
+    renamed = dataclasses.replace(NOTED, server="pod-2/3307/1")
+    replica = dataclasses.replace(NOTED, server="a/3306/2")
+    assert NOTED.server_id == renamed.server_id != replica.server_id
 
 
 def test_settings_that_a_crash_may_part_rows_and_log_with() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from core.errors import RetryableError, SourceUnfitError
 from core.schema import TableSchema
 from jobs.config import Config, load_config
 from jobs.observe import Record, Stops, TableStopped
+from jobs.restarts import Life
 from jobs.unfit import Refused, Unfit, Verdict, begin_without, stop_refused
 from store.files import Lake, open_lake
 from store.tables import Phase, Tables, TableState
@@ -87,7 +89,7 @@ def test_a_fit_run_is_left_as_it_is(lake: Lake, config: Config) -> None:
 def test_a_look_that_fails_leaves_what_was_found(lake: Lake) -> None:
     found = [Verdict(), Verdict(sources={"shop": LOST}), None]
 
-    def look() -> Verdict:
+    def look(_: Mapping[str, Life]) -> Verdict:
         verdict = found.pop(0)
         if verdict is None:
             raise RetryableError("away")
