@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz_sql.commands import Wish, campaign
+from tests.fuzz_sql.driver import Campaign
 
 KEPT = Path(__file__).parents[2] / ".cache" / "fuzz_sql"
+
+
+def told(ran: Campaign) -> list[str]:
+    """What was found, without the hundreds of steps that lead to it: those are kept in a file."""
+    return [f"{one.finding.what} {one.finding.table}: {one.finding.detail}" for one in ran.found]
 
 
 @pytest.mark.servers
@@ -20,7 +26,7 @@ def test_some_hundred_statements(flavor: str, tmp_path: Path) -> None:
     """One epoch, the same in each run."""
     wish = Wish(flavor=flavor, seed=21, statements=300, every=100)
     ran = campaign(wish, tmp_path, KEPT)
-    assert ran.found == []
+    assert told(ran) == []
     assert ran.figures.statements >= 300
     assert ran.figures.compared > 20
     assert ran.figures.refused < ran.figures.statements / 2
@@ -33,4 +39,4 @@ def test_tens_of_thousands(flavor: str, tmp_path: Path) -> None:
     """Some hours."""
     wish = Wish(flavor=flavor, seed=2100, statements=25_000, every=100)
     ran = campaign(wish, tmp_path, KEPT)
-    assert ran.found == []
+    assert told(ran) == []
