@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Final
 
 from core.errors import RetryableError, SourceUnfitError, TableStoppedError
@@ -54,12 +54,14 @@ class Start:
         at: when it was started, seconds since the epoch by its clock.
         file: the file of its log that it wrote when that was noted; empty if it is not known.
         loose: the settings it had then with which a crash may part rows and log.
+        seen: when a run looked at it last before it had to end since the server was away, as `at`.
     """
 
     server: str
     at: int
     file: str = ""
     loose: str = ""
+    seen: int = 0
 
     def is_later(self, other: Start | None) -> bool:
         """Whether the server that is read was started since, be it the same one or not."""
@@ -91,7 +93,7 @@ class Life:
     Attributes:
         start: its start.
         looked_at: when that was, seconds since the epoch by its clock.
-        watched: whether this run looked at it shortly before it was started.
+        watched: whether a run looked at it shortly before it was started.
         doubts: mirrored table -> what may have happened to its rows; only if the start is news.
     """
 
@@ -130,6 +132,8 @@ def look_at_life(
     ((server, now),) = session.query(_SERVER)
     ((_, uptime),) = session.query("SHOW GLOBAL STATUS LIKE 'Uptime'")
     start = Start(str(server), int(now) - int(uptime), loose=not_durable(variables))
+    if before is None and noted is not None:
+        before = Life(noted, noted.seen)
     memory = sorted(_engines(session, matches, _IN_MEMORY))
     _open(session, memory)
     file = noted.file if noted is not None and noted.server == start.server else ""
@@ -147,12 +151,12 @@ def look_at_life(
 
 
 def was_watched(start: Start, noted: Start | None, before: Life | None) -> bool:
-    """Whether this run looked at a server's settings until its life before this one ended.
+    """Whether a run looked at a server's settings until its life before this one ended.
 
     Args:
         start: of the life that it has now.
         noted: of the life that it had before, unless this one is noted already.
-        before: this run's last look.
+        before: the last look.
     """
     if before is None:
         return False
@@ -229,7 +233,28 @@ def doubt_restarted(
                 doubt = Doubt(message=why, statement="", round=last_round)
                 tables.save(state.in_doubt(doubt))
         noted[shard] = one.start
+    _write_starts(lake, noted)
+
+
+def note_looks(lake: Lake, lives: Mapping[str, Life]) -> None:
+    """Note when servers were looked at, for the run behind one that ends since one is away.
+
+    Args:
+        lake: where starts are noted.
+        lives: ShardId as text -> what the last look has found there.
+    """
+    noted = read_starts(lake)
+    known = {shard: one for shard, one in noted.items() if shard in lives}
+    seen = {
+        shard: replace(one, seen=lives[shard].looked_at)
+        for shard, one in known.items()
+        if not lives[shard].start.is_other(one)
+    }
+    _write_starts(lake, noted | seen)
+
+
+def _write_starts(lake: Lake, noted: Mapping[str, Start]) -> None:
     lake.write_json(
         Notes(lake).own(layout.STARTS_FILE),
-        {shard: [one.server, one.at, one.file, one.loose] for shard, one in noted.items()},
+        {shard: astuple(one) for shard, one in noted.items()},
     )

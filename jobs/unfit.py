@@ -23,10 +23,11 @@ from jobs.discover import look
 from jobs.facts import gather_log
 from jobs.fitness import judge_log, unlogged
 from jobs.observe import Stops
-from jobs.restarts import Life, Start, look_at_life
+from jobs.restarts import Life, Start, look_at_life, note_looks
 from jobs.settings import SourceSection
 from jobs.sources import source_configs
 from jobs.text import how_to_exclude
+from store.files import Lake
 from store.tables import Stopped, Tables, TableState
 from wire.connect import SourceConfig
 from wire.decode.unfit import unfit_tables
@@ -150,6 +151,7 @@ class Unfit:
         self._verdict = verdict
         self._due = True  # whether nobody was stopped by it yet
         self._news: Verdict | None = None  # of a look since `take_news`
+        self._away = False  # whether a server did not answer the last look
 
     def look(self) -> None:
         """Look again. A server that is away now is capture's to tell of."""
@@ -157,8 +159,10 @@ class Unfit:
             found = self._look(self._verdict.lives)
         except RetryableError as error:
             log.debug("the sources were not looked at: %s", error)
+            self._away = True
             return
         with self._lock:
+            self._away = False
             self._verdict = self._news = found
             self._due = True
 
@@ -172,6 +176,13 @@ class Unfit:
             self.look()
         except RatchetError as error:
             log.debug("the sources were not looked at: %s", error)
+
+    def end(self, lake: Lake) -> None:
+        """Note when servers that are away now were looked at; for the end of a run."""
+        if self._away:
+            with self._lock:
+                lives = self._verdict.lives
+            note_looks(lake, lives)
 
     def of(self, keyspace: str, table: str) -> Refused | None:
         """Why a table is not mirrored; None if it may be."""

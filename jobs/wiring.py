@@ -214,6 +214,7 @@ class _Wiring:
         if watch.is_hurried:
             self._unfit.look_once_more()
         self._unfit.stop(Tables(self._plan.lake), self._stops)
+        self._unfit.end(self._plan.lake)
 
     def _capturing(self, reopened: Callable[[], None]) -> Capturing:
         config, given = self._config, self._config.capture

@@ -412,3 +412,16 @@ def test_a_server_that_crashed(
     _, told = end_of(run, 60)
     assert set(CRASHED.findall(told)) == {"my"}
     assert_identical(ratchet.lake, [server], "shop", tables)
+
+    config = yaml.safe_load(ratchet.config.read_text())
+    config["capture"]["reconnect_seconds"] = "3s"
+    ratchet.config.write_text(yaml.safe_dump(config))
+    run = ratchet.start("run")  # this one ends before the server is back, and leaves word
+    server.execute("INSERT INTO shop.inno VALUES (7, 7)")
+    _wait(lambda: {"id": 7, "v": 7} in mirror_rows(ratchet.lake, "shop", "inno"))
+    server.kill()
+    end_of(run, 120)
+    assert run.returncode == 4
+    server.start()
+    assert doubted() == {"my"}
+    assert_identical(ratchet.lake, [server], "shop", tables)

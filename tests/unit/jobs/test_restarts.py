@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from jobs.fitness import not_durable
-from jobs.restarts import Life, Start, was_watched
+from jobs.restarts import (
+    Life,
+    Start,
+    doubt_restarted,
+    note_looks,
+    read_starts,
+    was_watched,
+)
+from store.files import open_lake
+from store.tables import Tables
 
 NOTED = Start("a/3306/1", 1_000_000, "bin.000007", "sync_binlog=0")
 
@@ -27,7 +37,7 @@ NOTED = Start("a/3306/1", 1_000_000, "bin.000007", "sync_binlog=0")
     ],
 )
 def test_a_start_that_is_news(changed: dict[str, object], told: tuple[bool, ...]) -> None:
-    start = dataclasses.replace(NOTED, **changed)  # type: ignore[arg-type]
+    start = replace(NOTED, **changed)  # type: ignore[arg-type]
     assert (start.is_later(NOTED), start.is_other(NOTED), start.is_news(NOTED)) == told
 
 
@@ -38,22 +48,34 @@ def test_the_first_start_is_news() -> None:
 
 
 def test_who_looked_until_a_server_came_back() -> None:
-    noted = dataclasses.replace(NOTED, loose="")
-    new = dataclasses.replace(noted, at=noted.at + 5_000)
+    noted = replace(NOTED, loose="")
+    new = replace(noted, at=noted.at + 5_000)
     just, long_ago = new.at - 30, new.at - 3_600
     assert was_watched(new, noted, Life(noted, just))
     assert not was_watched(new, noted, None)  # a run that has just begun
     assert not was_watched(new, noted, Life(noted, long_ago))  # it stood still, or saw no server
-    other = dataclasses.replace(noted, server="b/3306/2")
+    other = replace(noted, server="b/3306/2")
     assert not was_watched(new, noted, Life(other, just))
     # The new life was looked at already, and is not noted yet.
     assert was_watched(new, noted, Life(new, new.at + 3, watched=True))
     assert not was_watched(new, noted, Life(new, new.at + 3, watched=False))
 
 
+def test_looks_are_noted_for_the_next_run(tmp_path: Path) -> None:
+    lake = replace(open_lake(tmp_path, now=1), epoch=1)
+    lives = {"shop/-": Life(NOTED, NOTED.at + 50), "shop/2": Life(NOTED, NOTED.at + 60)}
+    doubt_restarted(lake, Tables(lake), lives, last_round=1)
+    assert read_starts(lake)["shop/-"] == NOTED
+    other = replace(NOTED, at=NOTED.at + 1_000)  # a life that is not noted yet
+    lives = {"shop/-": Life(NOTED, NOTED.at + 90), "shop/2": Life(other, other.at)}
+    note_looks(lake, lives)
+    assert read_starts(lake)["shop/-"] == replace(NOTED, seen=NOTED.at + 90)
+    assert read_starts(lake)["shop/2"] == NOTED
+
+
 def test_one_server_under_two_names() -> None:
-    renamed = dataclasses.replace(NOTED, server="pod-2/3307/1")
-    replica = dataclasses.replace(NOTED, server="a/3306/2")
+    renamed = replace(NOTED, server="pod-2/3307/1")
+    replica = replace(NOTED, server="a/3306/2")
     assert NOTED.server_id == renamed.server_id != replica.server_id
 
 
