@@ -41,12 +41,14 @@ class Alteration:
         nulls: columns that come, and are NULL in all rows that were there.
         touched: columns of which it says more than their definition: where one comes and has its
             default set by the same statement, MariaDB fills it with that.
+        heeds_default: see `statements.Log`.
     """
 
     changes: list[Change] = field(default_factory=list)
     others: list[tuple[Named, Change]] = field(default_factory=list)
     nulls: list[str] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
+    heeds_default: bool = False
 
     def settle(self) -> None:
         """Take the columns back that come with a value after all."""
@@ -66,17 +68,18 @@ class Alteration:
         return (*come, *reversed(found.values()))
 
 
-def alter_table(cursor: Cursor, *, ignore: bool) -> tuple[Alteration, str]:
+def alter_table(cursor: Cursor, *, ignore: bool, heeds_default: bool) -> tuple[Alteration, str]:
     """Take all that follows the table's name.
 
     Args:
         cursor: there.
         ignore: whether it is an ALTER IGNORE.
+        heeds_default: see `statements.Log`.
 
     Returns:
         What was understood, and what was not; empty if everything was.
     """
-    found = Alteration()
+    found = Alteration(heeds_default=heeds_default)
     problem = ""
     try:
         waiting(cursor)
@@ -262,7 +265,7 @@ def _add_column(cursor: Cursor, found: Alteration) -> None:
     made = definition(cursor)
     if made.references:
         found.changes.append(_FOREIGN)
-    if made.null_in_all_rows:
+    if made.null_in_all_rows(heeds_default=found.heeds_default):
         found.nulls.append(name)
     else:
         found.changes.append(_added(name))

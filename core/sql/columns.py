@@ -50,6 +50,7 @@ class Definition:
         odd: why values may change under an unchanged type, if it is changed; empty if they cannot.
         references: whether it makes a foreign key.
         explicit_null: whether it says NULL.
+        default_null: whether it says DEFAULT NULL.
         timestamp: whether it is a TIMESTAMP, which may be NOT NULL unless it says NULL.
     """
 
@@ -57,12 +58,17 @@ class Definition:
     odd: str = ""
     references: bool = False
     explicit_null: bool = False
+    default_null: bool = False
     timestamp: bool = False
 
-    @property
-    def null_in_all_rows(self) -> bool:
-        """Whether all rows that were there have NULL in it, if it comes."""
-        return not (self.valued or (self.timestamp and not self.explicit_null))
+    def null_in_all_rows(self, *, heeds_default: bool) -> bool:
+        """Whether all rows that were there have NULL in it, if it comes.
+
+        Args:
+            heeds_default: see `statements.Log`.
+        """
+        nullable = self.explicit_null or (heeds_default and self.default_null)
+        return not (self.valued or (self.timestamp and not nullable))
 
 
 def definition(cursor: Cursor) -> Definition:
@@ -209,7 +215,7 @@ def _text_name(cursor: Cursor) -> None:
 
 def _default(cursor: Cursor, found: Definition) -> None:
     if cursor.accept("NULL"):
-        found.explicit_null = True
+        found.default_null = True
         return
     inside = cursor.parens()
     if inside is not None:

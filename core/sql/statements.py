@@ -71,11 +71,14 @@ class Log:
         written: databases whose tables it changed, with what triggers, views and functions did on
             the way; None: not told, or foreign keys lead further.
         clear: whether its text is sure to be what the server read.
+        heeds_default: whether DEFAULT NULL is enough for a TIMESTAMP to be NULL. MariaDB passes
+            over it with explicit_defaults_for_timestamp=0, and takes the time of the statement.
     """
 
     temporary: bool = False
     written: frozenset[str] | None = None
     clear: bool = True
+    heeds_default: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -613,7 +616,7 @@ def _alter(cursor: Cursor, found: _Found) -> None:
     cursor.need("TABLE")
     cursor.accept("IF", "EXISTS")
     table = Named(*cursor.table())
-    done, problem = alter_table(cursor, ignore=ignore)
+    done, problem = alter_table(cursor, ignore=ignore, heeds_default=found.log.heeds_default)
     if problem:
         done.nulls = []
         done.changes.append(Change("doubt", f"a statement was not understood: {problem}"))

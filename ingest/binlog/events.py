@@ -30,6 +30,7 @@ _UTF8MB4: Final = 45
 _VARIABLES: Final = {0: 4, 1: 8, 2: -2, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8, 10: 4}
 _FLAGS_VARIABLE: Final = 0
 _NO_FOREIGN_KEY_CHECKS: Final = 1 << 26  # of the session's flags
+_EXPLICIT_DEFAULTS: Final = 1 << 24  # of MariaDB's: explicit_defaults_for_timestamp (0078)
 _SQL_MODE_VARIABLE: Final = 1
 _INVOKER_VARIABLE: Final = 11
 _DATABASES_VARIABLE: Final = 12
@@ -49,6 +50,7 @@ class Query:
         temporary: whether it used a temporary table.
         unchecked: whether its session did not look at foreign keys.
         clear: whether its text could be decoded without a doubt of where quotes end.
+        explicit_defaults: whether explicit_defaults_for_timestamp was on; MariaDB alone tells.
     """
 
     database: str
@@ -58,6 +60,7 @@ class Query:
     temporary: bool = False
     unchecked: bool = False
     clear: bool = True
+    explicit_defaults: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +186,7 @@ def parse_query(
         temporary=bool(flags & _THREAD_SPECIFIC),
         unchecked=variables.unchecked,
         clear=utf8 or "\ufffd" not in statement,
+        explicit_defaults=variables.explicit_defaults,
     )
 
 
@@ -192,6 +196,7 @@ class _Status:
 
     sql_mode: int | None = None
     unchecked: bool = False
+    explicit_defaults: bool = False
     collation: int = _UTF8MB4
     written: frozenset[str] | None = None
 
@@ -215,6 +220,7 @@ def _status(variables: bytes) -> _Status:
         if number == _FLAGS_VARIABLE and at + 4 <= len(variables):
             options = int.from_bytes(variables[at : at + 4], "little")
             found.unchecked = bool(options & _NO_FOREIGN_KEY_CHECKS)
+            found.explicit_defaults = bool(options & _EXPLICIT_DEFAULTS)
         elif number == _SQL_MODE_VARIABLE and at + 8 <= len(variables):
             found.sql_mode = int.from_bytes(variables[at : at + 8], "little")
         elif number == _CHARSET_VARIABLE and at + 2 <= len(variables):

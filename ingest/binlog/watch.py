@@ -130,7 +130,12 @@ class StatementWatch:
                 folds=self._case(),
                 is_base=self._is_base,
             ),
-            log=Log(temporary=query.temporary, written=query.written, clear=query.clear),
+            log=Log(
+                temporary=query.temporary,
+                written=query.written,
+                clear=query.clear,
+                heeds_default=query.explicit_defaults or not self._mariadb,
+            ),
         )
         kind = KIND_OF[found.form]
         if now is not None and self._open and self._open[-1].seq != now.seq:

@@ -168,6 +168,7 @@ def test_forms_that_are_said_to_be_harmless_leave_all_rows_as_they_are(bench: Be
     assert bench.captured() == {}
 
 
+IMPLICIT = "SET explicit_defaults_for_timestamp=0"
 # What was run before, the statement, its effects, where, and how the session was set.
 EFFECTS: list[tuple[str, str, set[str], str, str]] = [
     ("", "ALTER TABLE {t} ADD COLUMN n INT, ADD m VARCHAR(10) DEFAULT NULL AFTER a", {"columns"}, BOTH, ""),
@@ -183,6 +184,12 @@ EFFECTS: list[tuple[str, str, set[str], str, str]] = [
     ("", "ALTER TABLE {t} ADD COLUMN x INT, MODIFY x INT NOT NULL", {"rows"}, MARIADB, ""),
     ("", "ALTER TABLE {t} ADD x INT AS (a + 1) STORED", {"rows"}, BOTH, ""),
     ("", "ALTER TABLE {t} ADD x TIMESTAMP", {"rows"}, BOTH, ""),
+    # With the setting off MariaDB passes over DEFAULT NULL, but not over NULL; MySQL refuses it.
+    ("", "ALTER TABLE {t} ADD x TIMESTAMP DEFAULT NULL", {"columns"}, BOTH, "SET explicit_defaults_for_timestamp=1"),
+    ("", "ALTER TABLE {t} ADD x TIMESTAMP DEFAULT NULL", {"rows"}, MARIADB, IMPLICIT),
+    ("", "ALTER TABLE {t} ADD x TIMESTAMP NULL DEFAULT NULL, ADD y INT DEFAULT NULL", {"columns"}, BOTH, IMPLICIT),
+    ("", "ALTER TABLE {t} ADD (y INT DEFAULT NULL, x TIMESTAMP(3) DEFAULT NULL)", {"rows"}, MARIADB, IMPLICIT),
+    ("", "SET STATEMENT explicit_defaults_for_timestamp=0 FOR ALTER TABLE {t} ADD x TIMESTAMP DEFAULT NULL", {"rows"}, MARIADB, ""),
     ("", "ALTER TABLE {t} /* deploy 42 */ DROP COLUMN a, ADD COLUMN a INT", {"rows"}, BOTH, ""),
     ("", "ALTER TABLE {t} -- drop it\n DROP COLUMN a, ADD COLUMN a INT", {"rows"}, BOTH, ""),
     ("", "ALTER TABLE {t} # drop it\n DROP COLUMN a, ADD COLUMN a INT", {"rows"}, BOTH, ""),

@@ -339,7 +339,6 @@ def test_the_reason_is_told(text: str, reason: str) -> None:
         ("ADD x ENUM('a,b','DEFAULT 1','NOT') COMMENT 'it''s NOT NULL', ALGORITHM=INSTANT", {"x"}),
         ("ADD COLUMN IF NOT EXISTS x BIGINT UNSIGNED, ADD INDEX i (x), ADD KEY (y)", {"x"}),
         ("ADD x TIMESTAMP NULL, ADD y TIMESTAMP NULL DEFAULT NULL", {"x", "y"}),
-        ("ADD x TIMESTAMP DEFAULT NULL", {"x"}),
         ("ADD x INT DEFAULT (NULL), ADD y CHAR(3) NULL DEFAULT ( null )", {"x", "y"}),
         ("ADD x DATETIME ON UPDATE NOW(), ADD y TIMESTAMP NULL ON UPDATE CURRENT_TIMESTAMP", {"x", "y"}),
         ("WAIT 5 ADD x INT", {"x"}),
@@ -362,6 +361,15 @@ def test_columns_that_are_null_in_every_row(text: str, names: set[str]) -> None:
         changes = [change for table, change in found.changes if table == "w"]
         assert [change.effect for change in changes] == ["columns"]
         assert set(changes[0].nulls) == names
+
+
+def test_a_timestamp_whose_default_null_may_be_passed_over() -> None:
+    text = "ALTER TABLE w ADD x TIMESTAMP DEFAULT NULL"
+    assert effects(look(text)) == {"w": {"rows"}}
+    assert effects(look(text, log=Log(heeds_default=True))) == {"w": {"columns"}}
+    both = f"{text}, ADD y TIMESTAMP NULL DEFAULT NULL"
+    assert effects(look(both)) == {"w": {"rows"}}
+    assert effects(look(f"{text.replace('DEFAULT NULL', 'NULL')}")) == {"w": {"columns"}}
 
 
 @pytest.mark.parametrize(
