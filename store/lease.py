@@ -291,6 +291,8 @@ class Lease:
 
     def _is_late(self, found: Holder) -> bool:
         """Whether that is one from whom the lake was taken over, by us or before us."""
+        if found.owner == self._holder.owner:
+            return False  # it stands there with the epoch of before until it is renewed
         return found.owner == self._overtaken or 0 < found.epoch < self._holder.epoch
 
     def spoil(self) -> None:

@@ -57,7 +57,9 @@ def test_second_run_names_the_first(lake: Lake) -> None:
     acquire(lake).release()
 
 
-def test_a_killed_run_of_this_machine_is_taken_over_at_once(lake: Lake) -> None:
+def test_a_killed_run_of_this_machine_is_taken_over_at_once(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
     """By the kernel's word about the process, not by time; a zombie counts as dead."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
@@ -76,6 +78,7 @@ def test_a_killed_run_of_this_machine_is_taken_over_at_once(lake: Lake) -> None:
         other.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # a zombie from here on
         Lease.acquire(lake, "ratchet run").release()
+    assert "is awake" not in caplog.text  # nobody is late: the run before is dead
 
 
 def test_a_pid_that_was_used_again_is_not_the_first_run(lake: Lake) -> None:
