@@ -149,7 +149,7 @@ class Grammar:
             ("SET SESSION unique_checks = 0", 0.02),
             ("SET SESSION time_zone = '+05:30'", 0.05),
             ("SET SESSION lc_time_names = 'de_DE'", 0.02),
-            ("SET SESSION explicit_defaults_for_timestamp = 0", 0.02),
+            ("SET SESSION explicit_defaults_for_timestamp = 0", 0.05),
         ]
         if self._flavor == "mariadb":
             extras += [

@@ -95,7 +95,9 @@ def _moment(_: Dialect, rng: random.Random) -> str:
     kind = rng.choice(("DATE", "TIME", "DATETIME", "DATETIME", "TIMESTAMP"))
     if kind == "DATE":
         return kind
-    return f"{kind}{fraction} NULL" if kind == "TIMESTAMP" else f"{kind}{fraction}"
+    if kind == "TIMESTAMP" and rng.random() < 0.6:
+        return f"{kind}{fraction} NULL"
+    return f"{kind}{fraction}"
 
 
 def listed(dialect: Dialect, rng: random.Random) -> str:
