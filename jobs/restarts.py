@@ -35,7 +35,7 @@ log: Final = logging.getLogger("jobs.run")
 
 _CLOCKS_SET: Final = 10  # seconds by which two looks may differ about one start
 _ROUNDED: Final = 2  # seconds by which they differ anyhow
-_WATCHED: Final = 600  # seconds between a look and a start within which looks went on till the end
+_WATCHED: Final = 600  # seconds from a look to the next start: longer, and some life was not seen
 _EMPTIED: Final = "its server was restarted, which empties a MEMORY table, logged or not"
 _TABLES: Final = (
     "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES "
@@ -54,7 +54,7 @@ class Start:
         at: when it was started, seconds since the epoch by its clock.
         file: the file of its log that it wrote when that was noted; empty if it is not known.
         loose: the settings it had then with which a crash may part rows and log.
-        seen: when a run looked at it last before it had to end since the server was away, as `at`.
+        seen: the last look of a run that ended because a server was away, by the same clock; or 0.
     """
 
     server: str

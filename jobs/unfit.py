@@ -111,9 +111,9 @@ def look_at(
                 session.query, database=database, trusts_virtual=config.trusts_virtual
             )
             names = frozenset(str(row[0]) for row in session.query(_NAMES, (database,)))
-            of = str(shard)
-            lives[of] = look_at_life(
-                session, matches, starts.get(of), before.get(of), facts.variables
+            key = str(shard)
+            lives[key] = look_at_life(
+                session, matches, starts.get(key), before.get(key), facts.variables
             )
         failed = [one for one in judge_log(facts) if one.status == "fail"]
         if failed and shard.keyspace not in refused:
@@ -122,7 +122,7 @@ def look_at(
                 mend=" ".join(one.mend for one in failed),
                 loses=any(map(unlogged, failed)),
             )
-        present[str(shard)] = names
+        present[key] = names
         filtered = {name: facts.left_out(name) for name in names if facts.replica_filters}
         for table, reason in ({t: why for t, why in filtered.items() if why} | odd).items():
             if matches(table):
