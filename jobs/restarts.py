@@ -71,6 +71,10 @@ class Start:
         """Whether it is another server, or another life of it."""
         return other is None or self.server != other.server or abs(self.at - other.at) > _CLOCKS_SET
 
+    def is_of_the_life(self, other: Start) -> bool:
+        """Whether it is the very same start, not a quick restart behind it."""
+        return self.server == other.server and abs(self.at - other.at) <= _ROUNDED
+
     def is_news(self, other: Start | None) -> bool:
         """Whether it is to be noted."""
         return (
@@ -160,9 +164,10 @@ def was_watched(start: Start, noted: Start | None, before: Life | None) -> bool:
     """
     if before is None:
         return False
-    if not before.start.is_other(start):
+    if start.is_of_the_life(before.start):
         return before.watched  # that look was at this life, which is only not noted yet
-    return not before.start.is_other(noted) and start.at - before.looked_at <= _WATCHED
+    was_noted = noted is not None and before.start.is_of_the_life(noted)
+    return was_noted and start.at - before.looked_at <= _WATCHED
 
 
 def _why_all(start: Start, noted: Start | None, before: Life | None, *, watched: bool) -> str:
@@ -248,7 +253,7 @@ def note_looks(lake: Lake, lives: Mapping[str, Life]) -> None:
     seen = {
         shard: replace(one, seen=lives[shard].looked_at)
         for shard, one in known.items()
-        if not lives[shard].start.is_other(one)
+        if lives[shard].start.is_of_the_life(one)
     }
     _write_starts(lake, noted | seen)
 

@@ -56,6 +56,8 @@ def test_who_looked_until_a_server_came_back() -> None:
     assert not was_watched(new, noted, Life(noted, long_ago))  # it stood still, or saw no server
     other = replace(noted, server="b/3306/2")
     assert not was_watched(new, noted, Life(other, just))
+    quick = replace(noted, at=noted.at + 5)  # killed as soon as it was there, and back at once
+    assert was_watched(quick, noted, Life(noted, noted.at + 3))
     # The new life was looked at already, and is not noted yet.
     assert was_watched(new, noted, Life(new, new.at + 3, watched=True))
     assert not was_watched(new, noted, Life(new, new.at + 3, watched=False))
@@ -70,6 +72,8 @@ def test_looks_are_noted_for_the_next_run(tmp_path: Path) -> None:
     lives = {"shop/-": Life(NOTED, NOTED.at + 90), "shop/2": Life(other, other.at)}
     note_looks(lake, lives)
     assert read_starts(lake)["shop/-"] == replace(NOTED, seen=NOTED.at + 90)
+    assert read_starts(lake)["shop/2"] == NOTED
+    note_looks(lake, {"shop/2": Life(replace(NOTED, at=NOTED.at + 5), NOTED.at + 9)})
     assert read_starts(lake)["shop/2"] == NOTED
 
 
