@@ -21,6 +21,14 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def program_of(pid: int) -> str:
+    """The name of what a process runs; nothing, if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def pieces_of_memory(pid: int) -> Iterator[bytes]:
     """What a process has written into its memory, in pieces that overlap."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
@@ -72,7 +80,7 @@ class ChildWatch(threading.Thread):
         if command == Path(f"/proc/{self._pid}/cmdline").read_bytes():
             return  # the command itself, until its child begins another program
         self.found |= {f"{name} of {command!r}" for name in seen if self._holds(seen[name])}
-        if Path(f"/proc/{pid}/comm").read_text().strip() == "java":
+        if program_of(pid) == "java":
             if any(map(self._holds, pieces_of_memory(pid))):
                 self.found.add(f"memory of Java {pid}")
             self.java += 1

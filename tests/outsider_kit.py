@@ -18,7 +18,15 @@ _PATIENCE = 8.0  # seconds
 
 
 def listening_ports(pid: int) -> list[int]:
-    """The TCP ports of the loopback address on which a process listens."""
+    """The TCP ports of the loopback address on which a process listens: none, if it has ended."""
+    try:
+        return _listening_ports(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        # A zombie's descriptors can be listed, its network cannot be read.
+        return []
+
+
+def _listening_ports(pid: int) -> list[int]:
     inodes = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:

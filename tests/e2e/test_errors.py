@@ -23,6 +23,7 @@ from fix_e2e import (
     mirror_rows,
     status,
 )
+from memory_kit import descendants, program_of
 
 from lab.servers import create_ratchet_user
 from store.files import Lake
@@ -340,9 +341,7 @@ def test_a_java_machine_that_is_killed(
     rounds = ratchet.lake / "_ratchet" / "cuts"
     while not list(rounds.glob("*.parquet")) and run.poll() is None:
         time.sleep(0.2)
-    children = Path(f"/proc/{run.pid}/task").glob("*/children")
-    pids = [int(pid) for file in children for pid in file.read_text().split()]
-    (java,) = (p for p in pids if Path(f"/proc/{p}/comm").read_text().strip() == "java")
+    java = next(pid for pid in descendants(run.pid) if program_of(pid) == "java")
     os.kill(java, signal.SIGKILL)
     out, err = end_of(run, 600)
     assert run.returncode == 9, (out, err)
