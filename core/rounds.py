@@ -30,6 +30,7 @@ Effect = Literal[
     "prepared",
     "bulk",
     "restored",
+    "untold",
 ]
 
 
@@ -122,6 +123,8 @@ class TableEvent:
             "bulk": rows were inserted which the server may have taken back (MariaDB).
             "restored": no statement: the server's log was written anew, and may lack transactions
             that it had.
+            "untold": rows were changed by a statement that was logged as its text, or were taken
+            back behind their row events; which, nothing tells.
             Empty in lakes of earlier versions: then the text kept here is all there is.
         reason: why, in words for people; empty for "columns".
         nulls: columns that come, and are NULL in all rows that were there.

@@ -33,8 +33,9 @@ from wire.session import Session, quoted
 
 log: Final = logging.getLogger("jobs.run")
 
-_CLOCKS_SET: Final = 10  # seconds by which two looks may differ about one start
-_ROUNDED: Final = 2  # seconds by which they differ anyhow
+# Seconds by which two looks may differ about one start. A clock that is set makes no difference: a
+# server takes both its uptime and the time from it.
+_ROUNDED: Final = 2
 _WATCHED: Final = 600  # seconds from a look to the next start: longer, and some life was not seen
 _EMPTIED: Final = "its server was restarted, which empties a MEMORY table, logged or not"
 _TABLES: Final = (
@@ -67,22 +68,17 @@ class Start:
         """Whether the server that is read was started since, be it the same one or not."""
         return other is None or self.at > other.at + _ROUNDED
 
-    def is_other(self, other: Start | None) -> bool:
-        """Whether it is another server, or another life of it."""
-        return other is None or self.server != other.server or abs(self.at - other.at) > _CLOCKS_SET
-
-    def is_of_the_life(self, other: Start) -> bool:
+    def is_same(self, other: Start | None) -> bool:
         """Whether it is the very same start, not a quick restart behind it."""
-        return self.server == other.server and abs(self.at - other.at) <= _ROUNDED
+        return (
+            other is not None
+            and self.server == other.server
+            and abs(self.at - other.at) <= _ROUNDED
+        )
 
     def is_news(self, other: Start | None) -> bool:
         """Whether it is to be noted."""
-        return (
-            other is None
-            or self.is_later(other)
-            or self.is_other(other)
-            or self.loose != other.loose
-        )
+        return other is None or not self.is_same(other) or self.loose != other.loose
 
     @property
     def server_id(self) -> str:
@@ -149,7 +145,7 @@ def look_at_life(
         if ends.unclean:
             why = _why_all(start, noted, before, watched=watched)
             doubts = _crashed(ends.unclean, why, _engines(session, matches))
-    if start.is_other(noted):
+    if not start.is_same(noted):
         doubts |= dict.fromkeys(memory, _EMPTIED)
     return Life(replace(start, file=file), int(now), watched, doubts)
 
@@ -164,10 +160,9 @@ def was_watched(start: Start, noted: Start | None, before: Life | None) -> bool:
     """
     if before is None:
         return False
-    if start.is_of_the_life(before.start):
+    if start.is_same(before.start):
         return before.watched  # that look was at this life, which is only not noted yet
-    was_noted = noted is not None and before.start.is_of_the_life(noted)
-    return was_noted and start.at - before.looked_at <= _WATCHED
+    return before.start.is_same(noted) and start.at - before.looked_at <= _WATCHED
 
 
 def _why_all(start: Start, noted: Start | None, before: Life | None, *, watched: bool) -> str:
@@ -235,7 +230,8 @@ def doubt_restarted(
             if state.is_past_dump:
                 why = one.doubts[state.table]
                 log.warning("%s is compared with its source: %s", state.name, why)
-                doubt = Doubt(message=why, statement="", round=last_round)
+                # What a crash took at the source differs rightly.
+                doubt = Doubt(message=why, statement="", round=last_round, expected=True)
                 tables.save(state.in_doubt(doubt))
         noted[shard] = one.start
     _write_starts(lake, noted)
@@ -253,7 +249,7 @@ def note_looks(lake: Lake, lives: Mapping[str, Life]) -> None:
     seen = {
         shard: replace(one, seen=lives[shard].looked_at)
         for shard, one in known.items()
-        if lives[shard].start.is_of_the_life(one)
+        if lives[shard].start.is_same(one)
     }
     _write_starts(lake, noted | seen)
 

@@ -161,8 +161,9 @@ class Doubt:
             a look at the rows (merge.ddl.unproven).
         rebuilt: whether all that happened is that its rows may have been written anew: they are as
             they were unless a STORED column is computed otherwise in another session.
-        expected: whether nothing is wrong if rows differ: foreign keys or an XA transaction changed
-            them, and the log does not tell which. They are read again, whatever the config says.
+        expected: whether nothing is wrong if rows differ: the server is known to have changed or
+            lost some (foreign keys, a statement that was logged as its text, a crash), only not
+            which. They are read again, whatever the config says.
     """
 
     message: str

@@ -19,6 +19,10 @@ HEADS: Final = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "EXECUTE"}
     | {"HANDLER", "TABLE", "VALUES", "IMPORT", "MERGE"}
 )
+# The grammar has nothing behind these that changes a table's shape.
+CHANGES_ROWS_ONLY: Final = frozenset(
+    {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "DO", "SELECT"}
+)
 _APART: Final = r"(?:\s+\(|\s*(?:/\*|\*/|--|\#))"  # a space or a remark, and perhaps a parenthesis
 _OPENS: Final = Token("sign", "(")
 _CLOSES: Final = Token("sign", ")")

@@ -60,6 +60,7 @@ _KEY: Final = Change("key", KEY_GOES)
 # that hold programs and texts of any length, and change no row.
 _HEAD: Final = 4000
 _BY_STATEMENT: Final = "rows were changed by a statement that was logged as its text"
+_CHANGED: Final = Change("untold", _BY_STATEMENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +151,7 @@ class _Found:
 
     def doubt(self, tables: Sequence[str], why: str) -> None:
         """It may do anything to these."""
-        self.tables |= dict.fromkeys(tables)
-        self.changes |= {(table, Change("doubt", why)): None for table in tables}
+        self._may_have(tables, Change("doubt", why))
 
     def doubt_mentioned(self, why: str) -> None:
         """It may do anything to each known table that occurs in it."""
@@ -160,6 +160,14 @@ class _Found:
     def doubt_all(self, why: str) -> None:
         """It may do anything to every known table."""
         self.doubt(sorted(self.scope.known), why)
+
+    def change_rows(self, why: str) -> None:
+        """It may change rows of every known table, and nothing else of one."""
+        self._may_have(sorted(self.scope.known), Change("untold", why))
+
+    def _may_have(self, tables: Sequence[str], change: Change) -> None:
+        self.tables |= dict.fromkeys(tables)
+        self.changes |= {(table, change): None for table in tables}
 
     def done(self, form: Form, asks: Named | None = None) -> Statement:
         moved = {table for table, change in self.changes if change.effect == "rows"}
@@ -172,9 +180,7 @@ class _Found:
             truncates=tuple(self.truncates),
             rebuilds=tuple(table for table in self.rebuilds if table not in moved),
             asks=asks,
-            changes_alone=tuple(
-                (table, Change("doubt", _BY_STATEMENT)) for tables in self.only for table in tables
-            ),
+            changes_alone=tuple((table, _CHANGED) for tables in self.only for table in tables),
             frees=self.frees,
             named=frozenset(self.named),
         )
@@ -346,11 +352,13 @@ def _rows(found: _Found, why: str = "") -> Statement:
             return found.done("rows")
     target = None if why else dml.only_target(found.tokens, found.text, found.is_mirrored)
     if target is None:
-        found.doubt_all(why or f"{_BY_STATEMENT}, and which tables it reached is not known")
+        known = not why and found.tokens[0].word in dml.CHANGES_ROWS_ONLY
+        may_have = found.change_rows if known else found.doubt_all
+        may_have(why or f"{_BY_STATEMENT}, and which tables it reached is not known")
         return found.done("rows")
     target = replace(target, database=target.database or scope.default)
     found.only = scope.tables(target)
-    found.doubt_all(
+    found.change_rows(
         f"{_BY_STATEMENT}, and triggers, a view or foreign keys may lead on from "
         f"{target.database}.{target.table} (if none do, and it is still there, "
         f"GRANT SELECT, TRIGGER ON `{target.database}`.* lets it be seen)"
@@ -492,7 +500,7 @@ def _is_filled(tokens: Sequence[Token]) -> bool:
 def _fill(tokens: Sequence[Token], found: _Found) -> None:
     """What it calls and reads to fill a table may change others."""
     if _is_filled(tokens) and not dml.only_reads(tokens, found.text, found.is_mirrored):
-        found.doubt_all(f"{_BY_STATEMENT}: functions that it called may have changed rows")
+        found.change_rows(f"{_BY_STATEMENT}: functions that it called may have changed rows")
 
 
 def _create_table(cursor: Cursor, found: _Found, *, replaces: bool) -> None:

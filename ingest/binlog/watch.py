@@ -182,7 +182,7 @@ class StatementWatch:
 
     def undone(self, tables: Collection[str], statement: str, now: Moment) -> None:
         """Note that rows of tables were rolled back which the log has nevertheless."""
-        why = Change("doubt", "a transaction that had changed it was rolled back, in part perhaps")
+        why = Change("untold", "a transaction that had changed it was rolled back, in part perhaps")
         self.events += [self._event(table, statement, now, why) for table in sorted(tables)]
 
     def prepare(
@@ -275,7 +275,7 @@ class StatementWatch:
         if self._trusted and (found.frees or self._trusted & found.named):
             self._trusted = set()
             why = "a trigger or view may have changed rows by statements, and is gone"
-            return [*found.changes, *((table, Change("doubt", why)) for table in known)]
+            return [*found.changes, *((table, Change("untold", why)) for table in known)]
         return found.changes
 
     def _is_plain(self, table: Named) -> bool:

@@ -52,7 +52,7 @@ LONG = {
     "parentheses": ("ALTER TABLE orders ADD a INT DEFAULT ", "(", "1", {"doubt"}),
     "settings": ("", "SET STATEMENT a=1 FOR ", "ALTER TABLE orders ADD a INT", {"doubt"}),
     "values": ("INSERT INTO orders VALUES ", "(1,'a'),", "(1,'a')", {"doubt"}),
-    "a value": ("INSERT INTO orders VALUES ('", "x", "')", {"doubt"}),
+    "a value": ("INSERT INTO orders VALUES ('", "x", "')", {"untold"}),
     "selects": ("INSERT INTO orders SELECT 1 ", "FROM t1 ", "", {"doubt"}),
     "points": ("REPAIR TABLE `x` '", "shop.", "orders'", {"doubt"}),
     "another table": ("ALTER TABLE t1 ADD a INT, ", "ab,", "c", set()),

@@ -476,7 +476,7 @@ def test_rows_that_were_rolled_back_are_left_out_and_their_tables_are_in_doubt()
     kept = [b"\0first", b"\0fourth", b"\0sixth", b"\0last"]
     assert [image for _, _, _, image in found.rows] == kept
     told = [(one.seq, one.table, one.effect) for one in found.told]
-    assert told == [(1, "w", "doubt"), (2, "w", "doubt"), (3, "w", "doubt")]
+    assert told == [(1, "w", "untold"), (2, "w", "untold"), (3, "w", "untold")]
     assert position.seq == 4
 
 
@@ -492,7 +492,7 @@ def test_rows_that_were_rolled_back_and_are_handed_out_already() -> None:
     feed(reader, log.events[head:])
     reader.flush()
     assert [image for _, _, _, image in found.rows] == [b"\0first"]
-    assert [(one.table, one.effect) for one in found.told] == [("w", "doubt")] * 2
+    assert [(one.table, one.effect) for one in found.told] == [("w", "untold")] * 2
 
 
 # --- statements -----------------------------------------------------------------------------------
@@ -527,7 +527,7 @@ def test_rows_changed_by_a_statement_end_no_stream(start: Position) -> None:
     found, position, _ = read(start, log, known=frozenset({"v", "w"}))
     assert [row[2] for row in found.rows] == [1, 1]
     assert position.executed.cardinality == start.executed.cardinality + 3
-    assert sorted(set(effects(found))) == [("v", "doubt"), ("w", "doubt"), ("w", "rows")]
+    assert sorted(set(effects(found))) == [("v", "untold"), ("w", "rows"), ("w", "untold")]
     assert [event.seq for event in found.told if event.effect == "rows"] == [position.seq]
 
 
@@ -560,7 +560,7 @@ def test_statements_of_a_prepared_transaction_count_when_it_is_committed() -> No
     begin.gtid(2).query("ALTER TABLE w ADD b INT").gtid(3).query("XA COMMIT X'61',X'',1")
     found, _, _ = read(mysql(), begin, known=frozenset({"w"}))
     told = [(event.effect, event.seq) for event in found.told if event.table == "w"]
-    assert told == [("doubt", 1), ("columns", 2), ("rebuild", 2), ("doubt", 3)]
+    assert told == [("untold", 1), ("columns", 2), ("rebuild", 2), ("untold", 3)]
     undone = opened().gtid(1).query("XA START X'61',X'',1").query("UPDATE w SET a=1")
     undone.query("XA END X'61',X'',1").add(38, XA_PREPARE).gtid(2).query("XA ROLLBACK X'61',X'',1")
     found, _, _ = read(mysql(), undone, known=frozenset({"w"}))
@@ -600,7 +600,7 @@ def heartbeats(catalog: Telling, *between: str) -> tuple[list[tuple[str, str]], 
 
 
 def test_a_heartbeat_in_another_database_is_harmless_where_the_server_says_so() -> None:
-    everything = [("v", "doubt"), ("w", "doubt")]
+    everything = [("v", "untold"), ("w", "untold")]
     assert heartbeats(Telling(plain=True)) == ([], 1)
     assert heartbeats(Telling(plain=False)) == (everything * 2, 1)
     # What makes a trigger makes it ask again; what takes one away puts all in doubt.

@@ -225,7 +225,7 @@ def test_what_is_not_understood_is_refused(
 @pytest.mark.parametrize(
     ("statement", "effect"),
     [
-        ("DELETE FROM t", "doubt"),
+        ("DELETE FROM t", "untold"),
         ("HELLO world", "doubt"),
         ("ALTER TABLE t ADD x INT", "columns"),
         # The session's mode is not in the stream.
