@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, end_of
 
+from lab.objectstore import S3Server
 from lab.servers import create_ratchet_user
 from store.crashpoints import HALT
 from store.lease import MACHINE
@@ -100,6 +101,7 @@ LAKES = int(
     os.environ.get("RATCHET_LAKES", "8")
 )  # a take-over waits half a minute for a lease that is not renewed
 HALTS = int(os.environ.get("RATCHET_HALTS", "24"))
+SEED = os.environ.get("RATCHET_SEED", "0")
 # Points that a run comes to whose lake is loaded, or a table of which is dumped again.
 STREAMING = (
     "capture.slice_read", "capture.files_written", "capture.before_commit", "capture.after_commit",
@@ -119,16 +121,23 @@ DUMPING = (
 
 
 class _Mirror:
-    """A lake of its own on a database of its own, beside which others halt as well."""
+    """A lake of its own on a database of its own, beside which others halt as well.
 
-    def __init__(self, server: Any, number: int, make_ratchet: Callable[..., Ratchet]) -> None:
+    `root` is the lake's, if it is no folder.
+    """
+
+    def __init__(
+        self, server: Any, number: int, make_ratchet: Callable[..., Ratchet], root: str = ""
+    ) -> None:
         self.server, self.database = server, f"halts_{number}"
-        self.random = random.Random(number)
+        self.random = random.Random(f"{SEED} {number}")
         server.execute(f"CREATE DATABASE {self.database}")
         create_tables(server, self.database)
+        more: dict[str, Any] = {"lake": root} if root else {}
         self.ratchet = make_ratchet(
-            {"-": server}, self.database, f"lake{number}", snapshot={"chunk_rows": 200}
+            {"-": server}, self.database, f"lake{number}", snapshot={"chunk_rows": 200}, **more
         )
+        self.lake = root or self.ratchet.lake
         self.halted = 0
         self.seen: list[str] = []
 
@@ -161,7 +170,7 @@ class _Mirror:
         self._wake(late, point)
         self._write(20)
         self.ratchet.run("run", "--until-caught-up", **heir)
-        assert assert_identical(self.ratchet.lake, [self.server], self.database, TABLES) > 0, point
+        assert assert_identical(self.lake, [self.server], self.database, TABLES) > 0, point
         self.halted += 1
         self.seen.append(point)
         log.info("%s, halt %d: %s", self.database, self.halted, point)
@@ -225,9 +234,21 @@ def _end(process: Any) -> None:
 
 @pytest.mark.long
 @pytest.mark.quick_on("mariadb")
-def test_many_halts_at_once(server: Any, make_ratchet: Callable[..., Ratchet]) -> None:
+@pytest.mark.parametrize("where", ["folder", "s3"])
+def test_many_halts_at_once(
+    server: Any,
+    make_ratchet: Callable[..., Ratchet],
+    s3_server: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
     """`RATCHET_HALTS` of them, at random points of random runs, on eight lakes side by side."""
-    mirrors = [_Mirror(server, number, make_ratchet) for number in range(min(LAKES, HALTS))]
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    mirrors = [
+        _Mirror(server, number, make_ratchet, s3_server.new_root() if where == "s3" else "")
+        for number in range(min(LAKES, HALTS))
+    ]
     create_ratchet_user(server, PASSWORD, [one.database for one in mirrors])
 
     def work(mirror: _Mirror) -> list[str]:
