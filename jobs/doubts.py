@@ -44,6 +44,7 @@ from snapshot.positions import seen_position
 from snapshot.records import Wanted
 from snapshot.sessions import close_sessions, open_session
 from snapshot.source import SourceCatalog
+from snapshot.source_df import require_all_committed
 from snapshot.verify import Correction, VerifyResult
 from store.comparisons import Comparisons
 from store.cuts import Cut, Cuts
@@ -175,6 +176,10 @@ class Doubts:
 
     def _judge(self, state: TableState, cut: Cut) -> bool:
         """Whether there was anything to do."""
+        # The log may tell of a statement that is not in force yet.
+        shards = self._reading.shards
+        ends = {s: one.position for s, one in cut.shards.items() if s in state.doubts}
+        require_all_committed(shards, {s: end for s, end in ends.items() if s in shards})
         if all(doubt.by_shape for doubt in state.doubts.values()):
             asked = self._asked.get(state.name)
             if asked is None or asked.doubts != state.doubts:

@@ -18,10 +18,12 @@ from typing import Final
 
 from core.foreignkeys import ForeignKey
 from core.patterns import TablePatterns
+from core.position import Position
 from core.shard import ShardId
 from jobs.settings import SourceSection
 from jobs.text import how_to_exclude
 from merge.cascades.graph import KeyGraph
+from snapshot.positions import is_committed
 from store.files import Lake
 from store.keynotes import KeyNotes, note_keys, read_key_notes
 from store.tables import Doubt, Tables, TableState
@@ -31,6 +33,7 @@ from wire.session import Session, SourceConfig
 
 log: Final = logging.getLogger("jobs.run")
 
+_PATIENCE: Final = 0.2  # seconds that a commit under way may take; else they are read once more
 _NEW: Final = "its foreign keys, by which the server changes rows, were not known until now"
 _OTHERS: Final = "its foreign keys are others than they were, since when is not known"
 _BELOW: Final = "it hangs by foreign keys on {}, which is in doubt"
@@ -46,11 +49,14 @@ class Rules:
         by_table: child table -> its keys.
         logged: whether its servers log what they change by them.
         unfit: tables of which no change is captured, whatever the config says.
+        settled: whether they are no older than what is captured: a server's log may tell of a
+            statement that is not in force yet.
     """
 
     by_table: Mapping[str, tuple[ForeignKey, ...]]
     logged: bool
     unfit: frozenset[str] = frozenset()
+    settled: bool = True
 
 
 NO_RULES: Final = Rules(by_table={}, logged=False)
@@ -63,20 +69,30 @@ def read_rules(query: Query, *, database: str, trusts_virtual: bool) -> Rules:
     return Rules(by_table=found.by_table, logged=found.logged, unfit=unfit)
 
 
-def read_all(configs: Mapping[ShardId, SourceConfig]) -> dict[str, Rules]:
+def read_all(
+    configs: Mapping[ShardId, SourceConfig],
+    captured: Callable[[], Mapping[str, Position]] = dict,
+) -> dict[str, Rules]:
     """By keyspace.
+
+    Args:
+        configs: the servers.
+        captured: gives the end of what is captured, by ShardId as text.
 
     Raises:
         RetryableError: a server does not answer.
         SourceUnfitError: a server refuses us.
     """
     found: dict[str, list[Rules]] = {}
+    ends = captured()
     for shard, config in configs.items():
+        end = ends.get(str(shard))
         with Session.connect(config) as session:
+            settled = end is None or is_committed(session, end, patience=_PATIENCE)
             one = read_rules(
                 session.query, database=config.database, trusts_virtual=config.trusts_virtual
             )
-            found.setdefault(shard.keyspace, []).append(one)
+            found.setdefault(shard.keyspace, []).append(replace(one, settled=settled))
     return {keyspace: together(rules) for keyspace, rules in found.items()}
 
 
@@ -94,6 +110,7 @@ def together(shards: Sequence[Rules]) -> Rules:
         by_table=by_table,
         logged=all(one.logged for one in shards),
         unfit=frozenset().union(*(one.unfit for one in shards)),
+        settled=all(one.settled for one in shards),
     )
 
 
@@ -209,7 +226,8 @@ def refresh(
         lost = lost_parents(found, partial(mirrors, keyspace))
         for state in (one for one in mine if one.keyspace == keyspace):
             keys = found.by_table.get(state.table, ())
-            after = replace(state, foreign_keys=keys, keys_stale=False)
+            fresh = state.foreign_keys is not None and not state.keys_stale
+            after = replace(state, foreign_keys=keys, keys_stale=not (fresh or found.settled))
             if state.table in lost:
                 _stop(tables, after, *lost[state.table])
                 continue

@@ -399,10 +399,11 @@ class _Wiring:
         lake = self._plan.lake
         serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
         tables = Tables(lake)
-        last_round = RoundLog(lake).last_number
+        rounds = RoundLog(lake)
+        last_round = rounds.last_number
         watch = ForeignKeyWatch(
             lake,
-            partial(read_all, self._configs),
+            partial(read_all, self._configs, rounds.positions),
             sources=lambda: self._selection.followed,
             last_round=last_round,
         )

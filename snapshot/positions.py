@@ -1,7 +1,8 @@
 """Positions that contain everything a read may have seen.
 
-Lives here: the upper bound that the end of a dump and the end of a verification need. The lower
-bound, what a read is sure to contain, is `Session.executed` and `Session.snapshot`.
+Lives here: the upper bound that the end of a dump and the end of a verification need; waiting until
+reads contain what the log has told. The lower bound, what a read is sure to contain, is
+`Session.executed` and `Session.snapshot`.
 
 Invariant: what any read that ended before the call may have shown is inside the result.
 """
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from core.errors import LockedError
 from core.gtid import GtidSet
 from core.position import Position
 from wire.session import Session
@@ -51,6 +53,47 @@ def seen_position(
             left = _owned(session)
             committing = committing.minus(committing.minus(left))
         return session.head()
+
+
+def is_committed(
+    session: Session,
+    position: Position,
+    *,
+    patience: float = _PATIENCE,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Whether reads of the server contain a position of its log; waits a while until they do.
+
+    Args:
+        session: on the server.
+        position: what its log has handed out.
+        patience: seconds.
+        clock: seconds, rising.
+        sleep: for so many seconds.
+    """
+    deadline = clock() + patience
+    while not session.contains(position):
+        if clock() >= deadline:
+            return False
+        sleep(_POLL)
+    return True
+
+
+def require_committed(session: Session, position: Position) -> None:
+    """See `is_committed`.
+
+    Raises:
+        LockedError: they do not contain it.
+    """
+    if not is_committed(session, position):
+        raise LockedError(
+            "the server shows rows from before what its log has told already",
+            operation="compare rows with the source",
+            source=session.source,
+            hint="a commit waits for a semi-synchronous replica, or the replica that is read is "
+            "behind; it is tried again",
+        )
 
 
 def _owned(session: Session) -> GtidSet:

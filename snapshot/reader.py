@@ -194,19 +194,31 @@ def read_chunk(request: ChunkRequest) -> ChunkResult:
     """
     name = request.schema.name
     with open_session(request.config, table=name) as session, session.snapshot() as snapshot:
-        _check_since(snapshot, request)
+        check_since(snapshot, request.since, source=request.config, table=name)
         _check_shape(session, request)
         return _Reading(request, session, snapshot).run()
 
 
-def _check_since(snapshot: Snapshot, request: ChunkRequest) -> None:
-    since = request.since
+def check_since(
+    snapshot: Snapshot, since: Position | None, *, source: SourceConfig, table: str
+) -> None:
+    """Refuse a read that lacks what the log is applied from, or what is merged already.
+
+    Args:
+        snapshot: the read.
+        since: what it must contain; None: nothing in particular.
+        source: the server, for the error.
+        table: what is read, for the error.
+
+    Raises:
+        RetryableError: it lacks some of it.
+    """
     if since is not None and not snapshot.floor.executed.contains_all(since.executed):
         raise RetryableError(
-            "this replica is behind the position at which the dump began",
-            operation="read a chunk",
-            source=str(request.config.shard),
-            table=request.schema.name,
+            "this replica is behind what the mirror has or begins with",
+            operation="read a table",
+            source=str(source.shard),
+            table=table,
             hint="it is read once it has caught up; or read from @primary",
         )
 

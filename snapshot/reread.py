@@ -18,6 +18,7 @@ import numpy as np
 from core.position import Position
 from core.types import MisfitPolicy
 from snapshot.judge import Look
+from snapshot.reader import check_since
 from snapshot.records import DumpSettings, ShardSource
 from snapshot.rows import Row, frozen_row, key_literal
 from snapshot.sessions import open_session
@@ -50,6 +51,7 @@ def read_keys(
     shards: Mapping[str, ShardSource],
     columns: Sequence[str],
     settings: DumpSettings,
+    since: Mapping[str, Position] | None = None,
     stop: threading.Event | None = None,
 ) -> Reread:
     """Read rows of the source by key, on every shard of the table.
@@ -60,18 +62,23 @@ def read_keys(
         shards: ShardId as text -> its source.
         columns: the columns of the frozen rows, in order.
         settings: how the source is read: the throttle, and what becomes of values.
+        since: shard -> what its rows must contain, where they come by a vtgate, each read from any
+            of its tablets.
         stop: when set, a read that the throttle holds back ends with RetryableError.
 
     Raises:
-        RetryableError: a server does not answer, or it was told to stop.
+        RetryableError: a server does not answer, lacks `since`, or it was told to stop.
         TableStoppedError: the table is gone or has changed.
     """
     seen: dict[str, dict[Row, Look]] = {shard: {} for shard in tables}
     for shard, table in tables.items():
-        with open_session(shards[shard].config, table=table.schema.name) as session:
+        config = shards[shard].config
+        floor = since.get(shard) if since and config.target else None
+        with open_session(config, table=table.schema.name) as session:
             for group in _batches(keys, _READ):
                 settings.throttle.wait(shards[shard], stop)
                 with session.snapshot() as snapshot:
+                    check_since(snapshot, floor, source=config, table=table.schema.name)
                     found: dict[Row, Row] = {}
                     # A key with a NULL in it, which a damaged mirror may have, no source has.
                     asked = [key for key in group if None not in key.values()]

@@ -28,7 +28,7 @@ from snapshot.chunks import first_ranges
 from snapshot.errors import ShapeChangedError
 from snapshot.keys import KeyRange
 from snapshot.patience import Patience
-from snapshot.positions import seen_position
+from snapshot.positions import require_committed, seen_position
 from snapshot.prints import (
     BUCKET,
     PRINT,
@@ -218,6 +218,7 @@ def scan_source(
     kept: Kept,
     settings: DumpSettings,
     now: int,
+    since: Mapping[str, Position] | None = None,
     stop: threading.Event | None = None,
 ) -> SourceScan:
     """Read a whole table, keeping of each row its key and its print.
@@ -231,6 +232,8 @@ def scan_source(
         kept: what is made of each row.
         settings: how to go about it.
         now: microseconds UTC; scratch files that are a day old are removed.
+        since: shard -> what its rows must contain, where they come by a vtgate, each chunk from any
+            of its tablets.
         stop: when set, the scan ends with RetryableError.
 
     Raises:
@@ -248,6 +251,7 @@ def scan_source(
         kept=kept,
         read=read,
         settings=settings,
+        since=since or {},
         stop=stop,
     )
     try:
@@ -272,6 +276,20 @@ def seen_positions(shards: Mapping[str, ShardSource], wanted: Iterable[str]) -> 
     return found
 
 
+def require_all_committed(
+    shards: Mapping[str, ShardSource], positions: Mapping[str, Position]
+) -> None:
+    """Wait until reads of each shard contain what the mirror has of it.
+
+    Raises:
+        LockedError: they do not, for some seconds.
+        RetryableError: a server stays away.
+    """
+    for shard, position in positions.items():
+        with open_session(shards[shard].config) as session:
+            require_committed(session, position)
+
+
 class _Scan:
     """One scan: ranges side by side, each chunk after chunk."""
 
@@ -286,6 +304,7 @@ class _Scan:
         kept: Kept,
         read: ReadChunk,
         settings: DumpSettings,
+        since: Mapping[str, Position],
         stop: threading.Event | None,
     ) -> None:
         self._lake = lake
@@ -296,6 +315,7 @@ class _Scan:
         self._kept = kept
         self._read = read
         self._settings = settings
+        self._since = since
         self._stop = stop or threading.Event()
         self._failed = threading.Event()  # then the other ranges' work would be lost
         self._patience = Patience(settings.patience)
@@ -356,6 +376,7 @@ class _Scan:
             plan=table.plan,
             keys=keys,
             generation=self._shards[shard].generation,
+            since=self._since.get(shard) if self._shards[shard].config.target else None,
             lake=self._lake,
             folder=self._folder,
             name="scan",

@@ -48,6 +48,8 @@ log: Final = logging.getLogger(__name__)
 MARK: Final = "/* ratchet */ "
 BINLOG_START: Final = 4  # the first event of any binlog file stands behind the magic number
 _COMMIT_WAIT: Final = 0.25  # seconds that a commit under way may take before the exact way is used
+_REPLICA_WAIT: Final = 1.0  # seconds that commits may wait for a replica, until one looks again
+_SETTLES: Final = 0.2  # seconds in which a commit comes in that waits for nobody
 _TABLET_WAIT: Final = 5.0  # seconds of tries to read position and rows from one and the same tablet
 _MYSQL_NEW_STATUS: Final = (8, 2)  # from here on SHOW MASTER STATUS has its new name only
 
@@ -265,6 +267,44 @@ class Session:
             name, _ = self.binlog_end()
             return self._file_position(name, BINLOG_START)
         return self._gtid_executed()
+
+    def contains(self, position: Position) -> bool:
+        """Whether every read that begins after this call is sure to contain a position.
+
+        A server hands its log out before it commits, so what the log tells may not be there yet:
+        for an instant, or for as long as it waits for a semi-synchronous replica (AFTER_SYNC).
+        Flavour `file`: of the newest file nothing tells how far it is committed, so its end is
+        asked for, and whether commits wait for a replica.
+        """
+        if position.flavor != self.flavor:
+            return False
+        if self.executed().executed.contains_all(position.executed):
+            return True
+        if self.flavor != "file":
+            return False
+        end = self._file_position(*self.binlog_end())
+        return end.executed.contains_all(position.executed) and self._has_committed()
+
+    def _has_committed(self) -> bool:
+        """Whether all has come in that waited for a semi-synchronous replica at the beginning."""
+        # With sync_binlog=0 the log is handed out before this delay, else behind it.
+        delay = int(self._variable("binlog_group_commit_sync_delay")) / 1e6
+        waiting, done = self._semi_synchronous()
+        deadline = time.monotonic() + _REPLICA_WAIT
+        while time.monotonic() < deadline:
+            time.sleep(_SETTLES + delay)
+            left, ended = self._semi_synchronous()
+            if not left or ended >= done + waiting:
+                return True
+        return False
+
+    def _semi_synchronous(self) -> tuple[int, int]:
+        """Commits that wait for a replica, and those that have waited; zeros without the plugin."""
+        # "master" or "source" stands in between, by the plugin's name.
+        status = self.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'")
+        found = [(str(name).lower(), value) for name, value in status]
+        waiting = sum(int(value) for name, value in found if name.endswith("_wait_sessions"))
+        return waiting, sum(int(v) for name, v in found if name.endswith(("_yes_tx", "_no_tx")))
 
     def beginning(self) -> Position:
         """`executed`, as the beginning of a stream: with the file of the log that it lies in.

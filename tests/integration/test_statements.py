@@ -330,7 +330,7 @@ def test_a_grant_that_comes_while_the_log_is_read(bench: Bench) -> None:
         bench.run("SET SESSION binlog_format=STATEMENT", f"UPDATE {table} SET n = n + 1")
         return bench.captured()
 
-    everything = {"t0": {"doubt"}}
+    everything = {"t0": {"untold"}}
     assert [after("lone"), after("hooked")] == [everything, everything]
     grant = f"SELECT, TRIGGER ON `{bench.database}`.*"
     bench.server.execute(f"GRANT {grant} TO {RATCHET_USER}@'%'")
@@ -346,7 +346,7 @@ def test_rows_changed_by_statements_concern_only_who_they_may_reach(
     bench.table()
     bench.table()
     other = other_database(bench)
-    everything = {"t0": {"doubt"}, "t1": {"doubt"}}
+    everything = {"t0": {"untold"}, "t1": {"untold"}}
     mysql = server.flavor == "mysql"
 
     def after(*statements: str) -> dict[str, set[str]]:
@@ -434,7 +434,7 @@ def test_a_file_that_a_statement_loads(make_server: Callable[..., Server], tmp_p
         load = f"LOAD DATA INFILE '{rows}' INTO TABLE t0 FIELDS TERMINATED BY ','"
         rows.chmod(0o644)
         bench.run("SET SESSION binlog_format=STATEMENT", load)
-        assert bench.captured() == {"t0": {"doubt"}, "t1": {"doubt"}}
+        assert bench.captured() == {"t0": {"untold"}, "t1": {"untold"}}
         bench.run("UPDATE t1 SET a = 7")
         assert bench.captured() == {}
         assert bench.capturer.final("t1") == {1: {"id": 1, "a": 7}}
