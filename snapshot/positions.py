@@ -24,6 +24,7 @@ _ORIGIN: Final = re.compile(r"([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?::[a
 _OWNER: Final = re.compile(r"#\d+")
 _PATIENCE: Final = 5.0
 _POLL: Final = 0.02
+_LOOK_EVERY: Final = 0.1
 
 
 def seen_position(
@@ -76,7 +77,7 @@ def is_committed(
     while not session.contains(position):
         if clock() >= deadline:
             return False
-        sleep(_POLL)
+        sleep(_LOOK_EVERY)
     return True
 
 

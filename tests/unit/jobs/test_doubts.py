@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -77,7 +78,7 @@ def test_rows_that_never_get_a_verdict(
         open_lake(str(tmp_path), now=0),
         lambda: found,
         lambda _: True,
-        reading=cast("Any", None),
+        reading=cast("Any", SimpleNamespace(shards={})),
         verifier=cast("Any", source),
         verdicts=cast("Any", given),
         on_difference="repair",
