@@ -79,7 +79,7 @@ def test_any_long_statement_takes_little(what: str) -> None:
     found = look(text)
     took = time.process_time() - began
     assert effects(found) == wanted
-    assert took < 5
+    assert took < 20
     tracemalloc.start()
     look(text)
     most = tracemalloc.get_traced_memory()[1]

@@ -190,10 +190,15 @@ def test_merge_alone_until_caught_up(stage: Stage) -> None:
 
 
 def test_stopped_from_outside(stage: Stage) -> None:
-    timer = threading.Timer(0.2, stage.control.stop)
-    timer.start()
+    def stop() -> None:
+        while not stage.rounds:
+            stage.control.wait(0.05, stage.control.rings)
+        stage.control.stop()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
     stage.run().run()
-    timer.join()
+    stopping.join()
     assert stage.rounds > 0
 
 
@@ -215,7 +220,8 @@ def test_a_stopped_table_is_told_of_once_and_decides_the_end(stage: Stage) -> No
     pulses = [r for r in stage.told if isinstance(r, Pulse)]
     assert pulses
     assert pulses[0].stopped == 1
-    assert pulses[0].rows_per_second > 0
+    # The first one may come before capture has taken a round.
+    assert any(pulse.rows_per_second > 0 for pulse in pulses)
 
 
 def test_a_stopped_table_does_not_end_an_endless_run(stage: Stage) -> None:

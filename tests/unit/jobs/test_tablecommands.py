@@ -142,17 +142,20 @@ def test_a_table_that_is_there_has_its_end_waited_for_too(
 ) -> None:
     tables = Tables(lake)
     state = tables.save(items("dumping", "old"))
+    timers: list[threading.Timer] = []
 
     def take(_: Request) -> None:
         # Who does not wait is gone long before.
-        timer = threading.Timer(0.5 if wait else 60, stream, (lake, state))
-        timer.daemon = True
-        timer.start()
+        timers.append(threading.Timer(0.5 if wait else 600, stream, (lake, state)))
+        timers[-1].start()
 
     with a_run(lake, take):
         began = time.monotonic()
         assert run_table(config, "add", "items", wait=wait) == 0
         took = time.monotonic() - began
+    for timer in timers:  # else it went off amid another test
+        timer.cancel()
+        timer.join()
     out = capsys.readouterr().out
     assert "in the mirror already, in phase dumping: nothing to do" in out
     assert out.endswith("shop.items: streams\n") == wait

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,9 +63,17 @@ def halted(lake: Lake) -> Iterator[subprocess.Popen[bytes]]:
         assert process.stdout is not None
         assert process.stdout.readline() == b"in it\n"
         try:
+            wait_until_stopped(process.pid)  # one that is told to go on before that stops for good
             yield process
         finally:
             process.kill()
+
+
+def wait_until_stopped(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < deadline, "it does not stand still"
+        time.sleep(0.01)
 
 
 def refused(lake: Lake) -> LakeError:

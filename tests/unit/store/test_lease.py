@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,14 @@ def test_a_run_that_slept_too_long_asks_first(lake: Lake, monkeypatch: pytest.Mo
     held.release()
 
 
+def put_a_folder_at(lock: Path) -> None:
+    """In the place of a file that the thread which renews may make again at any moment."""
+    while not lock.is_dir():
+        lock.unlink(missing_ok=True)
+        with suppress(FileExistsError):
+            lock.mkdir()
+
+
 def test_a_lake_out_of_reach_is_told_once_each_time(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,8 +268,7 @@ def test_a_lake_out_of_reach_is_told_once_each_time(
     told: list[LakeError] = []
     with acquire(lake).start(told.append, every=0.01) as held:
         for times in (1, 2):
-            lock.unlink(missing_ok=True)
-            lock.mkdir()
+            put_a_folder_at(lock)
             until = time.monotonic() + 10
             while len(told) < times:
                 assert time.monotonic() < until

@@ -64,14 +64,14 @@ def test_a_byte_now_and_then_is_no_answer(*, logged_in: bool) -> None:
             client.read()
         with suppress(OSError):
             client.sock.sendall(struct.pack("<I", 60_000 | logged_in << 24))  # its number on top
-            for _ in range(100):
+            for _ in range(300):
                 client.sock.sendall(b"x")
                 time.sleep(0.1)
 
     began = time.monotonic()
     with fake_server(script) as (port, _), pytest.raises(RetryableError, match="too slowly"):
-        Session.connect(source_at(port, connect_timeout=0.5, read_timeout=0.5))
-    assert time.monotonic() - began < 8
+        Session.connect(source_at(port, connect_timeout=2.0, read_timeout=2.0))
+    assert time.monotonic() - began < 20
 
 
 def test_a_login_does_not_go_on_for_ever() -> None:
