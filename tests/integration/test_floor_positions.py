@@ -13,7 +13,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from event_kit import NoCatalog
@@ -31,7 +31,8 @@ from wire.session import Session, SourceConfig
 log = logging.getLogger(__name__)
 
 WRITERS = 8
-SECONDS = 3
+SECONDS, PATIENCE = 3, 120
+READINGS, FILES = 200, 50  # at least
 DURABLE = {"sync-binlog": "1", "innodb-flush-log-at-trx-commit": "1"}
 RELAXED = {"sync-binlog": "0", "innodb-flush-log-at-trx-commit": "2"}
 BUMP = """
@@ -64,18 +65,38 @@ def prepared(server: Server) -> SourceConfig:
 
 
 @contextmanager
-def writers(server: Server) -> Iterator[Callable[[], bool]]:
-    """Eight connections that write for SECONDS; gives a function: whether they still do."""
+def writing_all_along(write: Callable[[int], object]) -> Iterator[Callable[[bool], bool]]:
+    """Eight threads that call `write` with their number, again and again.
 
-    def write(writer: int) -> None:
-        server.execute(f"CALL bump({writer}, {SECONDS})", database="floors")
+    Gives a function: whether to read on, given whether enough was read. That is for SECONDS, and on
+    a busy machine, where less is read in them, until it is enough.
+    """
+    over, began = threading.Event(), time.monotonic()
 
-    threads = [threading.Thread(target=write, args=(w,)) for w in range(WRITERS)]
+    def work(writer: int) -> None:
+        while not over.is_set():
+            write(writer)
+
+    def goes_on(enough: bool) -> bool:  # noqa: FBT001 - reads as a question
+        passed = time.monotonic() - began
+        return passed < SECONDS or (not enough and passed < PATIENCE)
+
+    threads = [threading.Thread(target=work, args=(w,)) for w in range(WRITERS)]
     for thread in threads:
         thread.start()
-    yield lambda: any(thread.is_alive() for thread in threads)
-    for thread in threads:
-        thread.join()
+    try:
+        yield goes_on
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def writers(server: Server) -> AbstractContextManager[Callable[[bool], bool]]:
+    """Eight connections that write."""
+    return writing_all_along(
+        lambda writer: server.execute(f"CALL bump({writer}, 1)", database="floors")
+    )
 
 
 def transactions(session: Session) -> int:
@@ -97,7 +118,7 @@ def test_a_snapshot_contains_its_floor(
         base = session.executed().seq
         less = more = same = 0
         with writers(server) as writing:
-            while writing():
+            while writing(same + more > READINGS):
                 with session.snapshot() as snapshot:
                     seen, claimed = transactions(session), snapshot.floor.seq - base
                 less += seen < claimed
@@ -107,7 +128,7 @@ def test_a_snapshot_contains_its_floor(
         assert session.executed().seq - base == final
     log.info("%s: %d transactions, %d exact, %d more, %d LESS", flavor, final, same, more, less)
     assert less == 0
-    assert same + more > 200
+    assert same + more > READINGS
 
 
 @pytest.mark.parametrize(
@@ -124,9 +145,13 @@ def test_without_gtids_a_file_begins_behind_all_that_was_committed(
     with Session.connect(config) as session:
         server.execute("FLUSH BINARY LOGS")
         start = session.executed()
-        readings = []
+        readings: list[tuple[int, int]] = []
+
+        def enough() -> bool:
+            return len(readings) > READINGS and readings[-1][0] - readings[0][0] > (FILES + 5) << 40
+
         with writers(server) as writing:
-            while writing():
+            while writing(enough()):
                 with session.snapshot() as snapshot:
                     readings.append((snapshot.floor.seq, transactions(session)))
         final = transactions(session)
@@ -134,8 +159,8 @@ def test_without_gtids_a_file_begins_behind_all_that_was_committed(
     less = sum(seen < bisect_right(ends, floor) for floor, seen in readings)
     files = len({end >> 40 for end in ends})
     log.info("%d transactions, %d files, %d readings, %d LESS", final, files, len(readings), less)
-    assert files > 50
-    assert len(readings) > 200
+    assert files > FILES
+    assert len(readings) > READINGS
     assert less == 0
 
 
@@ -147,7 +172,7 @@ def test_the_experiment_notices_positions_that_run_ahead(
         base = session.head().seq
         less = 0
         with writers(server) as writing:
-            while writing():
+            while writing(less > 0):
                 claimed = session.head().seq - base
                 session.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
                 less += transactions(session) < claimed
@@ -173,7 +198,7 @@ def transaction_ends(config: SourceConfig, start: Position, count: int) -> list[
         catalog=NoCatalog(),
         keep=keep,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while len(ends) < count and time.monotonic() < deadline:
         stream.receive(0.2)
         stream.first, _ = reader.feed(stream.data, stream.index, stream.first, stream.count)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from busy_kit import running_statements
 from fix_dump import Dump, config_of, make_table, wanted
 from fix_e2e import assert_identical
 
@@ -23,7 +24,7 @@ from snapshot.throttle import Throttle, ThrottleLimits
 from wire.binlog import BinlogStream, DumpOptions
 from wire.session import Session, SourceConfig
 
-_SETTLED = 10.0  # seconds that sessions of other tests may take to go
+_SETTLED = 60.0  # seconds that sessions of other tests may take to go
 
 
 @pytest.fixture(params=["ON", "OFF"])
@@ -39,20 +40,6 @@ def source(request: pytest.FixtureRequest, server: Server, database: str) -> Ite
     server.execute(f"SET GLOBAL event_scheduler = {before}")
 
 
-@contextmanager
-def sleeping(*sessions: Session) -> Iterator[None]:
-    """Statements that run in these sessions; they end within three seconds."""
-    threads = [threading.Thread(target=one.query, args=("SELECT SLEEP(3)",)) for one in sessions]
-    for one in threads:
-        one.start()
-    time.sleep(0.5)
-    try:
-        yield
-    finally:
-        for one in threads:
-            one.join()
-
-
 def settled(session: Session, others: int) -> Running:
     """What runs, as soon as so many others do: a server notices late that a client has gone."""
     deadline = time.monotonic() + _SETTLED
@@ -61,14 +48,14 @@ def settled(session: Session, others: int) -> Running:
     return found
 
 
-def test_what_we_run_ourselves_does_not_count(source: SourceConfig) -> None:
+def test_what_we_run_ourselves_does_not_count(source: SourceConfig, server: Server) -> None:
     throttle = Throttle(ThrottleLimits(threads_running=1))
     with ExitStack() as stack:
         session, *own = (stack.enter_context(Session.connect(source)) for _ in range(4))
         assert settled(session, 0).others == 0
         stream = BinlogStream(source, session.head(), DumpOptions(server_id=4711))
         stack.callback(stream.close)
-        with sleeping(*own):
+        with running_statements(server, *(one.query for one in own)):
             found = running(session)
             assert found.others == 0
             assert found.total >= 5, "three statements, a stream, and the one that asks"
@@ -83,21 +70,16 @@ def test_what_others_run_does(source: SourceConfig, server: Server, user: str) -
     with ExitStack() as stack:
         session, own = (stack.enter_context(Session.connect(source)) for _ in range(2))
         assert settled(session, 0).others == 0
-        connections = [server.connect(user=user, password=password) for _ in range(2)]
+        connections = [
+            stack.enter_context(server.connect(user=user, password=password)) for _ in range(2)
+        ]
         cursors = [stack.enter_context(one.cursor()) for one in connections]
-        threads = [threading.Thread(target=one.execute, args=("SELECT SLEEP(3)",))
-                   for one in cursors]  # fmt: skip
-        for one in threads:
-            one.start()
-        with sleeping(own):
+        executes = [own.query, *(one.execute for one in cursors)]
+        with running_statements(server, *executes):
             assert settled(session, 2).others == 2
             assert throttle.reason(session) == (
                 "2 threads of others running on shop/-, above snapshot.max_threads_running (1)"
             )
-        for one in threads:
-            one.join()
-        for connection in connections:
-            connection.close()
 
 
 def test_a_dump_on_an_idle_server_does_not_stand_still(

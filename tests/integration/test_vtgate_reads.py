@@ -6,8 +6,6 @@ What holds for a server must hold for a shard behind vtgate, where one session i
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
@@ -18,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
 import pytest
+from busy_kit import running_statements
 from deltalake import DeltaTable, QueryBuilder
 from fix_dump import Dump
 from fix_e2e import assert_identical
@@ -39,7 +38,7 @@ from store.tables import Tables
 from tests.fix_faker import every_type_tables
 from tests.fix_vitess import TabletServer
 from tests.integration.test_dump import TABLES as KEYED
-from tests.integration.test_floor_positions import BUMP, SECONDS, WRITERS, transactions
+from tests.integration.test_floor_positions import BUMP, WRITERS, transactions, writing_all_along
 from tests.integration.test_types_oracle import compare, lake_rows, own_rows, write
 from tests.integration.test_vitess_lab import VSCHEMA
 from wire.session import Session, Snapshot, SourceConfig, quoted
@@ -217,27 +216,15 @@ def test_a_read_that_takes_too_long_says_why(vitess: VitessCluster) -> None:
 
 
 @contextmanager
-def counters(server: TabletServer, writers: int) -> Iterator[Callable[[], bool]]:
-    """Writers on a tablet's MySQL for some seconds; gives whether they still write."""
+def counters(server: TabletServer, writers: int) -> Iterator[None]:
+    """A table of counters on a tablet's MySQL, and what raises them."""
     server.execute("CREATE TABLE counters (id INT PRIMARY KEY, n BIGINT)", database=DATABASE)
     values = ", ".join(f"({w}, 0)" for w in range(writers))
     server.execute(f"INSERT INTO counters VALUES {values}", database=DATABASE)
     server.execute(BUMP, database=DATABASE)
-    threads = [
-        threading.Thread(
-            target=server.execute,
-            args=(f"CALL bump({w}, {SECONDS})",),
-            kwargs={"database": DATABASE},
-        )
-        for w in range(WRITERS)
-    ]
-    for thread in threads:
-        thread.start()
     try:
-        yield lambda: any(thread.is_alive() for thread in threads)
+        yield
     finally:
-        for thread in threads:
-            thread.join()
         server.execute("DROP PROCEDURE bump", database=DATABASE)
         server.execute("DROP TABLE counters", database=DATABASE)
 
@@ -254,11 +241,14 @@ def floors(
     claim: Callable[[Snapshot], Position] = lambda snapshot: snapshot.floor,
 ) -> tuple[int, set[str]]:
     """How many snapshots showed less than is claimed of them, and the servers they came from."""
-    with counters(writing_on, writers) as writing, Session.connect(source) as session:
-        found = []
-        while writing():
-            with session.snapshot() as snapshot:
-                found.append((claim(snapshot), transactions(session), snapshot.floor.server))
+    with counters(writing_on, writers), Session.connect(source) as session:
+        found: list[tuple[Position, int, str]] = []
+        with writing_all_along(
+            lambda writer: writing_on.execute(f"CALL bump({writer}, 1)", database=DATABASE)
+        ) as writing:
+            while writing(len(found) > 50):
+                with session.snapshot() as snapshot:
+                    found.append((claim(snapshot), transactions(session), snapshot.floor.server))
         ((final,),) = writing_on.execute("SELECT SUM(n) FROM counters", database=DATABASE)
         ((end,),) = writing_on.execute("SELECT @@GLOBAL.gtid_executed")
     # Counted from the end, which holds all: nobody else writes meanwhile.
@@ -367,16 +357,9 @@ def test_the_throttle_asks_the_shards_own_mysql(
     with Session.connect(config(vitess)) as session:
         busy = Throttle(ThrottleLimits(threads_running=1), clock=lambda: 0.0)
         assert busy.reason(session) == "", "its own streams and what asks are nobody's load"
-        sleepers = [
-            threading.Thread(target=tablet.execute, args=("SELECT SLEEP(3)",)) for _ in range(2)
-        ]
-        for one in sleepers:
-            one.start()
-        time.sleep(1)
-        busy = Throttle(ThrottleLimits(threads_running=1))
-        assert "2 threads of others running on commerce/0" in busy.reason(session)
-        for one in sleepers:
-            one.join()
+        with running_statements(tablet, tablet.execute, tablet.execute):
+            busy = Throttle(ThrottleLimits(threads_running=1))
+            assert "2 threads of others running on commerce/0" in busy.reason(session)
         lag = Throttle(ThrottleLimits(replica_lag=1))
         with pytest.raises(SourceUnfitError, match="not a replica"):
             lag.reason(session, [session])
