@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
+from lab.ports import Port
+
 _CHUNK = 64 * 1024
-_TIMEOUT = 10.0
+_TIMEOUT = 60.0
 _DROP = 0.1
 
 
@@ -49,7 +51,9 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy")
         self._thread.start()
         self.host = "127.0.0.1"
-        self.port = 0
+        # While it refuses, no connection of anybody's may take the port.
+        self._port = Port()
+        self.port = self._port.number
         self.forwarded = 0  # bytes to clients
         self._server: asyncio.Server | None = None
         self.accept()
@@ -98,6 +102,7 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_TIMEOUT)
         self._loop.close()
+        self._port.release()
 
     def _do(self, command: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(command, self._loop).result(_TIMEOUT)
@@ -105,7 +110,6 @@ class Proxy:
     async def _listen(self) -> None:
         if self._server is None:
             self._server = await asyncio.start_server(self._connected, self.host, self.port)
-            self.port = self._server.sockets[0].getsockname()[1]
 
     async def _stop_listening(self) -> None:
         if self._server is not None:

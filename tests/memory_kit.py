@@ -75,8 +75,9 @@ class ChildWatch(threading.Thread):
         self.join()
 
     def _look_at(self, pid: int) -> None:
-        seen = {name: Path(f"/proc/{pid}/{name}").read_bytes() for name in ("environ", "cmdline")}
+        # Before its environment: one that is about to begin another program has the command's.
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        seen = {name: Path(f"/proc/{pid}/{name}").read_bytes() for name in ("environ", "cmdline")}
         if command == Path(f"/proc/{self._pid}/cmdline").read_bytes():
             return  # the command itself, until its child begins another program
         self.found |= {f"{name} of {command!r}" for name in seen if self._holds(seen[name])}

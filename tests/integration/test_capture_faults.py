@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pymysql
 import pytest
 from capture_kit import Capturer, close_streams, server_rows, source_of
 from fix_proxy import Proxy
+from fix_servers import purge_binlogs
 
 from core.errors import PositionLostError, RetryableError
 from ingest import capture as capture_module
@@ -218,12 +218,13 @@ def test_a_silent_connection_counts_as_dead(
 ) -> None:
     server = started(make_server, flavor)
     proxy = make_proxy(server.host, server.port)
-    capture = Capturer(source_of(server, "d", port=proxy.port, read_timeout=1.0), tmp_path)
+    capture = Capturer(source_of(server, "d", port=proxy.port), tmp_path)
     write(server)
     capture.catch_up()
     proxy.pause()
     options = replace(capture.request().dump, heartbeat=0.2, deadline=0.6)
-    error = capture.fail(limits=SHORT, dump=options)
+    impatient = replace(capture.source, read_timeout=1.0)
+    error = capture.fail(limits=SHORT, dump=options, source=impatient)
     assert isinstance(error, RetryableError)
     proxy.resume()
     write(server)
@@ -269,8 +270,9 @@ def test_heartbeats_keep_an_idle_connection_alive(
 ) -> None:
     server = started(make_server, flavor)
     capture = Capturer(source_of(server, "d"), tmp_path)
-    options = replace(capture.request().dump, heartbeat=0.2, deadline=0.6)
-    idle = SliceLimits(max_seconds=2.5, min_seconds=2.5)
+    # The deadline is long for a busy machine, and shorter than the slice.
+    options = replace(capture.request().dump, heartbeat=0.2, deadline=4.0)
+    idle = SliceLimits(max_seconds=8, min_seconds=8)
     assert capture.take(limits=idle, dump=options).committed is None
     (one,) = capture_module._streams.values()
     stream = one.feed._stream
@@ -279,14 +281,6 @@ def test_heartbeats_keep_an_idle_connection_alive(
     (one,) = capture_module._streams.values()
     assert one.feed._stream is stream  # kept from one round to the next
     assert_same(capture, server)
-
-
-def purge_all(server: Server) -> None:
-    """Purge all files but the newest; a file stays as long as the server still sends from it."""
-    deadline = time.monotonic() + 20
-    while len(files := server.execute("SHOW BINARY LOGS")) > 1:
-        assert time.monotonic() < deadline
-        server.execute(f"PURGE BINARY LOGS TO '{files[-1][0]}'")
 
 
 @flavors
@@ -300,7 +294,7 @@ def test_a_purged_binlog_is_named(make_server: MakeServer, flavor: str, tmp_path
     server.execute("FLUSH BINARY LOGS")
     write(server, 1)
     server.execute("FLUSH BINARY LOGS")
-    purge_all(server)
+    purge_binlogs(server)
     error = capture.fail(limits=SHORT)
     assert isinstance(error, PositionLostError)
     assert "dump" in error.hint

@@ -8,6 +8,7 @@ Many statements on one server: each gets a table of its own, then all are captur
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -475,8 +476,7 @@ def test_an_alter_in_two_phases_counts_once_and_only_if_it_succeeds(
 
 def wait_for_start(server: Server) -> None:
     """Until an ALTER waits for the table."""
-    for _ in range(1000):
-        states = [str(row[6]) for row in server.execute("SHOW PROCESSLIST")]
-        if any("metadata lock" in state for state in states):
-            return
-    raise AssertionError("no ALTER waits")
+    deadline = time.monotonic() + 60
+    while not any("metadata lock" in str(row[6]) for row in server.execute("SHOW PROCESSLIST")):
+        assert time.monotonic() < deadline, "no ALTER waits"
+        time.sleep(0.02)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from capture_kit import Capturer, close_streams, server_rows
+from fix_servers import purge_binlogs
 
 from core.errors import PositionLostError
 from core.gtid import GtidSet
@@ -246,9 +247,7 @@ def test_purged_transactions_are_found_before_the_stream_is_opened(
     run(vitess, "CREATE TABLE cap_t (id BIGINT PRIMARY KEY)")
     capture = capturer(vitess, tmp_path)
     run(vitess, "INSERT INTO cap_t VALUES (1)")
-    tablet.execute("FLUSH BINARY LOGS")
-    newest = tablet.execute("SHOW BINARY LOGS")[-1][0]
-    tablet.execute(f"PURGE BINARY LOGS TO '{newest}'")
+    purge_binlogs(tablet)  # type: ignore[arg-type]
     error = capture.fail()
     assert isinstance(error, PositionLostError)
     assert "purged" in error.message

@@ -119,9 +119,10 @@ def test_a_lost_link_is_no_trouble_with_tls(answer: bytes, *, encrypted: bool) -
 
 
 def test_no_trouble_where_nobody_answers() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    assert tls_trouble("127.0.0.1", port, None, timeout=5) == ""
+    with socket.socket() as taken:  # nobody else can listen there
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        assert tls_trouble("127.0.0.1", port, None, timeout=5) == ""
 
 
 @pytest.mark.parametrize(
