@@ -103,7 +103,10 @@ class BehindError(RetryableError):
 
 
 class LockedError(RetryableError):
-    """Another session of the source holds the table that is asked for; the server is well."""
+    """Another session of the source holds what is asked for, or has yet to commit it.
+
+    The server is well, so no run ends by it.
+    """
 
 
 class OperatorError(RatchetError):
