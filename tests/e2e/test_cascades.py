@@ -31,7 +31,7 @@ def started(
     return server, make_ratchet({"-": server}, "app", **more)
 
 
-def wait_until_identical(lake: Path, server: Any, seconds: float = 60) -> None:
+def wait_until_identical(lake: Path, server: Any, seconds: float = 240) -> None:
     """The mirror shows what the server does, some time after the last statement."""
     until = time.monotonic() + seconds
     while True:
@@ -64,7 +64,7 @@ def test_a_shop_with_foreign_keys(
         wait_until_identical(ratchet.lake, server)
     finally:
         run.terminate()
-        _, err = run.communicate(timeout=60)
+        _, err = end_of(run, 120)
     assert run.returncode == 0, err[-3000:]
     states = Tables(Lake.at(ratchet.lake)).list()
     assert {state.phase for state in states} == {"streaming"}
@@ -138,7 +138,7 @@ def test_a_table_between_that_is_dumped_again(
     run = ratchet.start("run")
     again = ratchet.start("table", "redump", "shop.c")
     try:
-        wait_while_running(run, is_dumped, within=60)
+        wait_while_running(run, is_dumped, within=240)
         for number in range(10):
             server.execute(f"DELETE FROM p WHERE id = {number}", database="app")
         time.sleep(2)
@@ -146,7 +146,7 @@ def test_a_table_between_that_is_dumped_again(
     finally:
         again.terminate()
         run.terminate()
-        end_of(again, 60)
+        end_of(again, 120)
         end_of(run, 120)
     ratchet.config.write_text(quick)
     ratchet.run("run", "--until-caught-up")
@@ -176,12 +176,12 @@ def test_a_parent_that_is_left_out_while_the_run_goes_on(
     run = ratchet.start("run")
     try:
         server.execute("DELETE FROM p WHERE id < 10", database="app")
-        wait_while_running(run, deleted, within=90)
+        wait_while_running(run, deleted, within=240)
         whole = ratchet.config.read_text()
         ratchet.config.write_text(whole.replace("- '*'", "- '*'\n    - '!p'"))
         ratchet.run("table", "drop", "shop.p")
         server.execute("DELETE FROM p", database="app")
-        wait_while_running(run, stopped, within=60)
+        wait_while_running(run, stopped, within=240)
     finally:
         run.terminate()
         end_of(run, 120)

@@ -23,6 +23,7 @@ from fix_e2e import (
     mirror_rows,
     status,
 )
+from fix_servers import purge_binlogs
 from memory_kit import descendants, program_of
 
 from lab.servers import create_ratchet_user
@@ -42,17 +43,6 @@ def own_server(request: pytest.FixtureRequest, make_server: Callable[..., Any]) 
     server = make_server(request.param)
     server.execute("CREATE DATABASE shop")
     return _prepare(server, "shop")
-
-
-def _purge(server: Any) -> None:
-    """Remove all logs but the newest: refused until the server notices that the run has left."""
-    for _ in range(120):
-        *old, (last, *_) = list(server.execute("SHOW BINARY LOGS"))
-        if not old:
-            return
-        server.execute(f"PURGE BINARY LOGS TO '{last}'")
-        time.sleep(0.5)
-    pytest.fail("the server keeps its old logs")
 
 
 def _prepare(server: Any, database: str) -> Any:
@@ -196,9 +186,7 @@ def test_purged_binlog(own_server: Any, make_ratchet: Callable[..., Ratchet]) ->
     ratchet.run("run", "--until-caught-up")
     before = mirror_rows(ratchet.lake, "shop", "orders")
     prepared.execute(f"DELETE FROM `{database}`.orders")
-    for _ in range(2):
-        prepared.execute("FLUSH BINARY LOGS")
-    _purge(prepared)
+    purge_binlogs(prepared)
     done = ratchet.run("run", "--until-caught-up", expect=5)
     assert "purged" in done.stderr
     assert mirror_rows(ratchet.lake, "shop", "orders") == before

@@ -30,7 +30,7 @@ from store.files import Lake
 from store.tables import Tables
 
 AWAY: float = 40.0  # seconds: longer than a lease lives without being renewed
-WITHIN: float = 120.0
+WITHIN: float = 300.0
 
 
 def _is_up_to_date(ratchet: Ratchet) -> bool:

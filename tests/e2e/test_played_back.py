@@ -107,14 +107,14 @@ def test_under_a_run(restored: Restored) -> None:
     """It ends if it finds the server before the log was played back; the next one need not."""
     ratchet = restored.ratchet
     running = ratchet.start("run")
-    wait_while_running(running, lambda: 6 in restored.rows(), within=60)
+    wait_while_running(running, lambda: 6 in restored.rows(), within=240)
     restored.restore()
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while running.poll() is None and restored.rows() != EXPECTED:
         assert time.monotonic() < deadline
         time.sleep(0.3)
     running.terminate()
-    end_of(running, 60)
+    end_of(running, 120)
     assert running.returncode in {0, 5}
     ratchet.run("run", "--until-caught-up")
     assert restored.rows() == EXPECTED

@@ -42,7 +42,7 @@ def make_due(mirror: Mirror, *tables: str) -> None:
 
 
 def verified(
-    mirror: Mirror, *tables: str, expect: int | None = 0, limit: float = 360.0
+    mirror: Mirror, *tables: str, expect: int | None = 0, limit: float = 900.0
 ) -> tuple[dict[str, Comparison], int]:
     """Runs until those tables have been compared: what came of it, and how many runs it took."""
     found: dict[str, Comparison] = {}
