@@ -25,10 +25,12 @@ from core.types import MisfitPolicy, arrow_schema
 from snapshot.chunks import TableSize, table_size
 from snapshot.keys import KeyPlan, Query, find_plan, string_literal
 from snapshot.sessions import open_session
-from wire.decode.catalog import read_schemas
+from wire.decode.catalog import Declared, read_declared
 from wire.session import Session, SourceConfig, quoted
 
 _TRIES = 5  # for schemas that change while they are read
+
+_Shown = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,15 @@ class SourceTable:
 
 def table_shapes(query: Query, database: str, table: str | None = None) -> dict[str, str]:
     """Table -> hex digits that change when its columns change; of all tables, or of one."""
+    return {name: _shape(found) for name, found in _columns(query, database, table).items()}
+
+
+def _shape(columns: _Shown) -> str:
+    return hashlib.sha256(repr(columns).encode()).hexdigest()[:16]
+
+
+def _columns(query: Query, database: str, table: str | None = None) -> dict[str, _Shown]:
+    """Table -> what is shown of its columns, name and type first."""
     only = "" if table is None else f" AND TABLE_NAME = {string_literal(table)}"
     rows = query(
         "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME,"
@@ -62,13 +73,10 @@ def table_shapes(query: Query, database: str, table: str | None = None) -> dict[
         f" WHERE TABLE_SCHEMA = {string_literal(database)}{only}"
         " ORDER BY TABLE_NAME, ORDINAL_POSITION"
     )
-    found: dict[str, list[tuple[str, ...]]] = {}
+    found: dict[str, _Shown] = {}
     for name, *rest in rows:
         found.setdefault(str(name), []).append(tuple(map(str, rest)))
-    return {
-        name: hashlib.sha256(repr(columns).encode()).hexdigest()[:16]
-        for name, columns in found.items()
-    }
+    return found
 
 
 def count_generated(query: Query, database: str, table: str) -> tuple[int, int]:
@@ -167,14 +175,17 @@ def _refuse_hidden_columns(session: Session, table: str) -> None:
 
 def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str]]:
     config = session.config
-    before = table_shapes(session.query, config.database)
+    before = _columns(session.query, config.database)
     for _ in range(_TRIES):
-        schemas = read_schemas(
+        declared = read_declared(
             session.query, keyspace=config.shard.keyspace, database=config.database
         )
-        after = table_shapes(session.query, config.database)
-        if before == after:
-            return {name: (schema, after[name]) for name, schema in schemas.items()}
+        after = _columns(session.query, config.database)
+        # One that came and went between, or was altered and altered back, shows only in the middle.
+        if before == after and all(
+            _is_of(one, after.get(name, [])) for name, one in declared.items()
+        ):
+            return {name: (one.schema, _shape(after[name])) for name, one in declared.items()}
         before = after
     raise RetryableError(
         "the tables change faster than they can be looked at",
@@ -182,6 +193,11 @@ def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str]]:
         source=session.source,
         hint="a run tries again by itself",
     )
+
+
+def _is_of(declared: Declared, columns: _Shown) -> bool:
+    names = [column.name for column in declared.schema.columns]
+    return list(zip(names, declared.types, strict=True)) == [one[:2] for one in columns]
 
 
 def common_columns(tables: Sequence[SourceTable], policy: MisfitPolicy) -> pa.Schema:
