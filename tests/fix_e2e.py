@@ -86,7 +86,7 @@ class Ratchet:
         *args: str,
         crash_at: str = "",
         expect: int | None = 0,
-        timeout: float = 240,
+        timeout: float = 600,
         **env: str,
     ) -> subprocess.CompletedProcess[str]:
         """Run it to its end and check the exit code (`expect=None`: any)."""

@@ -20,6 +20,7 @@ from fix_e2e import (
     Writer,
     assert_identical,
     create_tables,
+    end_of,
     status,
 )
 
@@ -39,14 +40,14 @@ def test_a_lake_in_s3(
     done = ratchet.run("run", "--until-caught-up", crash_at="merge.before_merge:2", expect=None)
     assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
     run = ratchet.start("run")
-    until = time.monotonic() + 180
+    until = time.monotonic() + 300
     while not status(ratchet)["run"]:
         assert time.monotonic() < until, "the run does not get its lease"
         time.sleep(1)
     refused = ratchet.run("run", "--until-caught-up", expect=7)
     assert "another run holds this lake" in refused.stderr
     run.send_signal(signal.SIGTERM)
-    out, err = run.communicate(timeout=120)
+    out, err = end_of(run, 300)
     assert run.returncode == 0, (out, err[-3000:])
     writer.finish()
     ratchet.run("run", "--until-caught-up")

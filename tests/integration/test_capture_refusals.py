@@ -56,7 +56,7 @@ def test_a_statement_in_place_of_rows_concerns_its_table(
     run(server, "INSERT INTO t (n) VALUES (1)")
     capture.catch_up()
     told = {(one.table, one.effect, one.statement) for one in capture.events()}
-    assert ("j", "doubt", "UPDATE j SET x = 2 WHERE id = 1") in told
+    assert ("j", "untold", "UPDATE j SET x = 2 WHERE id = 1") in told
     assert len(capture.changes("t")) == 1
 
 
@@ -76,7 +76,7 @@ def test_what_is_rolled_back_beside_a_temporary_or_an_aria_table(
     assert [change["after"]["n"] for change in capture.changes("t")] == [2, 4]
     assert len(capture.changes("a")) == 1
     told = [(one.table, one.effect) for one in capture.events() if one.effect]
-    assert told == [("t", "doubt")] * 2
+    assert told == [("t", "untold")] * 2
 
 
 @pytest.mark.parametrize(("flavor", "options", "setting", "message", "hint"), LEFT_OUT)

@@ -636,7 +636,7 @@ def test_what_moved_rows_stops_a_quiet_table_at_the_statement() -> None:
 
 
 @pytest.mark.parametrize("phase", ["streaming", "catching_up"])
-@pytest.mark.parametrize("effect", ["types", "foreign_key", "doubt", "prepared"])
+@pytest.mark.parametrize("effect", ["types", "foreign_key", "doubt", "prepared", "untold"])
 def test_a_doubt_is_in_the_state_at_once_and_stays(effect: str, phase: str) -> None:
     start = replace(STATE, phase=phase, foreign_keys=())  # type: ignore[arg-type]
     found = gathered(make_round(5, judged(effect)), state=start)
@@ -646,7 +646,7 @@ def test_a_doubt_is_in_the_state_at_once_and_stays(effect: str, phase: str) -> N
         statement="a statement",
         round=5,
         by_shape=effect == "types",
-        expected=effect in {"foreign_key", "prepared"},
+        expected=effect in {"foreign_key", "prepared", "untold"},
     )
     assert found.doubts == {A: doubt}
     state = found.learned(start)
