@@ -178,8 +178,8 @@ class Doubts:
         """Whether there was anything to do."""
         # The log may tell of a statement that is not in force yet.
         shards = self._reading.shards
-        ends = {s: one.position for s, one in cut.shards.items() if s in state.doubts}
-        require_all_committed(shards, {s: end for s, end in ends.items() if s in shards})
+        known = [one for one in state.doubts if one in shards and one in cut.shards]
+        require_all_committed(shards, {one: cut.shards[one].position for one in known})
         if all(doubt.by_shape for doubt in state.doubts.values()):
             asked = self._asked.get(state.name)
             if asked is None or asked.doubts != state.doubts:

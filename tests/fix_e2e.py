@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -57,20 +58,26 @@ class Ratchet:
     inside: tuple[str, ...] = ()
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def start(self, *args: str, crash_at: str = "", **env: str) -> subprocess.Popen[str]:
-        """Start `ratchet ARGS[0] CONFIG ARGS[1:]`; at `crash_at` it kills itself."""
+    def start(
+        self, *args: str, crash_at: str = "", log: Path | None = None, **env: str
+    ) -> subprocess.Popen[str]:
+        """Start `ratchet ARGS[0] CONFIG ARGS[1:]`; at `crash_at` it kills itself.
+
+        `log` gets what it says, for a test that looks at it meanwhile.
+        """
         ratchet = [sys.executable, "-m", "jobs.cli"]
         command = [*self.inside, *ratchet, args[0], str(self.config), *args[1:]]
         extra = {"RATCHET_CRASH_AT": crash_at} if crash_at else {}
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **self.env, **extra, **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        with nullcontext(subprocess.PIPE) if log is None else log.open("w") as said:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, **self.env, **extra, **env},
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                start_new_session=True,
+            )
         self.started.append(process)
         return process
 
@@ -90,7 +97,7 @@ class Ratchet:
         **env: str,
     ) -> subprocess.CompletedProcess[str]:
         """Run it to its end and check the exit code (`expect=None`: any)."""
-        process = self.start(*args, crash_at=crash_at, **env)
+        process = self.start(*args, crash_at=crash_at, log=None, **env)
         out, err = end_of(process, timeout)
         done = subprocess.CompletedProcess(args, process.returncode, out, err)
         if expect is not None and process.returncode != expect:
@@ -107,6 +114,13 @@ def end_of(process: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
         pytest.fail(f"{process.args!r} did not end in {timeout} s\n{out[-3000:]}\n{err[-9000:]}")
+
+
+def execute(server: Any, *statements: str, database: str = "shop") -> None:
+    """Execute statements in one session, each committed by itself."""
+    with server.connect(database=database, autocommit=True) as connection:
+        for statement in statements:
+            connection.cursor().execute(statement)
 
 
 def wait_while_running(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fix_e2e import PASSWORD, Ratchet, assert_identical, status
+from fix_e2e import PASSWORD, Ratchet, assert_identical, execute, status
 
 from lab.servers import create_ratchet_user
 
@@ -59,12 +59,6 @@ OLDER = (
     "RENAME TABLE before_it TO renamed",
 )
 LATER = tuple(f"UPDATE {table} SET v = v + 100" for table in TABLES)
-
-
-def execute(server: Any, *statements: str) -> None:
-    with server.connect(database="shop", autocommit=True) as connection:
-        for statement in statements:
-            connection.cursor().execute(statement)
 
 
 def streaming(ratchet: Ratchet) -> None:
