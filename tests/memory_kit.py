@@ -7,26 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from process_kit import descendants, program_of
+
 _STEP = 4 << 20
 _OVERLAP = 1 << 10
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes that a process has started, and those that they have."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):  # it has ended
-            for child in map(int, (task / "children").read_text().split()):
-                found += [child, *descendants(child)]
-    return found
-
-
-def program_of(pid: int) -> str:
-    """The name of what a process runs; nothing, if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 def pieces_of_memory(pid: int) -> Iterator[bytes]:

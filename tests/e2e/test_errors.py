@@ -24,7 +24,7 @@ from fix_e2e import (
     status,
 )
 from fix_servers import purge_binlogs
-from memory_kit import descendants, program_of
+from process_kit import descendants, program_of
 
 from lab.servers import create_ratchet_user
 from store.files import Lake

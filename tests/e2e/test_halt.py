@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, end_of
+from process_kit import is_halted
 
 from lab.objectstore import S3Server
 from lab.servers import create_ratchet_user
@@ -45,8 +45,7 @@ def _wait_until_halted(process: Any, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         assert process.poll() is None, process.communicate()
-        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "T":
+        if is_halted(process.pid):
             return
         time.sleep(0.1)
     pytest.fail("it did not come to the point")
@@ -200,8 +199,7 @@ class _Mirror:
         end = time.monotonic() + 45
         while time.monotonic() < end:
             assert process.poll() is None, process.communicate()
-            stat = Path(f"/proc/{process.pid}/stat").read_text()
-            if stat.rpartition(")")[2].split()[0] == "T":
+            if is_halted(process.pid):
                 return True
             time.sleep(0.1)
         return False

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import yaml
 from fix_e2e import Ratchet, end_of
-from memory_kit import ChildWatch, descendants, pieces_of_memory
+from memory_kit import ChildWatch, pieces_of_memory
+from process_kit import descendants
 
 from lab.servers import create_ratchet_user
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from lease_kit import Passing
+from process_kit import is_halted
 
 from core.errors import LakeError
 from store import filelock, layout
@@ -71,7 +72,7 @@ def halted(lake: Lake) -> Iterator[subprocess.Popen[bytes]]:
 
 def wait_until_stopped(pid: int) -> None:
     deadline = time.monotonic() + 60
-    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+    while not is_halted(pid):
         assert time.monotonic() < deadline, "it does not stand still"
         time.sleep(0.01)
 
