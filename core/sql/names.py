@@ -8,6 +8,7 @@ Servers compare names of tables by their letters or without regard to case, as t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +18,8 @@ from core.sql.lexer import Token
 
 _LONG: Final = 1000  # characters of a token, of which no name has so many
 _PIECE: Final = 1 << 20
+UNREAD: Final = "\ufffd"  # stands in a text for characters that could not be read
+_PLAIN: Final = re.compile(r"[0-9A-Za-z_$]+")
 
 
 def occurring(text: str, wanted: Collection[str]) -> set[str]:
@@ -36,13 +39,18 @@ def occurring(text: str, wanted: Collection[str]) -> set[str]:
 
 
 def _in_any_quotes(text: str, names: Collection[str]) -> set[str]:
-    """Which names stand anywhere in a text, casefolded: bare, or in one of the quotes."""
+    """Which names stand anywhere in a text, casefolded: bare, or in one of the quotes.
+
+    Where characters of the text could not be read, any name that holds more than plain letters may.
+    """
+    odd = names if UNREAD in text else ()
+    unread = {one.casefold() for one in odd if not _PLAIN.fullmatch(one)}
     forms = {
         form.casefold(): name.casefold()
         for name in names
         for form in (name, name.replace("`", "``"), name.replace('"', '""'))
     }
-    return {forms[one] for one in occurring(text, forms)}
+    return {forms[one] for one in occurring(text, forms)} | unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,7 @@ from typing import Final
 
 from core.errors import DecodeError
 from core.gtid import FILE_BITS
-from wire.decode.charsets import text_of
-from wire.decode.collations import charset_of, python_codec
+from ingest.binlog.querytext import statement_text
 from wire.framing import LARGEST_EVENT
 
 _ZSTD: Final = 0
@@ -49,7 +48,7 @@ class Query:
         written: databases that it wrote to, by whatever way; None: not told, or too many.
         temporary: whether it used a temporary table.
         unchecked: whether its session did not look at foreign keys.
-        clear: whether its text could be decoded without a doubt of where quotes end.
+        clear: whether its text is sure to be what the server read.
         explicit_defaults: whether explicit_defaults_for_timestamp was on; MariaDB alone tells.
     """
 
@@ -170,14 +169,7 @@ def parse_query(
     text: bytes | memoryview = memoryview(body)[reader.at :]
     if compressed:
         text = uncompress(bytes(text))
-    collation = variables.collation
-    codec = python_codec(collation)
-    statement = (
-        str(text, codec, "replace") if codec else text_of(bytes(text), charset_of(collation))
-    )
-    # Bytes that are no character may hide a quote only where characters have several bytes of
-    # which the later ones look like ASCII; not in UTF-8.
-    utf8 = (codec or "").replace("_", "-").lower() in {"utf-8", "utf8"}
+    statement, clear = statement_text(text, variables.collation)
     return Query(
         database=database.decode("utf-8", "replace"),
         statement=statement,
@@ -185,7 +177,7 @@ def parse_query(
         written=variables.written,
         temporary=bool(flags & _THREAD_SPECIFIC),
         unchecked=variables.unchecked,
-        clear=utf8 or "\ufffd" not in statement,
+        clear=clear,
         explicit_defaults=variables.explicit_defaults,
     )
 

@@ -1,0 +1,66 @@
+"""The text of a statement: from the bytes of its session's character set, as the server read them.
+
+Lives here: `statement_text`. Does not live here: where the text stands in an event (`events`), how
+it is split (`core.sql.lexer`), the character sets themselves (`wire.decode.charsets`).
+
+A server looks for quotes, backslashes and remarks among the bytes, and turns only names and strings
+into characters. So U+FFFD stands for whatever may be something else to it than what the text would
+show: bytes that are no character, and characters that a reader would take for a sign.
+
+Invariant: a text without U+FFFD has the server's characters, each where the server has it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from wire.decode.charsets import text_of
+from wire.decode.collations import charset_of, python_codec
+
+UNREAD: Final = "\ufffd"
+
+# Their codecs in Python have no character that the servers have otherwise
+# (tests/unit/ingest/test_querytext.py); what these lack is asked of our own tables.
+_LIKE_PYTHON: Final = frozenset(
+    f"cp{page}" for page in (1250, 1251, 1252, 1257, 850, 852)
+) | {
+    "euc_kr", "gb2312", "gbk", "iso8859-13", "iso8859-2", "iso8859-9", "koi8-r", "mac-roman",
+    "tis-620",
+}  # fmt: skip
+# Characters of two bytes that the servers turn into a backslash, which quotes nothing there.
+_BACKSLASH: Final = {"sjis": b"\x81\x5f", "ujis": b"\xa1\xc0"}
+# swe7 has letters in the place of signs. Backslashes, at signs and backquotes are signs to the
+# server all the same where it splits a text, and letters within a name.
+_SWEDISH: Final = re.compile(rb"``|[@\[\\\]^{|}~\x7f]")
+
+
+def statement_text(data: bytes | memoryview, collation: int) -> tuple[str, bool]:
+    """A statement's text, and whether it is sure to be what the server read.
+
+    Args:
+        data: as logged.
+        collation: of the session's character_set_client, its number.
+
+    Raises:
+        DecodeError: the number is of no collation that is known.
+    """
+    codec = python_codec(collation)
+    if codec == "utf-8":
+        # Bytes that are no character hide no quote: none of a character's bytes looks like ASCII.
+        return str(data, codec, "replace"), True
+    charset = charset_of(collation)
+    if charset == "swe7":
+        text = str(_SWEDISH.sub(b"\xff", bytes(data)), "ascii", "replace")
+        return text, UNREAD not in text
+    for one in ("ascii", codec):
+        if one == "ascii" or one in _LIKE_PYTHON:
+            try:
+                return str(data, one), True
+            except UnicodeDecodeError:
+                pass
+    whole = bytes(data)
+    text = text_of(whole, charset)
+    if (sign := _BACKSLASH.get(charset)) and sign in whole:
+        text = UNREAD.join(text.split("\\"))
+    return text, UNREAD not in text
