@@ -55,6 +55,7 @@ _MYSQL_NEW_STATUS: Final = (8, 2)  # from here on SHOW MASTER STATUS has its new
 
 # From here on a table without a key may get an invisible one, which a server may hide altogether.
 _MYSQL_HIDDEN_KEYS: Final = (8, 0, 30)
+_MARIADB_VERSIONED: Final = (10, 3, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,8 @@ class Snapshot:
 
 # A shard's servers -> which of them was used last in this process.
 _serving: Final[dict[tuple[SourceConfig, ...], int]] = {}
+# Bytes of a name or a key that a server compares where it sorts; more than either has.
+_SORTED_BY: Final = 32_768
 # Servers that have let this process in.
 _entered: Final[set[SourceConfig]] = set()
 
@@ -474,8 +477,15 @@ class Session:
             "SET SESSION time_zone = '+00:00', sql_mode = '', autocommit = 1, "
             "net_write_timeout = 3600, net_read_timeout = 3600, wait_timeout = 28800, "
             # The default is a year: a read behind an ALTER TABLE would hang, and others behind it.
-            f"lock_wait_timeout = 60, sql_select_limit = {2**64 - 1}, {limit} = 0"
+            f"lock_wait_timeout = 60, sql_select_limit = {2**64 - 1}, {limit} = 0, "
+            # Not to be inherited: sorting by the first bytes alone, refusing large reads, leaving
+            # quotes out, a new transaction or the end of the connection behind each COMMIT.
+            f"max_sort_length = {_SORTED_BY}, sql_big_selects = 1, sql_quote_show_create = 1, "
+            "completion_type = 'NO_CHAIN'"
         )
+        if self.is_mariadb and self.version_numbers >= _MARIADB_VERSIONED:
+            # Here DEFAULT is not the global value: a SELECT reads the rows of now.
+            self.execute("SET SESSION system_versioning_asof = DEFAULT")
         self.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         if not self.is_mariadb:
             # Table estimates are otherwise up to a day old.
