@@ -1,15 +1,19 @@
-"""What the start of a server may have done to rows, which its log does not tell.
+"""What a server may have done to rows, by its start or since, which its log does not tell.
 
 Lives here: opening MEMORY tables at each look, so that their emptying stands in the log; noting
-each server's start; putting tables in doubt when it is found to have been started again. Does not
-live here: when it is looked (`unfit`), how a log's files ended (`wire.logends`), comparing
-(`doubts`).
+each server's start, and how many rows it has taken by INSERT DELAYED; putting tables in doubt when
+it is found to have been started again, or to have taken some. Does not live here: when it is looked
+(`unfit`), how a log's files ended (`wire.logends`), comparing (`doubts`).
 
 Measured on MySQL 9.7 and MariaDB 10.11: whoever opens a MEMORY table first after a restart makes
 the server log a TRUNCATE for it, under read_only too. But MariaDB logs nothing where that session
 has sql_log_bin=0 (mariadb-upgrade has), and then nothing ever tells of it. And a server that was
 killed may have lost rows that its log has (innodb_flush_log_at_trx_commit other than 1). That
 setting can be made less for a while, and no log tells: only who looked shortly before knows.
+
+Measured on MariaDB 10.11: rows of INSERT DELAYED and REPLACE DELAYED are written by a thread that
+may log them behind a DELETE that has found them. So the log, and a replica, has rows that are gone.
+Only the server's count of such rows tells that there were any. MySQL has no such thing.
 
 Invariant: a start is noted only when the tables that it concerns are in doubt.
 """
@@ -38,11 +42,13 @@ log: Final = logging.getLogger("jobs.run")
 _ROUNDED: Final = 2
 _WATCHED: Final = 600  # seconds from a look to the next start: longer, and some life was not seen
 _EMPTIED: Final = "its server was restarted, which empties a MEMORY table, logged or not"
+_LATE: Final = "its server has taken INSERT DELAYED, of which rows may be logged too late"
 _TABLES: Final = (
     "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES "
     "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE'"
 )
 _IN_MEMORY: Final = " AND ENGINE = 'MEMORY'"
+_STATUS: Final = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Delayed_writes')"
 _SERVER: Final = "SELECT CONCAT_WS('/', @@hostname, @@port, @@server_id), UNIX_TIMESTAMP()"
 
 
@@ -56,6 +62,8 @@ class Start:
         file: the file of its log that it wrote when that was noted; empty if it is not known.
         loose: the settings it had then with which a crash may part rows and log.
         seen: the last look of a run that ended because a server was away, by the same clock; or 0.
+        delayed: rows that it has taken by INSERT DELAYED since then.
+        late: whether some of these may not have been in its log when they were counted.
     """
 
     server: str
@@ -63,6 +71,8 @@ class Start:
     file: str = ""
     loose: str = ""
     seen: int = 0
+    delayed: int = 0
+    late: bool = False
 
     def is_later(self, other: Start | None) -> bool:
         """Whether the server that is read was started since, be it the same one or not."""
@@ -78,7 +88,17 @@ class Start:
 
     def is_news(self, other: Start | None) -> bool:
         """Whether it is to be noted."""
-        return other is None or not self.is_same(other) or self.loose != other.loose
+        told = (self.loose, self.delayed, self.late)
+        return (
+            other is None
+            or not self.is_same(other)
+            or told != (other.loose, other.delayed, other.late)
+        )
+
+    def has_delayed(self, other: Start | None) -> bool:
+        """Whether rows came by INSERT DELAYED since another one was noted, be it the same start."""
+        before = other.delayed if other is not None and self.is_same(other) else 0
+        return self.delayed != before
 
     @property
     def server_id(self) -> str:
@@ -130,8 +150,14 @@ def look_at_life(
         SourceUnfitError: it refuses us.
     """
     ((server, now),) = session.query(_SERVER)
-    ((_, uptime),) = session.query("SHOW GLOBAL STATUS LIKE 'Uptime'")
-    start = Start(str(server), int(now) - int(uptime), loose=not_durable(variables))
+    status = {str(name): int(value) for name, value in session.query(_STATUS)}
+    start = Start(
+        str(server),
+        int(now) - status["Uptime"],
+        loose=not_durable(variables),
+        delayed=status.get("Delayed_writes", 0),
+    )
+    start = replace(start, late=start.has_delayed(noted))
     if before is None and noted is not None:
         before = Life(noted, noted.seen)
     memory = sorted(_engines(session, matches, _IN_MEMORY))
@@ -139,12 +165,16 @@ def look_at_life(
     file = noted.file if noted is not None and noted.server == start.server else ""
     watched = was_watched(start, noted, before)
     doubts: dict[str, str] = {}
+    if noted is not None and (start.late or noted.late):
+        # The one who counted them did not wait for the log: once more at the look behind that.
+        engines = _engines(session, matches)
+        doubts = {name: _LATE for name, engine in engines.items() if engine != "innodb"}
     if start.is_later(noted):
         ends = read_log_ends(session, since=file)
         file = ends.newest
         if ends.unclean:
             why = _why_all(start, noted, before, watched=watched)
-            doubts = _crashed(ends.unclean, why, _engines(session, matches))
+            doubts |= _crashed(ends.unclean, why, _engines(session, matches))
     if not start.is_same(noted):
         doubts |= dict.fromkeys(memory, _EMPTIED)
     return Life(replace(start, file=file), int(now), watched, doubts)

@@ -34,11 +34,23 @@ NOTED = Start("a/3306/1", 1_000_000, "bin.000007", "sync_binlog=0")
         ({"server": "b/3306/2", "at": 900_000}, (False, False, True)),
         ({"server": "b/3306/2", "at": 1_000_100}, (True, False, True)),
         ({"loose": ""}, (False, True, True)),
+        ({"delayed": 5, "late": True}, (False, True, True)),
     ],
 )
 def test_a_start_that_is_news(changed: dict[str, object], told: tuple[bool, ...]) -> None:
     start = replace(NOTED, **changed)  # type: ignore[arg-type]
     assert (start.is_later(NOTED), start.is_same(NOTED), start.is_news(NOTED)) == told
+
+
+def test_rows_that_came_delayed() -> None:
+    five = replace(NOTED, delayed=5)
+    assert five.has_delayed(NOTED)
+    assert not five.has_delayed(five)
+    assert five.has_delayed(None)
+    # The count begins anew with each start.
+    assert five.has_delayed(replace(five, at=five.at - 900))
+    assert not NOTED.has_delayed(replace(five, at=five.at - 900))
+    assert five.is_news(replace(five, late=True))  # once more, when they are surely in the log
 
 
 def test_the_first_start_is_news() -> None:
