@@ -40,7 +40,7 @@ SELECT table_name, column_name, data_type, column_type, character_set_name, coll
  WHERE table_schema = %s
 """
 _INDEXES: Final = """
-SELECT table_name, index_name, column_name, sub_part
+SELECT table_name, index_name, column_name, sub_part, non_unique
   FROM information_schema.statistics
  WHERE table_schema = %s
  ORDER BY table_name, index_name, seq_in_index
@@ -247,18 +247,34 @@ def _columns(query: Query, database: str) -> dict[str, dict[str, _Column]]:
     return found
 
 
-def _indexes(query: Query, database: str) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Table -> its indexes, each as the whole columns that it begins with, in lower case."""
+def _indexes(query: Query, database: str) -> dict[str, tuple[_Index, ...]]:
+    """Table -> its indexes."""
     found: dict[tuple[str, str], list[str | None]] = {}
-    for table, name, column, part in query(_INDEXES, [database]):
+    unique: dict[tuple[str, str], bool] = {}
+    for table, name, column, part, doubles in query(_INDEXES, [database]):
         # Of an expression there is no column, and a prefix of one is not the column.
         whole = None if column is None or part is not None else _text(column).lower()
         found.setdefault((_text(table), _text(name)), []).append(whole)
-    by_table: dict[str, tuple[tuple[str, ...], ...]] = {}
-    for (table, _), columns in found.items():
+        unique[_text(table), _text(name)] = not int(doubles)
+    by_table: dict[str, tuple[_Index, ...]] = {}
+    for (table, name), columns in found.items():
         begins = tuple(one for one in takewhile(bool, columns) if one)
-        by_table[table] = (*by_table.get(table, ()), begins)
+        only = frozenset(begins) if unique[table, name] and None not in columns else None
+        by_table[table] = (*by_table.get(table, ()), _Index(begins=begins, unique=only))
     return by_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Index:
+    """An index, its columns in lower case.
+
+    Attributes:
+        begins: the whole columns that it begins with.
+        unique: the columns of which no two rows have the same values; None: none are known.
+    """
+
+    begins: tuple[str, ...]
+    unique: frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,14 +285,18 @@ class _Key:
     columns: Sequence[str]
     parent: Mapping[str, _Column]
     parent_columns: Sequence[str]
-    indexes: Sequence[Sequence[str]]
+    indexes: Sequence[_Index]
 
     def unclear(self) -> str:
         """See ForeignKey."""
         wanted = [name.lower() for name in self.parent_columns]
-        if not any(list(one[: len(wanted)]) == wanted for one in self.indexes):
+        if not any(list(one.begins[: len(wanted)]) == wanted for one in self.indexes):
             # MariaDB lets go of it with foreign_key_checks=0, and from then on follows no such key.
             return f"the parent has no index that begins with {', '.join(self.parent_columns)}"
+        if not any(one.unique is not None and one.unique <= {*wanted} for one in self.indexes):
+            # A row may come by another of the parent's while the deletion of one is open: it stays,
+            # and stands before the deletion in the log.
+            return f"the parent may have several rows of one {', '.join(self.parent_columns)}"
         for own, other in zip(self.columns, self.parent_columns, strict=True):
             mine, theirs = self.child.get(own), self.parent.get(other)
             if mine is None or theirs is None:

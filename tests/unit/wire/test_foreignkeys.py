@@ -50,7 +50,7 @@ def test_a_key_that_cannot_be_read_is_told() -> None:
 class Still(Restless):
     """The same, which answers of columns and indexes too."""
 
-    def __init__(self, *indexes: tuple[str, str, str | None, int | None]) -> None:
+    def __init__(self, *indexes: tuple[str, str, str | None, int | None, int]) -> None:
         super().__init__([LINE])
         self.indexes = indexes
 
@@ -63,32 +63,38 @@ class Still(Restless):
         return super().__call__(sql, values)
 
 
+LACKS = "the parent has no index that begins with id"
+DOUBLES = "the parent may have several rows of one id"
+
+
 @pytest.mark.parametrize(
-    ("indexes", "clear"),
+    ("indexes", "unclear"),
     [
-        ([("w", "PRIMARY", "id", None)], True),
-        ([("w", "k", "ID", None), ("w", "k", "v", None)], True),
-        ([("w", "k", "v", None), ("w", "k", "id", None)], False),
-        ([("w", "k", "id", 10)], False),
-        ([("w", "k", None, None)], False),
-        ([("other", "PRIMARY", "id", None)], False),
-        ([], False),
+        ([("w", "PRIMARY", "id", None, 0)], ""),
+        ([("w", "k", "ID", None, 0)], ""),
+        ([("w", "k", "ID", None, 1), ("w", "u", "id", None, 0)], ""),
+        ([("w", "k", "ID", None, 1)], DOUBLES),
+        ([("w", "k", "id", None, 0), ("w", "k", "v", None, 0)], DOUBLES),
+        ([("w", "k", "id", None, 0), ("w", "k", "v", 10, 0)], DOUBLES),
+        ([("w", "k", "v", None, 0), ("w", "k", "id", None, 0)], LACKS),
+        ([("w", "k", "id", 10, 0)], LACKS),
+        ([("w", "k", None, None, 0)], LACKS),
+        ([("other", "PRIMARY", "id", None, 0)], LACKS),
+        ([], LACKS),
     ],
 )
-def test_a_key_without_an_index_of_its_parent_is_not_clear(
-    indexes: list[tuple[str, str, str | None, int | None]],
-    clear: bool,  # noqa: FBT001
+def test_a_key_is_clear_by_a_unique_index_of_its_parent(
+    indexes: list[tuple[str, str, str | None, int | None, int]], unclear: str
 ) -> None:
     (key,) = read_foreign_keys(Still(*indexes), database="shop").by_table["child"]
-    assert (key.unclear == "") is clear
-    assert clear or key.unclear == "the parent has no index that begins with id"
+    assert key.unclear == unclear
 
 
 class Switching(Still):
     """The same, with routines and triggers."""
 
     def __init__(self, *found: tuple[str, str, int | None, int | None]) -> None:
-        super().__init__(("w", "PRIMARY", "id", None))
+        super().__init__(("w", "PRIMARY", "id", None, 0))
         self.found = found
         self.native: Sequence[Sequence[Any]] = ()
 
