@@ -238,3 +238,19 @@ def test_bad_name_of_one_transaction(flavor: str, text: str) -> None:
 
 def test_leading_zeros() -> None:
     assert parse_gtid("mysql", f"{A}:{'0' * 19}1") == Gtid(A, 1)
+
+
+def test_sets_of_very_many_holes() -> None:
+    """Each is gone through once: pairs of intervals would be ten thousand million."""
+    even = GtidSet("mysql", {A: tuple((n, n) for n in range(2, 200_002, 2))})
+    odd = GtidSet("mysql", {A: tuple((n, n) for n in range(1, 200_001, 2))})
+    assert even.minus(odd) == even
+    assert not even.minus(even).intervals
+    assert even.union(odd).intervals == {A: ((1, 200_000),)}
+    assert not even.contains_all(odd)
+    assert even.union(odd).contains_all(odd)
+
+
+def test_a_set_that_nobody_has_is_refused_unread() -> None:
+    with pytest.raises(DecodeError, match="characters, more than"):
+        GtidSet.parse("mysql", f"{A}:1" + ":3" * (3 << 20))
