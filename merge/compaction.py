@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from core.arrowwidth import least_width
 from merge.fitted import fitted_table
 from store.commits import commit_files
 from store.crashpoints import reach
@@ -189,9 +190,9 @@ class _Reader:
         self._path = f"{table}/{file.path}"
         with data_file_errors(self._path), self._open() as stream:
             footer = pq.read_metadata(stream)
-            self.bytes = sum(
-                footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)
-            )
+            size = sum(footer.row_group(n).total_byte_size for n in range(footer.num_row_groups))
+            # In the file a NULL takes nothing.
+            self.bytes = max(size, footer.num_rows * least_width(schema))
 
     def _open(self) -> pa.NativeFile:
         return self._lake.open_input(self._path, size=self._file.size)

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from core.arrowwidth import least_width
 from core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_COLUMN, UPDATE, change_schema
 from merge.fitted import fitted_table
 from merge.reduce import Mark
@@ -112,7 +113,8 @@ class ChangeFiles:
     def weights(self) -> Ints:
         """About how many bytes each change's `after` takes: its share of the row group's.
 
-        It may be far more than that: of equal values in a group the file has one.
+        Not less than its types take in memory: in the file a NULL takes nothing. It may be far more
+        than that: of equal values in a group the file has one.
         """
         parts = [np.empty(0, np.int64)]
         for number in range(len(self.paths)):
@@ -123,9 +125,11 @@ class ChangeFiles:
                     for n in range(footer.num_columns)
                     if footer.schema.column(n).path.startswith("after.")
                 ]
+                width = least_width(parquet.schema_arrow.field("after").type)
                 for group in map(footer.row_group, range(footer.num_row_groups)):
                     size = sum(group.column(n).total_uncompressed_size for n in after)
-                    parts.append(np.full(group.num_rows, size // max(1, group.num_rows)))
+                    share = max(width, size // max(1, group.num_rows))
+                    parts.append(np.full(group.num_rows, share))
         return np.concatenate(parts)
 
     def images(

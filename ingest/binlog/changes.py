@@ -1,7 +1,8 @@
 """Batches of transactions to changes: row images decoded, tokens attached, in stream order.
 
-Lives here: `Decoders` and `changes_of`, from a Batch to one Arrow table for each table map. Does
-not live here: files (`ingest.files`), how an image is decoded (`wire.decode`).
+Lives here: `Decoders` and `changes_of`, from a Batch to one Arrow table for each table map, and
+`hand_out`, which does that in pieces of bounded memory. Does not live here: files
+(`ingest.files`), how an image is decoded (`wire.decode`).
 
 Invariant: every row event of the batch comes out, or an event that stops its table; `idx` counts
 the row changes that come out of a transaction from 0, over all its tables and batches, an update
@@ -10,13 +11,16 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core.arrowwidth import least_width
 from core.change import DELETE, INSERT, UPDATE, captured_schema
 from core.errors import BugError, DecodeError, TableStoppedError
 from core.rounds import TableEvent
@@ -29,6 +33,10 @@ from wire.decode.rows import DecodedRows, RowImageDecoder
 from wire.decode.tablemap import TableMap
 
 Ints = npt.NDArray[np.int64]
+
+# What the rows of a piece take decoded, if they are the shortest that there can be; others take
+# less. A log of tables of 6 columns is cut every 12 MB or so.
+_PIECE_BYTES: Final = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,7 @@ class Decoders:
         self._policy = policy
         self.verified = verified
         self._by_slot: dict[int, tuple[RowImageDecoder, pa.Schema]] = {}
+        self._swells: dict[int, float] = {}
 
     def of(self, slot: int, maps: Sequence[TableMap | None]) -> RowImageDecoder:
         """The decoder of a slot's table map."""
@@ -66,6 +75,20 @@ class Decoders:
     def schema(self, slot: int, maps: Sequence[TableMap | None]) -> pa.Schema:
         """The change files' schema for a slot's table map."""
         return self._entry(slot, maps)[1]
+
+    def swelling(self, slot: int, maps: Sequence[TableMap | None]) -> float:
+        """How many bytes a byte of a slot's rows may take decoded: those of a row of NULLs."""
+        found = self._swells.get(slot)
+        if found is None:
+            columns = _mirrored(maps[slot]).columns
+            shortest = (len(columns) + 7) // 8
+            shortest += sum(one.prefix + one.size for one in columns if not one.nullable)
+            try:
+                width = least_width(self.schema(slot, maps).field("after").type)
+            except (TableStoppedError, DecodeError):
+                width = 0  # none of its rows come out
+            found = self._swells[slot] = width / max(1, shortest)
+        return found
 
     def _entry(
         self, slot: int, maps: Sequence[TableMap | None]
@@ -77,6 +100,65 @@ class Decoders:
             found = decoder, captured_schema(arrow_schema(table_map.schema, self._policy))
             self._by_slot[slot] = found
         return found
+
+
+def hand_out(
+    batch: Batch,
+    decoders: Decoders,
+    take: Callable[[list[TableChanges]], None],
+    *,
+    shard: ShardId,
+    generation: int,
+) -> tuple[int, list[TableEvent]]:
+    """Decode a batch piece by piece.
+
+    Args:
+        batch: what was read.
+        decoders: of its table maps.
+        take: gets the changes of each piece, which may be gone before the next one is decoded.
+        shard: where all of it was read.
+        generation: of the stream.
+
+    Returns:
+        Row changes of the last transaction so far, and events for tables of which rows are left
+        out.
+    """
+    rows, left_out = 0, []
+    for piece, goes_on in _pieces(batch, decoders):
+        mine = replace(piece, rows_before=rows) if goes_on else piece
+        changes, rows, found = changes_of(mine, decoders, shard=shard, generation=generation)
+        take(changes)
+        left_out += found
+    return rows, left_out
+
+
+def _pieces(batch: Batch, decoders: Decoders) -> Iterator[tuple[Batch, bool]]:
+    """In stream order; and whether a piece begins in the transaction in which the last one ends."""
+    events = batch.rows
+    swelling = np.ones(len(batch.maps))
+    for slot in np.unique(events["slot"]).tolist():
+        swelling[slot] = decoders.swelling(slot, batch.maps)
+    sizes = (events["end"].astype(np.int64) - events["start"]) * swelling[events["slot"]]
+    run = np.cumsum(sizes) // _PIECE_BYTES
+    cuts = [*(np.flatnonzero(np.diff(run)) + 1).tolist(), events.size]
+    if len(cuts) == 1:
+        yield batch, False
+        return
+    txn = events["txn"].astype(np.int64)
+    before = -1
+    for begin, end in itertools.pairwise([0, *cuts]):
+        first = int(txn[begin]) if begin else 0
+        last = int(txn[end - 1]) if end < events.size else len(batch.txns) - 1
+        rows = events[begin:end].copy()
+        rows["txn"] -= first
+        piece = replace(
+            batch,
+            txns=batch.txns[first : last + 1],
+            rows=rows,
+            rows_before=batch.rows_before if first == 0 else 0,
+        )
+        yield piece, first == before
+        before = last
 
 
 def changes_of(

@@ -13,7 +13,7 @@ from core.errors import RatchetError, RetryableError
 from core.gtid import GtidSet, format_gtid
 from core.position import Position
 from core.rounds import TableEvent
-from ingest.binlog.changes import Decoders, changes_of
+from ingest.binlog.changes import Decoders, changes_of, hand_out
 from ingest.binlog.history import check_same_history
 from ingest.binlog.notes import Batch
 from ingest.binlog.payload import LIMIT as SIDE_LIMIT
@@ -147,8 +147,13 @@ class BinlogFeed:
         return changes_of(batch, self._decoders, shard=self._shard, generation=generation)
 
     def _hand_out(self, batch: Batch) -> int:
-        changes, rows, left_out = self._decode(batch)
-        self._sink.add(changes)
+        rows, left_out = hand_out(
+            batch,
+            self._decoders,
+            self._sink.add,
+            shard=self._shard,
+            generation=self._sink.generation,
+        )
         self._sink.events += [*batch.events, *left_out]
         self._sink.ended(batch.ended, batch.txns["ts"].tolist())
         return rows

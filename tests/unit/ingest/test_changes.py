@@ -17,7 +17,8 @@ from core.position import Position
 from core.rounds import TableEvent
 from core.schema import TableSchema
 from core.types import MisfitPolicy
-from ingest.binlog.changes import Decoders, changes_of
+from ingest.binlog import changes as module
+from ingest.binlog.changes import Decoders, hand_out
 from ingest.binlog.notes import Batch
 from ingest.changes import TableChanges
 
@@ -47,8 +48,9 @@ class Changes:
         self.left_out: list[TableEvent] = []
 
     def keep(self, batch: Batch) -> int:
-        found, rows, left_out = changes_of(batch, self.decoders, shard=SHARD, generation=3)
-        self.found += found
+        rows, left_out = hand_out(
+            batch, self.decoders, self.found.extend, shard=SHARD, generation=3
+        )
         self.left_out += left_out
         return rows
 
@@ -175,3 +177,35 @@ def test_a_table_that_cannot_be_taken_stops_and_no_other(monkeypatch: pytest.Mon
     assert event.statement == "its column is bad (rename it)"
     assert (event.gtid, event.ts) == (f"{SERVER}:43", 1_700_000_000_000_000)
     assert event.shard == str(SHARD)
+
+
+def several() -> Log:
+    log = mixed()
+    for number in range(43, 47):
+        log.gtid(number).query("BEGIN").table_map(1).table_map(2, OTHER_MAP)
+        for text in ("p", "q", "r")[: number % 4]:
+            log.rows(insert(row(number, text), row(number + 100, text)), 1)
+            log.rows(insert(row(number, text)), 2)
+        log.xid()
+    return log
+
+
+@pytest.mark.parametrize("most", [1, 100, 300])
+def test_a_batch_in_pieces_comes_to_the_same(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = taken(several(), several())
+    monkeypatch.setattr(module, "_PIECE_BYTES", most)
+    cut = taken(several(), several())
+    assert len(cut.found) > len(whole.found)
+    for table in ("w", "v"):
+        assert cut.rows(table) == whole.rows(table)
+
+
+def test_rows_of_nulls_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A NULL is a bit in the log, and as many bytes as any other value in memory."""
+    monkeypatch.setattr(module, "_PIECE_BYTES", 4096)
+    log = Log().rotate("bin.000001").gtid(42).query("BEGIN").table_map(1)
+    for number in range(200):
+        log.rows(insert(*(b"\2" + struct.pack("<i", number * 10 + n) for n in range(10))), 1)
+    changes = taken(log.xid())
+    assert [r["after"]["id"] for r in changes.rows("w")] == list(range(2000))
+    assert max(one.rows.num_rows for one in changes.found) <= 4096 // 10
