@@ -9,7 +9,7 @@ asked for. Vitess's own tables are never mirrored, whatever the config's pattern
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from core.vitess import is_internal
 from jobs.settings import SourceSection
 from jobs.text import CORRECT_NAME, how_to_exclude, nearest
 from snapshot.records import Wanted
+from store.layout import encode_part
 from store.tables import TableState
 from wire.decode.unfit import unfit_tables
 from wire.session import Session, SourceConfig
@@ -92,6 +93,10 @@ def look(
                     [*shards, str(shard)],
                     total + int(estimate or 0),
                 )
+    for keyspace, table, other in _sharing_folders(found):
+        why = f"the lake has the same folder for its name as for that of {other}"
+        unfit(f"{keyspace}.{table}", why, how_to_exclude(table))
+        del found[keyspace, table]
     for keyspace, known in names.items():
         for name in sources[keyspace].tables.missing(known):
             hint = nearest(name, known, CORRECT_NAME)
@@ -100,6 +105,31 @@ def look(
         Found(keyspace=keyspace, table=table, shards=tuple(shards), rows=rows)
         for (keyspace, table), (shards, rows) in sorted(found.items())
     ]
+
+
+def _sharing_folders(found: Collection[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Keyspace and table that are left out, and the table beside which they cannot be."""
+    return [
+        (keyspace, table, other)
+        for keyspace in sorted({keyspace for keyspace, _ in found})
+        for table, other in sharing_folder(t for k, t in found if k == keyspace).items()
+    ]
+
+
+def sharing_folder(tables: Iterable[str]) -> dict[str, str]:
+    """Tables that cannot be mirrored beside another one, whose folder theirs would be, and that.
+
+    Long names are cut and end in 64 bits of a hash, of which somebody may make two alike.
+
+    >>> sharing_folder(["orders", "items"])
+    {}
+    """
+    first: dict[str, str] = {}
+    return {
+        table: first[part]
+        for table in sorted(tables)
+        if first.setdefault(part := encode_part(table), table) != table
+    }
 
 
 def needing_dump(

@@ -1,7 +1,8 @@
 """Where everything lies in the lake: the one place that builds paths (docs/formats.md).
 
 Pure functions; all paths are relative to the lake's root, with "/" between parts.
-Invariant: two different names never give the same path.
+Invariant: two different names give the same path only if somebody has looked for such long ones
+(`jobs.discover.sharing_folder`).
 """
 
 from __future__ import annotations
