@@ -337,6 +337,7 @@ class MergeLoop(Loop):
         control: see Control.
         step: merges what there is; whether there was anything.
         interval: at most one step in this many seconds.
+        patience: seconds that a server may be away which a step has to ask, until the run ends.
         clock: seconds, rising.
     """
 
@@ -346,13 +347,16 @@ class MergeLoop(Loop):
         step: Callable[[], bool],
         *,
         interval: float,
+        patience: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__("merge", control)
         self._step = step
         self._interval = interval
+        self._patience = patience
         self._clock = clock
         self._pause = FIRST_PAUSE
+        self._since: float | None = None  # when the first of the steps failed that did in a row
 
     def work(self) -> None:
         """Merge, wait for the bell, merge."""
@@ -381,14 +385,19 @@ class MergeLoop(Loop):
         try:
             worked = self._step()
         except RetryableError as error:
-            # A conflict or a lost executor: the step is done again, and what is merged stays.
-            if self._pause > LONGEST_PAUSE:
+            # A conflict or a lost executor: the step is done again, and what is merged stays. Or a
+            # server is away, of which foreign keys are to be read.
+            now = self._clock()
+            self._since = now if self._since is None else self._since
+            waits = bool(error.source) and now - self._since < self._patience
+            if self._pause > LONGEST_PAUSE and not waits:
                 raise
-            log.warning("%s; trying again in %.1f s", error, self._pause)
-            self.control.wait(self._pause, self.control.rings)
-            self._pause *= 2
+            pause = min(self._pause, LONGEST_PAUSE)
+            log.warning("%s; trying again in %.1f s", error, pause)
+            self.control.wait(pause, self.control.rings)
+            self._pause = 2 * pause
             return True
-        self._pause = FIRST_PAUSE
+        self._pause, self._since = FIRST_PAUSE, None
         return worked
 
     def _rest(self, began: float) -> None:

@@ -166,7 +166,12 @@ class _Wiring:
             verdicts = self._verdicts(merger, verifier)
             merging = self._merging(merger, verdicts)
             step = guard.in_pool(MERGE, "merge", merging.step)
-            merge = MergeLoop(control, step, interval=config.merge.interval_seconds)
+            merge = MergeLoop(
+                control,
+                step,
+                interval=config.merge.interval_seconds,
+                patience=config.capture.reconnect_seconds,
+            )
             if not self._plan.following:
                 tasks = [
                     _Guarded(guard, self._doubts(verifier, verdicts)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
+import pytest
+
 from core.errors import (
     BugError,
     ConfigError,
@@ -110,7 +112,7 @@ def test_an_operator_error_ends_the_run_after_what_was_captured_is_merged() -> N
         pending.pop()
         return True
 
-    merge = MergeLoop(control, step, interval=0)
+    merge = MergeLoop(control, step, interval=0, patience=0)
     capture.start()
     merge.start()
     finish(capture, merge)
@@ -130,7 +132,7 @@ def test_merge_sees_what_a_slow_feeder_left_last() -> None:
     def step() -> bool:
         return bool(pending) and bool(pending.pop())
 
-    loops = (DumpLoop(control, dump, every=None), MergeLoop(control, step, interval=0))
+    loops = (DumpLoop(control, dump, every=None), MergeLoop(control, step, interval=0, patience=0))
     for loop in loops:
         loop.start()
     finish(*loops)
@@ -146,10 +148,30 @@ def test_stop_does_not_wait_for_the_rest_of_the_merges() -> None:
         control.stop()
         return True
 
-    merge = MergeLoop(control, step, interval=0)
+    merge = MergeLoop(control, step, interval=0, patience=0)
     merge.start()
     finish(merge)
     assert steps == [1]
+
+
+@pytest.mark.parametrize(("source", "tries"), [("", 7), ("shop/-", 13)])
+def test_a_step_waits_for_a_server_as_capture_does(source: str, tries: int) -> None:
+    """A conflict is tried again for a minute, a server that is away for `patience`."""
+    control, clock, seen = Control(), Clock(), []
+
+    def step() -> bool:
+        seen.append(clock.now)
+        raise RetryableError("it is away", source=source)
+
+    def wait(seconds: float, _: object = None) -> None:
+        clock.now += seconds
+
+    control.wait = wait  # type: ignore[method-assign]
+    merge = MergeLoop(control, step, interval=0, patience=200, clock=clock)
+    with pytest.raises(RetryableError, match="away"):
+        merge.work()
+    assert len(seen) == tries
+    assert (seen[-1] >= 200) == bool(source)
 
 
 def failing(error: Exception) -> Callable[[], bool]:
@@ -161,7 +183,7 @@ def failing(error: Exception) -> Callable[[], bool]:
 
 def test_an_unknown_failure_is_a_bug_with_its_cause() -> None:
     control = Control()
-    merge = MergeLoop(control, failing(KeyError("x")), interval=0)
+    merge = MergeLoop(control, failing(KeyError("x")), interval=0, patience=0)
     merge.start()
     finish(merge)
     assert isinstance(control.error, BugError)

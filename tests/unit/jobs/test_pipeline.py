@@ -97,7 +97,7 @@ class Stage:
             capture=CaptureLoop(control, self.capture, shards=["shop/-"], patience=1),
             dump=DumpLoop(control, self.dump, every=100.0 if merge else None) if dump else None,
             merging=self if merge else None,
-            merge=MergeLoop(control, self.merge, interval=0) if merge else None,
+            merge=MergeLoop(control, self.merge, interval=0, patience=0) if merge else None,
             verify=None if verify is None else VerifyLoop(control, verify, patience=1),
             target=target,
         )
