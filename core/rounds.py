@@ -78,6 +78,10 @@ class ChangeFile:
         misfits: column -> how many values its lake type could not hold (see core.types).
         silent: how many updates and deletes may have changed rows of other tables by foreign keys
             without a word in the log (core.change.SILENT_COLUMN); None: the file does not tell.
+        began: when the first statement of these began, seconds since the epoch by its session's
+            clock; 0: there is none, or the file does not tell.
+        unchecked: how many inserts and updates came from sessions that did not look at foreign keys
+            (on servers that do not log what they do by these).
     """
 
     keyspace: str
@@ -94,6 +98,8 @@ class ChangeFile:
     deletes: int
     misfits: dict[str, int]
     silent: int | None = None
+    began: int = 0
+    unchecked: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,9 @@ class TableChanges:
         counts: how many inserts, updates and deletes.
         misfits: column -> values that its lake type could not hold.
         silent: updates and deletes for which SILENT_COLUMN holds; None: the rows do not have it.
+        began: when the first statement of these began, seconds since the epoch by its session's
+            clock; 0: there is none, or it is not known.
+        unchecked: inserts and updates of sessions that did not look at foreign keys.
     """
 
     schema: TableSchema
@@ -42,6 +45,8 @@ class TableChanges:
     counts: tuple[int, int, int]
     misfits: dict[str, int]
     silent: int | None = None
+    began: int = 0
+    unchecked: int = 0
 
 
 class Tokens:

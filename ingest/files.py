@@ -62,6 +62,8 @@ class _File:
     counts: list[int] = field(default_factory=lambda: [0, 0, 0])
     misfits: dict[str, int] = field(default_factory=dict)
     silent: int | None = None
+    began: int = 0
+    unchecked: int = 0
 
 
 class ChangeFiles:
@@ -104,6 +106,9 @@ class ChangeFiles:
         file.counts = [a + b for a, b in zip(file.counts, changes.counts, strict=True)]
         if changes.silent is not None:
             file.silent = changes.silent + (file.silent or 0)
+        if changes.began:
+            file.began = min(changes.began, file.began or changes.began)
+        file.unchecked += changes.unchecked
         for column, count in changes.misfits.items():
             file.misfits[column] = file.misfits.get(column, 0) + count
         self.rows += changes.rows.num_rows
@@ -219,6 +224,8 @@ class ChangeFiles:
             deletes=deletes,
             misfits=file.misfits,
             silent=file.silent,
+            began=file.began,
+            unchecked=file.unchecked,
         )
 
 

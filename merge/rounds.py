@@ -30,6 +30,7 @@ from merge.ancestry import Ancestry
 from merge.attempts import Attempts
 from merge.batch import Batch
 from merge.cascades.graph import KeyGraph, read_graph
+from merge.cascades.openparents import unchecked_writes
 from merge.cascades.step import Cascades, Child
 from merge.failures import lost_changes, merge_failure, spark_errors
 from merge.patch import may_have_shadows
@@ -52,6 +53,7 @@ from store.lazyspark import use_pool
 from store.rounds import RoundLog
 from store.schemas import get_schema
 from store.tables import Tables, TableState
+from store.unchecked import note_unchecked, read_unchecked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,6 +106,7 @@ class Merger:
         self._held: defaultdict[str, Held] = defaultdict(Held)
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
         self._keys = KeyGraph.of(())
+        self._unchecked: dict[tuple[str, str], int] | None = None  # as noted; None: not read yet
         self._derived: list[str] = []  # files of what followed by foreign keys in this step
         self._attempts = Attempts(lake)
 
@@ -268,6 +271,7 @@ class Merger:
             work = by_name.get(state.name)
             return None if work is None else self._child(step, work)
 
+        self._note_unchecked(rounds)
         found = Cascades(
             lake=self._lake,
             policy=self._options.policy,
@@ -276,10 +280,19 @@ class Merger:
             rounds=rounds,
             round=step.round,
             child=child,
+            unchecked=self._unchecked or {},
         ).found()
         for name, one in found.items():
             by_name[name].found.add(one, step.streams)
             self._derived += [file.path for file in one.files]
+
+    def _note_unchecked(self, rounds: Sequence[Round]) -> None:
+        """Before what they hold is merged: a later step may have the parents' changes."""
+        if self._unchecked is None:
+            self._unchecked = read_unchecked(self._lake)
+        if news := unchecked_writes(rounds, self._unchecked):
+            self._unchecked |= news
+            note_unchecked(self._lake, self._unchecked)
 
     def _child(self, step: Step, work: Work) -> Child:
         """A table as it was before the step, with what is known of its foreign keys' rows."""

@@ -36,6 +36,8 @@ ENDING_FILE: Final = f"{PRIVATE}/ending.json"
 ASIDE_FILE: Final = f"{PRIVATE}/aside.json"
 # The foreign keys of all tables, by keyspace.
 FOREIGN_KEYS_FILE: Final = f"{PRIVATE}/foreign_keys.json"
+# When rows were written last by sessions that do not look at foreign keys.
+UNCHECKED_FILE: Final = f"{PRIVATE}/unchecked.json"
 # Tables whose merges have ended runs, or are being tried.
 ATTEMPTS_FILE: Final = f"{PRIVATE}/attempts.json"
 DERIVED: Final = f"{PRIVATE}/derived"
@@ -56,6 +58,7 @@ NOTED_FILES: Final = (
     ENDING_FILE,
     ASIDE_FILE,
     FOREIGN_KEYS_FILE,
+    UNCHECKED_FILE,
     ATTEMPTS_FILE,
 )
 

@@ -166,6 +166,7 @@ class Collected:
     events: list[tuple[str, str, str]] = field(default_factory=list)  # table, kind, gtid
     told: list[TableEvent] = field(default_factory=list)  # the same, as they are
     silent: list[bool] = field(default_factory=list)  # of each of `rows`
+    began: list[int] = field(default_factory=list)  # as in PlainTransaction
     counted: int = 0
 
     def keep(self, batch: Batch) -> int:
@@ -180,6 +181,7 @@ class Collected:
             image = batch.buffers[one["where"]][one["start"] : one["end"]].tobytes()
             self.rows.append((gtids[one["txn"]], table_map.table, int(one["op"]), image))
             self.silent.append(bool(one["silent"]))
+            self.began.append(int(one["began"]) * (-1 if one["unchecked"] else 1))
         self.events += [(event.table, event.kind, event.gtid) for event in batch.events]
         self.told += batch.events
         last = int(np.count_nonzero(batch.rows["txn"] == len(batch.txns) - 1))

@@ -303,7 +303,11 @@ def _assemble(
     table_map = batch.maps[slot]
     if table_map is None:
         raise BugError("rows of a table that is not mirrored", operation="decode rows")
-    by_op = np.bincount(np.concatenate([group.op for group in groups]), minlength=4).tolist()
+    mine = batch.rows[np.unique(event)]
+    cutting = mine["began"][(mine["silent"] == 1) & (mine["op"] != INSERT)]
+    op = np.concatenate([group.op for group in groups])
+    unlooked = (batch.rows["unchecked"][event] == 1) & (op != DELETE)
+    by_op = np.bincount(op, minlength=4).tolist()
     return TableChanges(
         schema=table_map.schema,
         rows=rows,
@@ -312,6 +316,8 @@ def _assemble(
         counts=(by_op[INSERT], by_op[UPDATE], by_op[DELETE]),
         misfits=misfits,
         silent=sum(int(np.count_nonzero(one.silent & (one.op != INSERT))) for one in groups),
+        began=int(cutting.min()) if cutting.size else 0,
+        unchecked=int(np.count_nonzero(unlooked)),
     )
 
 

@@ -45,6 +45,8 @@ class PlainTransaction:
         ts: commit time.
         rows: (database, table, op, bytes from the column count on) of its rows events.
         silent: for each of them, whether InnoDB followed foreign keys by itself.
+        began: for each of them, when its statement began, seconds by its session's clock; below 0
+            where the session looked at no foreign keys.
     """
 
     gtid: str
@@ -52,6 +54,7 @@ class PlainTransaction:
     ts: int
     rows: list[tuple[str, str, int, bytes]] = field(default_factory=list)
     silent: list[bool] = field(default_factory=list)
+    began: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -119,7 +122,7 @@ class PlainReader:
                 database, at = _short(body, 8)
                 self._maps[int.from_bytes(body[:6], "little")] = database, _short(body, at)[0]
             elif action is Action.TAKE and self._open is not None:
-                self._take(logged, body)
+                self._take(logged, body, seconds)
             elif action is Action.END:
                 self._end()
             elif action is Action.ABANDON:
@@ -189,7 +192,7 @@ class PlainReader:
             return _Name(packed.origin, packed.number, 0, ts)
         return _Name(origin, number, 0, ts)
 
-    def _take(self, logged: int, body: bytes) -> None:
+    def _take(self, logged: int, body: bytes, seconds: int) -> None:
         number = int.from_bytes(body[:6], "little")
         if number not in self._maps:
             raise RefusedError(Action.UNMAPPED_ROWS)
@@ -202,17 +205,21 @@ class PlainReader:
             rows = body[8 + extra :]
         self._open[1].rows.append((*self._maps[number], _OPS[logged], rows))
         flags = int.from_bytes(body[6:8], "little")
-        self._open[1].silent.append(not flags & (0x02 if self.flavor == "mariadb" else 0x12))
+        told = flags & (0x02 if self.flavor == "mariadb" else 0x12)
+        self._open[1].silent.append(not told)
+        self._open[1].began.append(-seconds if told == 0x02 else seconds)
 
     def _mind_points(self, logged: int, body: bytes, kind: Kind) -> None:
         """Mind savepoints, and leave out what is rolled back, or prepared to happen later."""
         minded = {Kind.SAVEPOINT, Kind.ROLLBACK, Kind.ROLLBACK_TO, Kind.XA_PREPARE}
         if self._open is None or kind not in minded:
             return
-        rows, silent = self._open[1].rows, self._open[1].silent
+        lists = self._open[1].rows, self._open[1].silent, self._open[1].began
         if kind is Kind.XA_PREPARE:
-            del rows[:], silent[:]
+            for one in lists:
+                one.clear()
             return
+        rows = lists[0]
         query = events.parse_query(body, compressed=logged == 165, load=logged == 18)
         point = savepoint_of(query.statement)
         if kind is Kind.SAVEPOINT:
@@ -220,7 +227,8 @@ class PlainReader:
         else:
             known = self._points.get(point, len(rows)) if point else len(rows)
             keep = 0 if kind is Kind.ROLLBACK else known
-            del rows[keep:], silent[keep:]
+            for one in lists:
+                del one[keep:]
 
     def _end(self) -> None:
         if self._open is None:

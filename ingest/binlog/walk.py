@@ -47,6 +47,8 @@ ROWS: Final = np.dtype(
         ("where", np.uint8),  # 0: the receive buffer, 1: the side buffer
         ("silent", np.uint8),  # 1: what foreign keys did by it is not in the log (core.change)
         ("bulk", np.uint8),  # 1: the server may have taken its rows back without a word
+        ("unchecked", np.uint8),  # 1: whatever its rows refer to was not looked at
+        ("began", np.uint32),  # when its statement began, seconds by the session's clock
     ]
 )
 
@@ -513,9 +515,11 @@ def _take(state: Ints, rows: Records, data: Bytes, event: np.void, slot: int, wh
     told = CHECKS_OFF if state[FLAVOR] == MARIADB else CHECKS_OFF | CHECKED_IN_SQL
     flags = _little(data, event["start"] + 25, 2)
     noted["silent"] = 1 if flags & told == 0 else 0
-    unchecked = CHECKS_OFF | UNIQUE_OFF
-    in_bulk = state[FLAVOR] == MARIADB and noted["op"] == 1 and flags & unchecked == unchecked
+    bulk = CHECKS_OFF | UNIQUE_OFF
+    in_bulk = state[FLAVOR] == MARIADB and noted["op"] == 1 and flags & bulk == bulk
     noted["bulk"] = 1 if in_bulk else 0
+    noted["unchecked"] = 1 if flags & told == CHECKS_OFF else 0
+    noted["began"] = _little(data, event["start"], 4)
     state[ROW_EVENTS] += 1
     return 0
 

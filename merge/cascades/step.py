@@ -28,6 +28,7 @@ from core.types import MisfitPolicy, arrow_schema
 from merge.cascades.explore import TooManyError, explore
 from merge.cascades.follow import Derived, Layout, Link, descendants
 from merge.cascades.graph import KeyGraph
+from merge.cascades.openparents import first_began, written_meanwhile
 from merge.cascades.rows import Part, ShardRows, UnknownRowsError
 from store import layout
 from store.delta_files import TableFiles
@@ -35,6 +36,7 @@ from store.failures import lake_errors
 from store.files import Lake
 from store.schemas import get_schema
 from store.tables import Doubt, TableState
+from store.unchecked import Unchecked
 
 log: Final = logging.getLogger("jobs.run")
 
@@ -166,6 +168,7 @@ class Cascades:
         rounds: the rounds of the step, and those before it that a table which catches up needs.
         round: the one that the step goes to.
         child: gives what is known of a table that takes part in the step; None: it does not.
+        unchecked: when tables were written last without a look at foreign keys.
     """
 
     lake: Lake
@@ -175,6 +178,7 @@ class Cascades:
     rounds: Sequence[Round]
     round: int
     child: Callable[[TableState], Child | None]
+    unchecked: Unchecked = field(default_factory=dict)
 
     def found(self) -> dict[str, Found]:
         """What followed, by table.
@@ -320,6 +324,10 @@ class Cascades:
             for name, changes in derived.items():
                 file = self._written(children[name].state, shard, parts[name], rows, changes)
                 found.setdefault(name, Found()).files.append(file)
+            late = self._written_meanwhile(derived, shard, rounds, changed)
+            below = {name: why for name, why in _below(links, late).items() if name in derived}
+            for name, why in {**below, **late}.items():
+                doubts.setdefault(name, why)
         except (TooManyError, UnknownRowsError, pa.ArrowInvalid) as error:
             why = str(error) or "they are too many to be followed"
             doubts = dict.fromkeys((link.child for link in links), why)
@@ -327,6 +335,27 @@ class Cascades:
         for name, why in doubts.items():
             if name in children:
                 found.setdefault(name, Found()).doubts[shard] = self._doubt(why)
+
+    def _written_meanwhile(
+        self,
+        derived: Mapping[str, object],
+        shard: str,
+        rounds: Sequence[Round],
+        parents: set[str],
+    ) -> dict[str, str]:
+        """Tables of which rows change that may have come while a parent's change was open."""
+        mine = [name for name in sorted(derived) if (name, shard) in self.unchecked]
+        if not mine:
+            return {}
+        files = (
+            (value, file)
+            for value in rounds
+            for file in value.files
+            if file.shard == shard
+            and f"{file.keyspace}.{file.table}" in parents
+            and may_touch(file)
+        )
+        return written_meanwhile(mine, shard, first_began(files), self.unchecked)
 
     def _doubt(self, why: str) -> Doubt:
         return Doubt(message=_MESSAGE.format(why), statement="", round=self.round, expected=True)

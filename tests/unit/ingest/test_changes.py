@@ -209,3 +209,20 @@ def test_rows_of_nulls_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> N
     changes = taken(log.xid())
     assert [r["after"]["id"] for r in changes.rows("w")] == list(range(2000))
     assert max(one.rows.num_rows for one in changes.found) <= 4096 // 10
+
+
+def test_a_summary_tells_of_foreign_keys() -> None:
+    """When the first change began that may cut children, and what nobody looked at."""
+    log = Log().rotate("bin.000001").gtid(42).query("BEGIN").table_map(1).table_map(2, OTHER_MAP)
+    log.seconds = 500
+    log.rows(insert(row(1, "a"), row(2, "b")), 1, flags=0x02)
+    log.rows(update(row(1, "a"), row(1, "c")), 1, 31, flags=0x12)  # it is logged what they do
+    log.seconds = 700
+    log.rows(insert(row(3, "b")), 1, 32)
+    log.seconds = 600
+    log.rows(insert(row(2, "b")), 1, 32).rows(insert(row(4, "d")), 1)
+    log.seconds = 400
+    log.rows(insert(row(9, "x")), 2).rows(insert(row(9, "x")), 2, 32, flags=0x02)
+    found = {one.schema.table: one for one in taken(log.xid()).found}
+    assert (found["w"].began, found["w"].unchecked, found["w"].silent) == (600, 2, 2)
+    assert (found["v"].began, found["v"].unchecked, found["v"].silent) == (0, 0, 0)

@@ -96,7 +96,10 @@ def outcome_of_plain(start: Position, log: Log, not_after: int | None = None) ->
     found = [
         (
             *(t.gtid, t.seq, t.ts),
-            [(*row[1:], silent) for row, silent in zip(t.rows, t.silent, strict=True)],
+            [
+                (*row[1:], silent, began)
+                for row, silent, began in zip(t.rows, t.silent, t.began, strict=True)
+            ],
         )
         for t in twin.transactions
     ]
@@ -138,9 +141,10 @@ def outcome_of_reader(
 def _whole(found: Collected) -> list[Any]:
     whole = set(found.gtids)
     rows: dict[str, list[Any]] = {gtid: [] for gtid in whole}
-    for (gtid, table, op, image), silent in zip(found.rows, found.silent, strict=True):
+    noted = zip(found.rows, found.silent, found.began, strict=True)
+    for (gtid, table, op, image), silent, began in noted:
         if gtid in whole:
-            rows[gtid].append((table, op, image, silent))
+            rows[gtid].append((table, op, image, silent, began))
     together = zip(found.gtids, found.seqs, found.ts, strict=True)
     return [(gtid, seq, ts, rows[gtid]) for gtid, seq, ts in together]
 
@@ -251,6 +255,7 @@ def test_who_follows_foreign_keys_is_in_the_flags(flavor: Flavor, flags: int) ->
     reader.flush()
     told = 0x02 if flavor == "mariadb" else 0x12
     assert found.silent == [not flags & told]
+    assert (found.began[0] < 0) == (flags & told == 0x02)
 
 
 class Views(NoCatalog):

@@ -1,0 +1,46 @@
+"""When tables were written last by sessions that do not look at foreign keys, or got new keys.
+
+Lives here: the record and its file. Does not live here: what follows of it
+(`merge.cascades.openparents`).
+
+Invariant: written by the run alone, before a cut holds what it tells of; moments only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from store import layout
+from store.failures import sound
+from store.files import Lake
+from store.notes import Notes
+
+Unchecked = Mapping[tuple[str, str], int]  # keyspace.table and shard -> microseconds UTC
+
+
+def read_unchecked(lake: Lake) -> dict[tuple[str, str], int]:
+    """What was noted.
+
+    Raises:
+        LakeError: the lake cannot be read.
+    """
+    path = Notes(lake).path(layout.UNCHECKED_FILE)
+    found = lake.read_json(path)
+    with sound(path):
+        return {
+            (table, shard): int(moment)
+            for table, shards in (found or {}).items()
+            for shard, moment in shards.items()
+        }
+
+
+def note_unchecked(lake: Lake, moments: Unchecked) -> None:
+    """Note all there is.
+
+    Raises:
+        LakeError: the lake cannot be written.
+    """
+    tables: dict[str, dict[str, int]] = {}
+    for (table, shard), moment in sorted(moments.items()):
+        tables.setdefault(table, {})[shard] = moment
+    lake.write_json(Notes(lake).own(layout.UNCHECKED_FILE), tables)
