@@ -18,7 +18,7 @@ from core.vitess import is_internal
 from jobs.settings import SourceSection
 from jobs.text import CORRECT_NAME, how_to_exclude, nearest
 from snapshot.records import Wanted
-from store.layout import encode_part
+from store.layout import table_path
 from store.tables import TableState
 from wire.decode.unfit import unfit_tables
 from wire.session import Session, SourceConfig
@@ -93,7 +93,7 @@ def look(
                     [*shards, str(shard)],
                     total + int(estimate or 0),
                 )
-    for keyspace, table, other in _sharing_folders(found):
+    for (keyspace, table), other in sharing_folder(found).items():
         why = f"the lake has the same folder for its name as for that of {other}"
         unfit(f"{keyspace}.{table}", why, how_to_exclude(table))
         del found[keyspace, table]
@@ -107,28 +107,19 @@ def look(
     ]
 
 
-def _sharing_folders(found: Collection[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """Keyspace and table that are left out, and the table beside which they cannot be."""
-    return [
-        (keyspace, table, other)
-        for keyspace in sorted({keyspace for keyspace, _ in found})
-        for table, other in sharing_folder(t for k, t in found if k == keyspace).items()
-    ]
-
-
-def sharing_folder(tables: Iterable[str]) -> dict[str, str]:
-    """Tables that cannot be mirrored beside another one, whose folder theirs would be, and that.
+def sharing_folder(tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Keyspace and table that cannot be mirrored beside another table, and that one.
 
     Long names are cut and end in 64 bits of a hash, of which somebody may make two alike.
 
-    >>> sharing_folder(["orders", "items"])
+    >>> sharing_folder([("shop", "orders"), ("shop", "items")])
     {}
     """
     first: dict[str, str] = {}
     return {
-        table: first[part]
-        for table in sorted(tables)
-        if first.setdefault(part := encode_part(table), table) != table
+        (keyspace, table): first[path]
+        for keyspace, table in sorted(tables)
+        if first.setdefault(path := table_path(keyspace, table), table) != table
     }
 
 

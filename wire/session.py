@@ -56,6 +56,8 @@ _MYSQL_NEW_STATUS: Final = (8, 2)  # from here on SHOW MASTER STATUS has its new
 # From here on a table without a key may get an invisible one, which a server may hide altogether.
 _MYSQL_HIDDEN_KEYS: Final = (8, 0, 30)
 _MARIADB_VERSIONED: Final = (10, 3, 4)
+# Bytes of a name or a key that a server compares where it sorts; more than either has.
+_SORTED_BY: Final = 32_768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,6 @@ class Snapshot:
 
 # A shard's servers -> which of them was used last in this process.
 _serving: Final[dict[tuple[SourceConfig, ...], int]] = {}
-# Bytes of a name or a key that a server compares where it sorts; more than either has.
-_SORTED_BY: Final = 32_768
 # Servers that have let this process in.
 _entered: Final[set[SourceConfig]] = set()
 

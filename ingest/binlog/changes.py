@@ -303,9 +303,9 @@ def _assemble(
     table_map = batch.maps[slot]
     if table_map is None:
         raise BugError("rows of a table that is not mirrored", operation="decode rows")
-    mine = batch.rows[np.unique(event)]
-    cutting = mine["began"][(mine["silent"] == 1) & (mine["op"] != INSERT)]
     op = np.concatenate([group.op for group in groups])
+    silent = np.concatenate([group.silent for group in groups]) & (op != INSERT)
+    began = batch.rows["began"][event[silent]]
     unlooked = (batch.rows["unchecked"][event] == 1) & (op != DELETE)
     by_op = np.bincount(op, minlength=4).tolist()
     return TableChanges(
@@ -315,8 +315,8 @@ def _assemble(
         max_seq=int(seqs.max()),
         counts=(by_op[INSERT], by_op[UPDATE], by_op[DELETE]),
         misfits=misfits,
-        silent=sum(int(np.count_nonzero(one.silent & (one.op != INSERT))) for one in groups),
-        began=int(cutting.min()) if cutting.size else 0,
+        silent=int(np.count_nonzero(silent)),
+        began=int(began.min()) if began.size else 0,
         unchecked=int(np.count_nonzero(unlooked)),
     )
 

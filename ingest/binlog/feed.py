@@ -6,6 +6,7 @@ Lives here: `BinlogFeed`. Does not live here: events (`reader`), files, trying a
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +14,7 @@ from core.errors import RatchetError, RetryableError
 from core.gtid import GtidSet, format_gtid
 from core.position import Position
 from core.rounds import TableEvent
-from ingest.binlog.changes import Decoders, changes_of, hand_out
+from ingest.binlog.changes import Decoders, hand_out
 from ingest.binlog.history import check_same_history
 from ingest.binlog.notes import Batch
 from ingest.binlog.payload import LIMIT as SIDE_LIMIT
@@ -135,25 +136,20 @@ class BinlogFeed:
             return self._hand_out(batch)
         last = batch.rows["txn"] == len(batch.txns) - 1
         self._hand_out(replace(batch, rows=batch.rows[~last]))
-        changes, rows, left_out = self._decode(replace(batch, rows=batch.rows[last]))
+        rows, left_out = self._decode(replace(batch, rows=batch.rows[last]), self._held.extend)
         self._sink.events += left_out
-        self._held += changes
         if sum(one.rows.nbytes for one in self._held) > HELD:
             raise flows.too_large()
         return rows
 
-    def _decode(self, batch: Batch) -> tuple[list[TableChanges], int, list[TableEvent]]:
+    def _decode(
+        self, batch: Batch, take: Callable[[list[TableChanges]], None]
+    ) -> tuple[int, list[TableEvent]]:
         generation = self._sink.generation
-        return changes_of(batch, self._decoders, shard=self._shard, generation=generation)
+        return hand_out(batch, self._decoders, take, shard=self._shard, generation=generation)
 
     def _hand_out(self, batch: Batch) -> int:
-        rows, left_out = hand_out(
-            batch,
-            self._decoders,
-            self._sink.add,
-            shard=self._shard,
-            generation=self._sink.generation,
-        )
+        rows, left_out = self._decode(batch, self._sink.add)
         self._sink.events += [*batch.events, *left_out]
         self._sink.ended(batch.ended, batch.txns["ts"].tolist())
         return rows

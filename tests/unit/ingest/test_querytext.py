@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from core.sql.names import UNREAD as UNREAD_IN_NAMES
-from ingest.binlog.querytext import _LIKE_PYTHON, UNREAD, statement_text
+from core.sql.names import UNREAD
+from ingest.binlog.querytext import _LIKE_PYTHON, statement_text
 from wire.decode.charsets import text_of
 from wire.decode.collations import _IDS, python_codec
 
@@ -37,7 +37,6 @@ def test_these_codecs_have_no_character_otherwise(charset: str) -> None:
 
 def test_which_codecs_these_are() -> None:
     assert len(LIKE_PYTHON) == len(_LIKE_PYTHON)
-    assert UNREAD == UNREAD_IN_NAMES
 
 
 @pytest.mark.parametrize(

@@ -63,4 +63,5 @@ ALIKE = [
 
 def test_two_names_that_would_share_a_folder() -> None:
     first, second = sorted(ALIKE)
-    assert sharing_folder(["orders", *ALIKE]) == {second: first}
+    tables = [("shop", one) for one in ("orders", *ALIKE)]
+    assert sharing_folder([*tables, ("other", first)]) == {("shop", second): first}
