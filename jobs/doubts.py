@@ -57,6 +57,7 @@ log: Final = logging.getLogger("jobs.run")
 LOOK_EVERY: Final = 1.0  # seconds between two looks for tables in doubt
 _TRIES: Final = 5  # comparisons of a table of which some rows stay without a verdict
 _MENDS: Final = 3  # of one table, until it is given up
+_LOOK_COUNTS: Final = 10.0  # seconds for which the servers' list of tables is taken as it is
 MOST_MENDED: Final = 20_000  # rows that a run mends by itself
 _REST: Final = 5.0  # seconds, at least, between two comparisons for the same reason
 _REST_SHARE: Final = 9  # so many times as long as the comparison took
@@ -88,6 +89,15 @@ class _Rest:
 
     messages: frozenset[str]
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """The tables that the servers had once all rounds up to this one were in the lake."""
+
+    round: int
+    until: float
+    tables: dict[str, Found]
 
 
 @dataclass(slots=True)
@@ -138,6 +148,7 @@ class Doubts:
         self._asked: dict[str, _Asked] = {}
         self._tried: dict[str, _Tried] = {}
         self._rests: dict[str, _Rest] = {}
+        self._looked: _Looked | None = None
 
     def next_bite(self) -> float:
         """Decide about one table, if one can be decided; seconds until there may be another.
@@ -235,7 +246,7 @@ class Doubts:
 
     def _compare(self, state: TableState, cut: Cut) -> None:
         began, now = time.monotonic(), self._wall()
-        found = next((one for one in self._look() if one.name == state.name), None)
+        found = self._find(state, cut)
         shards = tuple(state.doubts) if found is None else found.shards
         case = _Case(_wanted(state, shards), state, cut)
         if found is None:
@@ -267,6 +278,18 @@ class Doubts:
         if result.same:
             self._rest(state, seconds)
         self._decide(case, result, corrections, seconds)
+
+    def _find(self, state: TableState, cut: Cut) -> Found | None:
+        """The table as its servers have it, at or behind the statements that it is in doubt for.
+
+        All tables are asked for at once: a statement, or a server's crash, may concern hundreds.
+        """
+        statements = max(doubt.round for doubt in state.doubts.values())
+        looked = self._looked
+        if looked is None or looked.round < statements or looked.until <= time.monotonic():
+            found = {one.name: one for one in self._look()}
+            looked = self._looked = _Looked(cut.round, time.monotonic() + _LOOK_COUNTS, found)
+        return looked.tables.get(state.name)
 
     def _rest(self, state: TableState, seconds: float) -> None:
         until = time.monotonic() + max(_REST, _REST_SHARE * seconds)

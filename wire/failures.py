@@ -17,7 +17,6 @@ import pymysql
 from pymysql.constants import CR
 
 from core.errors import (
-    BugError,
     DatabaseGoneError,
     DecodeError,
     LockedError,
@@ -77,6 +76,10 @@ _LOCKED_HINT: Final = (
     "another session holds it, as an ALTER TABLE that waits behind an open transaction does: see "
     "SHOW FULL PROCESSLIST; it is tried again until the table is free"
 )
+_STRANGE_HINT: Final = (
+    "compare the server's version, and what stands between, with what Ratchet's README names; one "
+    "of those accepts it, so it is then a bug of Ratchet's: please report it"
+)
 _PRIVILEGE: Final = "a privilege is missing"
 _LOGIN: Final = "login refused"
 _Rule = tuple[frozenset[int], type[RatchetError], str, str]  # numbers, class, what, remedy
@@ -131,10 +134,11 @@ _RULES: Final[tuple[_Rule, ...]] = (
         "`ratchet table CONFIG redump TABLE`, or exclude it in `tables` of the config",
     ),
     (
+        # A fork, an old version, a proxy, or whoever wants a run to end: any server can say this.
         frozenset({1064, 1193, 1305}),
-        BugError,
+        SourceUnfitError,
         "the server does not accept our statement",
-        "",
+        _STRANGE_HINT,
     ),
 )
 _LOST: Final = re.compile(

@@ -12,7 +12,6 @@ from capture_kit import source_of
 from fix_proxy import Proxy
 
 from core.errors import (
-    BugError,
     ConfigError,
     RatchetError,
     RetryableError,
@@ -113,7 +112,7 @@ def test_statements_that_fail(server: Server, database: str) -> None:
     with Session.connect(source_of(server, database)) as session:
         with pytest.raises(TableStoppedError):
             session.query("SELECT * FROM nothing_here")
-        with pytest.raises(BugError):
+        with pytest.raises(SourceUnfitError, match="does not accept our statement"):
             session.execute("SELEKT 1")
         with pytest.raises(SourceUnfitError, match="privilege") as caught:
             session.query("SELECT * FROM mysql.user")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -59,6 +60,70 @@ class Given:
 
     def waits(self, _: str) -> bool:
         return False
+
+
+def test_the_servers_are_asked_once_for_many_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For ten seconds, and for no statement that came after they were asked."""
+    monkeypatch.setattr(doubts, "unlike", lambda *_: "")
+    monkeypatch.setattr(doubts, "newest_at", lambda *_: 1)
+    clock = [100.0]
+    monkeypatch.setattr(doubts.time, "monotonic", lambda: clock[0])
+    names = [f"t{n}" for n in range(40)]
+    asked: list[float] = []
+
+    def look() -> list[Found]:
+        asked.append(clock[0])
+        return [Found(keyspace="shop", table=name, shards=(SHARD,), rows=9) for name in names]
+
+    compared: list[str] = []
+
+    class Equal:
+        def once(self, cut: Cut, chosen: Any, *_: object) -> VerifyResult:
+            compared.append(chosen.state.table)
+            return VerifyResult(
+                table=chosen.state.name, round=cut.round, positions={}, ends={}, source_rows=9,
+                source_bytes=9, mirror_rows=9, chunks=1, columns=("id",), unsettled={},
+            )  # fmt: skip
+
+    given = Given()
+    judge: Any = Doubts(
+        open_lake(str(tmp_path), now=0),
+        look,
+        lambda _: True,
+        reading=cast("Any", SimpleNamespace(shards={})),
+        verifier=cast("Any", Equal()),
+        verdicts=cast("Any", given),
+        on_difference="repair",
+        ends=False,
+        observer=lambda _: None,
+    )
+    where = CutShard(position=HERE, min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=0)
+
+    def decide(statement: int, round_number: int) -> None:
+        """All tables are in doubt for a statement; a bite decides about each."""
+        doubt = {SHARD: Doubt(message="why", statement=f"ALTER {statement}", round=statement)}
+        left = [replace(STATE, table=name, doubts=doubt) for name in names]
+        cut = Cut(
+            number=round_number, round=round_number, merged_at=1, shards={SHARD: where},
+            tables={f"shop.{name}": 1 for name in names},
+        )  # fmt: skip
+        monkeypatch.setattr(judge._cuts, "last", lambda: cut)
+        monkeypatch.setattr(judge._tables, "list", lambda: left)
+        while left:
+            assert judge.next_bite() == 0.0
+            left.pop(0)
+
+    decide(3, 3)
+    assert (len(compared), asked) == (40, [100.0])
+    clock[0] += 6  # within the time, but the statement came after the look
+    decide(4, 4)
+    assert (len(compared), asked) == (80, [100.0, 106.0])
+    clock[0] += 11
+    decide(4, 5)
+    assert (len(compared), asked) == (120, [100.0, 106.0, 117.0])
+    assert {verdict.outcome for verdict in given.verdicts} == {"right"}
 
 
 @pytest.mark.parametrize("ends", [True, False])

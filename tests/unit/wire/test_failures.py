@@ -8,7 +8,6 @@ import pymysql
 import pytest
 
 from core.errors import (
-    BugError,
     DatabaseGoneError,
     LockedError,
     PositionLostError,
@@ -36,7 +35,9 @@ from wire.failures import binlog_failure, server_failure
         (2013, RetryableError, "tries again"),
         (1205, LockedError, "PROCESSLIST"),
         (1146, TableStoppedError, "redump TABLE"),
-        (1064, BugError, ""),
+        (1064, SourceUnfitError, "please report it"),
+        (1193, SourceUnfitError, "please report it"),
+        (1305, SourceUnfitError, "please report it"),
         (1114, RetryableError, "disk or memory"),
         (1419, ServerRefusedError, "documentation"),
         (1814, ServerRefusedError, "documentation"),
