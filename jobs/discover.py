@@ -93,8 +93,7 @@ def look(
                     [*shards, str(shard)],
                     total + int(estimate or 0),
                 )
-    for (keyspace, table), other in sharing_folder(found).items():
-        why = f"the lake has the same folder for its name as for that of {other}"
+    for (keyspace, table), why in sharing_folder(found).items():
         unfit(f"{keyspace}.{table}", why, how_to_exclude(table))
         del found[keyspace, table]
     for keyspace, known in names.items():
@@ -108,7 +107,7 @@ def look(
 
 
 def sharing_folder(tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Keyspace and table that cannot be mirrored beside another table, and that one.
+    """Keyspace and table that cannot be mirrored beside another table, and why.
 
     Long names are cut and end in 64 bits of a hash, of which somebody may make two alike.
 
@@ -117,7 +116,7 @@ def sharing_folder(tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], s
     """
     first: dict[str, str] = {}
     return {
-        (keyspace, table): first[path]
+        (keyspace, table): f"the lake has the same folder for its name as for that of {first[path]}"
         for keyspace, table in sorted(tables)
         if first.setdefault(path := table_path(keyspace, table), table) != table
     }

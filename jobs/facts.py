@@ -18,6 +18,7 @@ from core.columnrules import UnfitColumn, unfit_column
 from core.errors import SourceUnfitError
 from core.patterns import TablePatterns
 from core.shard import ShardId
+from jobs.discover import sharing_folder
 from jobs.foreignkeys import NO_RULES, Rules, read_rules
 from jobs.replicafilters import ReplicaFilters, read_filters
 from jobs.text import CORRECT_NAME, nearest
@@ -241,10 +242,13 @@ def gather(
     filtered = {
         name: why for name in filter(patterns.matches, names) if (why := facts.left_out(name))
     }
+    mirrored = [one.name for one in facts.tables if one.name not in filtered]
+    shared = sharing_folder((shard.keyspace, name) for name in mirrored)
+    out = {**filtered, **{name: why for (_, name), why in shared.items()}}
     return replace(
         facts,
-        tables=tuple(one for one in facts.tables if one.name not in filtered),
-        unfit={**facts.unfit, **filtered},
+        tables=tuple(one for one in facts.tables if one.name not in out),
+        unfit={**facts.unfit, **out},
     )
 
 

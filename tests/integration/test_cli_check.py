@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from alike import ALIKE
 from fix_servers import purge_binlogs
 
 from core.shard import ShardId
@@ -75,6 +76,17 @@ def test_a_fit_source(ready: Any, database: str, tmp_path: Path) -> None:
     text = check(tmp_path, ready, database)
     assert text.returncode == 0
     assert "fit (" in text.stdout
+
+
+def test_two_names_that_would_share_a_folder(ready: Any, database: str, tmp_path: Path) -> None:
+    first, second = sorted(ALIKE)
+    for name in ALIKE:
+        ready.execute(f"CREATE TABLE `{database}`.`{name}` (id INT PRIMARY KEY)")
+    told = findings(check(tmp_path, ready, database, "--json"))
+    assert (
+        f"the same folder for its name as for that of {first}" in told[f"kind of {second}"]["text"]
+    )
+    assert f"kind of {first}" not in told
 
 
 def test_each_statement_mends(make_server: Callable[..., Any], tmp_path: Path) -> None:
