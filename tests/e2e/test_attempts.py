@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from fix_e2e import PASSWORD, Ratchet, assert_identical, status
 
 from lab.servers import create_ratchet_user
@@ -25,6 +26,7 @@ def _run_killed(ratchet: Ratchet) -> None:
     assert killed.returncode == -signal.SIGKILL
 
 
+@pytest.mark.long
 def test_a_batch_that_kills_each_run(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

@@ -45,7 +45,7 @@ def wait_until_identical(lake: Path, server: Any, seconds: float = 240) -> None:
             return
 
 
-@pytest.mark.quick_on("mariadb", "mysql-native")
+@pytest.mark.quick_on("mariadb")
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_shop_with_foreign_keys(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], kind: str
@@ -119,7 +119,7 @@ def test_cascades_of_several_levels_while_the_dump_reads(
     assert "is stopped" not in said
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mariadb", "mysql-native"])
 def test_a_table_between_that_is_dumped_again(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], kind: str
@@ -216,7 +216,7 @@ def test_a_key_that_went_behind_what_it_did(
     assert_identical(ratchet.lake, [server], "app", ["p1", "c1"])
 
 
-@pytest.mark.quick_on("mysql-native")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mariadb", "mysql-native"])
 def test_a_transaction_that_is_prepared_first(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], kind: str

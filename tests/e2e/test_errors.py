@@ -104,7 +104,7 @@ def test_numbers_that_go_back(
     assert_identical(ratchet.lake, [server], "shop", ["t"])
 
 
-@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize("new", [pytest.param(False, marks=pytest.mark.long), True])
 def test_numbers_given_again(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], *, new: bool
 ) -> None:

@@ -45,6 +45,7 @@ ALTERS = (
 TABLES = ("told", "cut", "child", "parent")
 
 
+@pytest.mark.quick_on("mysql")
 @pytest.mark.parametrize("kind", ["mysql", "file", "mariadb"])
 def test_statements_that_the_log_tells_before_they_are_committed(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], kind: str, tmp_path: Path

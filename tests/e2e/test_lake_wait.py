@@ -148,7 +148,7 @@ def link(s3_server: S3Server, make_proxy: Callable[[str, int], Proxy]) -> Proxy:
     return make_proxy(address.hostname, address.port)
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 def test_a_store_that_does_not_answer(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet], s3_root: str, link: Proxy
 ) -> None:

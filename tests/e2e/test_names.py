@@ -52,6 +52,7 @@ def test_a_server_that_folds_names(
     ratchet.run("verify")
 
 
+@pytest.mark.quick_on("mysql")
 def test_a_server_that_does_not_fold_names(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

@@ -148,6 +148,7 @@ def test_pyspark_listens_on_no_port(tmp_path: Path) -> None:
         assert all(path.parent.stat().st_mode & 0o077 == 0 for path in sockets)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_without_authentication_the_same_outsider_gets_both(tmp_path: Path) -> None:
     """So that the test above can fail."""

@@ -81,6 +81,7 @@ def restored(
     return Restored(make_server(request.param), make_ratchet, tmp_path)
 
 
+@pytest.mark.quick_on("mariadb")
 def test_while_no_run_follows(restored: Restored) -> None:
     ratchet = restored.ratchet
     ratchet.run("run", "--until-caught-up")
@@ -94,6 +95,7 @@ def test_while_no_run_follows(restored: Restored) -> None:
     assert "written anew" not in done.stderr
 
 
+@pytest.mark.long
 def test_behind_a_dump(restored: Restored, make_ratchet: Callable[..., Ratchet]) -> None:
     """No stream has delivered anything yet."""
     ratchet = make_ratchet({"-": restored.server}, "d", "second", verify={"every": "off"})
@@ -103,6 +105,7 @@ def test_behind_a_dump(restored: Restored, make_ratchet: Callable[..., Ratchet])
     assert_identical(ratchet.lake, [restored.server], "d", ["t"])
 
 
+@pytest.mark.quick_on("mysql")
 def test_under_a_run(restored: Restored) -> None:
     """It ends if it finds the server before the log was played back; the next one need not."""
     ratchet = restored.ratchet

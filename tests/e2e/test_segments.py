@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from fix_e2e import PASSWORD, ROOT, Ratchet, assert_identical
 
 from core.rounds import Round
@@ -53,6 +54,7 @@ def objects(lake: Lake) -> set[str]:
     return {file.path for file in lake.list(layout.CHANGES)}
 
 
+@pytest.mark.long
 def test_forty_tables_cost_an_object_a_round(
     mysql: Any,
     database: str,

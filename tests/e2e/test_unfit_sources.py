@@ -50,6 +50,7 @@ def exclude(ratchet: Ratchet, *tables: str) -> None:
     ratchet.config.write_text(yaml.safe_dump(config))
 
 
+@pytest.mark.quick_on("mysql")
 @both
 def test_engines(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
@@ -189,7 +190,7 @@ def test_a_setting_that_changes_meanwhile(
     assert run.returncode == 0, told
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 @both
 def test_a_server_that_comes_back_without_its_log(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
@@ -214,6 +215,7 @@ def test_a_server_that_comes_back_without_its_log(
     assert_identical(ratchet.lake, [server], "shop", ["t"])
 
 
+@pytest.mark.quick_on("mysql")
 @both
 def test_a_server_that_gives_up_its_log(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
@@ -245,7 +247,7 @@ def test_a_server_that_gives_up_its_log(
     assert_identical(ratchet.lake, [server], "shop", ["t"])
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 @both
 def test_a_server_that_comes_back_with_a_filter(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
@@ -265,7 +267,7 @@ def test_a_server_that_comes_back_with_a_filter(
     ratchet.run("run", "--until-caught-up", expect=6)
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 @both
 def test_filters_of_a_replica(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str

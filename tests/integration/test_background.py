@@ -93,6 +93,7 @@ def damaged(
         mysql.execute(f"DROP DATABASE {database}")
 
 
+@pytest.mark.long
 def test_one_pass_finds_every_planted_fault(damaged: Damaged) -> None:
     damaged.damage()
     configure(damaged.mirror, chunk_rows=25, every="1h", load="100%", on_difference="tell")
@@ -107,12 +108,14 @@ def test_one_pass_finds_every_planted_fault(damaged: Damaged) -> None:
     assert sum(one.differences for one in found.values()) > 30
 
 
+@pytest.mark.long
 def test_status_tells_what_a_pass_came_to(damaged: Damaged) -> None:
     said = damaged.mirror.ratchet("status").out
     assert "DIFFERENT as of" in said
     assert "shop.t differs from its source: " in said
 
 
+@pytest.mark.long
 def test_the_run_mends_what_it_finds(damaged: Damaged) -> None:
     """But for what has no remedy but a dump: a row that lost the shard which is part of its key."""
     configure(damaged.mirror, chunk_rows=25, every="1h", load="100%", on_difference="repair")
