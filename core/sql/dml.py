@@ -49,7 +49,8 @@ _FUNCTIONS: Final = frozenset(
     | {"DATE", "DATEDIFF", "DATE_ADD", "DATE_FORMAT", "DATE_SUB", "DAY", "FLOOR", "FORMAT"}
     | {"FROM_UNIXTIME", "GREATEST", "HEX", "HOUR", "IFNULL", "INET_ATON", "ISNULL"}
     | {"LAST_INSERT_ID", "LEAST", "LEFT", "LENGTH", "LOCALTIME", "LOCALTIMESTAMP", "LOCATE"}
-    | {"LOWER", "LPAD", "LTRIM", "MAX", "MD5", "MICROSECOND", "MIN", "MINUTE", "MONTH", "NOW"}
+    | {"LOWER", "LPAD", "LTRIM", "MAX", "MD5", "MICROSECOND", "MIN", "MINUTE", "MONTH"}
+    | {"NAME_CONST", "NOW"}  # a variable of a program's stands in the log as NAME_CONST('x', 1)
     | {"NULLIF", "POW", "POWER", "RAND", "REPEAT", "REVERSE", "RIGHT", "ROUND", "RPAD", "RTRIM"}
     | {"SECOND", "SHA1", "SHA2", "SIGN", "SUBDATE", "SUBSTR", "SUBSTRING", "SUM", "SYSDATE"}
     | {"TIME", "TIMEDIFF", "TIMESTAMP", "TIMESTAMPADD", "TIMESTAMPDIFF", "TRIM", "TRUNCATE"}

@@ -276,17 +276,18 @@ def _tokens(lexed: Lexed, text: str, mode: Mode, log: Log) -> tuple[list[Token],
     while tokens and tokens[-1] == Token("sign", ";"):
         tokens.pop()
     begin = _behind_settings(tokens)
+    measured = _behind_analyze(tokens[begin:])
     if begin and Token("sign", "(") in tokens[:begin]:
         unsure = unsure or "what its settings call may change rows"
     # The server has read it before they were in force; the log has the mode of behind that.
     sets = begin or ("/*+" in text and occurring(text, ("set_var",)))
     if sets and occurring(text, ("sql_mode",)):
         unsure = unsure or "it sets sql_mode for itself"
-    return tokens[begin:], unsure
+    return tokens[begin + measured :], unsure
 
 
 def _is_rows(tokens: Sequence[Token]) -> bool:
-    """Whether it may change rows by itself. MariaDB has ANALYZE UPDATE ..., which does."""
+    """Whether it may change rows by itself."""
     head = tokens[0].word
     if head in dml.HEADS or tokens[0] == Token("sign", "("):
         return True
@@ -303,6 +304,14 @@ def _behind_settings(tokens: Sequence[Token]) -> int:
             break
         begin = end + 1
     return begin
+
+
+def _behind_analyze(tokens: Sequence[Token]) -> int:
+    """Where it begins behind what MariaDB takes to do it and tell how: ANALYZE FORMAT=JSON ..."""
+    words = [token.word or token.text for token in tokens[:5]]
+    behind = 4 if words[1:3] == ["FORMAT", "="] else 1
+    measures = words[:1] == ["ANALYZE"] and words[behind : behind + 1]
+    return behind if measures and words[behind] in dml.CHANGES_ROWS_ONLY else 0
 
 
 def _control(cursor: Cursor) -> Statement | None:

@@ -495,6 +495,25 @@ def test_a_statement_that_sets_sql_mode_for_itself_is_in_doubt() -> None:
         assert "doubt" in effects(look(text, mode=mode))["w"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE w SET a = NAME_CONST('x', 7) + 1",
+        "ANALYZE UPDATE w SET a = 1",
+        "ANALYZE FORMAT=JSON UPDATE w SET a = 1",
+        "SET STATEMENT max_statement_time=1 FOR ANALYZE FORMAT = JSON UPDATE w SET a = 1",
+    ],
+)
+def test_a_program_and_a_measured_statement_reach_the_table_that_they_name(text: str) -> None:
+    """A MariaDB logs the statements of BEGIN NOT ATOMIC, FOR, IF, ... one by one."""
+    assert look(text).asks == Named("shop", "w")
+
+
+@pytest.mark.parametrize("text", ["ANALYZE FROBNICATE w", "ANALYZE FORMAT=JSON", "ANALYZE x.f()"])
+def test_what_is_measured_without_being_known(text: str) -> None:
+    assert set(effects(look(text))) == set(KNOWN)
+
+
 def test_a_name_that_may_be_a_views_by_now_is_not_trusted() -> None:
     text = "INSERT INTO other.h SELECT a FROM w"
     assert look(text).asks is not None
