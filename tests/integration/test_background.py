@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -25,7 +25,8 @@ from store.tables import Tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_KINDS: Final = ("changed", "missing", "extra", "doubled")
+# Each pass is many runs; how a pass goes is tried on its own in test_background_passes.
+pytestmark = pytest.mark.long
 
 
 def configure(mirror: Mirror, *, chunk_rows: int | None = None, **verify: Any) -> None:
@@ -93,7 +94,6 @@ def damaged(
         mysql.execute(f"DROP DATABASE {database}")
 
 
-@pytest.mark.long
 def test_one_pass_finds_every_planted_fault(damaged: Damaged) -> None:
     damaged.damage()
     configure(damaged.mirror, chunk_rows=25, every="1h", load="100%", on_difference="tell")
@@ -108,14 +108,12 @@ def test_one_pass_finds_every_planted_fault(damaged: Damaged) -> None:
     assert sum(one.differences for one in found.values()) > 30
 
 
-@pytest.mark.long
 def test_status_tells_what_a_pass_came_to(damaged: Damaged) -> None:
     said = damaged.mirror.ratchet("status").out
     assert "DIFFERENT as of" in said
     assert "shop.t differs from its source: " in said
 
 
-@pytest.mark.long
 def test_the_run_mends_what_it_finds(damaged: Damaged) -> None:
     """But for what has no remedy but a dump: a row that lost the shard which is part of its key."""
     configure(damaged.mirror, chunk_rows=25, every="1h", load="100%", on_difference="repair")
@@ -142,7 +140,6 @@ def forget(mirror: Mirror, keyspace: str) -> None:
 # --- a source that moves --------------------------------------------------------------------------
 
 
-@pytest.mark.quick_on("mysql")
 def test_a_moving_source_is_no_difference_and_a_pass_goes_on_over_many_runs(
     server: Server, spark: SparkSession, tmp_path: Any
 ) -> None:
