@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Each look at all cells is a command of its own, and there are many.
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture(scope="module")
 def damaged(
     mysql: Server, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
