@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
+# Bytes that are decoded at once. A NULL takes one here, and sixteen in memory.
+_JOINED: Final = 8 << 20
 SPOOL: Final = 64 << 20  # bytes of an open transaction that are held in memory
 
 
@@ -233,16 +235,26 @@ def _split(piece: Piece, count: int) -> tuple[Piece, Piece]:
 
 
 def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
-    """Pieces that are in memory as one: decoding a few large ones is cheaper than many small."""
-    if len(pieces) < 2 or any(one.held is None for one in pieces):
+    """Small neighbours in memory as one: decoding a few large ones is cheaper than many small."""
+    if any(one.held is None for one in pieces):
         return pieces
+    runs = np.cumsum([one.size for one in pieces]) // _JOINED
+    return [
+        _as_one([one for one, of in zip(pieces, runs, strict=True) if of == run])
+        for run in np.unique(runs)
+    ]
+
+
+def _as_one(pieces: Sequence[Piece]) -> Piece:
+    if len(pieces) == 1:
+        return pieces[0]
     begin, places = 0, []
     for one in pieces:
         moved = one.places.copy()
         moved[:, kernels.START :] += begin
         places.append(moved)
         begin += one.size
-    return [Piece(np.concatenate(places), np.concatenate([one.data() for one in pieces]))]
+    return Piece(np.concatenate(places), np.concatenate([one.data() for one in pieces]))
 
 
 @contextmanager

@@ -280,7 +280,7 @@ class VStreamFeed:
         """The transactions that end in these pieces, as walk.TXN; notes them in the ledger."""
         found = [self._ends(piece) for piece in pieces if is_end(piece.types()).any()]
         txns = np.concatenate(found)
-        shown = self._shown(pieces[-1])
+        shown = self._shown(pieces)
         before, runs = self._ledger.executed, self._ledger.runs
         txns["seq"] = before.cardinality + 1 + np.arange(txns.size)
         self._ledger.fold(txns)
@@ -318,14 +318,16 @@ class VStreamFeed:
             txns["origin"][hashes == value] = self._ledger.origin(origin)
         return txns
 
-    def _shown(self, piece: Piece, upto: int | None = None) -> GtidSet:
-        """The position that stands last in a piece (before the event `upto`)."""
-        at = np.flatnonzero(piece.types()[:upto] == messages().VGTID)
-        if not at.size:
-            raise self._refusal("a transaction without its position")
-        begin, end = piece.places[at[-1], [kernels.START, kernels.END]]
-        event = self._message(messages().Event, piece.data()[begin:end])
-        return self._position(event.vgtid.shards, self._shard).executed
+    def _shown(self, pieces: Sequence[Piece], upto: int | None = None) -> GtidSet:
+        """The position that stands last in these pieces (before the event `upto` of the last)."""
+        for piece in reversed(pieces):
+            at = np.flatnonzero(piece.types()[:upto] == messages().VGTID)
+            if at.size:
+                begin, end = piece.places[at[-1], [kernels.START, kernels.END]]
+                event = self._message(messages().Event, piece.data()[begin:end])
+                return self._position(event.vgtid.shards, self._shard).executed
+            upto = None
+        raise self._refusal("a transaction without its position")
 
     def _position(self, places: Any, shard: ShardId) -> Position:
         for place in places:
@@ -339,9 +341,9 @@ class VStreamFeed:
         What stands in the position besides it was passed over before it.
         """
         ledger, number = self._ledger, 0
-        for piece in pieces:
+        for place, piece in enumerate(pieces):
             for end in np.flatnonzero(is_end(piece.types())):
-                shown = self._shown(piece, int(end))
+                shown = self._shown(pieces[: place + 1], int(end))
                 own = ledger.executed.with_interval(
                     ledger.names()[txns[number]["origin"]],
                     int(txns[number]["number"]),

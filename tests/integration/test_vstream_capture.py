@@ -159,11 +159,17 @@ def test_a_bound_of_commit_time_stops_slices(
     ]
 
 
+@pytest.mark.parametrize("held", [100_000, 64 << 20])
 def test_a_transaction_larger_than_memory_allows(
-    vitess: VitessCluster, tablet: TabletServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vitess: VitessCluster,
+    tablet: TabletServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    held: int,
 ) -> None:
-    """It waits in a temporary file until its end, over slices' limits, and stays whole."""
-    monkeypatch.setattr(backlog, "SPOOL", 100_000)
+    """It waits, in a temporary file or in memory, over slices' limits, and stays whole."""
+    monkeypatch.setattr(backlog, "SPOOL", held)
+    monkeypatch.setattr(backlog, "_JOINED", 100_000)  # what is decoded at once
     monkeypatch.setattr(feed, "_INDEX", 50_000)
     run(vitess, "CREATE TABLE cap_t (id BIGINT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(500), n INT)")
     run(vitess, "CREATE TABLE cap_u (id BIGINT PRIMARY KEY)")

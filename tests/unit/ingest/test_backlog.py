@@ -80,6 +80,23 @@ def test_a_bound_leaves_what_is_behind_it_in_its_order(engine: Any, together: in
     assert backlog.held_ts is None
 
 
+def test_what_is_decoded_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction may be as large as memory holds before it is spooled; NULLs swell."""
+    monkeypatch.setattr("ingest.vstream.backlog._JOINED", 10_000)
+    backlog = Backlog()
+    proto = messages()
+    for number in range(1, 9):
+        for event in proto.Response.FromString(transaction(number, number, size=4000)).events:
+            backlog.add(proto.Response(events=[event]).SerializeToString())
+            backlog.index()
+    whole = backlog.whole_bytes
+    pieces = backlog.take()
+    assert times(pieces) == list(range(1, 9))
+    assert sum(piece.size for piece in pieces) == whole > 32_000
+    assert 2 < len(pieces) < 8
+    assert all(piece.size < 10_000 + 5000 for piece in pieces)
+
+
 def test_a_spooled_transaction_is_left_and_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingest.vstream.backlog.SPOOL", 1000)
     assert SPOOL > 1000
