@@ -70,12 +70,24 @@ def check_continues(control: Session, start: Position) -> None:
             hint="a failover lost transactions, and the server has written others since: "
             + HEAL_HINT,
         )
+    check_not_purged(control, start)
+
+
+def check_not_purged(control: Session, start: Position) -> None:
+    """Whether the server's log still has, or will have, all that follows a position with GTIDs.
+
+    Who loads what mysqldump wrote has a MySQL count transactions as purged that it never logged
+    (SET GLOBAL gtid_purged), beside rows that it does not log either (sql_log_bin=0).
+
+    Raises:
+        PositionLostError: it has not.
+    """
     purged = control.purged().minus(start.executed)
     if purged.intervals:
         raise PositionLostError(
             f"the server has purged transactions that the mirror lacks: {purged}",
             operation=_OPERATION,
-            source=source,
+            source=control.source,
             position=str(start.executed),
             hint=HEAL_HINT,
         )

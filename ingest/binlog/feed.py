@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from core.errors import RatchetError, RetryableError
+from core.errors import PositionLostError, RatchetError, RetryableError
 from core.gtid import GtidSet, format_gtid
 from core.position import Position
 from core.rounds import TableEvent
@@ -23,6 +23,7 @@ from ingest.binlog.workflows import JOURNAL, SIDECAR, Workflows
 from ingest.changes import TableChanges
 from ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
 from wire.binlog import BinlogStream
+from wire.continues import check_not_purged
 from wire.hints import ServerCatalog
 from wire.session import Session
 
@@ -30,6 +31,7 @@ HELD: Final = 256 << 20  # bytes of changes that are kept until their transactio
 # A transaction that goes on behind its slice's end has this long, and then has to come this fast.
 _STRAGGLES: Final = 15.0  # seconds
 _SLOWEST: Final = 16 << 10  # bytes a second
+_ON_ITS_WAY: Final = 10.0  # seconds that what was sent may take to come
 _REWRITTEN: Final = (
     "its server's log was written anew, as when a backup is restored and the log played back into "
     "it: transactions may have been left out"
@@ -102,6 +104,7 @@ class BinlogFeed:
         # Where a MySQL's log ended; None once the stream has been there. A transaction without a
         # GTID is no part of what the server has executed, so its set alone does not tell the end.
         self._end = stream.control.binlog_end() if stream.flavor == "mysql" else None
+        self._lacks_since = 0.0  # since when the server has purged what has not come; 0 if it has
 
     def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
         """See ingest.slices.Feed."""
@@ -184,6 +187,7 @@ class BinlogFeed:
                 caught_up = self._reached_head()
                 if caught_up:
                     break
+                self._refuse_purged()
         reader.flush()
         stream.recycle()
         return caught_up or (reader.held_ts is None and self._reached_head())
@@ -197,6 +201,20 @@ class BinlogFeed:
                 source=str(self._shard),
                 hint="look at the network between, and at the server's load",
             )
+
+    def _refuse_purged(self) -> None:
+        """What was declared purged never comes; what is on its way does, within seconds."""
+        if self._stream.flavor != "mysql":
+            return
+        try:
+            check_not_purged(self._stream.control, self._reader.position())
+        except PositionLostError:
+            now = time.monotonic()
+            self._lacks_since = self._lacks_since or now
+            if now - self._lacks_since > _ON_ITS_WAY:
+                raise
+        else:
+            self._lacks_since = 0.0
 
     def _receive(self) -> bool:
         try:

@@ -11,6 +11,7 @@ import pytest
 from capture_kit import Capturer, close_streams, run, source_of, started
 
 from core.errors import DecodeError, PositionLostError, SourceUnfitError
+from ingest.binlog import feed
 from ingest.binlog.history import check_position
 from ingest.slices import SliceLimits
 from lab.servers import Server
@@ -164,3 +165,26 @@ def test_mariadb_numbers_out_of_order_are_refused(make_server: MakeServer, tmp_p
     error = capture.fail(limits=SHORT)
     assert isinstance(error, SourceUnfitError)
     assert "gtid_strict_mode" in error.hint
+
+
+def test_transactions_that_are_declared_purged_while_they_are_followed(
+    make_server: MakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As what mysqldump writes does, beside rows that it does not log (sql_log_bin=0)."""
+    server = started(make_server, "mysql")
+    capture = Capturer(source_of(server, "d"), tmp_path, known=("t",))
+    run(server, "INSERT INTO t (n) VALUES (1)")
+    capture.catch_up()
+    monkeypatch.setattr(feed, "_ON_ITS_WAY", 0.5)
+    missing = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-10"
+    run(
+        server,
+        "SET sql_log_bin = 0",
+        "DELETE FROM t",
+        f"SET GLOBAL gtid_purged = '+{missing}'",
+    )
+    error = capture.fail(limits=SliceLimits(max_seconds=20))
+    assert isinstance(error, PositionLostError)
+    assert f"purged transactions that the mirror lacks: {missing}" in str(error)
+    close_streams()
+    assert str(capture.fail()) == str(error)  # as whoever opens the stream again is told
