@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from core.sql.statements import Form
+from core.sql.found import Form
 from ingest.binlog.machine import Kind
 
 KIND_OF: Final[dict[Form, Kind]] = {

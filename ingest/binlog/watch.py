@@ -18,9 +18,10 @@ from core.patterns import TablePatterns
 from core.rounds import STATEMENT_LENGTH, TableEvent
 from core.shard import ShardId
 from core.sql.effects import REBUILT, Change, Named
+from core.sql.found import Log, Statement
 from core.sql.lexer import Mode
 from core.sql.names import Scope
-from core.sql.statements import Log, Statement, classify
+from core.sql.statements import classify
 from ingest.binlog.events import Query
 from ingest.binlog.machine import Kind
 from ingest.binlog.statements import KIND_OF

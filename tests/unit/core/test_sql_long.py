@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from lexer_kit import plain_lex
 
 from core.sql.effects import Named
+from core.sql.found import Log, Statement
 from core.sql.lexer import MOST_TOKENS, Mode, lex, lex_head
 from core.sql.names import Scope, occurring
-from core.sql.statements import Log, Statement, classify
+from core.sql.statements import classify
 from tests.fuzz_sql.grammar import Grammar
 from tests.fuzz_sql.test_grammar import MODEL
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.sql.effects import Named
+from core.sql.found import Form, Log, Statement
 from core.sql.lexer import Mode
 from core.sql.names import Scope
-from core.sql.statements import Form, Log, Statement, classify
+from core.sql.statements import classify
 
 KNOWN = ("orders", "w", "t1", "_t_new", "x#y")
 ANSI = Mode(ansi_quotes=True)

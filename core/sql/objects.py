@@ -1,0 +1,380 @@
+"""Statements about tables and other objects: CREATE, ALTER, DROP, RENAME, TRUNCATE and the like.
+
+Lives here: `judge`, what each of them does to which table; `is_aside`, those that change no row.
+Does not live here: the grammar of ALTER TABLE (`alter`), of columns (`columns`), of rows (`dml`).
+
+A form is understood up to its last token, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Final
+
+from core.sql import dml
+from core.sql.alter import alter_table, how, waiting
+from core.sql.columns import index_body, index_options
+from core.sql.cursor import Cursor, NotUnderstoodError
+from core.sql.effects import KEY_GOES, MOVED, Change, Named
+from core.sql.found import BY_STATEMENT, Found
+from core.sql.lexer import Token
+from core.sql.options import ELSEWHERE, character_set
+
+# Statements that change no row of a table, whatever follows their first word.
+ASIDE: Final = frozenset(
+    {"GRANT", "REVOKE", "FLUSH", "LOCK", "UNLOCK", "CACHE", "RESET", "INSTALL", "UNINSTALL"}
+    | {"KILL", "PURGE", "CHANGE", "START", "STOP", "USE", "CHECKSUM", "SHOW"}
+)
+# Objects whose statements change no row of a table, behind CREATE, ALTER, DROP, RENAME.
+_ASIDE_OBJECTS: Final = frozenset(
+    {"VIEW", "TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "PACKAGE"}
+    | {"LIBRARY", "TABLESPACE", "LOGFILE", "RESOURCE", "SPATIAL REFERENCE", "INSTANCE"}
+    | {"UNDO TABLESPACE"}
+)
+_ROWS: Final = Change("rows", MOVED)
+_KEY: Final = Change("key", KEY_GOES)
+
+
+def judge(cursor: Cursor, found: Found) -> bool:
+    """Whether the statement is known.
+
+    Raises:
+        NotUnderstoodError: it is, but not what follows.
+    """
+    head = cursor.take().word
+    if head == "SET":
+        return cursor.peek().word != "STATEMENT"
+    if head in ASIDE:
+        return True
+    judge = _JUDGES.get(head)
+    if judge is None:
+        return False
+    judge(cursor, found)
+    return True
+
+
+def is_aside(cursor: Cursor) -> bool:
+    """Whether it is one of those that change no row, whatever follows."""
+    first = cursor.take().word
+    if first == "SET":
+        return cursor.peek().word != "STATEMENT"
+    if first in {"CREATE", "ALTER", "DROP", "RENAME"}:
+        cursor.accept("OR", "REPLACE")
+        return bool(_aside(cursor))
+    return first in ASIDE
+
+
+def _over(cursor: Cursor) -> None:
+    if not cursor.done:
+        raise cursor.stuck()
+
+
+def _aside(cursor: Cursor) -> str:
+    """Take the modifiers in front of an object and the object, if it is one that holds no rows."""
+    begin = cursor.at
+    while True:
+        if cursor.one_of("ALGORITHM"):
+            cursor.sign("=")
+            cursor.name()
+        elif cursor.accept("DEFINER"):
+            cursor.sign("=")
+            _account(cursor)
+        elif cursor.accept("SQL", "SECURITY"):
+            cursor.name()
+        elif not cursor.one_of("AGGREGATE", "LOADABLE"):
+            break
+    word = cursor.peek().word
+    for found in (word, f"{word} {cursor.peek(1).word}"):
+        if found in _ASIDE_OBJECTS:
+            return found
+    cursor.at = begin
+    return ""
+
+
+def _account(cursor: Cursor) -> None:
+    if not cursor.string():
+        cursor.name()
+        cursor.parens()
+    if cursor.sign("@") and not cursor.string():
+        cursor.name()
+        while cursor.sign(".") or cursor.sign("-"):
+            cursor.name()
+
+
+def _create(cursor: Cursor, found: Found) -> None:
+    replaces = found.frees = cursor.accept("OR", "REPLACE")
+    if object_ := _aside(cursor):
+        _create_aside(object_, cursor, found)
+        return
+    if cursor.accept("TEMPORARY"):
+        if not cursor.one_of("TABLE", "SEQUENCE"):
+            raise cursor.stuck()
+        _fill(cursor.rest(), found)
+        return
+    if cursor.one_of("DATABASE", "SCHEMA"):
+        cursor.accept("IF", "NOT", "EXISTS")
+        if replaces:
+            _drop_database(cursor, found)
+        return
+    if cursor.accept("SEQUENCE"):
+        cursor.accept("IF", "NOT", "EXISTS")
+        found.add(Named(*cursor.table()), *((_ROWS,) if replaces else ()))
+        return
+    if cursor.accept("TABLE"):
+        _create_table(cursor, found, replaces=replaces)
+        return
+    cursor.one_of("ONLINE", "OFFLINE")
+    cursor.one_of("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
+    cursor.need("INDEX")
+    cursor.accept("IF", "NOT", "EXISTS")
+    cursor.name()
+    if cursor.one_of("USING", "TYPE"):
+        cursor.name()
+    waiting(cursor)
+    cursor.need("ON")
+    table = Named(*cursor.table())
+    waiting(cursor)
+    index_body(cursor)
+    while how(cursor):
+        index_options(cursor)
+    _over(cursor)
+    found.add(table, *((_KEY,) if replaces else ()))
+    found.rebuild(table)
+
+
+def _create_aside(object_: str, cursor: Cursor, found: Found) -> None:
+    """A trigger changes no row, but what its table's rows look like in the log may be another."""
+    if object_ != "TRIGGER":
+        return
+    cursor.need("TRIGGER")
+    cursor.accept("IF", "NOT", "EXISTS")
+    cursor.table()
+    if not cursor.one_of("BEFORE", "AFTER"):
+        raise cursor.stuck()
+    while not cursor.accept("ON"):
+        cursor.take()
+    sure, maybe = found.scope.tables(Named(*cursor.table()))
+    found.tables |= dict.fromkeys([*sure, *maybe])
+
+
+def _is_filled(tokens: Sequence[Token]) -> bool:
+    """Whether a table that is made gets rows by the same statement."""
+    words = {token.word for token in tokens}
+    values = any(
+        one.word == "VALUES" and (other.word == "ROW" or other == Token("sign", "("))
+        for one, other in pairwise(tokens)
+    )
+    return values or not words.isdisjoint({"SELECT", "TABLE"})
+
+
+def _fill(tokens: Sequence[Token], found: Found) -> None:
+    """What it calls and reads to fill a table may change others."""
+    if _is_filled(tokens) and not dml.only_reads(tokens, found.text, found.is_mirrored):
+        found.change_rows(f"{BY_STATEMENT}: functions that it called may have changed rows")
+
+
+def _create_table(cursor: Cursor, found: Found, *, replaces: bool) -> None:
+    """A table that comes: its own rows are in no log, and it may lead to others (UNION)."""
+    exists = cursor.accept("IF", "NOT", "EXISTS")
+    table = Named(*cursor.table())
+    filled = _is_filled(cursor.rest())
+    # With IF NOT EXISTS it is logged also where there was one already, and nothing happened.
+    if not exists or replaces:
+        found.add(table, _ROWS)
+    elif filled:
+        found.add(table, Change("doubt", BY_STATEMENT))
+    else:
+        found.add(table)
+    rest = cursor.rest()
+    _fill(rest, found)
+    engines = {
+        value.inner.upper()
+        for at, token in enumerate(rest)
+        if token.word in {"ENGINE", "TYPE", "UNION"}
+        for value in rest[at + 1 : at + 3]
+    }
+    unions = any(token.word == "UNION" for token in rest)
+    if unions or engines & ELSEWHERE:
+        others = [one for one in found.scope.mentioned(rest) if one != table.table]
+        why = "a table of another engine may change its rows without row events of its own"
+        for other in others:
+            found.add(Named(found.scope.database, other), Change("rows", why))
+    # Else it only reads the other tables that it names: LIKE, REFERENCES, SELECT.
+
+
+def _drop_database(cursor: Cursor, found: Found) -> None:
+    database = cursor.name()
+    ours = found.scope.is_ours(database)
+    if ours is None:
+        found.doubt_all(f"{database} may be its database, and was dropped")
+    if ours:
+        for table in sorted(found.scope.known):
+            found.add(Named(database, table), _ROWS)
+
+
+def _drop(cursor: Cursor, found: Found) -> None:
+    if object_ := _aside(cursor):
+        found.frees = object_ in {"TRIGGER", "VIEW", "FUNCTION", "PROCEDURE"}
+        return
+    if cursor.accept("TEMPORARY"):
+        if not cursor.one_of("TABLE", "TABLES", "SEQUENCE"):
+            raise cursor.stuck()
+        return
+    if cursor.one_of("DATABASE", "SCHEMA"):
+        cursor.accept("IF", "EXISTS")
+        found.frees = True
+        _drop_database(cursor, found)
+        _over(cursor)
+        return
+    if cursor.one_of("TABLE", "TABLES", "SEQUENCE"):
+        cursor.accept("IF", "EXISTS")
+        while True:
+            found.add(Named(*cursor.table()), _ROWS)
+            if not cursor.sign(","):
+                break
+        cursor.one_of("RESTRICT", "CASCADE")
+        waiting(cursor)
+        _over(cursor)
+        return
+    cursor.one_of("ONLINE", "OFFLINE")
+    cursor.need("INDEX")
+    cursor.accept("IF", "EXISTS")
+    primary = cursor.name().upper() == "PRIMARY"
+    cursor.need("ON")
+    table = Named(*cursor.table())
+    while how(cursor):
+        pass
+    _over(cursor)
+    found.add(table, Change("rows", KEY_GOES) if primary else _KEY)
+    found.rebuild(table)
+
+
+def _rename(cursor: Cursor, found: Found) -> None:
+    if _aside(cursor):
+        return
+    if not cursor.one_of("TABLE", "TABLES"):
+        raise cursor.stuck()
+    cursor.accept("IF", "EXISTS")
+    while True:
+        found.add(Named(*cursor.table()), _ROWS)
+        waiting(cursor)
+        if not (cursor.one_of("TO", "AS") or cursor.sign("=")):
+            raise cursor.stuck()
+        found.add(Named(*cursor.table()), _ROWS)
+        if not cursor.sign(","):
+            break
+    _over(cursor)
+
+
+def _truncate(cursor: Cursor, found: Found) -> None:
+    cursor.accept("TABLE")
+    table = Named(*cursor.table())
+    waiting(cursor)
+    _over(cursor)
+    if found.log.temporary:
+        found.add(table, Change("doubt", "a temporary table of its name may have been emptied"))
+        return
+    sure, maybe = found.scope.tables(table)
+    found.truncates = sure
+    found.tables |= dict.fromkeys(sure)
+    if maybe:
+        found.doubt(maybe, f"{table.table} may be its name, and was emptied")
+
+
+def _alter(cursor: Cursor, found: Found) -> None:
+    if cursor.one_of("DATABASE", "SCHEMA"):
+        _alter_database(cursor, found)
+        return
+    if _aside(cursor):
+        return
+    cursor.one_of("ONLINE", "OFFLINE")
+    ignore = cursor.accept("IGNORE")
+    if cursor.accept("SEQUENCE"):
+        return
+    cursor.need("TABLE")
+    cursor.accept("IF", "EXISTS")
+    table = Named(*cursor.table())
+    done, problem = alter_table(cursor, ignore=ignore, heeds_default=found.log.heeds_default)
+    if problem:
+        done.nulls = []
+        done.changes.append(Change("doubt", f"a statement was not understood: {problem}"))
+    if found.log.temporary:
+        done.nulls = []
+        done.changes = [Change("doubt", "it may have been about a temporary table of its name")]
+        done.others = []
+    found.add(table, *done.all_changes())
+    found.rebuild(table)
+    for other, change in done.others:
+        found.add(other, change)
+    if problem:
+        named = {*found.scope.tables(table)[0], *found.scope.tables(table)[1]}
+        others = [one for one in found.scope.mentioned(found.tokens) if one not in named]
+        found.doubt(others, f"a statement was not understood: {problem}")
+
+
+def _alter_database(cursor: Cursor, found: Found) -> None:
+    """What comes for tables that are made later leaves those that are there."""
+    ours = found.scope.is_ours(None)
+    if cursor.peek().word not in {"DEFAULT", "CHARACTER", "CHARSET", "COLLATE"} or (
+        cursor.peek(1).word in {"DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "COMMENT", "READ"}
+    ):
+        ours = found.scope.is_ours(cursor.name())
+    try:
+        while not cursor.done:
+            cursor.accept("DEFAULT")
+            if cursor.one_of("COMMENT", "ENCRYPTION"):
+                cursor.sign("=")
+                if not cursor.string():
+                    raise cursor.stuck()
+            elif cursor.accept("READ", "ONLY"):
+                cursor.sign("=")
+                if not cursor.accept("DEFAULT") and not cursor.number():
+                    raise cursor.stuck()
+            elif not character_set(cursor):
+                raise cursor.stuck()
+    except NotUnderstoodError as error:
+        if ours is not False:
+            found.doubt_all(f"a statement was not understood: {error}")
+
+
+def _read_through(cursor: Cursor, found: Found) -> None:
+    """ANALYZE, CHECK."""
+    del found
+    cursor.one_of("NO_WRITE_TO_BINLOG", "LOCAL")
+    if not cursor.one_of("TABLE", "TABLES", "VIEW"):
+        raise cursor.stuck()
+
+
+def _optimize(cursor: Cursor, found: Found) -> None:
+    cursor.one_of("NO_WRITE_TO_BINLOG", "LOCAL")
+    if not cursor.one_of("TABLE", "TABLES"):
+        raise cursor.stuck()
+    while True:
+        found.rebuild(Named(*cursor.table()))
+        if not cursor.sign(","):
+            break
+    waiting(cursor)
+    _over(cursor)
+
+
+def _repair(cursor: Cursor, found: Found) -> None:
+    cursor.one_of("NO_WRITE_TO_BINLOG", "LOCAL")
+    if cursor.accept("VIEW"):
+        return
+    if not cursor.one_of("TABLE", "TABLES"):
+        raise cursor.stuck()
+    found.doubt_mentioned("REPAIR TABLE may have lost rows")
+
+
+_JUDGES: Final[dict[str, Callable[[Cursor, Found], None]]] = {
+    "CREATE": _create,
+    "DROP": _drop,
+    "RENAME": _rename,
+    "TRUNCATE": _truncate,
+    "ALTER": _alter,
+    "ANALYZE": _read_through,
+    "OPTIMIZE": _optimize,
+    "CHECK": _read_through,
+    "REPAIR": _repair,
+}
