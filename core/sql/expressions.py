@@ -83,6 +83,8 @@ _DATED: Final = (
 )
 _DATES: Final = frozenset(_DATED.split())
 _TIME_MAKERS: Final = frozenset({"MAKETIME", "SEC_TO_TIME", "TIME", "TIMEDIFF"})
+# Of a shape's bytes alone.
+_UNPLACED: Final = frozenset({"ST_SRID", "ST_GEOMETRYTYPE", "ST_DIMENSION", "ST_NUMPOINTS"})
 _NAMES_IN_FORMATS: Final = re.compile("%[abMW]")  # of days and months, in lc_time_names' language
 
 
@@ -105,7 +107,7 @@ def outside_of_row(
     columns = {name: one.kind for name, one in operands.items()}
     tokens = lexed.tokens
     for at in range(len(tokens)):
-        if reason := _outside(tokens, at, columns):
+        if reason := _outside(tokens, at, columns, mariadb=mariadb):
             return reason
     words = {token.word for token in tokens}
     used = {columns.get(token.text.casefold()) for token in tokens if token.kind == "name"}
@@ -114,7 +116,7 @@ def outside_of_row(
     return left_to_settings(tokens, operands, own, mariadb=mariadb)
 
 
-def _outside(tokens: Sequence[Token], at: int, columns: Mapping[str, str]) -> str:
+def _outside(tokens: Sequence[Token], at: int, columns: Mapping[str, str], *, mariadb: bool) -> str:
     """What one token depends on."""
     token = tokens[at]
     if token.kind == "name":
@@ -125,8 +127,15 @@ def _outside(tokens: Sequence[Token], at: int, columns: Mapping[str, str]) -> st
             return f"the AUTO_INCREMENT column {token.text}, whose number comes later"
         return f"time_zone, by the TIMESTAMP {token.text}" if kind == "timestamp" else ""
     if token.kind == "word":
+        if not mariadb and _is_placed(token.word):
+            return f"spatial reference systems, by {token.word}()"
         return _outside_word(token.word, tokens[at + 1 :])
     return "a variable" if token.kind == "sign" and token.text == "@" else ""
+
+
+def _is_placed(word: str) -> bool:
+    """MySQL looks at what it knows of the shape's system, which a statement may change."""
+    return word.startswith(("ST_", "MBR")) and word not in _UNPLACED
 
 
 def _outside_word(word: str, behind: Sequence[Token]) -> str:

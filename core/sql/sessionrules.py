@@ -85,6 +85,21 @@ _COUNTED: Final = frozenset({"MAKEDATE", "FROM_DAYS"})
 # Results that may be longer than what they are made of by as much as a number says.
 _GROWING: Final = frozenset({"REPEAT", "LPAD", "RPAD", "SPACE"})
 _LONGEST: Final = 4096  # characters; far below any max_allowed_packet
+_OPENS: Final = Token("sign", "(")
+_BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+# Operators and functions that compare texts by a collation.
+_COMPARES: Final = frozenset({"IN", "LIKE", "BETWEEN", "REGEXP", "RLIKE", "WHEN"})
+_COMPARING: Final = frozenset(
+    {"FIELD", "FIND_IN_SET", "INSTR", "LOCATE", "POSITION", "REPLACE", "STRCMP", "NULLIF"}
+    | {"GREATEST", "LEAST", "SUBSTRING_INDEX"}
+)
+# Functions that make a text of anything.
+_MAKES_TEXT: Final = frozenset(
+    {"BIN", "CASE", "CHAR", "COALESCE", "CONCAT", "CONCAT_WS", "CONV", "ELT", "EXPORT_SET"}
+    | {"FORMAT", "FROM_BASE64", "HEX", "IF", "IFNULL", "INET_NTOA", "INET6_NTOA", "LPAD"}
+    | {"MAKE_SET", "MD5", "OCT", "QUOTE", "REPEAT", "RPAD", "SHA", "SHA1", "SHA2", "SPACE"}
+    | {"TO_BASE64"}
+)
 _LONG: Final = frozenset({"mediumtext", "longtext", "mediumblob", "longblob"})
 _GLUES: Final = frozenset({"CONCAT", "CONCAT_WS", "REPLACE", "INSERT", "TO_BASE64", "EXPORT_SET"})
 _GLUES_MORE: Final = frozenset({"QUOTE", "REGEXP_REPLACE", "JSON_ARRAY", "JSON_OBJECT"})
@@ -114,8 +129,8 @@ def left_to_settings(
         or _padding(tokens, columns)
         or _backslashes(tokens, mariadb=mariadb)
         or _patterns(tokens, words, mariadb=mariadb)
-        or (not mariadb and _collations(tokens, words, used))
-        or _growth(tokens, words, own)
+        or (not mariadb and _collations(tokens, columns))
+        or _growth(tokens, words, used, own)
         or _moments(tokens, words, used, own)
     )
 
@@ -166,20 +181,75 @@ def _patterns(tokens: Sequence[Token], words: set[str], *, mariadb: bool) -> str
     return ""
 
 
-def _collations(tokens: Sequence[Token], words: set[str], used: Sequence[Operand]) -> str:
-    """Texts none of which comes from a column have no collation but the session's."""
-    from_columns = {one.kind for one in used} - _NUMBERS - _MOMENTS
-    if from_columns or not words & {"CONCAT", "CONCAT_WS", "IF", "IFNULL", "COALESCE", "CASE"}:
-        return ""
+def _collations(tokens: Sequence[Token], columns: Mapping[str, Operand]) -> str:
+    """Texts that are compared have the session's collation, unless a column's text is among them.
+
+    One that is converted to another character set has it too, whatever it is made of.
+    """
+    reason = "default_collation_for_utf8mb4, by texts that are compared"
     for at, token in enumerate(tokens):
-        near = [*tokens[max(at - 1, 0) : at], *tokens[at + 1 : at + 3]]
-        compares = (token.kind == "sign" and token.text in "=<>") or token.word in {"IN", "LIKE"}
-        if compares and any(one.kind == "string" for one in near):
-            return "default_collation_for_utf8mb4, by texts that are compared"
+        called = _opens(tokens, at + 1)
+        if called and (token.word in _COMPARING or token.word.startswith("REGEXP_")):
+            sides = [_call(tokens, at)]
+        elif (token.kind == "sign" and token.text in "=<>") or token.word in _COMPARES:
+            sides = [_left(tokens, at), _right(tokens, at)]
+        else:
+            continue
+        if all(_is_loose(side, columns) for side in sides):
+            return reason
     return ""
 
 
-def _growth(tokens: Sequence[Token], words: set[str], own: Operand) -> str:
+def _is_loose(side: Sequence[Token], columns: Mapping[str, Operand]) -> bool:
+    """Whether it is a text whose collation no column decides."""
+    words = {token.word for token in side}
+    kinds = {columns[token.text.casefold()].kind for token in side if token.kind == "name"}
+    if words & {"CONVERT", "CAST", "CHAR"} and not words & {"COLLATE", "SIGNED", "UNSIGNED"}:
+        return True
+    if "COLLATE" in words or kinds - _NUMBERS - _MOMENTS - _BYTES:
+        return False
+    return bool(words & _MAKES_TEXT) or any(token.kind == "string" for token in side)
+
+
+def _left(tokens: Sequence[Token], at: int) -> Sequence[Token]:
+    """The value in front of an operator: one token, or a call with its name."""
+    end, depth = at, 0
+    while at > 0:
+        at -= 1
+        depth += {")": 1, "(": -1}.get(tokens[at].text, 0) if tokens[at].kind == "sign" else 0
+        if depth <= 0:
+            break
+    begin = at - 1 if at and tokens[at] == _OPENS and tokens[at - 1].word else at
+    return tokens[begin:end]
+
+
+def _right(tokens: Sequence[Token], at: int) -> Sequence[Token]:
+    """The value behind an operator: an introduced text, one token, or a call."""
+    at += 1
+    while at < len(tokens) and tokens[at].kind == "sign" and tokens[at].text in "=<>":
+        at += 1
+    if _opens(tokens, at):
+        return _call(tokens, at - 1)
+    if _opens(tokens, at + 1):
+        return _call(tokens, at)
+    return tokens[at : at + 2] if tokens[at : at + 1] and tokens[at].word else tokens[at : at + 1]
+
+
+def _opens(tokens: Sequence[Token], at: int) -> bool:
+    return at < len(tokens) and tokens[at] == _OPENS
+
+
+def _call(tokens: Sequence[Token], at: int) -> Sequence[Token]:
+    """A word and the parenthesis behind it, up to its end."""
+    depth = 0
+    for end in range(at + 1, len(tokens)):
+        depth += {"(": 1, ")": -1}.get(tokens[end].text, 0) if tokens[end].kind == "sign" else 0
+        if depth == 0:
+            return tokens[at : end + 1]
+    return tokens[at:]
+
+
+def _growth(tokens: Sequence[Token], words: set[str], used: Sequence[Operand], own: Operand) -> str:
     for at, token in enumerate(tokens):
         if token.word in _GROWING and tokens[at + 1 : at + 2]:
             args = _arguments(tokens, at + 1)
@@ -187,7 +257,7 @@ def _growth(tokens: Sequence[Token], words: set[str], own: Operand) -> str:
             text = count[0].word if len(count) == 1 else ""
             if not text.isdigit() or int(text) > _LONGEST:
                 return f"max_allowed_packet, by {token.word}()"
-    if own.kind in _LONG and words & _MAKES_LONG:
+    if _LONG & {own.kind, *(one.kind for one in used)} and words & _MAKES_LONG:
         return f"max_allowed_packet, by {min(words & _MAKES_LONG)}(), as it may be long"
     return ""
 

@@ -112,3 +112,40 @@ def test_mysql_escapes_the_text() -> None:
         outside_of_row(text, own=OWN, types=OPERANDS, mariadb=False)
         == "lc_time_names, by DATE_FORMAT()"
     )
+
+
+COLLATION = "default_collation_for_utf8mb4, by texts that are compared"
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    {
+        r"(_utf8mb4\'x\' = \'ss\')": COLLATION,
+        r"(concat(`n`,_utf8mb4\'x\') = concat(`n`,_utf8mb4\'ss\'))": COLLATION,
+        r"(concat(`n`) = _utf8mb4\'3 \')": COLLATION,
+        r"(convert(`b` using utf8mb4) = _utf8mb4\'AB\')": COLLATION,
+        r"(cast(`a` as char charset utf8mb4) like _utf8mb4\'A%\')": COLLATION,
+        r"(hex(`n`) = _utf8mb4\'3\')": COLLATION,
+        r"locate(_utf8mb4\'x\',convert(`b` using utf8mb4))": COLLATION,
+        r"field(_utf8mb4\'x\',hex(`n`))": COLLATION,
+        r"(case hex(`n`) when _utf8mb4\'a\' then 1 else 2 end)": COLLATION,
+        r"(`a` = _utf8mb4\'ss\')": "",
+        r"(_utf8mb4\'ss\' <> `a`)": "",
+        r"if((`n` > 3),_utf8mb4\'yes\',_utf8mb4\'no\')": "",
+        r"(case when (`n` = 1) then _utf8mb4\'a\' else _utf8mb4\'b\' end)": "",
+        r"(case `a` when _utf8mb4\'a\' then 1 else 2 end)": "",
+        r"(`a` in (_utf8mb4\'x\',_utf8mb4\'y\'))": "",
+        r"(json_unquote(json_extract(`j`,_utf8mb4\'$.a\')) = _utf8mb4\'A\')": "",
+        r"replace(`a`,_utf8mb4\'x\',_utf8mb4\'y\')": "",
+        r"(`d` > _utf8mb4\'2024-01-01\')": "",
+        r"(cast(`a` as signed) = 3)": "",
+        r"st_astext(`g`)": "spatial reference systems, by ST_ASTEXT()",
+        r"mbrcontains(`g`,`g`)": "spatial reference systems, by MBRCONTAINS()",
+        r"st_srid(`g`)": "",
+        r"length(concat(`long`,`long`))": "max_allowed_packet, by CONCAT(), as it may be long",
+    }.items(),
+)
+def test_what_mysql_leaves_to_others(expression: str, reason: str) -> None:
+    more = {"b": "varbinary", "g": "geometry", "long": "mediumtext"}
+    types = OPERANDS | {name: Operand(kind) for name, kind in more.items()}
+    assert outside_of_row(expression, own=Operand("int"), types=types, mariadb=False) == reason
