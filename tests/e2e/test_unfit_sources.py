@@ -363,8 +363,9 @@ def test_a_server_that_crashed(
 ) -> None:
     """It may have lost rows that its log has; a shutdown loses none.
 
-    Durable settings lose none either, if a run has seen them just before. What a crash of the
-    machine takes is taken here by hand, behind one of the server.
+    Durable settings lose none either, if a run has seen them just before, but for statements about
+    tables on MariaDB. What a crash of the machine takes is taken here by hand, behind one of the
+    server.
     """
     server = make_server(flavor)
     server.execute("CREATE DATABASE shop")
@@ -423,7 +424,8 @@ def test_a_server_that_crashed(
     _wait(lambda: mirror_rows(ratchet.lake, "shop", "my") == [])
     run.terminate()
     _, told = end_of(run, 120)
-    assert set(CRASHED.findall(told)) == {"my"}
+    unsure = set(tables) if flavor == "mariadb" else {"my"}
+    assert set(CRASHED.findall(told)) == unsure
     assert_identical(ratchet.lake, [server], "shop", tables)
 
     config = yaml.safe_load(ratchet.config.read_text())
@@ -436,5 +438,5 @@ def test_a_server_that_crashed(
     end_of(run, 120)
     assert run.returncode == 4
     server.start()
-    assert doubted() == {"my"}
+    assert doubted() == unsure
     assert_identical(ratchet.lake, [server], "shop", tables)
