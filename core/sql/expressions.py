@@ -104,6 +104,8 @@ def outside_of_row(
     if lexed.unsure:
         return lexed.unsure
     operands = {name.casefold(): one for name, one in types.items()}
+    if len(operands) < len(types):
+        return "columns whose names differ in their letters' case alone"
     columns = {name: one.kind for name, one in operands.items()}
     tokens = lexed.tokens
     for at in range(len(tokens)):

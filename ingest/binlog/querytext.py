@@ -27,6 +27,9 @@ _LIKE_PYTHON: Final = frozenset(
     "euc_kr", "gb2312", "gbk", "iso8859-13", "iso8859-2", "iso8859-9", "koi8-r", "mac-roman",
     "tis-620",
 }  # fmt: skip
+# A blank between words to both servers in single-byte character sets (A0 in latin1 and nine others,
+# FF in cp852, cp866 and keybcs2), and a character of a name or a string elsewhere.
+_NO_BREAK: Final = "\u00a0"
 # Characters of two bytes that the servers turn into a backslash, which quotes nothing there.
 _BACKSLASH: Final = {"sjis": b"\x81\x5f", "ujis": b"\xa1\xc0"}
 # swe7 has letters in the place of signs. Backslashes, at signs and backquotes are signs to the
@@ -48,18 +51,22 @@ def statement_text(data: bytes | memoryview, collation: int) -> tuple[str, bool]
     if codec == "utf-8":
         # Bytes that are no character hide no quote: none of a character's bytes looks like ASCII.
         return str(data, codec, "replace"), True
-    charset = charset_of(collation)
+    text = _characters(data, charset_of(collation), codec).replace(_NO_BREAK, UNREAD)
+    return text, UNREAD not in text
+
+
+def _characters(data: bytes | memoryview, charset: str, codec: str) -> str:
+    """The text, with U+FFFD for what may be something else."""
     if charset == "swe7":
-        text = str(_SWEDISH.sub(b"\xff", bytes(data)), "ascii", "replace")
-        return text, UNREAD not in text
+        return str(_SWEDISH.sub(b"\xff", bytes(data)), "ascii", "replace")
     for one in ("ascii", codec):
         if one == "ascii" or one in _LIKE_PYTHON:
             try:
-                return str(data, one), True
+                return str(data, one)
             except UnicodeDecodeError:
                 pass
     whole = bytes(data)
     text = text_of(whole, charset)
     if (sign := _BACKSLASH.get(charset)) and sign in whole:
         text = UNREAD.join(text.split("\\"))
-    return text, UNREAD not in text
+    return text

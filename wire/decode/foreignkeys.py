@@ -198,7 +198,7 @@ def _rules(
     }
     for table in sorted({table for table, name in wanted if (table, name) not in found}):
         where = ".".join("`" + name.replace("`", "``") + "`" for name in (database, table))
-        lines = _text(query(f"SHOW CREATE TABLE {where}", [])[0][1]).splitlines()
+        lines = _text(query(f"SHOW CREATE TABLE {where}", [])[0][1]).split("\n")
         for name in (name for its, name in wanted if its == table):
             said = _said(lines, name)
             if said is not None:
@@ -218,7 +218,8 @@ def _rules(
 def _said(lines: Iterable[str], name: str) -> dict[str, str] | None:
     """What SHOW CREATE TABLE says of a key, for DELETE and UPDATE; None: nothing.
 
-    MariaDB does not double a quote within a key's name there. Texts have no line of their own.
+    MariaDB does not double a quote within a key's name there. Texts have no line of their own: a
+    server writes a newline in one as a backslash and n. No other sign ends a line.
     """
     heads = {f"  CONSTRAINT `{one}` FOREIGN KEY (" for one in (name, name.replace("`", "``"))}
     for line in lines:

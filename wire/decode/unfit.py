@@ -9,11 +9,12 @@ log (docs/decisions/0078-sources.md). What is not known is refused.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from core.errors import SourceUnfitError, TableStoppedError
+from core.sql.cursor import Cursor
+from core.sql.lexer import Mode, lex
 from wire.decode.volatile import volatile_columns
 
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
@@ -38,9 +39,6 @@ _TYPES: Final = {
     "SYSTEM VERSIONED": "it is system-versioned: the log mixes its history with its rows",
     "SEQUENCE": SEQUENCE,
 }
-_UNION: Final = re.compile(r"UNION\s*=\s*\((.*)", re.DOTALL | re.IGNORECASE)
-_NAME: Final = r"`((?:[^`]|``)*)`"
-_CHILD: Final = re.compile(rf"(?:{_NAME}\.)?{_NAME}")
 
 
 def unfit_tables(query: Query, *, database: str, trusts_virtual: bool = False) -> dict[str, str]:
@@ -83,14 +81,32 @@ def _written_through(query: Query, database: str) -> dict[str, str]:
             ((_, text, *_),) = query(f"SHOW CREATE TABLE {_quoted(home)}.{_quoted(merge)}", [])
         except (SourceUnfitError, TableStoppedError):
             continue  # the server cannot open it, so nobody writes through it, or we may not look
-        union = _UNION.search(_text(text))
-        for base, child in _CHILD.findall(union[1]) if union else ():
-            if (base.replace("``", "`") or home) == database:
-                name = child.replace("``", "`")
-                found[name] = (
+        for base, child in _union(_text(text)):
+            if (base or home) == database:
+                found[child] = (
                     f"the MERGE table {home}.{merge} holds it: what is written through that is in "
                     "the log under its name"
                 )
+    return found
+
+
+def _union(text: str) -> list[tuple[str | None, str]]:
+    """Database, if it is told, and name of the tables that a MERGE table is made of.
+
+    Args:
+        text: of SHOW CREATE TABLE, where a comment or a name may say anything.
+    """
+    tokens = lex(text, Mode()).tokens
+    unions = [at for at, token in enumerate(tokens) if token.word == "UNION"]
+    if not unions:
+        return []  # it has none yet
+    cursor = Cursor(tokens[unions[-1] + 1 :])
+    cursor.sign("=")
+    listed = Cursor(cursor.parens() or ())
+    found = []
+    while not listed.done:
+        found.append(listed.table())
+        listed.sign(",")
     return found
 
 

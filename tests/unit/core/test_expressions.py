@@ -149,3 +149,9 @@ def test_what_mysql_leaves_to_others(expression: str, reason: str) -> None:
     more = {"b": "varbinary", "g": "geometry", "long": "mediumtext"}
     types = OPERANDS | {name: Operand(kind) for name, kind in more.items()}
     assert outside_of_row(expression, own=Operand("int"), types=types, mariadb=False) == reason
+
+
+def test_two_columns_that_look_alike() -> None:
+    """The servers tell ss from \u00df, and so may an expression."""
+    types = {"ss": Operand("timestamp"), "\u00df": Operand("int")}
+    assert outside_of_row("`ss`", own=OWN, types=types, mariadb=False)

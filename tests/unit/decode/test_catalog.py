@@ -154,7 +154,8 @@ def test_tables_that_cannot_be_mirrored_come_with_the_reason() -> None:
 
 def test_what_a_merge_table_writes_to_is_named_in_any_database() -> None:
     shown = {
-        "`shop_db`.`mm`": "CREATE TABLE `mm` (...) ENGINE=MRG_MyISAM UNION=(`m1`,`m``2`)",
+        "`shop_db`.`mm`": "CREATE TABLE `mm` (\n  `a` int COMMENT 'UNION=(`'\n) ENGINE=MRG_MyISAM "
+        "COMMENT='it''s UNION=(`free`)' UNION=(`m1`,`m``2`)",
         "`other`.`x`": "CREATE TABLE `x` (...) ENGINE=MRG_MYISAM UNION=(`far`,`shop_db`.`m3`)",
     }
 

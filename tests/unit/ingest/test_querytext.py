@@ -75,3 +75,17 @@ def test_what_is_no_character_or_looks_like_a_sign_is_not_sure(charset: str, dat
 def test_letters_of_swe7_that_look_like_signs_are_not_sure(sign: bytes) -> None:
     text, sure = statement_text(b"DROP TABLE `a" + sign + b"b`", FIRST["swe7"])
     assert (text, sure) == (f"DROP TABLE `a{UNREAD}b`", False)
+
+
+@pytest.mark.parametrize(
+    ("charset", "blank"),
+    [
+        *((one, b"\xa0") for one in ("cp1250", "greek", "hebrew", "latin1", "latin2", "latin5")),
+        *((one, b"\xa0") for one in ("armscii8", "dec8", "geostd8", "latin7")),
+        *((one, b"\xff") for one in ("cp852", "cp866", "keybcs2")),
+    ],
+)
+def test_a_blank_that_is_none_elsewhere(charset: str, blank: bytes) -> None:
+    """Both servers split words there, as a scan of all bytes in all client sets showed."""
+    text, sure = statement_text(b"TRUNCATE TABLE t" + blank + b"/* */", FIRST[charset])
+    assert (text, sure) == (f"TRUNCATE TABLE t{UNREAD}/* */", False)

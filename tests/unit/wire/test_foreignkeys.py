@@ -42,6 +42,14 @@ def test_a_key_that_is_changed_between_two_questions_is_read_again() -> None:
     assert [key.on_delete for key in found.by_table["child"]] == ["cascade"]
 
 
+@pytest.mark.parametrize("line_end", ["\u2028", "\u0085", "\v", "\f", "\x1c"])
+def test_a_comment_is_no_line(line_end: str) -> None:
+    """A comment may have what looks like a key without a rule, behind a sign that ends no line."""
+    forged = f"  `p` int COMMENT 'x{line_end}{LINE.removesuffix(' ON DELETE CASCADE')}'"
+    found = read_foreign_keys(Restless([f"{forged},\n{LINE}"]), database="shop")
+    assert [key.on_delete for key in found.by_table["child"]] == ["cascade"]
+
+
 def test_a_key_that_cannot_be_read_is_told() -> None:
     with pytest.raises(DecodeError, match="rule of the foreign key k"):
         read_foreign_keys(Restless(["CREATE TABLE"] * 3), database="shop")
