@@ -38,6 +38,7 @@ class UnverifiedPeer(pymysql.err.OperationalError):
     """Somebody who may be anybody asks for the password."""
 
 
+_LONGEST: Final = 4096  # characters of a server's message
 _BINLOG: Final = 1236
 _TAKEN_OVER: Final = 4052  # MariaDB's own number for one of 1236's causes
 
@@ -320,8 +321,11 @@ def nameless(said: str, *, operation: str, source: str, position: str) -> Source
 
 
 def code_and_text(error: BaseException) -> tuple[int, str]:
-    """Error number and message of a PyMySQL error; 0 where it carries none."""
+    """Error number and message of a PyMySQL error; 0 where it carries none.
+
+    The message is cut: a server's has some hundred characters, an answer may have 256 MB.
+    """
     arguments = error.args
     if len(arguments) > 1 and isinstance(arguments[0], int):
-        return arguments[0], str(arguments[1])
-    return 0, str(error) or type(error).__name__
+        return arguments[0], str(arguments[1])[:_LONGEST]
+    return 0, str(error)[:_LONGEST] or type(error).__name__

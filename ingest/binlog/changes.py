@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core.arrowwidth import least_width
+from core.arrowwidth import least_width, spelled_out
 from core.change import DELETE, INSERT, UPDATE, captured_schema
 from core.errors import BugError, DecodeError, TableStoppedError
 from core.rounds import TableEvent
@@ -77,14 +77,16 @@ class Decoders:
         return self._entry(slot, maps)[1]
 
     def swelling(self, slot: int, maps: Sequence[TableMap | None]) -> float:
-        """How many bytes a byte of a slot's rows may take decoded: those of a row of NULLs."""
+        """How many bytes a byte of a slot's rows may take decoded: the shortest rows swell most."""
         found = self._swells.get(slot)
         if found is None:
-            columns = _mirrored(maps[slot]).columns
+            table_map = _mirrored(maps[slot])
+            columns = table_map.columns
             shortest = (len(columns) + 7) // 8
             shortest += sum(one.prefix + one.size for one in columns if not one.nullable)
             try:
                 width = least_width(self.schema(slot, maps).field("after").type)
+                width += spelled_out(table_map.schema.columns)
             except (TableStoppedError, DecodeError):
                 width = 0  # none of its rows come out
             found = self._swells[slot] = width / max(1, shortest)

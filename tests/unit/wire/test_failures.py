@@ -106,3 +106,11 @@ def test_server_ids_are_stable_and_not_small() -> None:
     assert one == replica_server_id("/lake", ShardId("shop", "-80"))
     assert one != other
     assert 1 << 30 <= one < 1 << 32
+
+
+@pytest.mark.parametrize("code", [1064, 2013, 1236])
+def test_a_message_of_any_length_is_cut(code: int) -> None:
+    """Each sign of it may take a hundred bytes once it is made visible."""
+    sent = pymysql.err.OperationalError(code, "\x1b" * 5_000_000)
+    error = server_failure(sent, operation="op", source="shop/-")
+    assert len(str(error)) < 30_000
