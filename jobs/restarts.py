@@ -11,6 +11,12 @@ has sql_log_bin=0 (mariadb-upgrade has), and then nothing ever tells of it. And 
 killed may have lost rows that its log has (innodb_flush_log_at_trx_commit other than 1). That
 setting can be made less for a while, and no log tells: only who looked shortly before knows.
 
+Measured on MySQL 9.7 and MariaDB 10.11: OPTIMIZE LOCAL TABLE is in no log, and computes STORED
+columns anew, by settings that may be others than when the rows were written. DROP PARTITION that
+fails on MariaDB may have dropped partitions, and is not logged. Of both the time tells at which a
+table was made (CREATE_TIME), or the list of its partitions; no other statement but TRUNCATE, and
+EXCHANGE and TRUNCATE PARTITION, leaves both as they were where it writes rows anew.
+
 Measured on MariaDB 10.11: TRUNCATE, DROP PARTITION and the like are done in InnoDB before they
 stand in the log, and what a crash parts is not put together again, whatever the settings (seen
 where a large transaction was being logged). MySQL has both in one transaction.
@@ -52,6 +58,21 @@ _TABLES: Final = (
     "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES "
     "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE'"
 )
+_WITH_STORED: Final = (
+    "SELECT DISTINCT TABLE_NAME FROM information_schema.COLUMNS "
+    "WHERE TABLE_SCHEMA = %s AND (EXTRA LIKE '%%STORED%%' OR EXTRA LIKE '%%PERSISTENT%%')"
+)
+_MADE: Final = (
+    "SELECT TABLE_NAME, CREATE_TIME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
+)
+_PARTITIONS: Final = (
+    "SELECT DISTINCT TABLE_NAME, PARTITION_NAME FROM information_schema.PARTITIONS "
+    "WHERE TABLE_SCHEMA = %s AND PARTITION_NAME IS NOT NULL"
+)
+_ANEW: Final = (
+    "its server has written it anew, which computes STORED columns once more (OPTIMIZE LOCAL does "
+    "it without a word in the log)"
+)
 _IN_MEMORY: Final = " AND ENGINE = 'MEMORY'"
 _STATUS: Final = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Delayed_writes')"
 _SERVER: Final = "SELECT CONCAT_WS('/', @@hostname, @@port, @@server_id), UNIX_TIMESTAMP()"
@@ -69,6 +90,8 @@ class Start:
         seen: the last look of a run that ended because a server was away, by the same clock; or 0.
         delayed: rows that it has taken by INSERT DELAYED since then.
         late: whether some of these may not have been in its log when they were counted.
+        stored: table with STORED columns -> when the server says that it was made.
+        parts: partitioned table -> its partitions.
     """
 
     server: str
@@ -78,6 +101,8 @@ class Start:
     seen: int = 0
     delayed: int = 0
     late: bool = False
+    stored: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, list[str]] = field(default_factory=dict)
 
     def is_later(self, other: Start | None) -> bool:
         """Whether the server that is read was started since, be it the same one or not."""
@@ -93,17 +118,31 @@ class Start:
 
     def is_news(self, other: Start | None) -> bool:
         """Whether it is to be noted."""
-        told = (self.loose, self.delayed, self.late)
-        return (
-            other is None
-            or not self.is_same(other)
-            or told != (other.loose, other.delayed, other.late)
-        )
+        if other is None or not self.is_same(other):
+            return True
+        same_life = replace(other, server=self.server, at=self.at, file=self.file, seen=self.seen)
+        return self != same_life
 
     def has_delayed(self, other: Start | None) -> bool:
         """Whether rows came by INSERT DELAYED since another one was noted, be it the same start."""
         before = other.delayed if other is not None and self.is_same(other) else 0
         return self.delayed != before
+
+    def rewritten(self, other: Start | None) -> dict[str, str]:
+        """Tables that the same server has written anew since, whatever its log says, and why."""
+        if other is None or other.server_id != self.server_id:
+            return {}
+        anew = {
+            table: _ANEW
+            for table, made in self.stored.items()
+            if other.stored.get(table, made) != made
+        }
+        fewer = {
+            table: f"partitions of it are gone: {', '.join(sorted(gone))}"[:200]
+            for table, parts in self.parts.items()
+            if (gone := set(other.parts.get(table, ())) - set(parts))
+        }
+        return anew | fewer
 
     @property
     def server_id(self) -> str:
@@ -162,7 +201,12 @@ def look_at_life(
         loose=not_durable(variables),
         delayed=status.get("Delayed_writes", 0),
     )
-    start = replace(start, late=start.has_delayed(noted))
+    start = replace(
+        start,
+        late=start.has_delayed(noted),
+        stored=_stored(session, matches),
+        parts=_parts(session, matches),
+    )
     if before is None and noted is not None:
         before = Life(noted, noted.seen)
     memory = sorted(_engines(session, matches, _IN_MEMORY))
@@ -174,6 +218,7 @@ def look_at_life(
         # The one who counted them did not wait for the log: once more at the look behind that.
         engines = _engines(session, matches)
         doubts = {name: _LATE for name, engine in engines.items() if engine != "innodb"}
+    doubts |= start.rewritten(noted)
     if start.is_later(noted):
         ends = read_log_ends(session, since=file)
         file = ends.newest
@@ -220,6 +265,29 @@ def _engines(session: Session, matches: Callable[[str], bool], which: str = "") 
     """Mirrored table -> its engine, in lower case."""
     found = session.query(_TABLES + which, (session.config.database,))
     return {str(name): str(engine or "").lower() for name, engine in found if matches(str(name))}
+
+
+def _stored(session: Session, matches: Callable[[str], bool]) -> dict[str, str]:
+    """Mirrored table with STORED columns -> when it was made: anew by each rebuild."""
+    database = session.config.database
+    names = [str(row[0]) for row in session.query(_WITH_STORED, (database,))]
+    wanted = [name for name in names if matches(name)]
+    if not wanted:
+        return {}
+    if not session.is_mariadb:
+        session.execute("SET SESSION information_schema_stats_expiry = 0")  # else of a day ago
+    places = ", ".join(["%s"] * len(wanted))
+    found = session.query(f"{_MADE} AND TABLE_NAME IN ({places})", (database, *wanted))
+    return {str(name): str(made) for name, made in found}
+
+
+def _parts(session: Session, matches: Callable[[str], bool]) -> dict[str, list[str]]:
+    """Mirrored table that is partitioned -> its partitions."""
+    found: dict[str, list[str]] = {}
+    for table, part in session.query(_PARTITIONS, (session.config.database,)):
+        if matches(str(table)):
+            found.setdefault(str(table), []).append(str(part))
+    return {table: sorted(parts) for table, parts in found.items()}
 
 
 def _open(session: Session, memory: list[str]) -> None:

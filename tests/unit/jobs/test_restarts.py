@@ -53,6 +53,19 @@ def test_rows_that_came_delayed() -> None:
     assert five.is_news(replace(five, late=True))  # once more, when they are surely in the log
 
 
+def test_what_was_written_anew() -> None:
+    noted = replace(NOTED, stored={"a": "t1", "b": "t1"}, parts={"p": ["p0", "p1"], "q": ["q0"]})
+    assert noted.rewritten(None) == {}
+    assert noted.rewritten(noted) == {}
+    assert noted.rewritten(NOTED) == {}  # nothing was known of them
+    found = replace(noted, stored={"a": "t2", "b": "t1", "new": "t3"}, parts={"p": ["p1", "p2"]})
+    assert found.is_news(noted)
+    assert set(found.rewritten(noted)) == {"a", "p"}
+    assert found.rewritten(noted)["p"].endswith("gone: p0")
+    # Of another server the times are its own.
+    assert replace(found, server="b/3306/2").rewritten(noted) == {}
+
+
 def test_the_first_start_is_news() -> None:
     assert NOTED.is_later(None)
     assert not NOTED.is_same(None)
