@@ -70,7 +70,7 @@ def test_engines(
     if flavor == "mysql":
         archive = "(id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=ARCHIVE"
         server.execute(f"CREATE TABLE shop.arch {archive}")
-        server.execute("INSERT INTO shop.arch (v) VALUES (1), (2)")
+        odd["arch"] = "ARCHIVE"
     merge = f"{columns} INSERT_METHOD=LAST ENGINE=MERGE"
     server.execute(f"CREATE TABLE shop.mm {merge} UNION=(shop.m1, shop.m2)")
     server.execute(f"CREATE TABLE other.mm {merge} UNION=(shop.m3)")
@@ -82,14 +82,12 @@ def test_engines(
     assert {f"kind of {table}" for table in odd} == {n for n in found if n.startswith("kind of")}
 
     ratchet.run("run", "--until-caught-up")
-    kept = sorted({*good, *(["arch"] if flavor == "mysql" else [])})
+    kept = sorted(good)
     assert phases(ratchet) == {f"shop.{table}": "streaming" for table in kept}
     for table in good:
         server.execute(f"UPDATE shop.{table} SET v = 7 WHERE id = 1")
         server.execute(f"DELETE FROM shop.{table} WHERE id = 2")
         server.execute(f"INSERT INTO shop.{table} VALUES (3, 3)")
-    if flavor == "mysql":
-        server.execute("INSERT INTO shop.arch (v) VALUES (3), (4)")
     server.execute("INSERT INTO shop.mm VALUES (5, 5)")
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [server], "shop", kept)

@@ -20,7 +20,7 @@ from wire.decode.volatile import volatile_columns
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
 # In the server's spelling, in lower case. All changes of their rows are in the log, as row events.
-LOGGED_ENGINES: Final = frozenset({"innodb", "myisam", "aria", "memory", "archive"})
+LOGGED_ENGINES: Final = frozenset({"innodb", "myisam", "aria", "memory"})
 MERGE_ENGINE: Final = "mrg_myisam"
 
 # Views have no engine, and so has a table that the server cannot open just now.
@@ -29,7 +29,7 @@ SELECT table_name, table_type, engine
   FROM information_schema.tables
  WHERE table_schema = %s
    AND (table_type IN ('SYSTEM VERSIONED', 'SEQUENCE')
-        OR LOWER(engine) NOT IN ('innodb', 'aria', 'memory', 'archive'))
+        OR LOWER(engine) NOT IN ('innodb', 'aria', 'memory'))
 """
 _MERGES: Final = """
 SELECT table_schema, table_name FROM information_schema.tables WHERE LOWER(engine) = 'mrg_myisam'
@@ -69,6 +69,8 @@ def _reason(engine: str) -> str:
         return ""
     if low == MERGE_ENGINE:
         return "its engine is MERGE: the rows are other tables', and change without its name"
+    if low == "archive":
+        return "its engine is ARCHIVE: after a crash the server may give the same key twice"
     return f"its engine is {engine}: not every change of its rows is in the log"
 
 
