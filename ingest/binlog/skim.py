@@ -5,10 +5,11 @@ Lives here: `Skim`. Does not live here: what is looked for (`seek`, `history`), 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final, Self
 
-from core.errors import RatchetError
+from core.errors import RatchetError, RetryableError
 from core.gtid import GtidSet
 from core.patterns import TablePatterns
 from core.position import Position
@@ -21,6 +22,10 @@ from wire.binlog import BinlogStream, DumpOptions
 from wire.connect import SourceConfig
 from wire.hints import ServerCatalog
 
+# As many bytes have to come in so many seconds. A server that looks for the place to begin sends
+# none, for as long as it takes to read a file of its log.
+_WINDOW: Final = 300.0
+_LEAST: Final = 1 << 20
 _NOTHING: Final = TablePatterns(("!*",))
 
 
@@ -48,6 +53,7 @@ class Skim:
         watched: frozenset[str] = frozenset(),
         keep: Callable[[Batch], int] = lambda _: 0,
     ) -> None:
+        self._shard = source.shard
         self._stream = BinlogStream(source, start, options)
         self._reader = Reader(
             shard=source.shard,
@@ -69,8 +75,14 @@ class Skim:
     def read(
         self, *, not_after: int | None = None, enough: Callable[[], bool] = lambda: False
     ) -> Position:
-        """Up to a time, to the end that the log had at the beginning, or until it is enough."""
+        """Up to a time, to the end that the log had at the beginning, or until it is enough.
+
+        Raises:
+            RetryableError: what is left comes too slowly, or never.
+            RatchetError: the server does not give it.
+        """
         stream, reader = self._stream, self._reader
+        since, received = time.monotonic(), stream.received
         reader.start_slice(known=frozenset(), limit=1 << 62, not_after=not_after)
         while not enough():
             try:
@@ -91,8 +103,21 @@ class Skim:
             if stream.is_full or reader.side_bytes > SIDE_LIMIT or stream.first == stream.count:
                 reader.flush()
                 stream.recycle()
+            if time.monotonic() - since > _WINDOW:
+                self._require_pace(stream.received - received)
+                since, received = time.monotonic(), stream.received
             # Asked first: a server may refuse what stands behind that which is looked for.
             if not enough():
                 stream.receive(DRAINED)
         reader.flush()
         return Position(executed=reader.position().executed)
+
+    def _require_pace(self, received: int) -> None:
+        """A run waits for this before it begins: who sends byte by byte holds up the others."""
+        if received < _LEAST:
+            raise RetryableError(
+                f"the log comes too slowly: {received} bytes in {_WINDOW:.0f} s",
+                operation="read through the binlog",
+                source=str(self._shard),
+                hint="look at the network between, and at the server's load",
+            )

@@ -17,10 +17,12 @@ from fix_servers import purge_binlogs
 
 from core.errors import PositionLostError, RetryableError
 from ingest import capture as capture_module
-from ingest.binlog import feed
+from ingest.binlog import feed, skim
 from ingest.capture import capture_slice
 from ingest.slices import SliceLimits
 from lab.servers import Server, replicate_from, stop_replication, wait_for_replica
+from wire.binlog import DumpOptions
+from wire.session import Session
 
 MakeServer = Callable[..., Server]
 MakeProxy = Callable[[str, int], Proxy]
@@ -262,6 +264,27 @@ def test_a_transaction_that_comes_drop_by_drop_ends_its_slice(
     close_streams()
     capture.catch_up()
     assert_same(capture, server)
+
+
+def test_a_log_that_drips_is_not_read_through_for_ever(
+    make_server: MakeServer, make_proxy: MakeProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a run does before it begins, for all its sources."""
+    monkeypatch.setattr(skim, "_WINDOW", 2.0)
+    server = started(make_server, "mysql")
+    server.execute("CREATE TABLE big (id INT PRIMARY KEY, b LONGBLOB)", database="d")
+    with Session.connect(source_of(server, "d")) as session:
+        start = session.head()
+    for number in range(12):
+        server.execute(f"INSERT INTO big VALUES ({number}, REPEAT('x', 2000000))", database="d")
+    proxy = make_proxy(server.host, server.port)
+    with skim.Skim(
+        source_of(server, "d", port=proxy.port), start, DumpOptions(server_id=4711)
+    ) as one:
+        proxy.drip(10)
+        with pytest.raises(RetryableError, match="the log comes too slowly"):
+            one.read()
+        proxy.drip(0)
 
 
 @with_gtids
