@@ -27,9 +27,13 @@ _LIKE_PYTHON: Final = frozenset(
     "euc_kr", "gb2312", "gbk", "iso8859-13", "iso8859-2", "iso8859-9", "koi8-r", "mac-roman",
     "tis-620",
 }  # fmt: skip
-# A blank between words to both servers in single-byte character sets (A0 in latin1 and nine others,
-# FF in cp852, cp866 and keybcs2), and a character of a name or a string elsewhere.
+# Here a no-break space is a blank between words to both servers (A0; FF in the last three), as a
+# scan of all bytes showed. In all other sets it is a letter.
 _NO_BREAK: Final = "\u00a0"
+_SPLITS_THERE: Final = frozenset(
+    {"armscii8", "cp1250", "dec8", "geostd8", "greek", "hebrew", "latin1", "latin2", "latin5"}
+    | {"latin7", "cp852", "cp866", "keybcs2"}
+)
 # Characters of two bytes that the servers turn into a backslash, which quotes nothing there.
 _BACKSLASH: Final = {"sjis": b"\x81\x5f", "ujis": b"\xa1\xc0"}
 # swe7 has letters in the place of signs. Backslashes, at signs and backquotes are signs to the
@@ -51,7 +55,10 @@ def statement_text(data: bytes | memoryview, collation: int) -> tuple[str, bool]
     if codec == "utf-8":
         # Bytes that are no character hide no quote: none of a character's bytes looks like ASCII.
         return str(data, codec, "replace"), True
-    text = _characters(data, charset_of(collation), codec).replace(_NO_BREAK, UNREAD)
+    charset = charset_of(collation)
+    text = _characters(data, charset, codec)
+    if charset in _SPLITS_THERE:
+        text = text.replace(_NO_BREAK, UNREAD)
     return text, UNREAD not in text
 
 
