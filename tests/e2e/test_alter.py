@@ -47,6 +47,7 @@ SET = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point",
     [

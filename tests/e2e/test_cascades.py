@@ -94,7 +94,7 @@ def family(make_server: Callable[..., Any], kind: str, rows: tuple[int, int, int
     return server
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mariadb", "mysql-native"])
 def test_cascades_of_several_levels_while_the_dump_reads(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], kind: str

@@ -18,7 +18,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 def test_sessions_with_a_clock_of_their_own(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

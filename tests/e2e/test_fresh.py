@@ -7,11 +7,13 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from fix_e2e import PASSWORD, Ratchet, create_tables
 
 from lab.servers import create_ratchet_user
 
 
+@pytest.mark.long
 def test_what_is_captured_can_be_read(
     mysql: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

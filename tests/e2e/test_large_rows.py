@@ -35,6 +35,7 @@ ONE: Steps = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("heap", ["1g", pytest.param("2g", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "steps",

@@ -66,6 +66,7 @@ def streaming(ratchet: Ratchet) -> None:
     assert {phase for phase, _ in tables.values()} == {"streaming"}, tables
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind",
     [

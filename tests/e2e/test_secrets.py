@@ -188,6 +188,7 @@ def watched_children(ratchet: Ratchet, watch: Watch, *args: str) -> tuple[ChildW
     return children, out + error
 
 
+@pytest.mark.long
 def test_nothing_that_a_command_starts_holds_it(
     make_ratchet: Callable[..., Ratchet], mariadb: Any, database: str, tmp_path: Path, told: str
 ) -> None:

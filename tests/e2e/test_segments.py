@@ -91,6 +91,7 @@ def test_forty_tables_cost_an_object_a_round(
     assert f"identical: {len(TABLES)} tables" in ratchet.run("verify").stdout
 
 
+@pytest.mark.long
 def test_a_lake_that_had_files_before(
     mysql: Any, database: str, make_ratchet: Callable[..., Ratchet], tmp_path: Path
 ) -> None:

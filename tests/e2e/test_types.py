@@ -41,7 +41,7 @@ def _change(server: Any, database: str, tables: list[FakeTable], rng: random.Ran
             cursor.execute(f"DELETE FROM `{table.name}` WHERE id % 7 = 3")
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 def test_every_type_ends_identical(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

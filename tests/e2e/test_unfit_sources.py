@@ -314,7 +314,7 @@ def _wait(holds: Callable[[], bool]) -> None:
         time.sleep(1)
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 @both
 def test_memory_tables_of_a_server_that_was_restarted(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str

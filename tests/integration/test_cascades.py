@@ -24,8 +24,8 @@ from store.files import Lake
 from store.segments import missing
 
 
+@pytest.mark.quick_on("mariadb")
 @pytest.mark.usefixtures("nothing_is_open")
-@pytest.mark.quick_on("mariadb", "mysql-native")
 def test_random_statements(follow: Make) -> None:
     fuzz(follow, seed=1, steps=40, statements=25)
 
