@@ -77,7 +77,7 @@ def is_same(cluster: VitessCluster, ratchet: Ratchet, tables: Mapping[str, Seque
         return False
 
 
-def until(done: Callable[[], bool], what: str, seconds: float = 300) -> None:
+def until(done: Callable[[], bool], what: str, seconds: float = 450) -> None:
     """Wait for it."""
     deadline = time.monotonic() + seconds
     while not done():
