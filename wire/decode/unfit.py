@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from core.errors import SourceUnfitError, TableStoppedError
-from core.sql.cursor import Cursor
+from core.errors import DecodeError, SourceUnfitError, TableStoppedError
+from core.sql.cursor import Cursor, NotUnderstoodError
 from core.sql.lexer import Mode, lex
 from wire.decode.volatile import volatile_columns
 
@@ -97,6 +97,9 @@ def _union(text: str) -> list[tuple[str | None, str]]:
 
     Args:
         text: of SHOW CREATE TABLE, where a comment or a name may say anything.
+
+    Raises:
+        DecodeError: it is not what a server says of such a table.
     """
     tokens = lex(text, Mode()).tokens
     unions = [at for at, token in enumerate(tokens) if token.word == "UNION"]
@@ -104,11 +107,18 @@ def _union(text: str) -> list[tuple[str | None, str]]:
         return []  # it has none yet
     cursor = Cursor(tokens[unions[-1] + 1 :])
     cursor.sign("=")
-    listed = Cursor(cursor.parens() or ())
     found = []
-    while not listed.done:
-        found.append(listed.table())
-        listed.sign(",")
+    try:
+        listed = Cursor(cursor.parens() or ())
+        while not listed.done:
+            found.append(listed.table())
+            listed.sign(",")
+    except NotUnderstoodError as error:
+        raise DecodeError(
+            f"what a MERGE table is made of cannot be read: {error}",
+            operation="look for tables that cannot be mirrored",
+            hint="report it with what SHOW CREATE TABLE says of the MERGE tables",
+        ) from error
     return found
 
 

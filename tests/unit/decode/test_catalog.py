@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from core.errors import DecodeError
 from core.schema import Column, ColumnType
 from wire.decode.catalog import hints, read_schemas
 from wire.decode.unfit import unfit_tables
@@ -173,3 +174,18 @@ def test_what_a_merge_table_writes_to_is_named_in_any_database() -> None:
     found = unfit_tables(query, database="shop_db")
     assert sorted(found) == ["m1", "m3", "m`2", "mm"]
     assert "other.x" in found["m3"]
+
+
+@pytest.mark.parametrize("union", ["(`a`", "('a')", "(=)"])
+def test_a_union_that_no_server_shows_is_an_error_of_the_source(union: str) -> None:
+    """Not a bug, and not a table that counts as free."""
+
+    def query(sql: str, _args: object) -> list[tuple[str, ...]]:
+        if sql.startswith("SHOW"):
+            return [("t", f"CREATE TABLE `mm` (...) ENGINE=MRG_MyISAM UNION={union}")]
+        if "mrg_myisam" in sql:
+            return [("shop_db", "mm")]
+        return [("a", "BASE TABLE", "MyISAM")] if "information_schema.tables" in sql else []
+
+    with pytest.raises(DecodeError, match="what a MERGE table is made of"):
+        unfit_tables(query, database="shop_db")
