@@ -20,6 +20,7 @@ from jobs.text import CORRECT_NAME, how_to_exclude, nearest
 from snapshot.records import Wanted
 from store.layout import table_path
 from store.tables import TableState
+from wire.decode.answers import as_count, as_name, or_null, shaped
 from wire.decode.unfit import unfit_tables
 from wire.session import Session, SourceConfig
 
@@ -76,22 +77,23 @@ def look(
     for shard, config in configs.items():
         patterns = sources[shard.keyspace].tables
         with Session.connect(config) as session:
-            rows = session.query(_TABLES, (config.database,))
+            listed = session.query(_TABLES, (config.database,))
+            rows = shaped(listed, as_name, or_null(as_count))
             odd = unfit_tables(
                 session.query, database=config.database, trusts_virtual=config.trusts_virtual
             )
         for table, reason in odd.items():
             if patterns.matches(table):
                 unfit(f"{shard.keyspace}.{table}", reason, how_to_exclude(table))
-        names.setdefault(shard.keyspace, set()).update(str(table) for table, _ in rows)
+        names.setdefault(shard.keyspace, set()).update(table for table, _ in rows)
         for table, estimate in rows:
-            if sources[shard.keyspace].is_vitess and is_internal(str(table)):
+            if sources[shard.keyspace].is_vitess and is_internal(table):
                 continue
-            if patterns.matches(str(table)) and str(table) not in odd:
-                shards, total = found.get((shard.keyspace, str(table)), ([], 0))
-                found[shard.keyspace, str(table)] = (
+            if patterns.matches(table) and table not in odd:
+                shards, total = found.get((shard.keyspace, table), ([], 0))
+                found[shard.keyspace, table] = (
                     [*shards, str(shard)],
-                    total + int(estimate or 0),
+                    total + (estimate or 0),
                 )
     for (keyspace, table), why in sharing_folder(found).items():
         unfit(f"{keyspace}.{table}", why, how_to_exclude(table))

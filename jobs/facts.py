@@ -23,6 +23,17 @@ from jobs.foreignkeys import NO_RULES, Rules, read_rules
 from jobs.replicafilters import ReplicaFilters, read_filters
 from jobs.text import CORRECT_NAME, nearest
 from wire.connected import Verified
+from wire.decode.answers import (
+    as_count,
+    as_is,
+    as_name,
+    as_number,
+    as_text,
+    or_null,
+    shaped,
+    single,
+    single_value,
+)
 from wire.decode.catalog import read_schemas
 from wire.decode.unfit import unfit_tables
 from wire.decode.volatile import volatile_columns
@@ -204,16 +215,15 @@ def gather(
         RetryableError: the connection broke.
     """
     ahead, error = _clock(session, clock)
-    listed = session.query(_TABLES, (database,))
-    names = [str(row[0]) for row in listed]
-    variables = {
-        str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")
-    }
+    size = or_null(as_count)
+    listed = shaped(session.query(_TABLES, (database,)), as_name, or_null(as_text), size, size)
+    names = [row[0] for row in listed]
+    variables = _variables(session, "SHOW GLOBAL VARIABLES")
     follows, filters = _following(session, variables)
     writes, left_out = _logging(session)
     odd = unfit_tables(session.query, database=database, trusts_virtual=trusts_virtual)
     trusted = volatile_columns(session.query, database=database) if trusts_virtual else {}
-    fit = [row for row in listed if str(row[0]) not in odd]
+    fit = [row for row in listed if row[0] not in odd]
     facts = ServerFacts(
         shard=shard,
         host=host,
@@ -259,8 +269,7 @@ def gather_log(session: Asks, *, shard: ShardId, database: str) -> LogFacts:
         RetryableError: the connection broke.
     """
     names = ", ".join(f"'{name}'" for name in LOG_VARIABLES)
-    found = session.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
-    variables = {str(name).lower(): str(value) for name, value in found}
+    variables = _variables(session, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     follows, filters = _following(session, variables)
     writes, left_out = _logging(session)
     return LogFacts(
@@ -275,14 +284,21 @@ def gather_log(session: Asks, *, shard: ShardId, database: str) -> LogFacts:
     )
 
 
+def _variables(session: Asks, sql: str) -> dict[str, str]:
+    """Names in lower case -> values."""
+    found = shaped(session.query(sql), as_name, or_null(as_text))
+    return {name.lower(): str(value) for name, value in found}
+
+
 def _clock(session: Asks, clock: Callable[[], float]) -> tuple[float, float]:
     """The quickest of three questions tells the most."""
     found = []
     for _ in range(3):
         before = clock()
-        (there,) = session.query("SELECT UNIX_TIMESTAMP(NOW(6))")[0]
+        rows = session.query("SELECT UNIX_TIMESTAMP(NOW(6))")
         after = clock()
-        found.append(((after - before) / 2, float(there) - (before + after) / 2))
+        there = single_value(rows, as_number)
+        found.append(((after - before) / 2, there - (before + after) / 2))
     error, ahead = min(found)
     return ahead, error
 
@@ -290,11 +306,12 @@ def _clock(session: Asks, clock: Callable[[], float]) -> tuple[float, float]:
 def _grants(session: Asks) -> tuple[str, ...]:
     rows = session.query("SHOW GRANTS")
     if not session.is_mariadb:
-        (roles,) = session.query("SELECT CURRENT_ROLE()")[0]
-        if roles and str(roles) != "NONE":
+        roles = single_value(session.query("SELECT CURRENT_ROLE()"), or_null(as_text))
+        if roles and roles != "NONE":
             rows = session.query(f"SHOW GRANTS FOR CURRENT_USER() USING {roles}")
     # MariaDB shows the hash of the password in the same line.
-    return tuple(re.sub(r" IDENTIFIED .*", "", str(row[0]), flags=re.DOTALL) for row in rows)
+    grants = (grant for (grant,) in shaped(rows, as_text))
+    return tuple(re.sub(r" IDENTIFIED .*", "", grant, flags=re.DOTALL) for grant in grants)
 
 
 def _logging(session: Asks) -> tuple[bool | None, tuple[str, str] | None]:
@@ -303,13 +320,19 @@ def _logging(session: Asks) -> tuple[bool | None, tuple[str, str] | None]:
     rows = _allowed(session, f"SHOW {'BINARY LOG' if new else 'MASTER'} STATUS")
     if rows is None:
         return None, None
-    return bool(rows), (str(rows[0][2] or ""), str(rows[0][3] or "")) if rows else ("", "")
+    if not rows:
+        return False, ("", "")
+    listed = or_null(as_text)
+    _, _, does, ignores = single(rows, as_is, as_is, listed, listed, wider=True)
+    return True, (does or "", ignores or "")
 
 
 def _replicas(session: Asks) -> frozenset[int] | None:
     new = not session.is_mariadb and session.version_numbers >= (8, 0, 22)
     rows = _allowed(session, "SHOW REPLICAS" if new else "SHOW SLAVE HOSTS")
-    return None if rows is None else frozenset(int(row[0]) for row in rows)
+    if rows is None:
+        return None
+    return frozenset(number for (number,) in shaped(rows, as_count, wider=True))
 
 
 def _following(
@@ -331,7 +354,8 @@ def _following(
         return None, ()
     # Not empty once it has followed another server by GTID; anybody may read it, as the filters of
     # the connection without a name.
-    follows = True if session.query("SELECT @@GLOBAL.gtid_slave_pos")[0][0] else None
+    position = session.query("SELECT @@GLOBAL.gtid_slave_pos")
+    follows = True if single_value(position, or_null(as_text)) else None
     return follows, (read_filters(variables),)
 
 
@@ -346,19 +370,20 @@ def _tables(
     session: Asks, database: str, listed: Rows, patterns: TablePatterns
 ) -> tuple[TableFacts, ...]:
     columns: dict[str, list[tuple[str, str]]] = {}
-    for table, column, kind in session.query(_COLUMNS, (database,)):
-        columns.setdefault(str(table), []).append((str(column), str(kind)))
+    rows = session.query(_COLUMNS, (database,))
+    for table, column, kind in shaped(rows, as_name, as_name, as_text):
+        columns.setdefault(table, []).append((column, kind))
     schemas = read_schemas(session.query, keyspace=database, database=database)
     return tuple(
         TableFacts(
-            name=str(name),
-            engine=str(engine or ""),
-            rows=int(rows or 0),
-            bytes=int(size or 0),
-            has_key=str(name) in schemas and bool(schemas[str(name)].key),
-            columns=tuple(columns.get(str(name), ())),
-            odd=unfit_column(schemas[str(name)]) if str(name) in schemas else None,
+            name=name,
+            engine=engine or "",
+            rows=count or 0,
+            bytes=size or 0,
+            has_key=name in schemas and bool(schemas[name].key),
+            columns=tuple(columns.get(name, ())),
+            odd=unfit_column(schemas[name]) if name in schemas else None,
         )
-        for name, engine, rows, size in listed
-        if patterns.matches(str(name))
+        for name, engine, count, size in listed
+        if patterns.matches(name)
     )

@@ -242,7 +242,7 @@ def still_there(source: SourceConfig, parts: Sequence[Part]) -> list[Part]:
     """The parts of a stretch that the server's binlogs still hold: its end."""
     with Session.connect(source) as session:
         if session.flavor == "file":
-            files = {str(row[0]) for row in session.query("SHOW BINARY LOGS")}
+            files = set(session.binlog_files())
             same = session.server_identity
             held = [
                 part.slice.start.server != same or part.slice.start.file in files for part in parts

@@ -42,6 +42,7 @@ from store import layout
 from store.files import Lake
 from store.notes import Notes
 from store.tables import Doubt, Tables
+from wire.decode.answers import as_count, as_name, as_text, or_null, refusal, shaped, single
 from wire.logends import read_log_ends
 from wire.session import Session, quoted
 
@@ -193,13 +194,17 @@ def look_at_life(
         RetryableError: the server does not answer.
         SourceUnfitError: it refuses us.
     """
-    ((server, now),) = session.query(_SERVER)
-    status = {str(name): int(value) for name, value in session.query(_STATUS)}
+    server, now = single(session.query(_SERVER), as_name, as_count)
+    status = {
+        name.lower(): count for name, count in shaped(session.query(_STATUS), as_name, as_count)
+    }
+    if "uptime" not in status:
+        raise refusal("it does not tell for how long it has been up")
     start = Start(
-        str(server),
-        int(now) - status["Uptime"],
+        server,
+        now - status["uptime"],
         loose=not_durable(variables),
-        delayed=status.get("Delayed_writes", 0),
+        delayed=status.get("delayed_writes", 0),
     )
     start = replace(
         start,
@@ -227,7 +232,7 @@ def look_at_life(
             doubts |= _crashed(ends.unclean, why, _engines(session, matches))
     if not start.is_same(noted):
         doubts |= dict.fromkeys(memory, _EMPTIED)
-    return Life(replace(start, file=file), int(now), watched, doubts)
+    return Life(replace(start, file=file), now, watched, doubts)
 
 
 def was_watched(start: Start, noted: Start | None, before: Life | None) -> bool:
@@ -264,29 +269,31 @@ def _why_all(
 def _engines(session: Session, matches: Callable[[str], bool], which: str = "") -> dict[str, str]:
     """Mirrored table -> its engine, in lower case."""
     found = session.query(_TABLES + which, (session.config.database,))
-    return {str(name): str(engine or "").lower() for name, engine in found if matches(str(name))}
+    engines = shaped(found, as_name, or_null(as_text))
+    return {name: (engine or "").lower() for name, engine in engines if matches(name)}
 
 
 def _stored(session: Session, matches: Callable[[str], bool]) -> dict[str, str]:
     """Mirrored table with STORED columns -> when it was made: anew by each rebuild."""
     database = session.config.database
-    names = [str(row[0]) for row in session.query(_WITH_STORED, (database,))]
-    wanted = [name for name in names if matches(name)]
+    names = shaped(session.query(_WITH_STORED, (database,)), as_name)
+    wanted = [name for (name,) in names if matches(name)]
     if not wanted:
         return {}
     if not session.is_mariadb:
         session.execute("SET SESSION information_schema_stats_expiry = 0")  # else of a day ago
     places = ", ".join(["%s"] * len(wanted))
     found = session.query(f"{_MADE} AND TABLE_NAME IN ({places})", (database, *wanted))
-    return {str(name): str(made) for name, made in found}
+    return {name: str(made) for name, made in shaped(found, as_name, or_null(as_text))}
 
 
 def _parts(session: Session, matches: Callable[[str], bool]) -> dict[str, list[str]]:
     """Mirrored table that is partitioned -> its partitions."""
     found: dict[str, list[str]] = {}
-    for table, part in session.query(_PARTITIONS, (session.config.database,)):
-        if matches(str(table)):
-            found.setdefault(str(table), []).append(str(part))
+    rows = session.query(_PARTITIONS, (session.config.database,))
+    for table, part in shaped(rows, as_name, as_name):
+        if matches(table):
+            found.setdefault(table, []).append(part)
     return {table: sorted(parts) for table, parts in found.items()}
 
 

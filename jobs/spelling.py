@@ -23,6 +23,7 @@ from jobs.text import nearest
 from store import layout
 from store.files import Lake
 from store.notes import Notes
+from wire.decode.answers import as_flag, as_name, shaped
 from wire.session import Session, SourceConfig
 
 # Anybody may log in there, whatever the mirrored database is called.
@@ -52,9 +53,9 @@ def ask_spelling(source: SourceConfig) -> Spelling:
     if source.through_vtgate:
         return Spelling(source.database, folded=False)
     with Session.connect(replace(source, database=_ANYBODYS)) as session:
-        ((mode,),) = session.query("SELECT @@lower_case_table_names")
-        rows = session.query("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
-    return spelled(source, [str(name) for (name,) in rows], folded=int(mode) != 0)
+        folded = session.value("lower_case_table_names", as_flag)
+        rows = shaped(session.query("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA"), as_name)
+    return spelled(source, [name for (name,) in rows], folded=folded)
 
 
 def spelled(source: SourceConfig, names: list[str], *, folded: bool) -> Spelling:

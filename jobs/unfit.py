@@ -30,6 +30,7 @@ from jobs.text import how_to_exclude
 from store.files import Lake
 from store.tables import Stopped, Tables, TableState
 from wire.connect import SourceConfig
+from wire.decode.answers import as_name, shaped
 from wire.decode.unfit import unfit_tables
 from wire.session import Session
 
@@ -110,7 +111,8 @@ def look_at(
             odd = unfit_tables(
                 session.query, database=database, trusts_virtual=config.trusts_virtual
             )
-            names = frozenset(str(row[0]) for row in session.query(_NAMES, (database,)))
+            named = shaped(session.query(_NAMES, (database,)), as_name)
+            names = frozenset(name for (name,) in named)
             key = str(shard)
             lives[key] = look_at_life(
                 session, matches, starts.get(key), before.get(key), facts.variables

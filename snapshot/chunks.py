@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from snapshot.keys import Bound, KeyPlan, KeyRange, Query, string_literal
+from wire.decode.answers import as_count, or_null, single, single_value
 from wire.session import quoted
 
 SMALLEST: Final = 50_000  # rows: a range below it is not worth another task
@@ -51,8 +52,8 @@ def table_size(query: Query, plan: KeyPlan) -> TableSize:
         f" WHERE TABLE_SCHEMA = {string_literal(plan.database)}"
         f" AND TABLE_NAME = {string_literal(plan.table)}"
     )
-    rows, row_bytes = found[0] if found else (0, 0)
-    return TableSize(rows=int(rows), row_bytes=int(row_bytes))
+    rows, row_bytes = single(found, as_count, as_count) if found else (0, 0)
+    return TableSize(rows=rows, row_bytes=row_bytes)
 
 
 def estimate(query: Query, plan: KeyPlan, keys: KeyRange) -> int:
@@ -68,8 +69,8 @@ def estimate(query: Query, plan: KeyPlan, keys: KeyRange) -> int:
 
 def _explained_rows(row: tuple[Any, ...]) -> int:
     # MySQL: ..., ref, rows, filtered, Extra (12 columns); MariaDB: ..., ref, rows, Extra (10).
-    rows = row[-3] if len(row) == 12 else row[-2]
-    return 0 if rows is None else int(rows)
+    rows = row[-3:-2] if len(row) == 12 else row[-2:-1]
+    return single_value([rows], or_null(as_count)) or 0
 
 
 def key_at(

@@ -29,6 +29,7 @@ from core.columnrules import unfit_key
 from core.errors import TableStoppedError
 from core.schema import Column, TableSchema
 from snapshot.errors import ShapeChangedError
+from wire.decode.answers import as_name, as_text, or_null, shaped
 from wire.session import quoted
 
 Query = Callable[[str], list[tuple[Any, ...]]]
@@ -322,7 +323,8 @@ def _collations(query: Query, database: str, table: str) -> dict[str, tuple[str,
         f" WHERE TABLE_SCHEMA = {string_literal(database)} AND TABLE_NAME = {string_literal(table)}"
         " AND COLLATION_NAME IS NOT NULL"
     )
-    return {str(name): (str(charset), str(collation)) for name, charset, collation in rows}
+    described = shaped(rows, as_name, as_text, as_text)
+    return {name: (charset, collation) for name, charset, collation in described}
 
 
 def _unique_indexes(query: Query, database: str, table: str, *, mariadb: bool) -> list[_Index]:
@@ -336,12 +338,13 @@ def _unique_indexes(query: Query, database: str, table: str, *, mariadb: bool) -
         " ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
     )
     found: dict[str, list[tuple[Any, ...]]] = {}
-    for row in rows:
-        found.setdefault(str(row[0]), []).append(row)
+    absent = or_null(as_text)
+    for row in shaped(rows, as_name, or_null(as_name), absent, absent, absent, absent):
+        found.setdefault(row[0], []).append(row)
     return [
         _Index(
             name,
-            tuple((str(row[1]), row[2] == "D") for row in parts),
+            tuple((row[1], row[2] == "D") for row in parts),
             all(row[3] is None and row[5] == "BTREE" for row in parts),
         )
         for name, parts in found.items()

@@ -98,8 +98,7 @@ def require_committed(session: Session, position: Position) -> None:
 
 
 def _owned(session: Session) -> GtidSet:
-    (text,) = session.query("SELECT @@GLOBAL.gtid_owned")[0]
-    return parse_owned(str(text))
+    return parse_owned(session.variable("gtid_owned"))
 
 
 def parse_owned(text: str) -> GtidSet:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from wire.decode.answers import as_count, as_flag, as_text, or_null, shaped, single, single_value
 from wire.session import MARK
 
 
@@ -56,16 +57,16 @@ def running(server: Busy) -> Running:
         RetryableError, SourceUnfitError: see wire.session.
     """
     before = _ours(server)
-    total = int(server.query("SHOW GLOBAL STATUS LIKE 'Threads_running'")[0][1])
+    _, total = single(server.query("SHOW GLOBAL STATUS LIKE 'Threads_running'"), as_text, as_count)
     # Ours come and go between two statements; none of them may count as another one's.
     ours = max(before, _ours(server))
-    ((scheduler,),) = server.query("SELECT @@GLOBAL.event_scheduler")
-    waits = str(scheduler).upper() in {"ON", "1"}
+    scheduler = single_value(server.query("SELECT @@GLOBAL.event_scheduler"), as_text)
+    waits = scheduler.upper() in {"ON", "1"}
     return Running(total=total, others=max(0, total - ours - waits))
 
 
 def _ours(server: Busy) -> int:
-    rows = server.query(_OURS)
+    rows = shaped(server.query(_OURS), or_null(as_text), or_null(as_flag))
     if server.through_vtgate:
         # The tablet's accounts are everybody's, and its streams feed replicas and VStreams.
         return len(rows)

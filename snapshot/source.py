@@ -25,6 +25,7 @@ from core.types import MisfitPolicy, arrow_schema
 from snapshot.chunks import TableSize, table_size
 from snapshot.keys import KeyPlan, Query, find_plan, string_literal
 from snapshot.sessions import open_session
+from wire.decode.answers import as_count, as_is, as_name, shaped, single
 from wire.decode.catalog import Declared, read_declared
 from wire.session import Session, SourceConfig, quoted
 
@@ -74,8 +75,8 @@ def _columns(query: Query, database: str, table: str | None = None) -> dict[str,
         " ORDER BY TABLE_NAME, ORDINAL_POSITION"
     )
     found: dict[str, _Shown] = {}
-    for name, *rest in rows:
-        found.setdefault(str(name), []).append(tuple(map(str, rest)))
+    for name, *rest in shaped(rows, as_name, *[as_is] * 6):
+        found.setdefault(name, []).append(tuple(map(str, rest)))
     return found
 
 
@@ -87,8 +88,8 @@ def count_generated(query: Query, database: str, table: str) -> tuple[int, int]:
         " FROM information_schema.COLUMNS"
         f" WHERE TABLE_SCHEMA = {string_literal(database)} AND TABLE_NAME = {string_literal(table)}"
     )
-    virtual, stored = rows[0]
-    return int(virtual), int(stored)
+    virtual, stored = single(rows, as_count, as_count)
+    return virtual, stored
 
 
 class SourceCatalog:

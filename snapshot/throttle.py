@@ -21,6 +21,7 @@ from core.errors import RetryableError, SourceUnfitError
 from snapshot.running import Busy, running
 from snapshot.sessions import open_session
 from snapshot.waits import Waits
+from wire.decode.answers import as_is, as_number, or_null, shaped
 
 if TYPE_CHECKING:
     from snapshot.records import ShardSource
@@ -204,7 +205,8 @@ def replica_lag(replica: Asked) -> float:
         SourceUnfitError: it is no replica, or its replication stands still.
     """
     rows = replica.query("SHOW SLAVE STATUS" if replica.is_mariadb else "SHOW REPLICA STATUS")
-    lags = [row[_LAG_COLUMN] for row in rows]
+    columns = [*[as_is] * _LAG_COLUMN, or_null(as_number)]
+    lags: list[float | None] = [lag for *_, lag in shaped(rows, *columns, wider=True)]
     if not lags or None in lags:
         raise SourceUnfitError(
             "it does not replicate" if rows else "it is not a replica",
@@ -212,4 +214,4 @@ def replica_lag(replica: Asked) -> float:
             source=replica.source,
             hint="correct the replicas that the throttle asks, or start replication there",
         )
-    return max(float(lag) for lag in lags)
+    return max(lag for lag in lags if lag is not None)

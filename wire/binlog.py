@@ -302,7 +302,7 @@ class BinlogStream:
                 hint="let `host` name one server, not a load balancer",
             )
         options = self.options
-        checksum = str(session.query("SELECT @@GLOBAL.binlog_checksum")[0][0])
+        checksum = session.variable("binlog_checksum")
         self._framing[framing.CHECKSUM] = int(checksum != "NONE")
         settings: dict[str, object] = {
             "master_binlog_checksum": checksum,

@@ -10,6 +10,7 @@ from typing import Final
 from core.errors import BehindError, PositionLostError, SourceUnfitError
 from core.gtid import GtidSet
 from core.position import Position
+from wire.decode.answers import as_count, as_text, shaped
 from wire.failures import HEAL_HINT
 from wire.session import Session
 from wire.vitess import on_primary
@@ -30,7 +31,7 @@ def check_continues(control: Session, start: Position) -> None:
         BehindError: it lacks transactions that may still come: a replica that is behind.
     """
     source = control.source
-    if str(control.query("SELECT @@GLOBAL.log_bin")[0][0]) != "1":
+    if control.variable("log_bin") != "1":
         raise SourceUnfitError(
             "the server was started without its log (log_bin is off): what is written to it now is "
             "in no log",
@@ -131,11 +132,12 @@ def unlogged(control: Session, ours: GtidSet) -> str:
     """
     if ours.flavor != "mariadb":
         return ""
-    text = str(control.query("SELECT @@GLOBAL.gtid_binlog_state")[0][0] or "")
+    text = control.variable("gtid_binlog_state")
     logged: dict[tuple[str, int], int] = {}
     for one in filter(None, text.split(",")):
-        domain, server_id, last = one.strip().split("-")
-        logged[domain, int(server_id)] = int(last)
+        parts = one.strip().split("-")
+        ((domain, server_id, last),) = shaped([parts], as_text, as_count, as_count)
+        logged[domain, server_id] = last
     for origin, server in ours.servers.items():
         number, known = ours.intervals[origin][-1][1], logged.get((origin, server), 0)
         if known < number:
@@ -173,8 +175,7 @@ def check_not_lost(control: Session, start: Position) -> None:
 
 def _what_was_lost(control: Session) -> str:
     lost = "its history was reset, or it lost data in a crash"
-    is_strict = "SELECT @@GLOBAL.gtid_strict_mode"
-    if not control.is_mariadb or str(control.query(is_strict)[0][0]) != "0":
+    if not control.is_mariadb or control.variable("gtid_strict_mode") != "0":
         return f"{lost}: "
     # Asked for what is behind a number that it has given again, the server begins before it,
     # unless a file begins there.

@@ -9,8 +9,6 @@ Invariant: a password never appears in an error made here, because none is ever 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import pymysql
@@ -27,6 +25,7 @@ from core.errors import (
     SourceUnfitError,
     TableStoppedError,
 )
+from wire.decode.answers import UNSOUND_HINT
 from wire.tls import ALERT
 
 
@@ -183,10 +182,6 @@ _WANTS_PROOF_HINT: Final = (
     "account log in without showing its password (MariaDB: mysql_native_password; MySQL's "
     "caching_sha2_password asks for it once, until the server has it in its cache)"
 )
-_UNSOUND_HINT: Final = (
-    "make sure that a MySQL or MariaDB listens there, and that nothing in between changes what it "
-    "sends (tls: verify_identity); trying again tells whether it was an accident"
-)
 _WANTS_TLS_HINT: Final = "set tls in the config: this server wants encrypted connections"
 
 _OTHERS: Final[_Rule] = (
@@ -195,24 +190,6 @@ _OTHERS: Final[_Rule] = (
     "the server refused",
     "see the server's documentation of this error number",
 )
-
-
-@contextmanager
-def answers(operation: str, source: str) -> Iterator[None]:
-    """Around statements whose answers have a known shape, and what is read from them at once.
-
-    Raises:
-        DecodeError: an answer has fewer rows or columns than were asked for, or other values.
-    """
-    try:
-        yield
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise DecodeError(
-            f"the server's answer is not of the shape that was asked for: {error!r}",
-            operation=operation,
-            source=source,
-            hint=_UNSOUND_HINT,
-        ) from error
 
 
 def server_failure(
@@ -238,7 +215,7 @@ def server_failure(
             source=source,
             table=table,
             position=position,
-            hint=_UNSOUND_HINT,
+            hint=UNSOUND_HINT,
         )
     # PyMySQL takes an alert for a lost connection.
     if ALERT.search(text) or _WANTS_TLS.search(text):

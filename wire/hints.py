@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 
 from core.errors import TableStoppedError
 from wire.decode import catalog
+from wire.decode.answers import as_flag, as_name, as_text, or_null, shaped, single_value
 from wire.decode.triggers import Query, sees_triggers
 from wire.decode.unfit import SEQUENCE, unfit_tables
 from wire.session import Session
@@ -92,8 +93,8 @@ class ServerCatalog:
     def spelling(self, table: str) -> str:
         """The server's own spelling of a table, on one that takes names in any letter case."""
         if self._names is None:
-            rows = self._session.query(_TABLES, [self._database])
-            self._names = {str(name).lower(): str(name) for (name,) in rows}
+            rows = shaped(self._session.query(_TABLES, [self._database]), as_name)
+            self._names = {name.lower(): name for (name,) in rows}
         return self._names.get(table.lower(), table)
 
     def forget(self, table: str) -> None:
@@ -103,12 +104,12 @@ class ServerCatalog:
 
     def folds(self) -> bool | None:
         """Whether the server compares names of tables without regard to case."""
-        return bool(int(self._session.query("SELECT @@lower_case_table_names")[0][0]))
+        return single_value(self._session.query("SELECT @@lower_case_table_names"), as_flag)
 
     def base_tables(self) -> frozenset[str]:
         """The names of the database's tables as they are now, without views."""
         rows = self._session.query(f"{_TABLES} AND table_type = 'BASE TABLE'", [self._database])
-        return frozenset(str(name) for (name,) in rows)
+        return frozenset(name for (name,) in shaped(rows, as_name))
 
     def is_plain(self, database: str, table: str) -> bool:
         """Whether it is sure that changes of a table lead to no other table.
@@ -125,11 +126,11 @@ class ServerCatalog:
         def ask(query: Query) -> bool:
             if not sees_triggers(query, database, table):
                 return False
-            engines = [str(row[0]).upper() for row in query(_ENGINE, [database, table])]
-            if len(engines) != 1 or engines[0] not in _PLAIN_ENGINES:
+            engines = shaped(query(_ENGINE, [database, table]), or_null(as_text))
+            if len(engines) != 1 or (engines[0][0] or "").upper() not in _PLAIN_ENGINES:
                 return False
             names = [database, table, database, table, self._database]
-            return not int(query(_LEADS_ON, names)[0][0])
+            return not single_value(query(_LEADS_ON, names), as_flag)
 
         return self._asked(ask)
 
@@ -150,7 +151,7 @@ class ServerCatalog:
         self._unfit = unfit_tables(
             query, database=self._database, trusts_virtual=self._session.config.trusts_virtual
         )
-        if not query(_SPECIAL, [self._database])[0][0]:
+        if not single_value(query(_SPECIAL, [self._database]), as_flag):
             return {}
         schemas = catalog.read_schemas(query, keyspace=self._keyspace, database=self._database)
         return {name: catalog.hints(schema) for name, schema in schemas.items()}

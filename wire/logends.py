@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.errors import ServerRefusedError, SourceUnfitError
+from wire.decode.answers import as_count, as_is, as_name, as_text, shaped, single
 from wire.session import Session
 
 _HEADER: Final = 19
@@ -50,31 +51,34 @@ def read_log_ends(session: Session, *, since: str = "") -> LogEnds:
         RetryableError: the server does not answer.
     """
     try:
-        files = session.query("SHOW BINARY LOGS")
+        shown = session.query("SHOW BINARY LOGS")
     except (ServerRefusedError, SourceUnfitError) as error:
         return LogEnds("", f"it does not show the files of its log: {error.message}")
+    files = [
+        (name, size - _ENCRYPTION_HEADER * (encrypted == ["Yes"]))
+        for (name, size), encrypted in (
+            (single([row], as_name, as_count, wider=True), list(row[2:])) for row in shown
+        )
+    ]
     if not files:
         return LogEnds("", "its log has no files")
-    newest = str(files[-1][0])
+    newest = files[-1][0]
     return LogEnds(newest, "" if since == newest else _unclean(session, files, since))
 
 
-def _unclean(session: Session, files: Sequence[Sequence[object]], since: str) -> str:
-    known = any(str(row[0]) == since for row in files)
-    later = str(files[-1][0])
-    for name, size, *encrypted in reversed(files[-_MOST_FILES - 1 : -1]):
-        ended = _last_event(session, str(name), _length(int(str(size)), encrypted), later)
+def _unclean(session: Session, files: Sequence[tuple[str, int]], since: str) -> str:
+    """Args: `files` are the log's, with their lengths as offsets of events go."""
+    known = any(name == since for name, _ in files)
+    later = files[-1][0]
+    for name, length in reversed(files[-_MOST_FILES - 1 : -1]):
+        ended = _last_event(session, name, length, later)
         if not ended:
             return f"it did not close its log's file {name}"
         if name == since or (ended == "Stop" and not known):
             return ""
-        later = str(name)
+        later = name
     is_first = re.fullmatch(r".*\.0*1", later)  # there was never one before it
     return "" if is_first else f"how its log ended before the file {later} is not known"
-
-
-def _length(size: int, encrypted: Sequence[object]) -> int:
-    return size - _ENCRYPTION_HEADER * (encrypted == ["Yes"])
 
 
 def _last_event(session: Session, name: str, size: int, later: str) -> str:
@@ -87,6 +91,7 @@ def _last_event(session: Session, name: str, size: int, later: str) -> str:
                 rows = session.query(f"SHOW BINLOG EVENTS IN %s FROM {at} LIMIT 1", (name,))
             except (ServerRefusedError, SourceUnfitError):
                 continue  # no event begins there; without the privilege the answer is "unclean"
-            if rows and (int(rows[0][1]), str(rows[0][2])) == (at, kind):
+            found = shaped(rows, as_is, as_count, as_text, wider=True)
+            if found and found[0][1:] == (at, kind):
                 return kind
     return ""

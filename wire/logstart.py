@@ -17,10 +17,12 @@ from typing import Final
 from core.errors import PositionLostError
 from core.gtid import Gtid, GtidSet
 from core.position import Position
+from wire.decode.answers import as_is, as_text, or_null, refusal, shaped, single_value
 from wire.failures import HEAL_HINT
 from wire.session import Session
 
 _FILES_BACK: Final = 8
+_INFO: Final = or_null(as_text)
 _HEAD: Final = 5  # events at the beginning of a file, among which its Previous_gtids is
 
 
@@ -39,7 +41,9 @@ def first_file(session: Session, start: Position) -> str:
         RetryableError: the server cannot be asked.
         SourceUnfitError: it may not be.
     """
-    files = [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
+    files = session.binlog_files()
+    if not files:
+        raise refusal("a log without files")
     follows = ""  # the newest file of which all that came before is ours: the server's choice
     holds = ""  # the newest file before which not all of ours was executed: the position's
     own = start.file if start.server == session.server_identity else ""
@@ -82,7 +86,7 @@ def file_of(session: Session, gtid: Gtid) -> str:
 
 def _newest_with(session: Session, gtids: Sequence[Gtid]) -> tuple[str, tuple[Gtid, ...]]:
     """The newest file that has any of some transactions, and which; of the newest few files."""
-    files = [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
+    files = session.binlog_files()
     for file in reversed(files[-_FILES_BACK:]):
         before = executed_before(session, file)
         if found := tuple(gtid for gtid in gtids if not before.contains(gtid)):
@@ -99,11 +103,12 @@ def executed_before(session: Session, file: str) -> GtidSet:
         SourceUnfitError: it may not be.
     """
     if session.is_mariadb:
-        ((text,),) = session.query("SELECT BINLOG_GTID_POS(%s, 4)", (file,))
-        return GtidSet.parse("mariadb", str(text or ""))
-    for row in session.query(f"SHOW BINLOG EVENTS IN %s LIMIT {_HEAD}", (file,)):
-        if str(row[2]) == "Previous_gtids":
-            return GtidSet.parse("mysql", str(row[5]))
+        rows = session.query("SELECT BINLOG_GTID_POS(%s, 4)", (file,))
+        return GtidSet.parse("mariadb", single_value(rows, or_null(as_text)) or "")
+    events = session.query(f"SHOW BINLOG EVENTS IN %s LIMIT {_HEAD}", (file,))
+    for *_, kind, _, _, info in shaped(events, as_is, as_is, as_text, as_is, as_is, _INFO):
+        if kind == "Previous_gtids":
+            return GtidSet.parse("mysql", info or "")
     raise PositionLostError(
         f"the binlog file {file} does not say what was executed before it",
         operation="open the binlog stream",

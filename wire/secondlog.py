@@ -25,6 +25,7 @@ from core.position import Position
 from wire.binlog import encode_gtid_set, probe_server_id
 from wire.connect import SourceConfig, open_connection
 from wire.continues import check_continues
+from wire.decode.answers import as_flag
 from wire.failures import UnsoundAnswer, binlog_failure, code_and_text, server_failure
 from wire.secondevents import (
     ANONYMOUS,
@@ -119,9 +120,9 @@ class SecondLog:
         with Session.connect(config, lambda session: check_continues(session, start)) as control:
             self._config = control.config
             self._mariadb = control.is_mariadb
-            self._checksum = str(control.query("SELECT @@GLOBAL.binlog_checksum")[0][0])
+            self._checksum = control.variable("binlog_checksum")
             own = control.server_identity
-            folds = int(control.query("SELECT @@lower_case_table_names")[0][0]) != 0
+            folds = control.value("lower_case_table_names", as_flag)
         # By place where a position is this server's: then names need not be understood.
         begins_here = bool(start.file) and start.server == own
         self._by_file = begins_here and start.offset <= _LARGEST_OFFSET

@@ -31,6 +31,7 @@ from pymysqlreplication.row_event import (
 )
 
 from core.change import DELETE, INSERT, UPDATE
+from core.filenames import stands_for
 from wire.decode.tablemap import is_sequence
 from wire.secondevents import HEADER, ROWS, garbled, names_of, readable_map, with_checksum
 
@@ -199,7 +200,9 @@ class SecondDecoder:
             self._tables[number] = found
 
     def _look_at(self, event: bytes) -> tuple[SecondTable, Any] | None:
-        database, table = names_of(event)
+        database, table = (
+            (stands_for(one) or one) if self._mariadb else one for one in names_of(event)
+        )
         own = database == self._database
         if self._spellings is not None:
             own = database.lower() == self._database.lower()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import pymysql
 from pymysql.constants import COMMAND
@@ -35,7 +35,8 @@ from core.gtid import Flavor, GtidSet, pack_file
 from core.position import Position
 from wire.connect import SourceConfig, open_connection
 from wire.connected import Connected, Verified
-from wire.failures import TABLET_HINT, UnsoundAnswer, answers, server_failure
+from wire.decode.answers import as_count, as_name, as_text, or_null, shaped, single, single_value
+from wire.failures import TABLET_HINT, UnsoundAnswer, server_failure
 from wire.stream import RowStream
 from wire.vitess import refuse_other_settings
 
@@ -57,6 +58,7 @@ _MYSQL_NEW_STATUS: Final = (8, 2)  # from here on SHOW MASTER STATUS has its new
 _MYSQL_HIDDEN_KEYS: Final = (8, 0, 30)
 _MARIADB_VERSIONED: Final = (10, 3, 4)
 # Bytes of a name or a key that a server compares where it sorts; more than either has.
+T = TypeVar("T")
 _SORTED_BY: Final = 32_768
 
 
@@ -86,13 +88,12 @@ class Session:
         """Take over a connection that is logged in."""
         self.config = config
         self._connection = connection
-        with answers("ask the server who it is", self.source):
-            self.version = str(self.query("SELECT VERSION()")[0][0])
-            numbers = self.version.split("-")[0].split(".")
-            self.version_numbers = tuple(int(n) for n in numbers if n.isdigit())
-            self.flavor: Flavor = self._find_flavor()
-            self._prepare()
-            self.server_identity = self._find_identity()
+        self.version = single_value(self.query("SELECT VERSION()"), as_text)
+        numbers = self.version.split("-")[0].split(".")
+        self.version_numbers = tuple(int(n) for n in numbers if n.isascii() and n.isdigit())
+        self.flavor: Flavor = self._find_flavor()
+        self._prepare()
+        self.server_identity = self._find_identity()
 
     @classmethod
     def connect(
@@ -291,7 +292,7 @@ class Session:
     def _has_committed(self) -> bool:
         """Whether all has come in that waited for a semi-synchronous replica at the beginning."""
         # With sync_binlog=0 the log is handed out before this delay, else behind it.
-        delay = int(self._variable("binlog_group_commit_sync_delay")) / 1e6
+        delay = self.value("binlog_group_commit_sync_delay", as_count) / 1e6
         waiting, done = self._semi_synchronous()
         deadline = time.monotonic() + _REPLICA_WAIT
         while time.monotonic() < deadline:
@@ -305,9 +306,11 @@ class Session:
         """Commits that wait for a replica, and those that have waited; zeros without the plugin."""
         # "master" or "source" stands in between, by the plugin's name.
         status = self.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'")
-        found = [(str(name).lower(), value) for name, value in status]
-        waiting = sum(int(value) for name, value in found if name.endswith("_wait_sessions"))
-        return waiting, sum(int(v) for name, v in found if name.endswith(("_yes_tx", "_no_tx")))
+        ends = ("_wait_sessions", "_yes_tx", "_no_tx")
+        counts = [row for row in status if str(row[0]).lower().endswith(ends)]
+        found = [(name.lower(), count) for name, count in shaped(counts, as_name, as_count)]
+        waiting = sum(count for name, count in found if name.endswith("_wait_sessions"))
+        return waiting, sum(count for _, count in found) - waiting
 
     def beginning(self) -> Position:
         """`executed`, as the beginning of a stream: with the file of the log that it lies in.
@@ -326,7 +329,7 @@ class Session:
         Not for reads: on MariaDB and without GTIDs it runs ahead of what a read sees.
         """
         if self.flavor == "mariadb":
-            return self._position(self._variable("gtid_binlog_pos"))
+            return self._position(self.variable("gtid_binlog_pos"))
         if self.flavor == "file":
             return self._file_position(*self.binlog_end())
         return self._gtid_executed()
@@ -337,19 +340,22 @@ class Session:
         MariaDB tells it by the state at the beginning of its oldest binlog.
         """
         if self.flavor == "mysql":
-            return GtidSet.parse("mysql", self._variable("gtid_purged"))
+            return GtidSet.parse("mysql", self.variable("gtid_purged"))
         if self.flavor == "mariadb":
-            files = self.query("SHOW BINARY LOGS")
-            first = self.query("SELECT BINLOG_GTID_POS(%s, 4)", (files[0][0],)) if files else ()
-            # NULL if that file has gone meanwhile: the server itself refuses the position then.
-            if first and first[0][0] is not None:
-                return GtidSet.parse("mariadb", str(first[0][0]))
+            for file in self.binlog_files()[:1]:
+                first = self.query("SELECT BINLOG_GTID_POS(%s, 4)", (file,))
+                # NULL if that file has gone meanwhile: the server itself refuses the position then.
+                return GtidSet.parse("mariadb", single_value(first, or_null(as_text)) or "")
         return GtidSet.empty(self.flavor)
+
+    def binlog_files(self) -> list[str]:
+        """The names of the log's files, the oldest first."""
+        return [name for (name,) in shaped(self.query("SHOW BINARY LOGS"), as_name, wider=True)]
 
     def binlog_end(self) -> tuple[str, int]:
         """Name and end offset of the current binlog file."""
-        name = "BINARY LOG" if self._has_new_names() else "MASTER"
-        rows = self.query(f"SHOW {name} STATUS")
+        kind = "BINARY LOG" if self._has_new_names() else "MASTER"
+        rows = self.query(f"SHOW {kind} STATUS")
         if not rows:
             raise SourceUnfitError(
                 "the server writes no binlog",
@@ -357,15 +363,16 @@ class Session:
                 source=self.source,
                 hint="start it with log_bin (MySQL: the default; MariaDB: --log-bin)",
             )
-        return str(rows[0][0]), int(rows[0][1])
+        name, offset = single(rows, as_name, as_count, wider=True)
+        return name, offset
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """Open a consistent read; several SELECTs may run in it. Keep it to a few seconds."""
         floor = self._open_snapshot()
         try:
-            (read_at,) = self.query("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")[0]
-            yield Snapshot(floor=floor, read_at=int(read_at))
+            now = self.query("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")
+            yield Snapshot(floor=floor, read_at=single_value(now, as_count))
         except RatchetError:
             self.close()  # there may be nothing left to commit, and that would hide the cause
             raise
@@ -405,7 +412,7 @@ class Session:
         while True:
             floor = self.executed()
             self.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            if self._variable("server_uuid") == floor.server:
+            if self.variable("server_uuid") == floor.server:
                 return floor
             self.execute("COMMIT")
             if time.monotonic() >= deadline:
@@ -417,11 +424,15 @@ class Session:
                 )
 
     def _snapshot_position(self) -> tuple[str, int]:
-        status = dict(self.query("SHOW STATUS LIKE 'binlog_snapshot_%'"))
-        return str(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"])
+        rows = shaped(self.query("SHOW STATUS LIKE 'binlog_snapshot_%'"), as_name, as_text)
+        status = {name.lower(): value for name, value in rows}
+        place = [status.get(f"binlog_snapshot_{what}") for what in ("file", "position")]
+        file, offset = single([place], as_text, as_count)
+        return file, offset
 
     def _exact_position(self, file: str, offset: int) -> Position:
-        (text,) = self.query("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))[0]
+        rows = self.query("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))
+        text = single_value(rows, or_null(as_text))
         if text is None:
             raise RetryableError(
                 f"the server does not know its own position {file}:{offset}",
@@ -429,13 +440,14 @@ class Session:
                 source=self.source,
                 hint="the binlog file was purged meanwhile; a run tries again by itself",
             )
-        return self._position(str(text))
+        return self._position(text)
 
     def _gtid_executed(self) -> Position:
         # In one statement: through vtgate the next one may go to another server.
-        server, text = self.query("SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_executed")[0]
-        executed = GtidSet.parse("mysql", str(text).replace("\n", ""))
-        return Position(executed=executed, server=str(server))
+        rows = self.query("SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_executed")
+        server, text = single(rows, as_name, as_text)
+        executed = GtidSet.parse("mysql", text.replace("\n", ""))
+        return Position(executed=executed, server=server)
 
     def _position(self, text: str) -> Position:
         executed = GtidSet.parse(self.flavor, text.replace("\n", ""))
@@ -446,8 +458,13 @@ class Session:
         executed = GtidSet.empty("file").with_interval(gtid.origin, 1, gtid.number)
         return Position(executed=executed, server=self.server_identity, file=name, offset=offset)
 
-    def _variable(self, name: str) -> str:
-        return str(self.query(f"SELECT @@GLOBAL.{name}")[0][0])
+    def variable(self, name: str) -> str:
+        """A global variable as it is now; 0 and 1 stand for OFF and ON where it is a switch."""
+        return self.value(name, as_text)
+
+    def value(self, name: str, column: Callable[[Any], T]) -> T:
+        """As `variable`, read by one of the rules of `wire.decode.answers`."""
+        return single_value(self.query(f"SELECT @@GLOBAL.{name}"), column)
 
     def _has_new_names(self) -> bool:
         return not self.is_mariadb and self.version_numbers >= _MYSQL_NEW_STATUS
@@ -460,13 +477,13 @@ class Session:
     def _find_flavor(self) -> Flavor:
         if self.is_mariadb:
             return "mariadb"
-        return "mysql" if self._variable("gtid_mode") == "ON" else "file"
+        return "mysql" if self.variable("gtid_mode") == "ON" else "file"
 
     def _find_identity(self) -> str:
         if self.flavor == "mariadb":
-            row = self.query("SELECT @@GLOBAL.server_id, @@hostname, @@port")[0]
-            return "{}@{}:{}".format(*row)
-        return self._variable("server_uuid")
+            rows = self.query("SELECT @@GLOBAL.server_id, @@hostname, @@port")
+            return "{}@{}:{}".format(*single(rows, as_count, as_text, as_count))
+        return self.variable("server_uuid")
 
     def _prepare(self) -> None:
         if self.config.target:

@@ -24,6 +24,7 @@ import pymysql
 from core.errors import ConfigError, SourceUnfitError
 from core.vitess import shard_order
 from wire.connect import SourceConfig, open_connection
+from wire.decode.answers import as_is, as_name, as_text, or_null, shaped, single_value
 from wire.failures import server_failure
 
 Query = Callable[[str], list[tuple[Any, ...]]]
@@ -89,12 +90,12 @@ def version(query: Query) -> str:
 
     `VERSION()` is a MySQL version that it pretends to be.
     """
-    return str(query("SELECT @@version_comment")[0][0])
+    return single_value(query("SELECT @@version_comment"), as_text)
 
 
 def keyspaces(query: Query) -> tuple[str, ...]:
     """The keyspaces that vtgate knows."""
-    return tuple(str(row[0]) for row in query("SHOW VITESS_KEYSPACES"))
+    return tuple(name for (name,) in shaped(query("SHOW VITESS_KEYSPACES"), as_name, wider=True))
 
 
 def serving_shards(query: Query, keyspace: str) -> tuple[str, ...]:
@@ -111,8 +112,9 @@ def serving_shards(query: Query, keyspace: str) -> tuple[str, ...]:
         ConfigError: there is no such keyspace.
         SourceUnfitError: it has no shard that serves.
     """
-    rows = [str(row[0]).rpartition("/") for row in query("SHOW VITESS_SHARDS")]
-    found = sorted((shard for where, _, shard in rows if where == keyspace), key=shard_order)
+    rows = shaped(query("SHOW VITESS_SHARDS"), as_name, wider=True)
+    named = [name.rpartition("/") for (name,) in rows]
+    found = sorted((shard for where, _, shard in named if where == keyspace), key=shard_order)
     if not found:
         raise _no_shards(keyspace, keyspaces(query))
     return tuple(found)
@@ -120,11 +122,11 @@ def serving_shards(query: Query, keyspace: str) -> tuple[str, ...]:
 
 def tablets(query: Query, keyspace: str) -> tuple[ServingTablet, ...]:
     """The tablets of a keyspace that vtgate has heard of."""
-    rows = query("SHOW VITESS_TABLETS")
+    rows = shaped(query("SHOW VITESS_TABLETS"), as_is, *[as_text] * 5, wider=True)
     return tuple(
-        ServingTablet(str(row[1]), str(row[2]), str(row[3]), row[4] == "SERVING", str(row[5]))
-        for row in rows
-        if row[1] == keyspace
+        ServingTablet(keyspace, shard, kind, state == "SERVING", alias)
+        for _, of, shard, kind, state, alias in rows
+        if of == keyspace
     )
 
 
@@ -141,7 +143,8 @@ def database_of(query: Query, shard: str) -> str:
     Raises:
         SourceUnfitError: the tablet does not tell.
     """
-    rows = query("SELECT DB FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()")
+    asked = "SELECT DB FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()"
+    rows = shaped(query(asked), or_null(as_text))
     if len(rows) != 1 or not rows[0][0]:
         raise SourceUnfitError(
             "the tablet does not tell its MySQL database",
@@ -175,7 +178,8 @@ def refuse_other_settings(query: Query, shard: str) -> None:
         SourceUnfitError: times, strings or the number of rows would not be what the server has.
     """
     names = ", ".join(f"'{name}'" for name in _NEEDED)
-    found: dict[str, str] = dict(query(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({names})"))
+    rows = query(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({names})")
+    found: dict[str, str] = dict(shaped(rows, as_name, as_text))
     odd = [f"{name} = {found.get(name)!r}" for name in _NEEDED if found.get(name) != _NEEDED[name]]
     if odd:
         raise SourceUnfitError(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from core.filenames import PREFIX, may_stand_for, stands_for
 from core.sql.effects import Named
 from core.sql.lexer import Token
 
@@ -78,7 +79,10 @@ class Scope:
         """Whether a database is the mirrored one; None: perhaps."""
         if not self.database:
             return True
-        return self._same(self.default if database is None else database, self.database)
+        name = self.default if database is None else database
+        if name.startswith(PREFIX):  # only one of the servers takes it for another name
+            return None if may_stand_for(name, [self.database]) else False
+        return self._same(name, self.database)
 
     def tables(self, named: Named) -> tuple[list[str], list[str]]:
         """The mirror's tables that a name stands for, and those that it may stand for.
@@ -89,6 +93,9 @@ class Scope:
         if ours is False:
             return [], []
         name = named.table
+        if name.startswith(PREFIX):
+            own = stands_for(name)
+            return [], self._may_be(name) or ([own] if own else [])
         if name in self.known:
             found, maybe = [name], []
         else:
@@ -113,6 +120,8 @@ class Scope:
             # t.c, with t a table of the default database, is no c of a database t.
             if len(token.text) <= _LONG and self.is_ours(database) is not False:
                 names.add(token.inner.casefold())
+                if token.inner.startswith(PREFIX):
+                    names |= {one.casefold() for one in self._may_be(token.inner)}
             if token.kind == "string" and len(token.text) <= _LONG:
                 names |= {part.casefold() for part in token.inner.split(".")}
             elif token.kind == "string":
@@ -123,7 +132,13 @@ class Scope:
         """The known tables whose name occurs in a text that could not be split into tokens."""
         if self.is_ours(None) is False and not _in_any_quotes(text, [self.database]):
             return []
+        if PREFIX in text:  # the name of a file stands for one that may be written otherwise
+            return sorted(self.known)
         return self._folded(_in_any_quotes(text, self.known))
+
+    def _may_be(self, name: str) -> list[str]:
+        """The known tables that the name of a file may stand for."""
+        return sorted(may_stand_for(name, self.known))
 
     def _alike(self, name: str) -> Sequence[str]:
         """The known tables of this name in any letter case: a statement may name very many."""

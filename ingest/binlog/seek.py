@@ -47,8 +47,8 @@ def position_at(source: SourceConfig, ts: int, options: DumpOptions) -> Position
                 operation=_OPERATION,
                 source=str(source.shard),
             )
-        for file, *_ in reversed(session.query("SHOW BINARY LOGS")):
-            before = Position(executed=executed_before(session, str(file)))
+        for file in reversed(session.binlog_files()):
+            before = Position(executed=executed_before(session, file))
             with Skim(source, before, options) as walk:
                 found = walk.read(not_after=ts)
             if found.executed != before.executed or not before.executed.intervals:

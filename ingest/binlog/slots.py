@@ -16,6 +16,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 
 from core.errors import DecodeError, SourceUnfitError, TableStoppedError
+from core.filenames import may_stand_for, stands_for
 from core.gtid import Flavor
 from core.patterns import TablePatterns
 from core.shard import ShardId
@@ -144,7 +145,7 @@ class Slots:
         """Parse the table's map anew when it comes again, even if its bytes are the same."""
         self._catalog.forget(table)
         for body, slot in list(self._by_body.items()):
-            if self._fold(_names(body, operation="forget a table")[1]) == self._fold(table):
+            if self._fold(self._named(body)[1]) == self._fold(table):
                 del self._by_body[body]
                 self._unread.discard(body)
                 self._unlink(slot)
@@ -173,13 +174,11 @@ class Slots:
             found = self._parse(body)
         except TableStoppedError as error:
             found = None
-            database, table = _names(body[8:], operation="read a table map")
+            database, table = self._named(body[8:])
             if database == self._sidecar[0]:
                 raise SourceUnfitError(error.message, table=table, hint=error.hint) from error
-            if self._patterns.folded:
-                table = self._catalog.spelling(table)
             self._unread.add(body[8:])
-            self._unreadable.append((table, error))
+            self._unreadable += [(one, error) for one in self._meant(table)]
         slot = len(self.maps)
         self.maps.append(found)
         self._by_body[body[8:]] = slot
@@ -189,10 +188,16 @@ class Slots:
         return slot
 
     def _parse(self, body: bytes) -> TableMap | None:
-        database, table = _names(body[8:], operation="read a table map")
+        database, table = self._named(body[8:])
         if database == self._sidecar[0] and table in self._sidecar[1]:
             return parse_table_map(body, keyspace=database, flavor="mysql")
         own = self._fold(database) == self._fold(self._database)
+        if own and self._flavor == "mariadb" and stands_for(table) is None:
+            raise TableStoppedError(
+                f"rows were written by the name of a file, {table}, that may stand for it",
+                operation="read a table map",
+                hint="write to tables by their own names; then `ratchet table CONFIG redump TABLE`",
+            )
         if not own or not self._patterns.matches(table):
             return None
         if self._sidecar[0] and is_internal(table):
@@ -205,6 +210,22 @@ class Slots:
         if flavor == "mariadb" and is_sequence(column.name for column in found.schema.columns):
             return None
         return replace(found, table=table, schema=replace(found.schema, table=table))
+
+    def _named(self, body: Bytes | bytes) -> tuple[str, str]:
+        """(database, table) of a table map's body without its first 8 bytes."""
+        database, table = _names(bytes(body), operation="read a table map")
+        if self._flavor != "mariadb":
+            return database, table
+        if stands_for(database) is None and may_stand_for(database, [self._database]):
+            database = self._database
+        return stands_for(database) or database, stands_for(table) or table
+
+    def _meant(self, table: str) -> list[str]:
+        """The tables that a name is that of, or may stand for, in the server's spelling."""
+        if self._flavor == "mariadb" and stands_for(table) is None:
+            tables = sorted(self._catalog.base_tables())
+            return [one for one in may_stand_for(table, tables) if self._patterns.matches(one)]
+        return [self._catalog.spelling(table) if self._patterns.folded else table]
 
     def _fold(self, name: str) -> str:
         """A name as it is compared."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.schema import Column, ColumnType, TableSchema
+from wire.decode.answers import as_count, as_is, as_name, as_text, or_null, refusal, shaped
 
 Key = tuple[str, ...]
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
@@ -43,12 +44,17 @@ SELECT s.table_name, s.index_name, s.column_name, s.nullable, s.sub_part
  WHERE s.table_schema = %s AND s.non_unique = 0 AND (s.index_type <> 'HASH' OR t.engine = 'MEMORY')
  ORDER BY s.table_name, s.index_name, s.seq_in_index
 """
+_SIZE: Final = or_null(as_count)
+_DESCRIBED: Final = (
+    as_name, as_name, as_text, as_text, as_text, _SIZE, _SIZE, _SIZE, _SIZE, or_null(as_text)
+)  # fmt: skip
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
 _ESCAPES: Final = {"''": "'", r"\\": "\\", r"\n": "\n", r"\r": "\r", r"\0": "\0"}
 _ESCAPE: Final = re.compile(r"''|\\[\\nr0]")
 _LEGACY_MARK: Final = "/* mariadb-5.3 */"
 _HASH_COLUMN: Final = re.compile(r"DB_ROW_HASH_\d+")
 _PRIMARY: Final = "PRIMARY"
+_DIGITS: Final = 6  # of a fraction of a second
 _WITH_LENGTH: Final = {"char", "varchar", "binary", "varbinary", "vector"}
 _ADDRESSES: Final = {"uuid", "inet4", "inet6"}
 
@@ -84,9 +90,9 @@ def read_declared(query: Query, *, keyspace: str, database: str) -> dict[str, De
     """As `read_schemas`, with the declarations."""
     columns: dict[str, list[Column]] = {}
     types: dict[str, list[str]] = {}
-    for row in query(_COLUMNS, [database]):
-        columns.setdefault(_text(row[0]), []).append(_column(row))
-        types.setdefault(_text(row[0]), []).append(_text(row[4]))
+    for table, *described in shaped(query(_COLUMNS, [database]), *_DESCRIBED):
+        columns.setdefault(table, []).append(_column(described))
+        types.setdefault(table, []).append(described[3])
     keys = _keys(query(_KEYS, [database]), lambda table: _index_order(query, database, table))
     return {
         table: Declared(
@@ -122,9 +128,9 @@ def hints(schema: TableSchema) -> dict[str, str]:
 
 def _column(row: Sequence[Any]) -> Column:
     return Column(
-        name=_text(row[1]),
-        type=declared_type(_text(row[3]).lower(), _text(row[4]), *row[5:10]),
-        nullable=_text(row[2]) == "YES",
+        name=row[0],
+        type=declared_type(row[2].lower(), row[3], *row[4:9]),
+        nullable=row[1] == "YES",
     )
 
 
@@ -135,7 +141,7 @@ def declared_type(
     precision: int | None,
     scale: int | None,
     fraction: int | None,
-    charset: object,
+    charset: str | None,
 ) -> ColumnType:
     """A column's type from its description in information_schema.columns.
 
@@ -147,11 +153,19 @@ def declared_type(
         scale: NUMERIC_SCALE.
         fraction: DATETIME_PRECISION.
         charset: CHARACTER_SET_NAME.
+
+    Raises:
+        DecodeError: no column has such a type.
     """
-    given = None if charset is None else _text(charset)
+    if (
+        (name == "decimal" and (precision is None or scale is None or scale > precision))
+        or (name == "bit" and precision is None)
+        or (fraction or 0) > _DIGITS
+    ):
+        raise refusal(f"a column of the type {declared[:60]}, {precision}, {scale}, {fraction}")
     unsigned = bool(re.search(r"\bunsigned\b", declared))
     if name in {"enum", "set"}:
-        return ColumnType(name=name, charset=_utf8(given), members=_labels(declared))
+        return ColumnType(name=name, charset=_utf8(charset), members=_labels(declared))
     if name == "decimal":
         return ColumnType(name=name, unsigned=unsigned, precision=precision, scale=scale)
     if name == "bit":
@@ -162,8 +176,8 @@ def declared_type(
         legacy = _LEGACY_MARK in declared
         return ColumnType(name=name, fraction=fraction or 0, legacy=legacy)
     if name in _WITH_LENGTH:
-        return ColumnType(name=name, length=octets, charset=_utf8(given))
-    return ColumnType(name=name, unsigned=unsigned, charset=_utf8(given))
+        return ColumnType(name=name, length=octets, charset=_utf8(charset))
+    return ColumnType(name=name, unsigned=unsigned, charset=_utf8(charset))
 
 
 def _utf8(charset: str | None) -> str | None:
@@ -192,12 +206,14 @@ def _keys(rows: Sequence[Sequence[Any]], order: Callable[[str], list[str]]) -> d
         order: gives the names of a table's indexes in the server's order.
     """
     indexes: dict[str, dict[str, list[tuple[str, bool]]]] = {}
-    for table, index, column, nullable, prefix in rows:
-        parts = indexes.setdefault(_text(table), {}).setdefault(_text(index), [])
+    for table, index, column, nullable, prefix in shaped(
+        rows, as_name, as_name, or_null(as_name), or_null(as_text), or_null(as_count)
+    ):
+        parts = indexes.setdefault(table, {}).setdefault(index, [])
         # A part without a column is an expression (MySQL's functional indexes).
-        usable = column is not None and _text(nullable or "") != "YES"
-        whole = prefix is None or _text(index) == _PRIMARY
-        parts.append((_text(column or ""), usable and whole))
+        usable = column is not None and nullable != "YES"
+        whole = prefix is None or index == _PRIMARY
+        parts.append((column or "", usable and whole))
     keys = {}
     for table_name, found in indexes.items():
         fit = {
@@ -208,15 +224,13 @@ def _keys(rows: Sequence[Sequence[Any]], order: Callable[[str], list[str]]) -> d
         if _PRIMARY in fit or len(fit) == 1:
             keys[table_name] = fit.get(_PRIMARY) or next(iter(fit.values()))
         elif fit:
-            keys[table_name] = next(fit[name] for name in order(table_name) if name in fit)
+            named = (fit[name] for name in order(table_name) if name in fit)
+            keys[table_name] = next(named, ())  # it was dropped just now
     return keys
 
 
 def _index_order(query: Query, database: str, table: str) -> list[str]:
     """The names of a table's indexes in the server's order, which information_schema lacks."""
     where = ".".join("`" + name.replace("`", "``") + "`" for name in (database, table))
-    return [_text(row[2]) for row in query(f"SHOW INDEX FROM {where}", [])]
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    rows = shaped(query(f"SHOW INDEX FROM {where}", []), as_is, as_is, as_name, wider=True)
+    return [name for _, _, name in rows]

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from core.errors import DecodeError, TableStoppedError
 from core.foreignkeys import ForeignKey, Rule
+from wire.decode.answers import as_flag, as_name, as_text, as_whole, or_null, shaped, single
 
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
@@ -127,8 +128,9 @@ def read_foreign_keys(
 def _read(query: Query, database: str, tables: Iterable[str] | None) -> ForeignKeys:
     wanted = None if tables is None else set(tables)
     parts: dict[tuple[str, str], list[tuple[str, ...]]] = {}
-    for row in query(_PARTS, [database]):
-        table, name, column, of, parent, theirs, own = (_text(value) for value in row)
+    for table, name, column, of, parent, theirs, own in shaped(
+        query(_PARTS, [database]), *([as_name] * 7)
+    ):
         if wanted is None or table in wanted:
             # A vtgate takes its own name of a database, and answers with the server's.
             other = "" if of == own else of
@@ -173,8 +175,11 @@ def _read(query: Query, database: str, tables: Iterable[str] | None) -> ForeignK
 def _switched(query: Query, database: str) -> str:
     """See ForeignKey; of what this account may see the text of."""
     found = [
-        (f"the {_text(kind)} {_text(name)}", bool(switches), bool(calls))
-        for kind, name, switches, calls in query(_SWITCHES, [database, database])
+        (f"the {kind} {name}", bool(switches), bool(calls))
+        for kind, name, switches, calls in shaped(
+            query(_SWITCHES, [database, database]),
+            *(as_text, as_name, or_null(as_whole), or_null(as_whole)),
+        )
     ]
     within = [one for one in found if not one[0].startswith("the procedure ")]
     called = any(calls for _, _, calls in within)
@@ -184,8 +189,8 @@ def _switched(query: Query, database: str) -> str:
 
 
 def _is_logged(query: Query) -> bool:
-    found = query(_NATIVE, [])
-    return bool(found) and _text(found[0][1]).upper() in {"OFF", "0"}
+    found = shaped(query(_NATIVE, []), as_name, as_text)
+    return bool(found) and found[0][1].upper() in {"OFF", "0"}
 
 
 def _rules(
@@ -193,12 +198,15 @@ def _rules(
 ) -> dict[tuple[str, str], tuple[Rule, Rule]]:
     """(table, constraint) -> its rules on delete and on update."""
     found: dict[tuple[str, str], tuple[Rule, Rule]] = {
-        (_text(row[0]), _text(row[1])): (_rule(_text(row[2])), _rule(_text(row[3])))
-        for row in query(_RULES, [database])
+        (table, name): (_rule(on_delete), _rule(on_update))
+        for table, name, on_delete, on_update in shaped(
+            query(_RULES, [database]), as_name, as_name, as_text, as_text
+        )
     }
     for table in sorted({table for table, name in wanted if (table, name) not in found}):
         where = ".".join("`" + name.replace("`", "``") + "`" for name in (database, table))
-        lines = _text(query(f"SHOW CREATE TABLE {where}", [])[0][1]).split("\n")
+        _, text = single(query(f"SHOW CREATE TABLE {where}", []), as_text, as_text, wider=True)
+        lines = text.split("\n")
         for name in (name for its, name in wanted if its == table):
             said = _said(lines, name)
             if said is not None:
@@ -231,19 +239,21 @@ def _said(lines: Iterable[str], name: str) -> dict[str, str] | None:
 
 def _columns(query: Query, database: str) -> dict[str, dict[str, _Column]]:
     found: dict[str, dict[str, _Column]] = {}
-    for table, name, kind, declared, charset, collation, extra, expression in query(
-        _COLUMNS, [database]
+    absent = or_null(as_text)
+    for table, name, kind, declared, charset, collation, extra, expression in shaped(
+        query(_COLUMNS, [database]),
+        *(as_name, as_name, as_text, as_text, absent, absent, absent, absent),
     ):
-        told = _text(extra or "").upper()
+        told = (extra or "").upper()
         generated = "GENERATED" in told and "DEFAULT_GENERATED" not in told
-        found.setdefault(_text(table), {})[_text(name)] = _Column(
-            kind=_text(kind).lower(),
-            declared=_text(declared).lower(),
-            charset=_text(charset or ""),
-            collation=_text(collation or ""),
+        found.setdefault(table, {})[name] = _Column(
+            kind=kind.lower(),
+            declared=declared.lower(),
+            charset=charset or "",
+            collation=collation or "",
             generated=generated,
             virtual=generated and "VIRTUAL" in told,
-            expression=_text(expression or ""),
+            expression=expression or "",
         )
     return found
 
@@ -252,11 +262,14 @@ def _indexes(query: Query, database: str) -> dict[str, tuple[_Index, ...]]:
     """Table -> its indexes."""
     found: dict[tuple[str, str], list[str | None]] = {}
     unique: dict[tuple[str, str], bool] = {}
-    for table, name, column, part, doubles in query(_INDEXES, [database]):
+    for table, name, column, part, doubles in shaped(
+        query(_INDEXES, [database]),
+        *(as_name, as_name, or_null(as_text), or_null(as_whole), as_flag),
+    ):
         # Of an expression there is no column, and a prefix of one is not the column.
-        whole = None if column is None or part is not None else _text(column).lower()
-        found.setdefault((_text(table), _text(name)), []).append(whole)
-        unique[_text(table), _text(name)] = not int(doubles)
+        whole = None if column is None or part is not None else column.lower()
+        found.setdefault((table, name), []).append(whole)
+        unique[table, name] = not doubles
     by_table: dict[str, tuple[_Index, ...]] = {}
     for (table, name), columns in found.items():
         begins = tuple(one for one in takewhile(bool, columns) if one)
@@ -349,7 +362,3 @@ def _comparable(column: _Column) -> tuple[str, str]:
 
 def _rule(name: str) -> Rule:
     return _KINDS.get(name.upper(), "none")
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from wire.decode.answers import as_flag, single_value
+
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
 # Shown to those only who may make them. A privilege by a role is not seen here.
@@ -26,4 +28,4 @@ SELECT (SELECT COUNT(*) FROM information_schema.user_privileges
 
 def sees_triggers(query: Query, database: str, table: str = "") -> bool:
     """Whether this account sees the triggers of a database's tables, or of one of them."""
-    return bool(int(query(_SHOWN, [database, database, table])[0][0]))
+    return single_value(query(_SHOWN, [database, database, table]), as_flag)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from core.errors import DecodeError, SourceUnfitError, TableStoppedError
 from core.sql.cursor import Cursor, NotUnderstoodError
 from core.sql.lexer import Mode, lex
+from wire.decode.answers import as_name, as_text, or_null, shaped, single
 from wire.decode.volatile import volatile_columns
 
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
@@ -51,10 +52,9 @@ def unfit_tables(query: Query, *, database: str, trusts_virtual: bool = False) -
     """
     found: dict[str, str] = {}
     children = False  # whether there are tables that a MERGE table may write to
-    for row in query(_KINDS, [database]):
-        name, kind, engine = (_text(value) for value in row)
-        children = children or (kind not in _TYPES and engine.lower() == "myisam")
-        reason = _TYPES.get(kind) or _reason(engine)
+    for name, kind, engine in shaped(query(_KINDS, [database]), as_name, as_text, or_null(as_text)):
+        children = children or (kind not in _TYPES and (engine or "").lower() == "myisam")
+        reason = _TYPES.get(kind) or _reason(str(engine))
         if reason:
             found[name] = reason
     if children:
@@ -77,13 +77,13 @@ def _reason(engine: str) -> str:
 def _written_through(query: Query, database: str) -> dict[str, str]:
     """MyISAM tables that a MERGE table of any database writes to: the log has its name only."""
     found = {}
-    for row in query(_MERGES, []):
-        home, merge = (_text(value) for value in row)
+    for home, merge in shaped(query(_MERGES, []), as_name, as_name):
         try:
-            ((_, text, *_),) = query(f"SHOW CREATE TABLE {_quoted(home)}.{_quoted(merge)}", [])
+            shown = query(f"SHOW CREATE TABLE {_quoted(home)}.{_quoted(merge)}", [])
         except (SourceUnfitError, TableStoppedError):
             continue  # the server cannot open it, so nobody writes through it, or we may not look
-        for base, child in _union(_text(text)):
+        _, text = single(shown, as_text, as_text, wider=True)
+        for base, child in _union(text):
             if (base or home) == database:
                 found[child] = (
                     f"the MERGE table {home}.{merge} holds it: what is written through that is in "
@@ -124,7 +124,3 @@ def _union(text: str) -> list[tuple[str | None, str]]:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``").replace("%", "%%") + "`"
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -15,6 +15,7 @@ from typing import Final
 
 from core.sql.expressions import outside_of_row
 from core.sql.sessionrules import Operand
+from wire.decode.answers import as_name, as_text, as_whole, or_null, shaped, single_value
 from wire.decode.triggers import Query, sees_triggers
 
 # A column that is not generated has no expression; a STORED one keeps what was computed once.
@@ -47,12 +48,15 @@ def volatile_columns(query: Query, *, database: str) -> dict[str, str]:
     types: dict[str, dict[str, Operand]] = {}
     virtual: list[tuple[str, str, str]] = []
     mariadb = False
-    for row in query(_COLUMNS, [database, database]):
-        table, column, kind = (_text(value) for value in row[:3])
-        types.setdefault(table, {})[column] = Operand(kind.lower(), int(_text(row[5])))
-        mariadb = "mariadb" in _text(row[4]).lower()
-        if row[3] is not None:
-            virtual.append((table, column, _text(row[3])))
+    described = shaped(
+        query(_COLUMNS, [database, database]),
+        *(as_name, as_name, as_text, or_null(as_text), as_text, as_whole),
+    )
+    for table, column, kind, expression, version, octets in described:
+        types.setdefault(table, {})[column] = Operand(kind.lower(), octets)
+        mariadb = "mariadb" in version.lower()
+        if expression is not None:
+            virtual.append((table, column, expression))
     found = {}
     for table, column, expression in virtual:
         columns = types[table]
@@ -73,7 +77,8 @@ def _before_triggers(query: Query, database: str, tables: set[str]) -> dict[str,
     Seen with LOAD DATA and UPDATE of several tables (decision 0078).
     """
     if not sees_triggers(query, database):
-        name, _, host = _text(query("SELECT CURRENT_USER()", [])[0][0]).rpartition("@")
+        account = single_value(query("SELECT CURRENT_USER()", []), as_text)
+        name, _, host = account.rpartition("@")
         grant = f"GRANT TRIGGER ON `{database.replace('`', '``')}`.* TO '{name}'@'{host}'"
         return dict.fromkeys(
             tables,
@@ -84,7 +89,7 @@ def _before_triggers(query: Query, database: str, tables: set[str]) -> dict[str,
     return {
         table: f"it has a VIRTUAL column and the BEFORE trigger {trigger}: MariaDB may log the "
         "column as it was before the trigger (make it STORED, or drop one of them)"
-        for table, trigger in ([_text(one) for one in row] for row in query(_TRIGGERS, [database]))
+        for table, trigger in shaped(query(_TRIGGERS, [database]), as_name, as_name)
         if table in tables
     }
 
@@ -93,7 +98,3 @@ def _mend(reason: str) -> str:
     if "by the CHAR" in reason:  # MariaDB refuses to store it then
         return "give it TRIM() of that column, make that a VARCHAR, or drop it"
     return "make it STORED, or drop it"
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
