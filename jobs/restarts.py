@@ -41,7 +41,7 @@ from jobs.fitness import not_durable
 from store import layout
 from store.files import Lake
 from store.notes import Notes
-from store.tables import Doubt, Tables
+from store.tables import Doubt, Tables, TableState
 from wire.decode.answers import as_count, as_name, as_text, or_null, refusal, shaped, single
 from wire.logends import read_log_ends
 from wire.session import Session, quoted
@@ -144,6 +144,15 @@ class Start:
             if (gone := set(other.parts.get(table, ())) - set(parts))
         }
         return anew | fewer
+
+    def has_rewritten(self, state: TableState, shard: str, noted: Mapping[str, Start]) -> bool:
+        """Whether it has written a table anew since its dump began, and before the first look."""
+        if shard in noted and state.table in noted[shard].stored:
+            return False  # see `rewritten`
+        before = state.dump.made.get(shard) if state.dump else None
+        now = self.stored.get(state.table)
+        same_server = (before or "").partition(" ")[0] == self.server_id
+        return bool(before and now and same_server) and before != f"{self.server_id} {now}"
 
     @property
     def server_id(self) -> str:
@@ -337,12 +346,15 @@ def doubt_restarted(
         return
     for shard, one in news.items():
         keyspace = ShardId.parse(shard).keyspace
-        concerned = [s for s in tables.list() if s.keyspace == keyspace and s.table in one.doubts]
+        states = [state for state in tables.list() if state.keyspace == keyspace]
+        doubts = {s.table: _ANEW for s in states if one.start.has_rewritten(s, shard, noted)}
+        doubts |= one.doubts
+        concerned = [state for state in states if state.table in doubts]
         if any(state.phase == "dumping" for state in concerned):
             continue  # its rows may be from before: it is put in doubt when they are all there
         for state in concerned:
             if state.is_past_dump:
-                why = one.doubts[state.table]
+                why = doubts[state.table]
                 log.warning("%s is compared with its source: %s", state.name, why)
                 # What a crash took at the source differs rightly.
                 doubt = Doubt(message=why, statement="", round=last_round, expected=True)

@@ -25,7 +25,7 @@ from core.types import MisfitPolicy, arrow_schema
 from snapshot.chunks import TableSize, table_size
 from snapshot.keys import KeyPlan, Query, find_plan, string_literal
 from snapshot.sessions import open_session
-from wire.decode.answers import as_count, as_is, as_name, shaped, single
+from wire.decode.answers import as_count, as_is, as_name, as_text, shaped, single, single_value
 from wire.decode.catalog import Declared, read_declared
 from wire.session import Session, SourceConfig, quoted
 
@@ -90,6 +90,18 @@ def count_generated(query: Query, database: str, table: str) -> tuple[int, int]:
     )
     virtual, stored = single(rows, as_count, as_count)
     return virtual, stored
+
+
+def made_at(session: Session, table: str) -> str:
+    """Which server it is, and when it says that it made a table: another time after a rebuild."""
+    if session.config.target:
+        return ""  # each tablet has its own
+    rows = session.query(
+        "SELECT CONCAT_WS(' ', @@server_id, CREATE_TIME) FROM information_schema.TABLES"
+        f" WHERE TABLE_SCHEMA = {string_literal(session.config.database)}"
+        f" AND TABLE_NAME = {string_literal(table)}"
+    )
+    return single_value(rows, as_text) if rows else ""
 
 
 class SourceCatalog:

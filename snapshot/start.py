@@ -20,7 +20,7 @@ from snapshot.ledger import Ledger, open_ledger
 from snapshot.positions import seen_position
 from snapshot.records import DumpSettings, ShardSource, Wanted
 from snapshot.sessions import open_session
-from snapshot.source import SourceCatalog, SourceTable, common_columns
+from snapshot.source import SourceCatalog, SourceTable, common_columns, made_at
 from store import crashpoints
 from store.delta_tables import create_mirrored_table, mirrored_schema
 from store.files import Lake
@@ -163,13 +163,14 @@ def _new_dump(
 
 def _places(wanted: Wanted, shards: Mapping[str, ShardSource]) -> DumpState:
     """A dump that begins now, but for its first round."""
-    start, shaped = {}, {}
+    start, shaped, made = {}, {}, {}
     for shard in wanted.shards:
         with open_session(shards[shard].primary, table=wanted.name) as session:
+            made[shard] = made_at(session, wanted.table)
             start[shard] = session.executed()
             if start[shard].flavor == "file":
                 shaped[shard] = _shaped(session, wanted.table)
-    return DumpState(id=uuid.uuid4().hex[:12], start_round=0, start=start, shaped=shaped)
+    return DumpState(id=uuid.uuid4().hex[:12], start_round=0, start=start, shaped=shaped, made=made)
 
 
 def _shaped(session: Session, table: str) -> Position:

@@ -62,6 +62,7 @@ class DumpState:
         shaped: shard -> a position whose statements on the table itself are in its shape and in
             every chunk, though rows of before may not be; only where that is behind `start`.
         kept: the rows that were left in the table; None: it was emptied.
+        made: shard -> server id and CREATE_TIME there when it began; of an earlier version nothing.
     """
 
     id: str
@@ -71,6 +72,7 @@ class DumpState:
     done: bool = False
     shaped: dict[str, Position] = field(default_factory=dict)
     kept: Kept | None = None
+    made: dict[str, str] = field(default_factory=dict)
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -93,6 +95,7 @@ class DumpState:
             "done": self.done,
             "shaped": _positions_to_json(self.shaped),
             "kept": None if self.kept is None else asdict(self.kept),
+            "made": self.made,
         }
 
     @classmethod
@@ -107,6 +110,7 @@ class DumpState:
             done=data["done"],
             shaped=_positions_from_json(data.get("shaped", {})),
             kept=None if kept is None else Kept(**{**kept, "names": tuple(kept["names"])}),
+            made=data.get("made", {}),
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from core.schema import TableSchema
 from jobs.fitness import not_durable
 from jobs.restarts import (
     Life,
@@ -17,7 +18,7 @@ from jobs.restarts import (
     was_watched,
 )
 from store.files import open_lake
-from store.tables import Tables
+from store.tables import DumpState, Tables, TableState
 
 NOTED = Start("a/3306/1", 1_000_000, "bin.000007", "sync_binlog=0")
 
@@ -64,6 +65,23 @@ def test_what_was_written_anew() -> None:
     assert found.rewritten(noted)["p"].endswith("gone: p0")
     # Of another server the times are its own.
     assert replace(found, server="b/3306/2").rewritten(noted) == {}
+
+
+def test_what_was_written_anew_before_the_first_look_behind_its_dump() -> None:
+    found = replace(NOTED, stored={"a": "t2", "b": "t1", "old": "t2", "elsewhere": "t2"})
+    made = {"a": "1 t1", "b": "1 t1", "elsewhere": "2 t1"}  # by the server with this id
+
+    def rewritten(table: str, noted: Start | None) -> bool:
+        schema = TableSchema(keyspace="shop", table=table, columns=(), key=())
+        kept = {"shop/-": made[table]} if table in made else {}
+        dump = DumpState(id="d", start_round=1, start={}, made=kept)
+        state = TableState(keyspace="shop", table=table, schema=schema, key=(), dump=dump)
+        return found.has_rewritten(state, "shop/-", {"shop/-": noted} if noted else {})
+
+    tables = ("a", "b", "old", "elsewhere")
+    assert [rewritten(table, NOTED) for table in tables] == [True, False, False, False]
+    assert rewritten("a", None)
+    assert not rewritten("a", found)  # it was looked at since
 
 
 def test_the_first_start_is_news() -> None:

@@ -156,9 +156,9 @@ class _Owning(_Server):
         super().__init__(mariadb=False)
         self.owned = list(owned)
 
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
-        self.asked.append(sql)
-        return [(self.owned.pop(0) if len(self.owned) > 1 else self.owned[0],)]
+    def variable(self, name: str) -> str:
+        self.asked.append(name)
+        return self.owned.pop(0) if len(self.owned) > 1 else self.owned[0]
 
     def snapshot(self) -> AbstractContextManager[None]:
         return nullcontext()
