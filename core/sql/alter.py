@@ -16,7 +16,7 @@ from typing import Final
 
 from core.sql.columns import check, definition, index_body, references
 from core.sql.cursor import Cursor, NotUnderstoodError
-from core.sql.effects import COLUMN_GOES, COLUMN_RENAMED, KEY_GOES, MOVED, Change, Named
+from core.sql.effects import COLUMN_GOES, COLUMN_RENAMED, KEY_GOES, MISPLACED, MOVED, Change, Named
 from core.sql.lexer import Token
 from core.sql.options import option, partition_by, partitions
 
@@ -403,8 +403,9 @@ def _partition(cursor: Cursor, found: Alteration) -> bool:
     elif cursor.accept("EXCHANGE", "PARTITION"):
         cursor.name()
         cursor.need("WITH", "TABLE")
-        found.changes.append(_ROWS)
         found.others.append((Named(*cursor.table()), _ROWS))
+        unchecked = cursor.accept("WITHOUT", "VALIDATION")
+        found.changes.append(Change("rows", MISPLACED) if unchecked else _ROWS)
     elif cursor.peek(1).word == "PARTITION" and cursor.one_of("TRUNCATE", "DISCARD", "IMPORT"):
         cursor.need("PARTITION")
         _partition_names(cursor)

@@ -9,6 +9,10 @@ from core.rounds import Effect
 
 # Words that people see, in messages of tables that stop.
 MOVED: Final = "a statement may have changed its rows without row events"
+MISPLACED: Final = (
+    f"{MOVED}, and some may lie in a wrong partition (it was WITHOUT VALIDATION), where no read by "
+    "key finds them: CHECK TABLE tells"
+)
 COLUMN_GOES: Final = "a column goes"
 COLUMN_RENAMED: Final = "a column changes its name"
 REBUILT: Final = "its rows may have been written anew, and its generated columns computed anew"

@@ -56,6 +56,7 @@ def test_a_batch_that_kills_each_run(
     assert_identical(ratchet.lake, [mariadb], database, tables)
 
 
+@pytest.mark.long
 def test_two_kills_are_somebody_s(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

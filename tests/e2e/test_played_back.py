@@ -82,6 +82,7 @@ def restored(
 
 
 @pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 def test_while_no_run_follows(restored: Restored) -> None:
     ratchet = restored.ratchet
     ratchet.run("run", "--until-caught-up")

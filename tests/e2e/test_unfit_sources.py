@@ -215,6 +215,7 @@ def test_a_server_that_comes_back_without_its_log(
 
 @pytest.mark.quick_on("mysql")
 @both
+@pytest.mark.long
 def test_a_server_that_gives_up_its_log(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
 ) -> None:

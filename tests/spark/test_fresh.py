@@ -105,9 +105,8 @@ def test_random_histories(
             assert_shows(look(spark, source), source)
 
 
-@pytest.mark.parametrize(
-    "point", [pytest.param("merge.after_side", marks=pytest.mark.long), "merge.after_merge"]
-)
+@pytest.mark.parametrize("point", ["merge.after_side", "merge.after_merge"])
+@pytest.mark.long
 def test_a_step_is_under_way(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

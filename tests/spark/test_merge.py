@@ -174,10 +174,10 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     ("point", "more"),
     [
-        ("merge.before_side", False),
-        ("merge.after_side", False),
+        pytest.param("merge.before_side", False, marks=pytest.mark.long),
+        pytest.param("merge.after_side", False, marks=pytest.mark.long),
         ("merge.after_side", True),
-        ("merge.after_merge", False),
+        pytest.param("merge.after_merge", False, marks=pytest.mark.long),
         ("merge.after_merge", True),
         ("merge.before_cut", True),
         ("merge.after_cut", False),

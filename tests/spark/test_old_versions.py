@@ -109,6 +109,7 @@ def test_each_version_of_the_history_can_be_read(
     source.assert_mirrored()
 
 
+@pytest.mark.long
 def test_rules_of_others_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Its VACUUM goes by the property of the table, so that is set first."""
     source = Source(tmp_path)

@@ -29,7 +29,7 @@ def columns(kind: pa.DataType) -> pa.Schema:
     [
         (pa.int32(), pa.int16()),
         (pa.decimal128(12, 2), pa.int32()),
-        (pa.int64(), pa.string()),
+        pytest.param(pa.int64(), pa.string(), marks=pytest.mark.long),
     ],
 )
 def test_other_types_behind_a_checkpoint_of_sparks(

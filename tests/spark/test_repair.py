@@ -104,6 +104,7 @@ def test_earlier_changes_are_held_off_and_later_ones_win(
         source.assert_rows()
 
 
+@pytest.mark.long
 def test_whatever_the_rows_token_says(spark: SparkSession, tmp_path: Path) -> None:
     """A doubled key, a row under another shard's name, under none, and from the future."""
     source = dumped(tmp_path)
@@ -128,6 +129,7 @@ def test_whatever_the_rows_token_says(spark: SparkSession, tmp_path: Path) -> No
         source.assert_mirrored()
 
 
+@pytest.mark.long
 def test_a_hidden_row_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
     """What a shadow said of another shard is over, so the shown row's delete shows nothing."""
     source = dumped(tmp_path)
@@ -170,6 +172,7 @@ def test_with_the_shard_in_the_key(spark: SparkSession, tmp_path: Path) -> None:
         source.assert_mirrored()
 
 
+@pytest.mark.long
 def test_after_a_reshard(spark: SparkSession, tmp_path: Path) -> None:
     """A row that stands under the name of the shard before is mended under its heir's."""
     source = dumped(tmp_path)
@@ -211,7 +214,14 @@ class _Killed(Exception):  # noqa: N818 - it stands for a kill
     pass
 
 
-@pytest.mark.parametrize("point", ["repair.before_side", "repair.after_side", "repair.after_merge"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("repair.before_side", marks=pytest.mark.long),
+        pytest.param("repair.after_side", marks=pytest.mark.long),
+        "repair.after_merge",
+    ],
+)
 def test_killed_and_done_again_otherwise(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -141,7 +141,9 @@ def test_a_table_waits_until_every_shard_is_past_its_dump(
         source.assert_mirrored()
 
 
-@pytest.mark.parametrize("point", ["merge.after_side", "merge.after_merge"])
+@pytest.mark.parametrize(
+    "point", [pytest.param("merge.after_side", marks=pytest.mark.long), "merge.after_merge"]
+)
 def test_killed_between_the_commits_of_a_contest(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -70,9 +70,14 @@ def test_what_is_trusted_may_do_all_but_find_a_password(ratchet: Ratchet) -> Non
     ("query", "why"),
     [
         ("SELECT id / (id - 1) FROM shop.t", "DIVIDE_BY_ZERO"),
-        ("SELECT CAST(v AS INT) FROM shop.t", "CAST_INVALID_INPUT"),
-        ("SELECT (SELECT v FROM shop.t) FROM shop.t", "SCALAR_SUBQUERY_TOO_MANY_ROWS"),
-        ("SELECT raise_error('no') FROM shop.t", "USER_RAISED_EXCEPTION"),
+        *(
+            pytest.param(query, why, marks=pytest.mark.long)
+            for query, why in (
+                ("SELECT CAST(v AS INT) FROM shop.t", "CAST_INVALID_INPUT"),
+                ("SELECT (SELECT v FROM shop.t) FROM shop.t", "SCALAR_SUBQUERY_TOO_MANY_ROWS"),
+                ("SELECT raise_error('no') FROM shop.t", "USER_RAISED_EXCEPTION"),
+            )
+        ),
     ],
 )
 def test_a_query_that_its_rows_break_ends_with_2(ratchet: Ratchet, query: str, why: str) -> None:

@@ -43,6 +43,7 @@ def shape(source: Source) -> Shape:
     )
 
 
+@pytest.mark.long
 def test_purge(spark: SparkSession, tmp_path: Path) -> None:
     source = Source(tmp_path, shards=(A, B))
     source.tx(A, put(1, "a"), put(2, "a"), put(3, "a"))
@@ -97,7 +98,7 @@ def test_nothing_is_purged_during_a_dump(spark: SparkSession, tmp_path: Path) ->
     assert not purge_side(spark, source.lake, source.state, policy=POLICY, now=0, keep=0)
 
 
-@pytest.mark.parametrize("shards", [("-",), (A, B)])
+@pytest.mark.parametrize("shards", [("-",), pytest.param((A, B), marks=pytest.mark.long)])
 def test_overlay_is_the_table_after_the_merge(
     spark: SparkSession, tmp_path: Path, shards: tuple[str, ...]
 ) -> None:
