@@ -154,6 +154,7 @@ def test_no_answer_is_a_bug(server: Server, database: str, monkeypatch: pytest.M
         server.execute(statement, database=database)
     source = replace(source_of(server, database), trusts_virtual=True)
     monkeypatch.setattr("wire.decode.foreignkeys._PAUSES", ())
+    monkeypatch.setattr("wire.decode.catalog._PAUSES", ())
     query = Session.query
     seed = 20261128
     ended: dict[str, int] = {}

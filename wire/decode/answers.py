@@ -33,10 +33,11 @@ def as_text(value: Any) -> str:
 
 
 def as_name(value: Any) -> str:
-    """A text that is not empty."""
+    """A text that is not empty, and that UTF-8 can hold."""
     found = as_text(value)
     if not found:
         raise ValueError("an empty text where a name belongs")
+    found.encode()
     return found
 
 

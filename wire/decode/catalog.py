@@ -10,10 +10,12 @@ for labels of ENUM and SET beyond the Basic Multilingual Plane, which informatio
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from core.errors import DecodeError
 from core.schema import Column, ColumnType, TableSchema
 from wire.decode.answers import as_count, as_is, as_name, as_text, or_null, refusal, shaped
 
@@ -44,6 +46,7 @@ SELECT s.table_name, s.index_name, s.column_name, s.nullable, s.sub_part
  WHERE s.table_schema = %s AND s.non_unique = 0 AND (s.index_type <> 'HASH' OR t.engine = 'MEMORY')
  ORDER BY s.table_name, s.index_name, s.seq_in_index
 """
+_PAUSES: Final = (0.05, 0.5)  # seconds between tries
 _SIZE: Final = or_null(as_count)
 _DESCRIBED: Final = (
     as_name, as_name, as_text, as_text, as_text, _SIZE, _SIZE, _SIZE, _SIZE, or_null(as_text)
@@ -88,12 +91,24 @@ class Declared:
 
 def read_declared(query: Query, *, keyspace: str, database: str) -> dict[str, Declared]:
     """As `read_schemas`, with the declarations."""
+    for pause in _PAUSES:
+        try:
+            return _read_declared(query, keyspace, database)
+        except DecodeError:  # somebody changed a table between two questions
+            time.sleep(pause)
+    return _read_declared(query, keyspace, database)
+
+
+def _read_declared(query: Query, keyspace: str, database: str) -> dict[str, Declared]:
     columns: dict[str, list[Column]] = {}
     types: dict[str, list[str]] = {}
     for table, *described in shaped(query(_COLUMNS, [database]), *_DESCRIBED):
         columns.setdefault(table, []).append(_column(described))
         types.setdefault(table, []).append(described[3])
     keys = _keys(query(_KEYS, [database]), lambda table: _index_order(query, database, table))
+    for table, key in keys.items():
+        if table in columns and not {column.name for column in columns[table]}.issuperset(key):
+            raise refusal(f"the key {key} of {table[:60]} has columns that the table has not")
     return {
         table: Declared(
             schema=TableSchema(

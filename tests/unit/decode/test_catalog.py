@@ -102,20 +102,21 @@ def test_the_key_is_the_primary_key_in_its_own_order() -> None:
 
 def test_the_key_is_else_the_first_unique_key_without_null() -> None:
     """Not one with a column that may be NULL, nor one over an expression or a prefix."""
+    columns = [column(name, "int") for name in "abcd"]
     keys = [index("k1", "a", "YES"), index("k2", None, None), index("k3", "b", prefix=3)]
     keys += [index("k4", "c"), index("k4", "d")]
-    assert read([column("a", "int")], keys)["t"].key == ("c", "d")
+    assert read(columns, keys)["t"].key == ("c", "d")
     half = [index("k1", "b"), index("k1", "a", "YES")]
-    assert read([column("a", "int")], half)["t"].key == ()
-    assert read([column("a", "int")])["t"].key == ()
+    assert read(columns, half)["t"].key == ()
+    assert read(columns)["t"].key == ()
     prefix = [index("PRIMARY", "b", prefix=3)]
-    assert read([column("a", "int")], prefix)["t"].key == ("b",)
+    assert read(columns, prefix)["t"].key == ("b",)
 
 
 def test_of_several_unique_keys_the_servers_first_is_taken() -> None:
     """Its order is not that of the names."""
     keys = [index("a", "x", "YES"), index("b", "y"), index("c", "z")]
-    assert read([column("y", "int")], keys, order=["c", "b", "a"])["t"].key == ("z",)
+    assert read([column("y", "int"), column("z", "int")], keys, order=["c", "b", "a"])["t"].key == ("z",)
 
 
 def test_hints_for_what_the_log_does_not_tell() -> None:
