@@ -116,7 +116,8 @@ def test_the_key_is_else_the_first_unique_key_without_null() -> None:
 def test_of_several_unique_keys_the_servers_first_is_taken() -> None:
     """Its order is not that of the names."""
     keys = [index("a", "x", "YES"), index("b", "y"), index("c", "z")]
-    assert read([column("y", "int"), column("z", "int")], keys, order=["c", "b", "a"])["t"].key == ("z",)
+    found = read([column("y", "int"), column("z", "int")], keys, order=["c", "b", "a"])
+    assert found["t"].key == ("z",)
 
 
 def test_hints_for_what_the_log_does_not_tell() -> None:
