@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -151,9 +153,15 @@ def main(port: int, delay: float) -> None:
 
     moto = DomainDispatcherApplication(create_backend_app)
 
+    # moto looks whether a key is there and then writes it: of two conditional writes at once both
+    # would succeed, which a real store rules out.
+    writing = threading.Lock()
+
     def slow(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         time.sleep(delay)
-        answer: Iterable[bytes] = moto(environ, start)
+        reads = environ["REQUEST_METHOD"] in {"GET", "HEAD"}
+        with nullcontext() if reads else writing:
+            answer: Iterable[bytes] = moto(environ, start)
         return answer
 
     class Kept(WSGIRequestHandler):
