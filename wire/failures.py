@@ -141,6 +141,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         _STRANGE_HINT,
     ),
 )
+_TORN: Final = "truncated in the middle of event"
 _LOST: Final = re.compile(
     r"purged|could not find first log|not in the master's binlog|more gtids than|earlier binlog"
     r"|has been lost|is missing|lost needed|gap in the"
@@ -267,6 +268,15 @@ def binlog_failure(
         )
     if "anonymous transaction" in low:
         return nameless(text, **where)
+    if _TORN in low:
+        # A server reads on in the file that a crash has torn for as long as our position lacks the
+        # transaction that was torn, which no file has.
+        return PositionLostError(
+            f"a file of the server's log ends within a transaction: {text}",
+            **where,
+            hint="a crash has torn it, or a disk; what follows is in no log. `ratchet heal CONFIG "
+            f"--shard {source} --dump`, then `ratchet run CONFIG` dumps the shard's tables again",
+        )
     if _LOST.search(low):
         return PositionLostError(
             f"the server cannot stream from our position: {text}", **where, hint=HEAL_HINT

@@ -33,6 +33,7 @@ _ASIDE_OBJECTS: Final = frozenset(
     | {"UNDO TABLESPACE"}
 )
 _ROWS: Final = Change("rows", MOVED)
+_PERHAPS_TEMPORARY: Final = Change("doubt", "it may have been about a temporary table of its name")
 _KEY: Final = Change("key", KEY_GOES)
 
 
@@ -256,12 +257,13 @@ def _rename(cursor: Cursor, found: Found) -> None:
     if not cursor.one_of("TABLE", "TABLES"):
         raise cursor.stuck()
     cursor.accept("IF", "EXISTS")
+    change = _PERHAPS_TEMPORARY if found.log.temporary else _ROWS
     while True:
-        found.add(Named(*cursor.table()), _ROWS)
+        found.add(Named(*cursor.table()), change)
         waiting(cursor)
         if not (cursor.one_of("TO", "AS") or cursor.sign("=")):
             raise cursor.stuck()
-        found.add(Named(*cursor.table()), _ROWS)
+        found.add(Named(*cursor.table()), change)
         if not cursor.sign(","):
             break
     _over(cursor)
@@ -301,7 +303,7 @@ def _alter(cursor: Cursor, found: Found) -> None:
         done.changes.append(Change("doubt", f"a statement was not understood: {problem}"))
     if found.log.temporary:
         done.nulls = []
-        done.changes = [Change("doubt", "it may have been about a temporary table of its name")]
+        done.changes = [_PERHAPS_TEMPORARY]
         done.others = []
     found.add(table, *done.all_changes())
     found.rebuild(table)
