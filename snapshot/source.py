@@ -24,6 +24,7 @@ from core.schema import TableSchema
 from core.types import MisfitPolicy, arrow_schema
 from snapshot.chunks import TableSize, table_size
 from snapshot.keys import KeyPlan, Query, find_plan, string_literal
+from snapshot.partitions import misplaced
 from snapshot.sessions import open_session
 from wire.decode.answers import as_count, as_is, as_name, as_text, shaped, single, single_value
 from wire.decode.catalog import Declared, read_declared
@@ -150,6 +151,7 @@ class SourceCatalog:
                 schema=schema,
                 mariadb=session.is_mariadb,
             )
+            _refuse_misplaced(session, plan)
             size = table_size(session.query, plan)
             virtual, stored = count_generated(session.query, config.database, table)
         return SourceTable(
@@ -184,6 +186,24 @@ def _refuse_hidden_columns(session: Session, table: str) -> None:
             hint=f"as an administrator: GRANT SELECT ON {name} TO '{config.user}'@'%'; "
             f"then `ratchet table CONFIG redump '{own}'`",
         ) from error
+
+
+def _refuse_misplaced(session: Session, plan: KeyPlan) -> None:
+    """Raises: TableStoppedError: some rows would not be read (`snapshot.partitions`)."""
+    if session.config.target:
+        return  # a vtgate tells nothing of partitions
+    partition = misplaced(session.query, plan)
+    if partition is not None:
+        raise TableStoppedError(
+            f"its partition {partition} holds rows of other partitions, where no read by key finds "
+            "them",
+            operation="look at a table",
+            source=session.source,
+            table=f"{session.config.shard.keyspace}.{plan.table}",
+            hint=f"CHECK TABLE {quoted(plan.table)}; names them, and docs/operations.md says how "
+            "to mend them (Two rows of the source have the same key); then `ratchet table CONFIG "
+            "redump TABLE`, or exclude it in `tables` of the config",
+        )
 
 
 def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str]]:

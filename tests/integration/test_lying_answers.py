@@ -44,10 +44,15 @@ CHILD = (
     "v INT AS (id + 1) VIRTUAL, s VARCHAR(9) AS (CONCAT(id)) STORED, p INT, UNIQUE (id), "
     "FOREIGN KEY (p) REFERENCES parent (b) ON DELETE CASCADE)"
 )
+RANGES = (
+    "CREATE TABLE ranges (id INT PRIMARY KEY) PARTITION BY RANGE (id) "
+    "(PARTITION a VALUES LESS THAN (5), PARTITION b VALUES LESS THAN (9))"
+)
 TABLES = (
     "CREATE TABLE parent (a INT, b INT, d DECIMAL(9,2), PRIMARY KEY (a, b), UNIQUE (b))",
     CHILD,
     "CREATE TABLE parts (id INT PRIMARY KEY) ENGINE=MyISAM",
+    RANGES,
 )
 
 
@@ -145,6 +150,7 @@ def everything(source: SourceConfig) -> list[Callable[[], object]]:
         asked(lambda session: read_foreign_keys(session.query, database=source.database)),
         lambda: ask_spelling(source),
         lambda: SourceCatalog({str(source.shard): source}).table(str(source.shard), "child"),
+        lambda: SourceCatalog({str(source.shard): source}).table(str(source.shard), "ranges"),
         lambda: look({"shop": section}, {source.shard: source}),
     ]
 
