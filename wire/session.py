@@ -212,7 +212,10 @@ class Session:
         """Run a statement and return the number of affected rows."""
         try:
             with self._connection.cursor() as cursor:
-                return int(cursor.execute(MARK + sql, args))
+                affected: int | None = cursor.execute(MARK + sql, args)
+                if affected is None:
+                    raise UnsoundAnswer("rows came where an OK should have")
+                return affected
         except pymysql.err.Error as error:
             raise self._failure(error, "run a statement") from error
 
