@@ -54,7 +54,9 @@ _TAIL: Final = """
   them. A VIRTUAL one that other sessions may compute otherwise is refused by name, unless the
   config says `virtual_columns: trust` ([decision 0078](decisions/0078-sources.md)). A STORED one
   may be computed anew by any ALTER TABLE, CREATE or DROP INDEX or OPTIMIZE: then it is compared
-  with its source. Columns that a server hides for itself (MariaDB's `DB_ROW_HASH_1`, those behind
+  with its source. OPTIMIZE ... LOCAL (NO_WRITE_TO_BINLOG) stands in no log: a run finds it when it
+  looks at the server (`capture.look_seconds`, 30 s), and until then such values count as right.
+  Columns that a server hides for itself (MariaDB's `DB_ROW_HASH_1`, those behind
   MySQL's functional indexes) are not.
 - **Keys**: the primary key, else the unique key that the server takes for it: the first one over
   whole columns that are NOT NULL.

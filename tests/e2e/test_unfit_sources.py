@@ -52,6 +52,7 @@ def exclude(ratchet: Ratchet, *tables: str) -> None:
 
 @pytest.mark.quick_on("mysql")
 @both
+@pytest.mark.long
 def test_engines(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
 ) -> None:

@@ -63,7 +63,8 @@ def left(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return told
 
 
-@pytest.mark.parametrize("shards", [pytest.param(("-",), marks=pytest.mark.long), ("-80", "80-")])
+@pytest.mark.long
+@pytest.mark.parametrize("shards", [("-",), ("-80", "80-")])
 def test_both_ways_in_turn(
     spark: SparkSession, tmp_path: Path, left: Callable[[], list[str]], shards: tuple[str, ...]
 ) -> None:

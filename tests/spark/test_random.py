@@ -78,7 +78,7 @@ def row(world: int, key: int, shard: str, number: int) -> dict[str, Any]:
         (1, ("-",), False),
         pytest.param(2, ("-80", "80-"), False, marks=pytest.mark.long),
         pytest.param(3, ("-40", "40-80", "80-"), False, marks=pytest.mark.long),
-        (4, ("-80", "80-"), True),
+        pytest.param(4, ("-80", "80-"), True, marks=pytest.mark.long),
     ],
 )
 def test_random_histories(
