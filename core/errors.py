@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+_LONGEST: Final = 8192  # characters of a cause
+
 
 class RatchetError(Exception):
     """An error that names its operation, place, cause and remedy.
@@ -61,7 +63,7 @@ class RatchetError(Exception):
         names = ("operation", "source", "table", "position", "message", "hint")
         found = {name: getattr(self, name) for name in names if getattr(self, name)}
         if self.__cause__ is not None:
-            found["cause"] = f"{type(self.__cause__).__name__}: {self.__cause__}"
+            found["cause"] = f"{type(self.__cause__).__name__}: {_shortened(self.__cause__)}"
         return found
 
     def __str__(self) -> str:
@@ -76,7 +78,7 @@ class RatchetError(Exception):
         )
         head = f"{self.operation}: " if self.operation else ""
         tail = f" ({where})" if where else ""
-        cause = f"; cause: {self.__cause__}" if self.__cause__ is not None else ""
+        cause = f"; cause: {_shortened(self.__cause__)}" if self.__cause__ is not None else ""
         return f"{head}{self.message}{tail}{cause}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -90,6 +92,12 @@ class RatchetError(Exception):
 
 def _rebuild(cls: type[RatchetError], message: str, parts: dict[str, str]) -> RatchetError:
     return cls(message, **parts)
+
+
+def _shortened(cause: BaseException) -> str:
+    """What a cause says: a server's message may have megabytes, and is logged at each try."""
+    said = str(cause)
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]} ..."
 
 
 class RetryableError(RatchetError):

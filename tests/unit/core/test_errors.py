@@ -9,3 +9,11 @@ def test_a_remedy_names_its_table() -> None:
     hint = "dump it again (`ratchet table CONFIG redump TABLE`)"
     error = TableStoppedError("it changed", table="shop.orders", hint=hint)
     assert error.hint == "dump it again (`ratchet table CONFIG redump 'shop.orders'`)"
+
+
+def test_a_cause_is_cut() -> None:
+    """It may be a server's own message, of 16 MB and more."""
+    error = TableStoppedError("no", operation="o")
+    error.__cause__ = ValueError("x" * 10**6)
+    assert len(str(error)) < 10_000
+    assert len(error.fields()["cause"]) < 10_000
