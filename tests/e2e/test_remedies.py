@@ -77,15 +77,6 @@ def put_into_the_log(kind: int, body: bytes) -> Callable[[Any], None]:
     return provoke
 
 
-def tear_the_log(server: Any) -> None:
-    """What a crash of the machine does to the last file."""
-    execute("UPDATE t SET v = v + 1")(server)
-    server.kill()
-    name = max(server.datadir.glob("bin.[0-9]*"))
-    name.write_bytes(name.read_bytes()[:-10])
-    server.start()
-
-
 # A statement of which the server can log a part only.
 LOST = execute(
     "INSERT INTO my (v) SELECT 1 FROM information_schema.COLUMNS",
@@ -102,7 +93,6 @@ STREAM = (
     Case("anonymous", execute("SET GLOBAL gtid_mode = ON_PERMISSIVE", "SET gtid_next = 'ANONYMOUS'",
                               "INSERT INTO t VALUES (60, 1)", "SET gtid_next = 'AUTOMATIC'",
                               "SET GLOBAL gtid_mode = ON"), 3, "has no GTID", "mysql"),
-    Case("torn", tear_the_log, 5, "ends within a transaction", "mariadb"),
     Case("unknown", put_into_the_log(200, b"of a later version"), 8, "does not know", "mariadb"),
     Case("order", execute("SET SESSION gtid_seq_no = 100000", "INSERT INTO t VALUES (70, 1)",
                           "SET SESSION gtid_seq_no = 50000", "INSERT INTO t VALUES (71, 1)"),
