@@ -36,17 +36,14 @@ def stands_for(name: str) -> str | None:
 
 
 def may_stand_for(name: str, known: Iterable[str]) -> list[str]:
-    """Which of some names, without regard to case, one may stand for.
+    """Which of some names, without regard to case, the name of a file may stand for.
 
     >>> may_stand_for("#mysql50#b@0k", ["bä", "ba", "c"])
     ['bä']
     """
-    if not name.startswith(PREFIX):
-        pattern = re.escape(name)
-    else:
-        pattern = "".join(
-            re.escape(plain or chr(int(code, 16))) if plain or code else r"[^\x00-\x7f]+"
-            for plain, code, _, _ in _PARTS.findall(name[len(PREFIX) :])
-        )
+    pattern = "".join(
+        re.escape(plain or chr(int(code, 16))) if plain or code else r"[^\x00-\x7f]+"
+        for plain, code, _, _ in _PARTS.findall(name.removeprefix(PREFIX))
+    )
     fits = re.compile(pattern, re.IGNORECASE | re.DOTALL).fullmatch
     return [one for one in known if fits(one)]

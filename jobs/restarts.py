@@ -289,8 +289,6 @@ def _stored(session: Session, matches: Callable[[str], bool]) -> dict[str, str]:
     wanted = [name for (name,) in names if matches(name)]
     if not wanted:
         return {}
-    if not session.is_mariadb:
-        session.execute("SET SESSION information_schema_stats_expiry = 0")  # else of a day ago
     places = ", ".join(["%s"] * len(wanted))
     found = session.query(f"{_MADE} AND TABLE_NAME IN ({places})", (database, *wanted))
     return {name: str(made) for name, made in shaped(found, as_name, or_null(as_text))}

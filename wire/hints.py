@@ -104,7 +104,7 @@ class ServerCatalog:
 
     def folds(self) -> bool | None:
         """Whether the server compares names of tables without regard to case."""
-        return single_value(self._session.query("SELECT @@lower_case_table_names"), as_flag)
+        return self._session.value("lower_case_table_names", as_flag)
 
     def base_tables(self) -> frozenset[str]:
         """The names of the database's tables as they are now, without views."""

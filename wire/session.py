@@ -58,8 +58,8 @@ _MYSQL_NEW_STATUS: Final = (8, 2)  # from here on SHOW MASTER STATUS has its new
 _MYSQL_HIDDEN_KEYS: Final = (8, 0, 30)
 _MARIADB_VERSIONED: Final = (10, 3, 4)
 # Bytes of a name or a key that a server compares where it sorts; more than either has.
-T = TypeVar("T")
 _SORTED_BY: Final = 32_768
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,11 +344,10 @@ class Session:
         """
         if self.flavor == "mysql":
             return GtidSet.parse("mysql", self.variable("gtid_purged"))
-        if self.flavor == "mariadb":
-            for file in self.binlog_files()[:1]:
-                first = self.query("SELECT BINLOG_GTID_POS(%s, 4)", (file,))
-                # NULL if that file has gone meanwhile: the server itself refuses the position then.
-                return GtidSet.parse("mariadb", single_value(first, or_null(as_text)) or "")
+        if self.flavor == "mariadb" and (files := self.binlog_files()):
+            first = self.query("SELECT BINLOG_GTID_POS(%s, 4)", (files[0],))
+            # NULL if that file has gone meanwhile: the server itself refuses the position then.
+            return GtidSet.parse("mariadb", single_value(first, or_null(as_text)) or "")
         return GtidSet.empty(self.flavor)
 
     def binlog_files(self) -> list[str]:

@@ -192,7 +192,7 @@ class Slots:
         if database == self._sidecar[0] and table in self._sidecar[1]:
             return parse_table_map(body, keyspace=database, flavor="mysql")
         own = self._fold(database) == self._fold(self._database)
-        if own and self._flavor == "mariadb" and stands_for(table) is None:
+        if own and self._is_unclear(table):
             raise TableStoppedError(
                 f"rows were written by the name of a file, {table}, that may stand for it",
                 operation="read a table map",
@@ -211,18 +211,22 @@ class Slots:
             return None
         return replace(found, table=table, schema=replace(found.schema, table=table))
 
-    def _named(self, body: Bytes | bytes) -> tuple[str, str]:
+    def _named(self, body: bytes) -> tuple[str, str]:
         """(database, table) of a table map's body without its first 8 bytes."""
-        database, table = _names(bytes(body), operation="read a table map")
+        database, table = _names(body, operation="read a table map")
         if self._flavor != "mariadb":
             return database, table
         if stands_for(database) is None and may_stand_for(database, [self._database]):
             database = self._database
         return stands_for(database) or database, stands_for(table) or table
 
+    def _is_unclear(self, table: str) -> bool:
+        """Whether it is the name of a file, and not known for which table that stands."""
+        return self._flavor == "mariadb" and stands_for(table) is None
+
     def _meant(self, table: str) -> list[str]:
         """The tables that a name is that of, or may stand for, in the server's spelling."""
-        if self._flavor == "mariadb" and stands_for(table) is None:
+        if self._is_unclear(table):
             tables = sorted(self._catalog.base_tables())
             return [one for one in may_stand_for(table, tables) if self._patterns.matches(one)]
         return [self._catalog.spelling(table) if self._patterns.folded else table]

@@ -8,6 +8,7 @@ from capture_kit import source_of
 
 from jobs.restarts import Life, Start, look_at_life
 from lab.servers import Server
+from snapshot.source import made_at
 from wire.session import Session, SourceConfig
 
 
@@ -46,6 +47,8 @@ def test_what_is_written_anew_is_in_doubt(server: Server, database: str) -> None
     )
     run(server, database, "ALTER TABLE part ADD PARTITION (PARTITION p2 VALUES LESS THAN (30))")
     assert look(source, noted).doubts == {}
+    with Session.connect(source) as session:  # what a dump notes is what a look finds
+        assert made_at(session, "gen") == f"{noted.server_id} {noted.stored['gen']}"
     time.sleep(1.1)  # the time has whole seconds
     run(
         server,
