@@ -14,18 +14,15 @@ leaves one out but for a tie of that column.
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import Final
 
 from core.errors import ServerRefusedError
 from snapshot.keys import KeyPlan, Query, string_literal
-from wire.decode.answers import as_name, as_text, or_null, shaped, single_value
+from wire.decode.answers import as_name, as_text, or_null, settled, shaped, single_value
 from wire.session import quoted
 
-log: Final = logging.getLogger(__name__)
-
-_TRIES: Final = 5
+_PAUSES: Final = (0.0, 0.05, 0.2, 1.0)  # seconds between tries
 _PARTITIONS: Final = (
     "SELECT DISTINCT PARTITION_NAME, PARTITION_METHOD, PARTITION_EXPRESSION, PARTITION_DESCRIPTION,"
     " PARTITION_ORDINAL_POSITION FROM information_schema.PARTITIONS"
@@ -47,12 +44,7 @@ def misplaced(query: Query, plan: KeyPlan) -> str | None:
         query: runs a statement on the server.
         plan: how the table is walked.
     """
-    for _ in range(_TRIES - 1):
-        try:
-            return _misplaced(query, plan)
-        except ServerRefusedError as error:  # one was dropped between two questions
-            log.debug("%s.%s: %s", plan.database, plan.table, error)
-    return _misplaced(query, plan)
+    return settled(lambda: _misplaced(query, plan), pauses=_PAUSES, unless=(ServerRefusedError,))
 
 
 def _misplaced(query: Query, plan: KeyPlan) -> str | None:

@@ -10,10 +10,11 @@ Invariant: what is handed out has the columns that were named, each converted by
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from core.errors import DecodeError
+from core.errors import DecodeError, RatchetError
 
 T = TypeVar("T")
 Column = Callable[[Any], Any]
@@ -124,6 +125,27 @@ def single_value(rows: Sequence[Sequence[Any]], column: Callable[[Any], T]) -> T
     (found,) = single(rows, column)
     answer: T = found
     return answer
+
+
+def settled(
+    ask: Callable[[], T], *, pauses: Iterable[float], unless: tuple[type[RatchetError], ...]
+) -> T:
+    """What several questions say together, asked again if somebody changed a table between them.
+
+    Args:
+        ask: asks them.
+        pauses: seconds between tries; one try more than there are pauses.
+        unless: what they raise then.
+
+    Raises:
+        RatchetError: of the last try.
+    """
+    for pause in pauses:
+        try:
+            return ask()
+        except unless:
+            time.sleep(pause)
+    return ask()
 
 
 def refusal(what: str) -> DecodeError:

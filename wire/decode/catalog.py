@@ -10,14 +10,13 @@ for labels of ENUM and SET beyond the Basic Multilingual Plane, which informatio
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import DecodeError
 from core.schema import Column, ColumnType, TableSchema
-from wire.decode.answers import as_count, as_is, as_name, as_text, or_null, refusal, shaped
+from wire.decode.answers import as_count, as_is, as_name, as_text, or_null, refusal, settled, shaped
 
 Key = tuple[str, ...]
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
@@ -91,12 +90,9 @@ class Declared:
 
 def read_declared(query: Query, *, keyspace: str, database: str) -> dict[str, Declared]:
     """As `read_schemas`, with the declarations."""
-    for pause in _PAUSES:
-        try:
-            return _read_declared(query, keyspace, database)
-        except DecodeError:  # somebody changed a table between two questions
-            time.sleep(pause)
-    return _read_declared(query, keyspace, database)
+    return settled(
+        lambda: _read_declared(query, keyspace, database), pauses=_PAUSES, unless=(DecodeError,)
+    )
 
 
 def _read_declared(query: Query, keyspace: str, database: str) -> dict[str, Declared]:

@@ -10,7 +10,6 @@ its rule: MariaDB shows REFERENTIAL_CONSTRAINTS to nobody who may only SELECT, a
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -18,7 +17,16 @@ from typing import Any, Final
 
 from core.errors import DecodeError, TableStoppedError
 from core.foreignkeys import ForeignKey, Rule
-from wire.decode.answers import as_flag, as_name, as_text, as_whole, or_null, shaped, single
+from wire.decode.answers import (
+    as_flag,
+    as_name,
+    as_text,
+    as_whole,
+    or_null,
+    settled,
+    shaped,
+    single,
+)
 
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
@@ -115,14 +123,12 @@ def read_foreign_keys(
         DecodeError: a key's rule cannot be read.
         TableStoppedError: a table was dropped each time that it was asked about.
     """
-    # Several questions, between which somebody may change a key or drop its table: seen on
-    # MariaDB, under a stream of ALTER.
-    for pause in _PAUSES:
-        try:
-            return _read(query, database, tables)
-        except (DecodeError, TableStoppedError):
-            time.sleep(pause)
-    return _read(query, database, tables)
+    # Seen on MariaDB, under a stream of ALTER.
+    return settled(
+        lambda: _read(query, database, tables),
+        pauses=_PAUSES,
+        unless=(DecodeError, TableStoppedError),
+    )
 
 
 def _read(query: Query, database: str, tables: Iterable[str] | None) -> ForeignKeys:
