@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
 from core.errors import (
     DatabaseGoneError,
-    RetryableError,
     ServerRefusedError,
     SourceUnfitError,
     TableStoppedError,
@@ -30,7 +31,8 @@ from wire.decode.answers import as_count, as_is, as_name, as_text, shaped, singl
 from wire.decode.catalog import Declared, read_declared
 from wire.session import Session, SourceConfig, quoted
 
-_TRIES = 5  # for schemas that change while they are read
+# Between looks at schemas that change meanwhile, seconds.
+_PAUSES: Final = (0.0, 0.2, 0.5, 1.0, 2.0)
 
 _Shown = list[tuple[str, ...]]
 
@@ -116,7 +118,7 @@ class SourceCatalog:
         """
         self._shards = shards
         self._lock = threading.Lock()
-        self._found: dict[str, dict[str, tuple[TableSchema, str]]] = {}
+        self._found: dict[str, dict[str, tuple[TableSchema, str] | None]] = {}
 
     def forget(self) -> None:
         """Read everything anew: some table has changed."""
@@ -134,7 +136,17 @@ class SourceCatalog:
             with self._lock:
                 if shard not in self._found:
                     self._found[shard] = _read_catalog(session)
-                found = self._found[shard].get(table)
+                known = self._found[shard]
+            found = known.get(table)
+            if found is None and table in known:
+                own = f"{config.shard.keyspace}.{table}"
+                raise TableStoppedError(
+                    "its columns are changed faster than they can be looked at",
+                    operation="look at a table",
+                    source=shard,
+                    table=own,
+                    hint=f"when nobody alters it any more: `ratchet table CONFIG redump '{own}'`",
+                )
             if found is None:
                 raise TableStoppedError(
                     "the table does not exist on this shard",
@@ -206,26 +218,34 @@ def _refuse_misplaced(session: Session, plan: KeyPlan) -> None:
         )
 
 
-def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str]]:
+def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str] | None]:
+    """The tables of a database with what is shown of them; None of one that changes all the time.
+
+    Others' changes do not count: of a database that somebody always alters the rest can be read.
+    """
     config = session.config
     before = _columns(session.query, config.database)
-    for _ in range(_TRIES):
+    for pause in _PAUSES:
+        time.sleep(pause)
         declared = read_declared(
             session.query, keyspace=config.shard.keyspace, database=config.database
         )
         after = _columns(session.query, config.database)
-        # One that came and went between, or was altered and altered back, shows only in the middle.
-        if before == after and all(
-            _is_of(one, after.get(name, [])) for name, one in declared.items()
-        ):
-            return {name: (one.schema, _shape(after[name])) for name, one in declared.items()}
+        changing = {
+            name
+            for name in {*before, *declared, *after}
+            if before.get(name) != after.get(name)
+            # One that came and went between, or was altered and altered back, shows only here.
+            or (name in declared and not _is_of(declared[name], after.get(name, [])))
+        }
+        if not changing:
+            break
         before = after
-    raise RetryableError(
-        "the tables change faster than they can be looked at",
-        operation="read the tables' schemas",
-        source=session.source,
-        hint="a run tries again by itself",
-    )
+    found: dict[str, tuple[TableSchema, str] | None] = dict.fromkeys(changing & set(after))
+    for name, one in declared.items():
+        if name not in changing:
+            found[name] = one.schema, _shape(after[name])
+    return found
 
 
 def _is_of(declared: Declared, columns: _Shown) -> bool:

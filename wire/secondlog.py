@@ -176,10 +176,7 @@ class SecondLog:
         self._ask()
         count = _Count(self._start, self._end)
         for outer in self._events():
-            for event in unpacked(outer):
-                ended = self._step(event, outer)
-                if ended is not None and count.takes(ended):
-                    yield ended
+            yield from filter(count.takes, self._ended_by(outer))
             if self._reached(outer) if self._to_place else count.complete:
                 return
         raise RetryableError(
@@ -188,6 +185,14 @@ class SecondLog:
             source=str(self._config.shard),
             hint="try again; a replica that is read may be behind",
         )
+
+    def _ended_by(self, outer: bytes) -> list[SecondTransaction]:
+        """Take what an event holds; the transactions that end with it: as a rule none, or one."""
+        try:
+            steps = (self._step(event, outer) for event in unpacked(outer))
+            return [ended for ended in steps if ended is not None]
+        except (LookupError, ValueError, struct.error) as error:
+            raise garbled(f"an event of type {outer[4]} makes no sense") from error
 
     def _step(self, event: bytes, outer: bytes) -> SecondTransaction | None:
         """Take an event; the transaction that ends with it."""
@@ -297,7 +302,7 @@ class SecondLog:
         """Whether the stretch ends behind this event; follows which file is read."""
         _, kind, _, _, end, flags = HEADER.unpack_from(event)
         if kind == ROTATE:
-            self._file = event[HEADER.size + 8 :].decode()
+            self._file = event[HEADER.size + 8 :].decode("utf-8", "replace")
             return False
         here = self._file == self._end.file and not flags & _ARTIFICIAL and kind != FORMAT
         return bool(here and end and end == self._end.offset & _LARGEST_OFFSET)

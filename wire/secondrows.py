@@ -13,7 +13,7 @@ Invariant: a row is handed out whole, or the table is said not to be readable, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal
@@ -257,24 +257,27 @@ class SecondDecoder:
         count = len(table.columns)
         if any(int.from_bytes(one, "little") + 1 & (1 << count) - 1 for one in images):
             raise garbled("row images are not whole (binlog_row_image)")
+        names = [column.name for column in table.columns]
         try:
-            rows = found.rows
+            return _images(op, names, found.rows)
         except Exception as error:
             raise garbled(f"mysql-replication fails at a row: {_told(error)}") from error
-        names = [column.name for column in table.columns]
-        if op == UPDATE:
-            return [
-                (
-                    op,
-                    _image(names, row["before_values"], row["before_none_sources"]),
-                    _image(names, row["after_values"], row["after_none_sources"]),
-                )
-                for row in rows
-            ]
-        single = [_image(names, row["values"], row["none_sources"]) for row in rows]
-        if op == INSERT:
-            return [(INSERT, None, image) for image in single]
-        return [(DELETE, image, None) for image in single]
+
+
+def _images(op: int, names: list[str], rows: Sequence[Mapping[str, Any]]) -> list[Change]:
+    if op == UPDATE:
+        return [
+            (
+                op,
+                _image(names, row["before_values"], row["before_none_sources"]),
+                _image(names, row["after_values"], row["after_none_sources"]),
+            )
+            for row in rows
+        ]
+    single = [_image(names, row["values"], row["none_sources"]) for row in rows]
+    if op == INSERT:
+        return [(INSERT, None, image) for image in single]
+    return [(DELETE, image, None) for image in single]
 
 
 def json_value(raw: bytes) -> Any:

@@ -65,6 +65,7 @@ class Decoders:
     ) -> None:
         self._policy = policy
         self.verified = verified
+        self._maps: Sequence[TableMap | None] = ()  # what the slots are numbers in
         self._by_slot: dict[int, tuple[RowImageDecoder, pa.Schema]] = {}
         self._swells: dict[int, float] = {}
 
@@ -78,6 +79,7 @@ class Decoders:
 
     def swelling(self, slot: int, maps: Sequence[TableMap | None]) -> float:
         """How many bytes a byte of a slot's rows may take decoded: the shortest rows swell most."""
+        self._look_whose(maps)
         found = self._swells.get(slot)
         if found is None:
             table_map = _mirrored(maps[slot])
@@ -95,6 +97,7 @@ class Decoders:
     def _entry(
         self, slot: int, maps: Sequence[TableMap | None]
     ) -> tuple[RowImageDecoder, pa.Schema]:
+        self._look_whose(maps)
         found = self._by_slot.get(slot)
         if found is None:
             table_map = _mirrored(maps[slot])
@@ -102,6 +105,13 @@ class Decoders:
             found = decoder, captured_schema(arrow_schema(table_map.schema, self._policy))
             self._by_slot[slot] = found
         return found
+
+    def _look_whose(self, maps: Sequence[TableMap | None]) -> None:
+        """Another list has other maps under the same numbers."""
+        if maps is not self._maps:
+            self._maps = maps
+            self._by_slot.clear()
+            self._swells.clear()
 
 
 def hand_out(

@@ -131,6 +131,8 @@ class BinlogFeed:
         if flows is None:
             return self._hand_out(batch)
         batch = flows.look(batch)
+        if not batch.txns.size:
+            return self._hand_out(batch)
         if batch.ended or flows.knows(batch):
             if not flows.leaves_out(int(batch.txns["seq"][0])):
                 self._sink.add(self._held)

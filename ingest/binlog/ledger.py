@@ -49,6 +49,7 @@ class Ledger:
         self.executed = start.executed
         self.runs: list[Run] = []
         self.last = start.last
+        self._begun = start.executed
         self._state = state
         self._names = list(start.executed.intervals)
         room = max(_ORIGINS, 2 * len(self._names))
@@ -93,6 +94,14 @@ class Ledger:
     def contains(self, origin: int, number: int) -> bool:
         """Whether a transaction is in the executed set."""
         return self.executed.contains(Gtid(self.names()[origin], number))
+
+    def repeats(self, origin: int, number: int) -> bool:
+        """Whether this stream has delivered another transaction under that name.
+
+        A server that is told what is contained leaves it out, so it stands twice in its log.
+        """
+        gtid = Gtid(self.names()[origin], number)
+        return self.executed.contains(gtid) and not self._begun.contains(gtid)
 
     def follows(self, origin: int, number: int) -> bool:
         """Whether a transaction is the one right behind what its origin has delivered."""

@@ -115,6 +115,9 @@ TRANSITIONS: Final[tuple[tuple[tuple[State, ...], Kind, Action, State | None], .
     ((_S.GTID,), _K.BEGIN, _A.NONE, _S.OPEN),
     ((_S.GTID,), _K.XA_START, _A.NONE, _S.OPEN),
     ((_S.GTID,), _K.STATEMENT, _A.END, _S.BETWEEN),
+    # The reader gives it a name: that of the transaction before.
+    ((_S.BETWEEN,), _K.STATEMENT, _A.NONE, None),
+    ((_S.BETWEEN,), _K.DML, _A.NONE, None),
     ((_S.GTID,), _K.DML, _A.END, _S.BETWEEN),
     ((_S.GTID,), _K.XA_FINISH, _A.END, _S.BETWEEN),
     # The events inside follow as if there were no payload.

@@ -88,8 +88,8 @@ class PlainReader:
         self.held_ts: int | None = None
         self._not_after = not_after
         self._database = database
+        self._has_last = start.last is not None
         self._file = start.file
-        self._seq = start.seq
         self._open: tuple[_Name, PlainTransaction] | None = None
         self._maps: dict[int, tuple[str, str]] = {}
         self._points: dict[str, int] = {}
@@ -107,7 +107,7 @@ class PlainReader:
             body = event[19:]
             kind = self._kind(logged, body)
             step = _TABLE.get((self.state, kind))
-            if step is None:
+            if step is None or self._is_too_early(kind):
                 raise RefusedError(Action.OUT_OF_ORDER)
             action, following = step
             if action >= Action.STOP:
@@ -149,6 +149,12 @@ class PlainReader:
             found = self._maps.get(int.from_bytes(body[:6], "little"))
             return Kind.OTHER_ROWS if found and found[0] != self._database else kind
         return kind
+
+    def _is_too_early(self, kind: Kind) -> bool:
+        """Whether a statement has neither a name nor a transaction before it."""
+        if self.state is not State.BETWEEN or kind not in {Kind.STATEMENT, Kind.DML}:
+            return False
+        return self.flavor != "mysql" or not (self.transactions or self._has_last)
 
     def _begin(self, logged: int, body: bytes, *, server: int, seconds: int, end: int) -> bool:
         """Begin a transaction; False if it is behind the bound."""

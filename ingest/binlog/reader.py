@@ -251,7 +251,7 @@ class Reader:
         txns, rows = int(state[walk.TXNS]), int(state[walk.ROW_EVENTS])
         self._fold()
         open_txn = not self.between and state[walk.SKIP] == 0 and txns > 0
-        if txns:
+        if txns or self._watch.events:
             self._watch.inserted_in_bulk(self._bulk_of(rows))
             self._rows_before = self._keep(
                 Batch(
@@ -273,6 +273,8 @@ class Reader:
         else:
             self._rows_before = 0
             self._handed = set()
+            if self.between and self._slots.is_full:
+                self._slots.clear()
         state[walk.TXNS] = int(open_txn)
         state[walk.ROW_EVENTS] = self._folded = 0
         self._watch.events = []
@@ -299,7 +301,7 @@ class Reader:
                 if self.between and self._state[walk.BYTES] >= self._state[walk.LIMIT]:
                     return at, True
             else:
-                raise self._refusal(Action(what), index[at], data)
+                raise self._refusal(Action(what), index[at], _body(index[at], data))
 
     def _arrays(self) -> walk.Arrays:
         slots = self._slots
@@ -320,7 +322,7 @@ class Reader:
 
     def _look(self, data: Bytes, index: Records, at: int, kind: int) -> int:
         """Deal with an event that the kernel asks about; the number of the next one to walk."""
-        body = bytes(data[index[at]["start"] + HEADER : index[at]["end"]])
+        body = _body(index[at], data)
         try:
             if kind == Kind.PAYLOAD:
                 return self._unpack(data, index, at, body)
@@ -363,6 +365,10 @@ class Reader:
             self._state[walk.LIMIT] = 0
         for table, error in self._slots.take_unreadable():
             self._leave_out(table, error)
+        if self._state[walk.SKIP] == walk.REPEATED:
+            found = self._slots.maps[self._slots.slot_of(int.from_bytes(body[:6], "little"))]
+            if found is not None:
+                self._watch.repeated(found.schema.table, self._moment_before())
 
     def _leave_out(self, table: str, error: TableStoppedError) -> None:
         """Rows of a table cannot be read: it stops here, and the others go on."""
@@ -409,8 +415,10 @@ class Reader:
             )
         if self.flavor == "mysql":
             self._fold()
-            seen = self._ledger.contains(int(state[walk.ORIGIN]), int(state[walk.NUMBER]))
-            state[walk.SKIP], state[walk.DECIDED] = int(seen), 1
+            origin, number = int(state[walk.ORIGIN]), int(state[walk.NUMBER])
+            state[walk.SKIP], state[walk.DECIDED] = int(self._ledger.contains(origin, number)), 1
+            if self._ledger.repeats(origin, number):
+                state[walk.SKIP] = walk.REPEATED
         return True
 
     def _fold(self) -> None:
@@ -480,6 +488,10 @@ class Reader:
         # A two-phase ALTER counts where it is committed: at its start nothing has changed yet.
         undone = int(self._state[walk.ALTER]) & (walk.START_ALTER | walk.ROLLBACK_ALTER)
         now = None if undone else self._moment()
+        if self.between and (self.flavor != "mysql" or not self._has_come()):
+            raise self._refusal(Action.OUT_OF_ORDER, event, body)
+        if self.between or self._state[walk.SKIP] == walk.REPEATED:
+            now = self._moment_before()
         query = _query(body, event)
         found = self._watch.look(query, known=self._known | self._slots.tables, now=now)
         if now is not None and self._state[walk.STATE] in {State.OPEN, State.ROWS}:
@@ -552,6 +564,24 @@ class Reader:
             return None
         return self._moment_of(int(state[walk.TXNS]) - 1)
 
+    def _has_come(self) -> bool:
+        """Whether there is a transaction before."""
+        self._fold()
+        return self._ledger.last is not None
+
+    def _moment_before(self) -> Moment:
+        """The transaction before, for what has no name, or the name of another one.
+
+        MySQL 9.7 writes both: where a statement that it logs otherwise calls a function (`SHOW ...
+        WHERE f()`, `PURGE BINARY LOGS BEFORE f()`).
+        """
+        self._fold()
+        last = self._ledger.last
+        if last is None:
+            raise BugError("no transaction is before this one", operation="follow the binlog")
+        gtid = format_gtid(self.flavor, last.gtid)
+        return Moment(gtid=gtid, seq=int(self._state[walk.SEQ]), ts=last.committed)
+
     def _moment_of(self, number: int) -> Moment:
         """A transaction that is noted."""
         txn = self._txns[number]
@@ -574,7 +604,7 @@ class Reader:
         state[walk.KIND] = Kind.PAYLOAD
         following, status, what = walk.walk(self._arrays(), data, index, at, at + 1, 0)
         if status == walk.ERROR:
-            raise self._refusal(Action(what), index[at], data)
+            raise self._refusal(Action(what), index[at], _body(index[at], data))
         if status != walk.DONE or following != at + 1:
             raise BugError("a compressed transaction was not walked", operation="follow the binlog")
         counted, limit = state[walk.BYTES], state[walk.LIMIT]
@@ -595,10 +625,9 @@ class Reader:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def _refusal(self, action: Action, event: np.void, data: Bytes) -> Exception:
+    def _refusal(self, action: Action, event: np.void, body: bytes) -> Exception:
         logged = int(event["type"])
         text = event_told(logged, State(int(self._state[walk.STATE])))
-        body = bytes(data[event["start"] + HEADER : event["end"]])
         if logged in {2, QUERY_COMPRESSED} and action is not Action.TRUNCATED_EVENT:
             query = _query(body, event)
             text = f"{text}, statement {query.statement[:200]!r}"
@@ -606,6 +635,10 @@ class Reader:
 
     def _place(self, event: np.void) -> str:
         return f"{self._file}:{int(event['log_pos'])}"
+
+
+def _body(event: np.void, data: Bytes) -> bytes:
+    return bytes(data[event["start"] + HEADER : event["end"]])
 
 
 def _query(body: bytes, event: np.void) -> events.Query:

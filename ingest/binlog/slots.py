@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from core.errors import DecodeError, SourceUnfitError, TableStoppedError
 from core.filenames import may_stand_for, stands_for
@@ -25,6 +26,9 @@ from ingest.binlog.notes import Bytes
 from wire.decode.tablemap import TableMap, is_sequence, parse_table_map
 
 _FREE: Final = -1
+# More maps, or bytes of them, are not kept: a table that is altered has another map each time.
+MOST_MAPS: Final = 10_000
+MOST_BYTES: Final = 32 << 20
 
 
 class Catalog(Protocol):
@@ -91,20 +95,35 @@ class Slots:
         self._catalog = catalog
         self._by_body: dict[bytes, int] = {}
         self._used = 0
+        self._seen: set[str] = set()  # names of tables that are mirrored
         self._unread: set[bytes] = set()  # bodies of maps that do not say enough
         self._unreadable: list[tuple[str, TableStoppedError]] = []
         self.maps: list[TableMap | None] = []
         self.ids = np.full(256, _FREE, np.int64)
         self.slots = np.zeros(256, np.int32)
         self.targets = np.zeros(0, np.uint8)
-        self.bodies: Bytes = np.zeros(0, np.uint8)
+        self.bodies: Bytes = np.zeros(0, np.uint8)  # with room for more, as the two others
         self.starts = np.zeros(1, np.int64)
 
     @property
     def tables(self) -> set[str]:
         """Names of mirrored tables that have been seen."""
-        own = self._sidecar[0]
-        return {one.table for one in self.maps if one is not None and one.database != own}
+        return self._seen
+
+    @property
+    def is_full(self) -> bool:
+        """Whether to `clear` as soon as no row event refers to a slot."""
+        return len(self.maps) > MOST_MAPS or int(self.starts[len(self.maps)]) > MOST_BYTES
+
+    def clear(self) -> None:
+        """Begin without any; names that were seen stay."""
+        self._by_body.clear()
+        self._unread.clear()
+        self.maps = []
+        self.targets = np.zeros(0, np.uint8)
+        self.bodies = np.zeros(0, np.uint8)
+        self.starts = np.zeros(1, np.int64)
+        self.clear_ids()
 
     def register(self, body: bytes) -> bool:
         """Give the table id in this TABLE_MAP body its slot; whether it is the `last` table.
@@ -181,10 +200,17 @@ class Slots:
             self._unreadable += [(one, error) for one in self._meant(table)]
         slot = len(self.maps)
         self.maps.append(found)
+        if found is not None and found.database != self._sidecar[0]:
+            self._seen.add(found.table)
         self._by_body[body[8:]] = slot
-        self.targets = np.append(self.targets, np.uint8(found is not None))
-        self.bodies = np.concatenate((self.bodies, np.frombuffer(body[8:], np.uint8)))
-        self.starts = np.append(self.starts, np.int64(self.bodies.size))
+        begin = int(self.starts[slot])
+        end = begin + len(body) - 8
+        self.targets = _with_room(self.targets, slot + 1)
+        self.starts = _with_room(self.starts, slot + 2)
+        self.bodies = _with_room(self.bodies, end)
+        self.targets[slot] = found is not None
+        self.starts[slot + 1] = end
+        self.bodies[begin:end] = np.frombuffer(body[8:], np.uint8)
         return slot
 
     def _parse(self, body: bytes) -> TableMap | None:
@@ -256,6 +282,15 @@ class Slots:
         while self.ids[at] not in {_FREE, number}:
             at = at + 1 & mask
         return at
+
+
+def _with_room(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """The array, or a longer one that begins with it: what it is grown for costs linear time."""
+    if size <= array.size:
+        return array
+    longer = np.zeros(max(size, 2 * array.size), array.dtype)
+    longer[: array.size] = array
+    return longer
 
 
 def _names(body: bytes, *, operation: str) -> tuple[str, str]:

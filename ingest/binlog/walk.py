@@ -59,7 +59,10 @@ ORIGIN: Final = 2  # set with a GTID's kind: number of its origin
 NUMBER: Final = 3
 TS: Final = 4
 LENGTH: Final = 5  # of the whole transaction in its file; 0: unknown
-SKIP: Final = 6  # 1: the open transaction is contained already and leaves no trace
+# 1: the open transaction is contained already and leaves no trace. 2: another one had its name:
+# Python is asked about its tables, and its rows are left out.
+SKIP: Final = 6
+REPEATED: Final = 2
 TXNS: Final = 7  # how many transactions are noted
 ROW_EVENTS: Final = 8
 SEQ: Final = 9  # of the newest transaction
@@ -359,7 +362,7 @@ def _begin(state: Ints, txns: Records, highs: Ints, position: int, size: int) ->
     state[BEGIN_OFFSET] = begin
     if begin == state[UNFINISHED]:
         state[SKIP] = 1
-    if state[SKIP] == 1:
+    if state[SKIP] != 0:
         return 0
     if state[NOT_AFTER] < state[TS] <= state[BELIEVED]:
         state[HELD] = state[TS]
@@ -599,9 +602,9 @@ def _walk(
                     slot = _slot_of(ids, slots, _little(data, body, 6))
                     if kind == CODES.rows:
                         kind, ask = _rows_kind(state, targets, slot, data, event)
-                    elif state[SKIP] == 0:
+                    elif state[SKIP] != 1:
                         known = _is_known_map(slot, maps, map_starts, data, body, end)
-                        ask = 0 if known else 1
+                        ask = 0 if known and state[SKIP] == 0 else 1
             elif kind == CODES.gtid or kind == CODES.group:  # noqa: PLR1714
                 kind, ask = _gtid_kind(state, origins, highs, data, event)
             else:
@@ -623,7 +626,7 @@ def _walk(
             if problem > 0:
                 return at, 4, problem
         elif action == CODES.a_take:
-            if state[SKIP] == 1:
+            if state[SKIP] != 0:
                 step = int(state[STATE])  # of a transaction that leaves no trace: nothing changes
             else:
                 problem = _take(state, rows, data, event, slot, where)

@@ -36,6 +36,7 @@ _NEEDED: Final = frozenset({"key", "types"})  # effects that a foreign key may l
 _BULK: Final = Change(
     "bulk", "rows came in bulk (unique_checks=0, foreign_key_checks=0), which one error takes back"
 )
+_TWICE: Final = Change("untold", "it was changed under a GTID that another transaction has")
 _EARLY: Final = Change("prepared", "rows of an XA transaction came before it was committed")
 
 
@@ -180,6 +181,10 @@ class StatementWatch:
         """
         text = "INSERT in bulk"
         self.events += [self._event(one, text, now, _BULK) for one, now in tables.items()]
+
+    def repeated(self, table: str, now: Moment) -> None:
+        """Note that a transaction changed a table which has the name of another one."""
+        self.events.append(self._event(table, "a transaction with a GTID for two", now, _TWICE))
 
     def undone(self, tables: Collection[str], statement: str, now: Moment) -> None:
         """Note that rows of tables were rolled back which the log has nevertheless."""

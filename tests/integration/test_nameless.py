@@ -1,4 +1,4 @@
-"""Transactions without a GTID, in the log of a MySQL that has GTIDs, are never left out in silence.
+"""What has no GTID, or that of something else, in the log of a MySQL that has GTIDs, is told of.
 
 The server begins to send at the newest file before which it executed nothing that the mirror lacks.
 Files in which all transactions are without a GTID lie before that one.
@@ -153,3 +153,37 @@ def test_files_with_nothing_stop_nobody(
             run(server, *writes)
             capture.catch_up()
     assert capture.final("t") == server_rows(server, "d", "t")
+
+
+SHOWN = (
+    "SET binlog_format = 'STATEMENT'",
+    "DO d.g(1)",
+    "SHOW TABLES FROM d WHERE Tables_in_d = 'm' AND d.g(2)",
+)
+PURGED = ("PREPARE s FROM 'DO d.f(1)'", "PURGE BINARY LOGS BEFORE d.f(1)")
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+@pytest.mark.parametrize("statements", [SHOWN, PURGED], ids=["without a name", "one for two"])
+def test_functions_called_where_the_server_expects_none(
+    make_server: MakeServer, tmp_path: Path, statements: tuple[str, ...], slices: int
+) -> None:
+    """The server gives what such a function changes no GTID, or the one that it gave before."""
+    server = started(make_server)
+    body = "RETURNS INT MODIFIES SQL DATA BEGIN INSERT INTO d.{} VALUES (x); {} RETURN 1; END"
+    run(
+        server,
+        "SET GLOBAL log_bin_trust_function_creators = 1",
+        "CREATE TABLE d.m (id INT PRIMARY KEY) ENGINE = MyISAM",
+        f"CREATE FUNCTION d.f (x INT) {body.format('m', 'INSERT INTO d.t VALUES (x);')}",
+        f"CREATE FUNCTION d.g (x INT) {body.format('t', '')}",
+    )
+    capture = Capturer(source_of(server, "d"), tmp_path)
+    run(server, "INSERT INTO t VALUES (70)")
+    capture.catch_up()
+    run(server, *statements)
+    if slices > 1:
+        capture.catch_up()
+    run(server, "INSERT INTO t VALUES (80)")
+    capture.catch_up()
+    assert "t" in {event.table for event in capture.events() if event.effect == "untold"}

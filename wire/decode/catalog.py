@@ -89,13 +89,23 @@ class Declared:
 
 
 def read_declared(query: Query, *, keyspace: str, database: str) -> dict[str, Declared]:
-    """As `read_schemas`, with the declarations."""
-    return settled(
-        lambda: _read_declared(query, keyspace, database), pauses=_PAUSES, unless=(DecodeError,)
-    )
+    """As `read_schemas`, with the declarations.
+
+    A table whose columns and keys do not fit each other, however often it is asked, is left out: it
+    is being altered all the time.
+    """
+    try:
+        return settled(
+            lambda: _read_declared(query, keyspace, database), pauses=_PAUSES, unless=(DecodeError,)
+        )
+    except DecodeError:
+        return _read_declared(query, keyspace, database, torn=True)
 
 
-def _read_declared(query: Query, keyspace: str, database: str) -> dict[str, Declared]:
+def _read_declared(
+    query: Query, keyspace: str, database: str, *, torn: bool = False
+) -> dict[str, Declared]:
+    """`torn`: tables that do not fit are left out, and not refused."""
     columns: dict[str, list[Column]] = {}
     types: dict[str, list[str]] = {}
     for table, *described in shaped(query(_COLUMNS, [database]), *_DESCRIBED):
@@ -103,8 +113,11 @@ def _read_declared(query: Query, keyspace: str, database: str) -> dict[str, Decl
         types.setdefault(table, []).append(described[3])
     keys = _keys(query(_KEYS, [database]), lambda table: _index_order(query, database, table))
     for table, key in keys.items():
-        if table in columns and not {column.name for column in columns[table]}.issuperset(key):
+        if {column.name for column in columns.get(table, ())}.issuperset(key):
+            continue
+        if table in columns and not torn:
             raise refusal(f"the key {key} of {table[:60]} has columns that the table has not")
+        columns.pop(table, None)
     return {
         table: Declared(
             schema=TableSchema(

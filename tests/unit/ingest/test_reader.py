@@ -400,7 +400,7 @@ REFUSED: list[tuple[Callable[[Log], Log], type[RatchetError], str]] = [
     (lambda log: log.gtid(1).query("BEGIN").add(39, bytes(20)), DecodeError, "partial"),
     (lambda log: log.gtid(1).query("BEGIN").add(6, bytes(40)), SourceUnfitError, "text"),
     (lambda log: log.gtid(1).query("BEGIN").add(18, bytes(20)), DecodeError, "too early"),
-    (lambda log: log.query("UPDATE w SET a=1"), DecodeError, "cannot stand"),
+    (lambda log: log.query("XA COMMIT X'61',X'',1"), DecodeError, "cannot stand"),
     (lambda log: log.xid(), DecodeError, "cannot stand"),
     (lambda log: log.gtid(1).gtid(2), DecodeError, "cannot stand"),
     (lambda log: log.gtid(1).query("BEGIN").rows(IMAGE, 99), DecodeError, "table map"),
@@ -619,3 +619,78 @@ def test_a_heartbeat_in_another_database_is_harmless_where_the_server_says_so() 
     log = opened().gtid(1).query("BEGIN").query("UPDATE other.h SET a=1").xid()
     found, _, _ = read(mysql(), log, catalog=quiet)
     assert (found.told, quiet.asked) == ([], [])
+
+
+def test_a_name_that_stands_twice_in_one_log() -> None:
+    """MySQL 9.7: `PURGE BINARY LOGS BEFORE f()`, where f changes tables of two engines."""
+    once = opened().insert(1).insert(2)
+    before = read(mysql(), once)[1]
+    log = once.insert(1)
+    found, position, runs = read(mysql(), log)
+    assert found.gtids == [f"{SERVER}:1", f"{SERVER}:2"]
+    assert len(found.rows) == 2
+    assert found.events == [("w", "ddl", f"{SERVER}:2")]
+    assert (position.executed, position.last) == (before.executed, before.last)
+    assert runs == (Run(SERVER, 1, 2, 1),)
+    # The server leaves out what it is told.
+    assert read(mysql(f"{SERVER}:1-2"), log)[0].events == []
+
+
+def test_what_is_told_of_without_a_transaction_is_not_lost() -> None:
+    log = opened().insert(1)
+    head = len(log.events)
+    log.insert(1).query("SELECT `shop`.`f`(1)")
+    found = Collected()
+    reader = make_reader(mysql(), found)
+    reader.start_slice(known=frozenset({"v"}), limit=1 << 60)
+    for part in (log.events[:head], log.events[head:]):
+        feed(reader, part)
+        reader.flush()
+    assert len(found.rows) == 1
+    assert [table for table, _, _ in found.events] == ["w", "v", "w"]
+    assert reader.position().seq == 1
+
+
+def test_a_statement_without_a_name() -> None:
+    """MySQL 9.7: `SHOW TABLES WHERE f()` of a session that logs statements."""
+    log = opened().insert(1).query("SELECT `shop`.`f`(1)").insert(2).query("TRUNCATE w")
+    found, position, runs = read(mysql(), log, known=frozenset({"w", "v"}))
+    assert found.gtids == [f"{SERVER}:1", f"{SERVER}:2"]
+    assert found.events == [
+        ("v", "ddl", f"{SERVER}:1"), ("w", "ddl", f"{SERVER}:1"), ("w", "truncate", f"{SERVER}:2"),
+    ]  # fmt: skip
+    assert (position.seq, position.offset) == (2, log.position)
+    assert runs == (Run(SERVER, 1, 2, 1),)
+    with pytest.raises(DecodeError, match="cannot stand"):
+        read(mysql(), opened().query("SELECT `shop`.`f`(1)"))
+    with pytest.raises(DecodeError, match="cannot stand"):
+        read(mariadb(), opened().mariadb_gtid(1, flags=1).query("TRUNCATE w").query("TRUNCATE w"))
+
+
+def test_a_name_that_stood_twice_of_which_the_second_was_never_finished() -> None:
+    log = opened().insert(1).gtid(1).query("BEGIN").table_map().rows(IMAGE)
+    log.rotate("bin.000002").format().insert(2)
+    found, position, _ = read(mysql(), log)
+    assert found.gtids == [f"{SERVER}:1", f"{SERVER}:2"]
+    assert len(found.rows) == 2
+    assert position.seq == 2
+
+
+def test_maps_that_are_not_kept_are_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that is altered all the time has another map each time: they filled the memory."""
+    log = opened()
+    for n in range(1, 9):
+        log.insert(n, bytes([n]))
+        log.gtid(100 + n).query("BEGIN").table_map(n + 20, b"\x05other" + MARIADB_MAP[5:])
+        log.rows(IMAGE, n + 20).xid()
+    expected = read(mysql(), log)[0].rows
+    assert len(expected) == 8
+    monkeypatch.setattr("ingest.binlog.slots.MOST_MAPS", 1)
+    found = Collected()
+    reader = make_reader(mysql(), found)
+    for at in range(0, len(log.events), 3):
+        feed(reader, log.events[at : at + 3])
+        reader.flush()
+    assert found.rows == expected
+    assert len(reader._slots.maps) <= 2
+    assert reader._slots.tables == {"w"}
