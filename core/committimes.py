@@ -13,9 +13,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FAR: Final = 86_400_000_000  # microseconds before what came before: no lock is waited for as long
+
+
+def moment(micros: int, *, fine: bool = False) -> str:
+    """A time of microseconds since the epoch for people, UTC; `fine`: to the microsecond.
+
+    Whatever a server or a file says: a time that no calendar has is told of as its number.
+
+    >>> moment(0)
+    '1970-01-01 00:00:00'
+    >>> moment(1 << 62)
+    '4611686018427387904 microseconds since 1970'
+    """
+    try:
+        found = _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return f"{micros} microseconds since 1970"
+    return f"{found:%Y-%m-%d %H:%M:%S.%f}" if fine else f"{found:%Y-%m-%d %H:%M:%S}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import difflib
 import re
 from collections.abc import Collection
+
+from core import committimes
 
 
 def duration(seconds: float) -> str:
@@ -71,9 +72,7 @@ def size(count: float) -> str:
 
 def moment(micros: int | None) -> str:
     """A time of microseconds since the epoch, to the second; "" for None."""
-    if micros is None:
-        return ""
-    return f"{datetime.datetime.fromtimestamp(micros / 1e6, tz=datetime.UTC):%Y-%m-%d %H:%M:%S}"
+    return "" if micros is None else committimes.moment(micros)
 
 
 def age(micros: int | None, now: float) -> str:

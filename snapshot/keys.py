@@ -21,6 +21,7 @@ tests/integration/test_chunks.py):
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -29,7 +30,7 @@ from core.columnrules import unfit_key
 from core.errors import TableStoppedError
 from core.schema import Column, TableSchema
 from snapshot.errors import ShapeChangedError
-from wire.decode.answers import as_name, as_text, or_null, shaped
+from wire.decode.answers import as_name, as_text, or_null, refusal, shaped
 from wire.session import quoted
 
 Query = Callable[[str], list[tuple[Any, ...]]]
@@ -50,6 +51,17 @@ _KINDS: Final[Mapping[str, KeyKind]] = {
 # Charsets whose text arrives unchanged over our connection (utf8mb4), so that a decoded string's
 # UTF-8 bytes are the stored ones.
 _SAME_BYTES: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
+# How a server writes a key's values. They go back to it within statements, as they are.
+_TEXTS: Final[Mapping[KeyKind, re.Pattern[str]]] = {
+    "integer": re.compile(r"-?[0-9]{1,255}"),  # ZEROFILL gives a number up to 255 digits
+    "decimal": re.compile(r"-?[0-9]{0,65}(?:\.[0-9]{1,38})?"),
+    "number": re.compile(r"[0-9]{1,20}"),
+    "enum": re.compile(r"[0-9]{1,5}"),
+    "text": re.compile(r"(?:[0-9A-F]{2})*"),
+    "bytes": re.compile(r"(?:[0-9A-F]{2})*"),
+    "temporal": re.compile(r"-?[0-9][0-9:. -]{0,31}"),
+    "address": re.compile(r"[0-9A-Fa-f:.-]{1,64}"),
+}
 _NO_ENUM: Final = 70000  # an ENUM has at most 65,535 members
 
 
@@ -102,12 +114,29 @@ class KeyColumn:
         return self.kind in {"integer", "bytes"}
 
     def text_of(self, value: object) -> str:
-        """A bound's text from the bytes of `raw`, or from a decoded value if it is `native`."""
+        """A bound's text from the bytes of `raw`, or from a decoded value if it is `native`.
+
+        Raises:
+            DecodeError: no value of this column is written so.
+        """
         if self.kind in {"text", "bytes"}:
             raw = value.encode() if isinstance(value, str) else value
-            assert isinstance(raw, bytes)  # noqa: S101 - strings and bytes are decoded to these
+            if not isinstance(raw, bytes):
+                raise refusal(f"{raw!r} as a value of the key column {self.name}")
             return raw.hex().upper()
-        return value.decode("ascii") if isinstance(value, bytes) else f"{value}"
+        return self.checked(value.decode("ascii", "replace") if isinstance(value, bytes) else value)
+
+    def checked(self, value: object) -> str:
+        """A bound's text as `text` gives it.
+
+        Raises:
+            DecodeError: no value of this column is written so.
+        """
+        text = f"{value}"
+        fits = _TEXTS[self.kind].fullmatch(text) is not None
+        if not fits or (self.kind == "enum" and int(text) > self.members):
+            raise refusal(f"{text[:60]!r} as a value of the key column {self.name}")
+        return text
 
     def literal(self, text: str) -> str:
         """A bound's text as an SQL literal of exactly that value."""
@@ -210,8 +239,14 @@ class KeyPlan:
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
     def bound(self, row: Sequence[object]) -> Bound:
-        """The bound from a row selected by `texts`."""
-        return tuple(str(text) for text in row)
+        """The bound from a row selected by `texts`.
+
+        Raises:
+            DecodeError: it is no such row.
+        """
+        if len(row) != len(self.columns):
+            raise refusal(f"{len(row)} columns of a key that has {len(self.columns)}")
+        return tuple(column.checked(text) for column, text in zip(self.columns, row, strict=True))
 
     def _after(self, bound: Bound) -> str:
         cases = [

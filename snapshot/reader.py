@@ -34,6 +34,7 @@ from snapshot.prints import BUCKET, PRINT, SHARD, Fingerprint, RowPrinter, Tally
 from snapshot.sessions import open_session
 from snapshot.source import table_shapes
 from store.files import Lake
+from wire.decode.answers import refusal
 from wire.decode.text import TextRowDecoder
 from wire.session import Session, Snapshot, SourceConfig, quoted
 
@@ -306,6 +307,8 @@ class _Reading:
             asked = self._next_limit(asked)
             if not whole or asked == 0:
                 return end
+            if end == keys.after:
+                raise refusal(f"rows behind the key {end} that end with it")
             keys = KeyRange(after=end, upto=keys.upto)
 
     def _select_rows(self, keys: KeyRange, *, limit: int | None) -> bool:

@@ -20,7 +20,6 @@ Invariant: at most one process that is not late holds the lease.
 
 from __future__ import annotations
 
-import datetime
 import logging
 import os
 import threading
@@ -32,6 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
+from core.committimes import moment
 from core.errors import DAMAGE, LakeAwayError, LakeError
 from store import layout
 from store.crashpoints import reach
@@ -85,16 +85,13 @@ class Holder:
 
     def describe(self) -> str:
         """For messages: command, pid, machine and since when."""
-        since = datetime.datetime.fromtimestamp(self.started / 1e6, tz=datetime.UTC)
-        return (
-            f"`{self.command}`, pid {self.pid} on {self.host}, since {since:%Y-%m-%d %H:%M:%S} UTC"
-        )
+        since = moment(self.started)
+        return f"`{self.command}`, pid {self.pid} on {self.host}, since {since} UTC"
 
     @property
     def last_sign(self) -> str:
         """For messages: when it last said that it is there, which only its own clock tells."""
-        seen = datetime.datetime.fromtimestamp(self.renewed / 1e6, tz=datetime.UTC)
-        return f"last sign of life at {seen:%Y-%m-%d %H:%M:%S} UTC by its clock"
+        return f"last sign of life at {moment(self.renewed)} UTC by its clock"
 
 
 def read_holder(lake: Lake) -> Holder | None:

@@ -16,10 +16,11 @@ privileges is asked in a session of its own, which is younger than they are.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from core.errors import TableStoppedError
+from core.errors import RetryableError, TableStoppedError
 from wire.decode import catalog
 from wire.decode.answers import as_flag, as_name, as_text, or_null, shaped, single_value
 from wire.decode.triggers import Query, sees_triggers
@@ -33,6 +34,7 @@ SELECT COUNT(*) FROM information_schema.columns
        OR column_type LIKE 'year(2)%%' OR column_type LIKE '%%mariadb-5.3%%'
        OR column_name REGEXP '^DB_ROW_HASH_[0-9]+$')
 """
+_PAUSES: Final = (0.0, 0.0, 0.1, 0.5, 1.0)  # seconds, before it is asked once more
 _TABLES: Final = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
 # Written each second by Amazon's RDS, by statements; no trigger can stand on a table of `mysql`.
 _SYSTEM: Final = frozenset({("mysql", "rds_heartbeat2")})
@@ -135,14 +137,26 @@ class ServerCatalog:
         return self._asked(ask)
 
     def _asked(self, ask: Callable[[Query], T]) -> T:
-        """What a session says that has all privileges of now, and none that are gone."""
-        while True:
+        """What a session says that has all privileges of now, and none that are gone.
+
+        Raises:
+            RetryableError: the privileges were others each time.
+        """
+        for pause in _PAUSES:
+            time.sleep(pause)
             grants = self._granted()
             with Session.connect(self._session.config) as young:
                 answer = ask(young.query)
             if self._granted() == grants:
                 self._grants = grants
                 return answer
+        raise RetryableError(
+            "the account's privileges change faster than they can be asked for",
+            operation="look at the tables",
+            source=str(self._session.config.shard),
+            hint="a run tries again by itself; `SHOW GRANTS` says the same twice where nobody "
+            "changes them",
+        )
 
     def _granted(self) -> object:
         return self._session.query("SHOW GRANTS")

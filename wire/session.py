@@ -224,7 +224,13 @@ class Session:
         sock = self.send_command(COMMAND.COM_QUERY, (MARK + sql).encode())
         sock.settimeout(self.config.read_timeout)
         hint = TABLET_HINT if self.config.target else ""
-        return RowStream(sock, source=self.source, on_broken=self.close, hint=hint)
+        return RowStream(
+            sock,
+            source=self.source,
+            on_broken=self.close,
+            hint=hint,
+            patience=self.config.read_timeout,
+        )
 
     def send_command(self, command: int, payload: bytes) -> Any:
         """Send one command and return the socket, to read the answer from.

@@ -9,7 +9,9 @@ in order; regions handed out hold whole rows, all packets of a row of 16 MB or m
 
 from __future__ import annotations
 
+import math
 import ssl
+import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -29,6 +31,8 @@ MAX_PACKET: Final = 0xFFFFFF
 LARGEST_PACKET: Final = (1 << 30) + (1 << 16)
 MOST_COLUMNS: Final = 4096  # the servers' own bound
 _LARGEST_HEAD: Final = 1 << 20  # of the packets in front of the rows: names and types
+LEAST_PACE: Final = 64  # bytes of rows a second
+_FEW_PIECES: Final = 8  # no drops: a server may compute for long, and answer at once
 _REGION: Final = 2 << 20  # what a region holds at least, unless it is the last
 
 NEED_MORE: Final = 0
@@ -193,6 +197,7 @@ class RowStream:
         on_broken: Any,
         hint: str = "",
         region: int = _REGION,
+        patience: float = math.inf,
     ) -> None:
         """Read the head of the result.
 
@@ -202,12 +207,15 @@ class RowStream:
             on_broken: called if the end was not reached.
             hint: what a server that hangs up may mean by it.
             region: bytes handed out at a time, about.
+            patience: seconds of waiting, after which some rows must have come.
         """
         self._sock = sock
         self._source = source
         self._hint = hint
         self._on_broken = on_broken
-        self._region = region
+        self._region, self._patience = region, patience
+        # Seconds in which nothing else was done; bytes that came in them, and in how many pieces.
+        self._waited, self._came, self._pieces = 0.0, 0, 0
         self._buffer = ReceiveBuffer()
         self._open = True
         self.bytes = 0
@@ -258,21 +266,32 @@ class RowStream:
         self.close()
 
     def _receive(self) -> None:
+        began = time.monotonic()
         try:
-            self._buffer.receive(self._sock)
+            self._came += self._buffer.receive(self._sock)
         except TimeoutError as error:
-            self.close()
-            raise RetryableError(
-                "the server sent no rows within the read time-out",
-                operation="read rows",
-                source=self._source,
-                hint="raise read_timeout if the server is slow on purpose",
-            ) from error
+            raise self._slow("no rows") from error
         except RetryableError as error:
             self.close()
             raise RetryableError(
                 error.message, operation="read rows", source=self._source, hint=self._hint
             ) from error.__cause__
+        self._waited += time.monotonic() - began
+        self._pieces += 1
+        # Drops that come in time would hold up whoever waits for the rows for good.
+        if self._waited > self._patience and self._pieces > _FEW_PIECES:
+            if self._came < LEAST_PACE * self._waited:
+                raise self._slow(f"fewer than {LEAST_PACE} bytes a second")
+            self._waited, self._came, self._pieces = 0.0, 0, 0
+
+    def _slow(self, what: str) -> RetryableError:
+        self.close()
+        return RetryableError(
+            f"the server sent {what} within the read time-out",
+            operation="read rows",
+            source=self._source,
+            hint="raise read_timeout if the server is slow on purpose",
+        )
 
     def _packet(self) -> bytes:
         buffer = self._buffer

@@ -20,6 +20,7 @@ from core.gtid import FILE_BITS
 from ingest.binlog.querytext import statement_text
 from wire.framing import LARGEST_EVENT
 
+_LAST_TIME: Final = 1 << 55  # microseconds; as far as the other GTID events go, year 3111
 _ZSTD: Final = 0
 _PLAIN: Final = 255
 _CHARSET_VARIABLE: Final = 4
@@ -256,6 +257,8 @@ def parse_tagged_gtid(body: bytes) -> TaggedGtid:
     number = fields[2] >> 1  # signed numbers carry their sign in the lowest bit
     if fields[2] & 1 or number == 0 or max(fields.values()) >= 1 << 63:
         raise reader.error("a number cannot be")
+    if max(fields[6], fields.get(7, 0)) >= _LAST_TIME:
+        raise reader.error("a commit time cannot be")
     origin = str(uuid.UUID(bytes=server))
     return TaggedGtid(
         origin=f"{origin}:{tag.decode('ascii', 'replace')}" if tag else origin,

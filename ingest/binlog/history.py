@@ -24,9 +24,9 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Final
 
+from core.committimes import moment
 from core.errors import (
     DecodeError,
     PositionLostError,
@@ -345,5 +345,5 @@ def _candidates(batch: Batch, last: Witness) -> Iterator[Found]:
 
 
 def _told(flavor: Flavor, one: Witness | Found) -> str:
-    moment = datetime.fromtimestamp(one.committed / 1e6, tz=UTC)
-    return f"{format_gtid(flavor, one.gtid)} was committed at {moment:%Y-%m-%d %H:%M:%S.%f} UTC"
+    at = moment(one.committed, fine=True)
+    return f"{format_gtid(flavor, one.gtid)} was committed at {at} UTC"

@@ -32,6 +32,11 @@ _OPERATION: Final = "decode row events"
 # Operation -> which images its rows have.
 _IMAGES: Final = np.zeros(4, dtype=np.uint8)
 _IMAGES[[INSERT, UPDATE, DELETE]] = walk.AFTER, walk.BEFORE | walk.AFTER, walk.BEFORE
+# What the rows of one event may take, bytes: one is decoded as a whole. Servers make them of 8 KB,
+# or of one row, unless they are told otherwise.
+MOST_OF_AN_EVENT: Final = 1 << 30
+_PLACE: Final = 16  # bytes that say where a value lies
+_BESIDES: Final = 64  # bytes of a row besides its values, about
 _MESSAGES: Final = {
     walk.CUT_SHORT: "a value or a bitmap ends behind its event",
     walk.WRONG_COUNT: "an event has another number of columns than its table map",
@@ -105,6 +110,7 @@ class RowImageDecoder:
 
         Raises:
             TableStoppedError: the images lack columns.
+            TableStoppedError: one event holds more rows than memory is meant for.
             TableStoppedError: a value does not fit, and may not become NULL.
             DecodeError: the bytes are no row images of this table.
         """
@@ -122,6 +128,8 @@ class RowImageDecoder:
             self._refuse(int(status), int(place), starts)
         columns = len(self._map.columns)
         both = kinds == walk.BEFORE | walk.AFTER
+        if starts.size == 1:
+            self._refuse_many(int(rows), places=(2 if both else 1) * columns)
         offs = np.empty(((2 if both else 1) * columns, int(rows)), dtype=np.int64)
         lens = np.empty_like(offs)
         event = np.empty(int(rows), dtype=np.int32)
@@ -140,6 +148,17 @@ class RowImageDecoder:
             event=event,
             misfits=misfits,
         )
+
+    def _refuse_many(self, rows: int, *, places: int) -> None:
+        needed = rows * (places * _PLACE + _BESIDES)
+        if rows > 1 and needed > MOST_OF_AN_EVENT:
+            raise TableStoppedError(
+                f"a single row event holds {rows:,} rows, which take {needed >> 20:,} MB decoded",
+                operation=_OPERATION,
+                table=self._table,
+                hint="start the server with a smaller binlog_row_event_max_size; then `ratchet "
+                f"table CONFIG redump '{self._table}'`",
+            )
 
     def _refuse(self, status: int, place: int, starts: Longs) -> NoReturn:
         number = int(np.searchsorted(starts, place, side="right")) - 1

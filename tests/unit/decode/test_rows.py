@@ -214,6 +214,20 @@ def test_no_events_and_events_without_rows(engine: Engine) -> None:
 
 
 @ENGINES
+def test_one_event_with_more_rows_than_memory_is_meant_for(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """6 MB of rows of two bytes took 330 MB: the network, or a setting, may make such events."""
+    many = event(2, [int_and_name(*row) for row in ROWS])
+    monkeypatch.setattr("wire.decode.rows.MOST_OF_AN_EVENT", 300)
+    with pytest.raises(TableStoppedError, match="a single row event holds 4 rows") as caught:
+        decode(engine, TWO, [many])
+    assert "binlog_row_event_max_size" in caught.value.hint
+    one = event(2, [int_and_name(1, "x" * 200)])
+    assert decode(engine, TWO, [one]).event.size == 1  # a single row may be large
+
+
+@ENGINES
 def test_incomplete_images_say_which_setting_is_wrong(engine: Engine) -> None:
     """As binlog_row_image=MINIMAL makes them; in the first bitmap or in the second."""
     body = b"\x02\xff\x01" + int_and_name(1, "a") * 2

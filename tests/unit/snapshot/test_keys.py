@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import TableStoppedError
+from core.errors import DecodeError, TableStoppedError
 from core.schema import Column, ColumnType, TableSchema
 from snapshot.keys import KeyColumn, KeyPlan, KeyRange, find_plan
 
@@ -79,6 +79,33 @@ def test_values_as_literals(column: KeyColumn, value: object, text: str, literal
     """A value becomes a bound's text, and that a literal without anything to break out of."""
     assert column.text_of(value) == text
     assert column.literal(text) == literal
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (NUMBER, "x"), (NUMBER, "NULL"), (NUMBER, None), (NUMBER, "1 OR 1"), (NUMBER, "\u0661"),
+        (ENUM, "5"), (ENUM, "10000000000"), (ENUM, "-1"),
+        (TEXT, "E"), (TEXT, "e4"), (TEXT, "E4' OR '"),
+        (KeyColumn(name="k", kind="temporal"), "2020-01-01' OR '"),
+        (KeyColumn(name="k", kind="temporal"), None),
+        (KeyColumn(name="k", kind="address"), "a' -- "),
+        (KeyColumn(name="k", kind="decimal"), "1e9"),
+        (KeyColumn(name="k", kind="number"), "1.5"),
+    ],
+)  # fmt: skip
+def test_what_is_no_value_of_a_key_never_gets_into_a_statement(
+    column: KeyColumn, text: object
+) -> None:
+    """A server's answer goes back to it within statements: as a value, or not at all."""
+    with pytest.raises(DecodeError, match="as a value of the key column"):
+        _plan(column).bound((text,))
+
+
+def test_a_bound_has_the_columns_of_its_key() -> None:
+    assert _plan(NUMBER, TEXT).bound(("5", "E4")) == ("5", "E4")
+    with pytest.raises(DecodeError, match="columns of a key"):
+        _plan(NUMBER, TEXT).bound(("5",))
 
 
 def test_ranges_as_json() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.errors import RatchetError, RetryableError
 from wire import stream
-from wire.stream import ReceiveBuffer, RowStream, scan_rows, scan_rows_plain
+from wire.stream import LEAST_PACE, ReceiveBuffer, RowStream, scan_rows, scan_rows_plain
 
 HEAD = packet(b"\2") + packet(b"def1") + packet(b"def2") + packet(b"\xfe\0\0\2\0")
 END = packet(b"\xfe\0\0\2\0")
@@ -91,6 +91,36 @@ def test_a_lost_connection_breaks_the_session() -> None:
     with pytest.raises(RetryableError, match="closed"):
         list(rows)
     assert broken
+
+
+@pytest.mark.parametrize(("pace", "ends"), [(0.5, True), (2.0, False)])
+def test_rows_that_come_drop_by_drop(
+    monkeypatch: pytest.MonkeyPatch, *, pace: float, ends: bool
+) -> None:
+    """They held up the dump of all sources, each drop within the read time-out."""
+    row = packet(b"\1a\1b")
+    now = [0.0]
+
+    class Drops(Pieces):
+        def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0, /) -> int:
+            now[0] += len(row) / (LEAST_PACE * pace)
+            return super().recv_into(buffer, nbytes, flags)
+
+    monkeypatch.setattr("wire.stream.time.monotonic", lambda: now[0])
+    broken: list[bool] = []
+    rows = RowStream(
+        Drops(HEAD, *[row] * 2000, END),
+        source="s",
+        on_broken=lambda: broken.append(True),
+        patience=30.0,
+    )
+    if ends:
+        with pytest.raises(RetryableError, match="fewer than 64 bytes a second"):
+            list(rows)
+        assert broken
+        assert now[0] < 60
+    else:
+        assert sum(end - start for _, start, end in rows) == 2000 * len(row)
 
 
 def test_leaving_early_breaks_the_session() -> None:

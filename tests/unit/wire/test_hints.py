@@ -1,0 +1,40 @@
+"""What is asked of a server about its tables, where the server's answers do not come to rest."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from core.errors import RetryableError
+from wire.hints import ServerCatalog
+from wire.session import Session
+
+
+def test_privileges_that_are_others_each_time_end_the_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was asked for ever, in a new session each time."""
+    numbers = itertools.count()
+    source = SimpleNamespace(shard="shop/-", database="shop", trusts_virtual=False)
+    session = SimpleNamespace(
+        is_mariadb=True,
+        config=source,
+        query=lambda *_: [(f"GRANT {next(numbers)}",)],
+    )
+    opened = []
+
+    def connect(config: Any) -> Any:
+        opened.append(config)
+        return nullcontext(SimpleNamespace(query=lambda *_: [(0,)]))
+
+    monkeypatch.setattr(Session, "connect", connect)
+    monkeypatch.setattr("wire.hints._PAUSES", (0.0,) * 4)
+    catalog = ServerCatalog(cast("Session", session), keyspace="shop")
+    monkeypatch.setattr(catalog, "_read", lambda _: {})
+    with pytest.raises(RetryableError, match="privileges change faster"):
+        catalog.hints("t")
+    assert len(opened) == 4
