@@ -24,6 +24,7 @@ from core.errors import (
 from core.schema import TableSchema
 from core.types import MisfitPolicy, arrow_schema
 from snapshot.chunks import TableSize, table_size
+from snapshot.damage import rows_without_keys
 from snapshot.keys import KeyPlan, Query, find_plan, string_literal
 from snapshot.partitions import misplaced
 from snapshot.sessions import open_session
@@ -165,6 +166,7 @@ class SourceCatalog:
             )
             _refuse_misplaced(session, plan)
             size = table_size(session.query, plan)
+            _refuse_damaged(session, plan, size)
             virtual, stored = count_generated(session.query, config.database, table)
         return SourceTable(
             schema=schema,
@@ -198,6 +200,23 @@ def _refuse_hidden_columns(session: Session, table: str) -> None:
             hint=f"as an administrator: GRANT SELECT ON {name} TO '{config.user}'@'%'; "
             f"then `ratchet table CONFIG redump '{own}'`",
         ) from error
+
+
+def _refuse_damaged(session: Session, plan: KeyPlan, size: TableSize) -> None:
+    """Raises: TableStoppedError: the index lacks rows (`snapshot.damage`)."""
+    if session.config.target:
+        return  # a vtgate's tables are InnoDB's
+    lacking = rows_without_keys(session.query, plan, size=size.rows * size.row_bytes)
+    if lacking:
+        own = f"{session.config.shard.keyspace}.{plan.table}"
+        raise TableStoppedError(
+            f"its index {plan.index} is damaged: it has {abs(lacking):,} rows "
+            f"{'fewer' if lacking > 0 else 'more'} than the table",
+            operation="look at a table",
+            source=session.source,
+            table=own,
+            hint=f"REPAIR TABLE {quoted(plan.table)}; then `ratchet table CONFIG redump '{own}'`",
+        )
 
 
 def _refuse_misplaced(session: Session, plan: KeyPlan) -> None:
