@@ -54,7 +54,7 @@ _SAME_BYTES: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
 # How a server writes a key's values. They go back to it within statements, as they are.
 _TEXTS: Final[Mapping[KeyKind, re.Pattern[str]]] = {
     "integer": re.compile(r"-?[0-9]{1,255}"),  # ZEROFILL gives a number up to 255 digits
-    "decimal": re.compile(r"-?[0-9]{0,65}(?:\.[0-9]{1,38})?"),
+    "decimal": re.compile(r"-?(?=[0-9.])[0-9]{0,65}(?:\.[0-9]{1,38})?"),
     "number": re.compile(r"[0-9]{1,20}"),
     "enum": re.compile(r"[0-9]{1,5}"),
     "text": re.compile(r"(?:[0-9A-F]{2})*"),

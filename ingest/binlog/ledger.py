@@ -100,8 +100,8 @@ class Ledger:
 
         A server that is told what is contained leaves it out, so it stands twice in its log.
         """
-        gtid = Gtid(self.names()[origin], number)
-        return self.executed.contains(gtid) and not self._begun.contains(gtid)
+        begun = self._begun.contains(Gtid(self.names()[origin], number))
+        return not begun and self.contains(origin, number)
 
     def follows(self, origin: int, number: int) -> bool:
         """Whether a transaction is the one right behind what its origin has delivered."""

@@ -367,8 +367,9 @@ class Reader:
             self._leave_out(table, error)
         if self._state[walk.SKIP] == walk.REPEATED:
             found = self._slots.maps[self._slots.slot_of(int.from_bytes(body[:6], "little"))]
-            if found is not None:
-                self._watch.repeated(found.schema.table, self._moment_before())
+            now = self._moment_before()
+            if found is not None and now is not None:
+                self._watch.repeated(found.schema.table, now)
 
     def _leave_out(self, table: str, error: TableStoppedError) -> None:
         """Rows of a table cannot be read: it stops here, and the others go on."""
@@ -488,10 +489,10 @@ class Reader:
         # A two-phase ALTER counts where it is committed: at its start nothing has changed yet.
         undone = int(self._state[walk.ALTER]) & (walk.START_ALTER | walk.ROLLBACK_ALTER)
         now = None if undone else self._moment()
-        if self.between and (self.flavor != "mysql" or not self._has_come()):
-            raise self._refusal(Action.OUT_OF_ORDER, event, body)
         if self.between or self._state[walk.SKIP] == walk.REPEATED:
             now = self._moment_before()
+        if self.between and (self.flavor != "mysql" or now is None):
+            raise self._refusal(Action.OUT_OF_ORDER, event, body)
         query = _query(body, event)
         found = self._watch.look(query, known=self._known | self._slots.tables, now=now)
         if now is not None and self._state[walk.STATE] in {State.OPEN, State.ROWS}:
@@ -564,13 +565,8 @@ class Reader:
             return None
         return self._moment_of(int(state[walk.TXNS]) - 1)
 
-    def _has_come(self) -> bool:
-        """Whether there is a transaction before."""
-        self._fold()
-        return self._ledger.last is not None
-
-    def _moment_before(self) -> Moment:
-        """The transaction before, for what has no name, or the name of another one.
+    def _moment_before(self) -> Moment | None:
+        """The transaction before, for what has no name, or the name of another one; None: none.
 
         MySQL 9.7 writes both: where a statement that it logs otherwise calls a function (`SHOW ...
         WHERE f()`, `PURGE BINARY LOGS BEFORE f()`).
@@ -578,7 +574,7 @@ class Reader:
         self._fold()
         last = self._ledger.last
         if last is None:
-            raise BugError("no transaction is before this one", operation="follow the binlog")
+            return None
         gtid = format_gtid(self.flavor, last.gtid)
         return Moment(gtid=gtid, seq=int(self._state[walk.SEQ]), ts=last.committed)
 

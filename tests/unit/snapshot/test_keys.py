@@ -91,6 +91,7 @@ def test_values_as_literals(column: KeyColumn, value: object, text: str, literal
         (KeyColumn(name="k", kind="temporal"), None),
         (KeyColumn(name="k", kind="address"), "a' -- "),
         (KeyColumn(name="k", kind="decimal"), "1e9"),
+        (KeyColumn(name="k", kind="decimal"), ""), (KeyColumn(name="k", kind="decimal"), "-"),
         (KeyColumn(name="k", kind="number"), "1.5"),
     ],
 )  # fmt: skip
