@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from snapshot.keys import Bound, KeyPlan, KeyRange, Query, string_literal
-from wire.decode.answers import as_count, or_null, single, single_value
+from wire.decode.answers import as_count, as_text, or_null, single, single_value
 from wire.session import quoted
 
 SMALLEST: Final = 50_000  # rows: a range below it is not worth another task
@@ -38,22 +38,24 @@ class TableSize:
     Attributes:
         rows: estimated rows.
         row_bytes: estimated bytes of a row; 0 if unknown.
+        engine: its storage engine, in upper case; empty if unknown.
     """
 
     rows: int
     row_bytes: int
+    engine: str = ""
 
 
 def table_size(query: Query, plan: KeyPlan) -> TableSize:
-    """The server's estimates for a whole table."""
+    """The server's estimates for a whole table, and its engine."""
     found = query(
-        "SELECT COALESCE(TABLE_ROWS, 0), COALESCE(AVG_ROW_LENGTH, 0)"
+        "SELECT COALESCE(TABLE_ROWS, 0), COALESCE(AVG_ROW_LENGTH, 0), COALESCE(ENGINE, '')"
         " FROM information_schema.TABLES"
         f" WHERE TABLE_SCHEMA = {string_literal(plan.database)}"
         f" AND TABLE_NAME = {string_literal(plan.table)}"
     )
-    rows, row_bytes = single(found, as_count, as_count) if found else (0, 0)
-    return TableSize(rows=rows, row_bytes=row_bytes)
+    rows, row_bytes, engine = single(found, as_count, as_count, as_text) if found else (0, 0, "")
+    return TableSize(rows=rows, row_bytes=row_bytes, engine=engine.upper())
 
 
 def estimate(query: Query, plan: KeyPlan, keys: KeyRange) -> int:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from snapshot.keys import KeyPlan, Query, string_literal
-from wire.decode.answers import as_count, as_name, or_null, shaped, single
+from snapshot.chunks import TableSize
+from snapshot.keys import KeyPlan, Query
+from wire.decode.answers import as_count, single
 from wire.session import quoted
 
 LARGEST: Final = 1 << 32  # bytes of rows; a larger table is read twice for nobody's sake
@@ -22,15 +23,16 @@ _ENGINES: Final = frozenset({"MYISAM", "ARIA"})
 _PAUSES: Final = (0.0, 0.1, 0.3, 1.0)
 
 
-def rows_without_keys(query: Query, plan: KeyPlan, *, size: int) -> int:
+def rows_without_keys(query: Query, plan: KeyPlan, size: TableSize) -> int:
     """How many more rows a table has than the index that it is walked along; below 0: fewer.
 
     Args:
         query: runs a statement on the server.
         plan: how the table is walked.
-        size: its rows' bytes, about.
+        size: its rows, and its engine.
     """
-    if not plan.walkable or size > LARGEST or _engine(query, plan) not in _ENGINES:
+    large = size.rows * size.row_bytes > LARGEST
+    if large or not plan.walkable or size.engine not in _ENGINES:
         return 0
     table = f"{quoted(plan.database)}.{quoted(plan.table)}"
     # SUM and not COUNT: that the server knows without a look. Both are read under one lock.
@@ -46,12 +48,3 @@ def rows_without_keys(query: Query, plan: KeyPlan, *, size: int) -> int:
         if lacking == 0:
             break
     return lacking
-
-
-def _engine(query: Query, plan: KeyPlan) -> str:
-    rows = query(
-        "SELECT ENGINE FROM information_schema.TABLES"
-        f" WHERE TABLE_SCHEMA = {string_literal(plan.database)}"
-        f" AND TABLE_NAME = {string_literal(plan.table)}"
-    )
-    return "".join(name or "" for (name,) in shaped(rows, or_null(as_name))).upper()

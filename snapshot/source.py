@@ -206,7 +206,7 @@ def _refuse_damaged(session: Session, plan: KeyPlan, size: TableSize) -> None:
     """Raises: TableStoppedError: the index lacks rows (`snapshot.damage`)."""
     if session.config.target:
         return  # a vtgate's tables are InnoDB's
-    lacking = rows_without_keys(session.query, plan, size=size.rows * size.row_bytes)
+    lacking = rows_without_keys(session.query, plan, size)
     if lacking:
         own = f"{session.config.shard.keyspace}.{plan.table}"
         raise TableStoppedError(
