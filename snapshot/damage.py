@@ -17,7 +17,7 @@ from snapshot.keys import KeyPlan, Query
 from wire.decode.answers import as_count, single
 from wire.session import quoted
 
-LARGEST: Final = 1 << 32  # bytes of rows; a larger table is read twice for nobody's sake
+LARGEST: Final = 1 << 32  # bytes of rows; counting more would take as long as the dump itself
 _ENGINES: Final = frozenset({"MYISAM", "ARIA"})
 # Between tries, seconds: a row that is inserted between the two locks of a statement counts once.
 _PAUSES: Final = (0.0, 0.1, 0.3, 1.0)
