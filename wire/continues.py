@@ -12,10 +12,12 @@ from core.gtid import GtidSet
 from core.position import Position
 from wire.decode.answers import as_count, as_text, shaped
 from wire.failures import HEAL_HINT
+from wire.logstart import executed_before
 from wire.session import Session
 from wire.vitess import on_primary
 
 _OPERATION: Final = "open the stream"
+_FILES: Final = 200  # the newest ones of a log: a millisecond each
 
 
 def check_continues(control: Session, start: Position) -> None:
@@ -70,6 +72,15 @@ def check_continues(control: Session, start: Position) -> None:
             position=str(start.executed),
             hint="a failover lost transactions, and the server has written others since: "
             + HEAL_HINT,
+        )
+    if forgotten := _forgotten(control, start):
+        raise PositionLostError(
+            f"the server has another history than the mirror: {forgotten}",
+            operation=_OPERATION,
+            source=source,
+            position=str(start.executed),
+            hint="FLUSH BINARY LOGS DELETE_DOMAIN_ID has it count anew, by names that the mirror "
+            f"knows: {HEAL_HINT}",
         )
     check_not_purged(control, start)
 
@@ -146,6 +157,37 @@ def unlogged(control: Session, ours: GtidSet) -> str:
                 f"it has diverged: {origin}-{server}-{number} is mirrored, and of server {server} "
                 f"it has logged {which}"
             )
+    return ""
+
+
+def _forgotten(control: Session, start: Position) -> str:
+    """MariaDB: a transaction of this server's own that it does not count as logged, for people.
+
+    Each file begins with the last number of each domain. Those that began behind the mirror's place
+    know what this server had written until then, unless it was told to forget it.
+
+    Returns:
+        Empty if they know it all, or the place is in the newest file, or another server's.
+    """
+    identity = control.server_identity
+    if start.flavor != "mariadb" or not start.file or start.server != identity:
+        return ""
+    own = {
+        origin: start.executed.intervals[origin][-1][1]
+        for origin, server in start.executed.servers.items()
+        if str(server) == identity.partition("@")[0]
+    }
+    files = control.binlog_files()
+    later = files[files.index(start.file) + 1 :] if start.file in files else files
+    for file in later[-_FILES:]:
+        counted = executed_before(control, file).intervals
+        for origin, number in own.items():
+            known = counted.get(origin, ((0, 0),))[-1][1]
+            if known < number:
+                return (
+                    f"number {number} of its domain {origin} is mirrored, and when its file {file} "
+                    f"began it had counted up to {known}"
+                )
     return ""
 
 

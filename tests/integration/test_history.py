@@ -307,6 +307,30 @@ def test_two_domains(make_server: MakeServer, tmp_path: Path) -> None:
     assert_other_history(capture)
 
 
+@pytest.mark.parametrize("flushes", [0, 2])
+def test_a_domain_that_was_deleted_and_counts_anew(
+    make_server: MakeServer, tmp_path: Path, flushes: int
+) -> None:
+    """What it counts up to the mirror's number the server would leave out."""
+    server, own = prepared(make_server("mariadb")), "SET gtid_domain_id = 9"
+    insert = "INSERT INTO t (v) VALUES (1)"
+    run(server, own, insert, insert)
+    capture = caught_up(server, tmp_path)
+    for _ in range(flushes):
+        server.execute("FLUSH BINARY LOGS")
+    can_go_on(capture)
+    write(server)
+    capture.catch_up()
+    close_streams()
+    purge_binlogs(server)
+    can_go_on(capture)
+    server.execute("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (9)")
+    write(server)
+    run(server, own, *[insert] * 4)
+    error = assert_other_history(capture)
+    assert "of its domain 9" in error.message
+
+
 def test_a_tagged_transaction(make_server: MakeServer, tmp_path: Path) -> None:
     server = prepared(make_server("mysql"))
     capture = caught_up(server, tmp_path)
