@@ -131,7 +131,7 @@ def _outside(tokens: Sequence[Token], at: int, columns: Mapping[str, str], *, ma
     if token.kind == "word":
         if not mariadb and _is_placed(token.word):
             return f"spatial reference systems, by {token.word}()"
-        return _outside_word(token.word, tokens[at + 1 :])
+        return _outside_word(token.word, tokens, at + 1)
     return "a variable" if token.kind == "sign" and token.text == "@" else ""
 
 
@@ -140,24 +140,27 @@ def _is_placed(word: str) -> bool:
     return word.startswith(("ST_", "MBR")) and word not in _UNPLACED
 
 
-def _outside_word(word: str, behind: Sequence[Token]) -> str:
-    if behind and behind[0].kind == "string":
+def _outside_word(word: str, tokens: Sequence[Token], behind: int) -> str:
+    """What a word depends on; `behind`: the number of the token that follows it."""
+    following = tokens[behind] if behind < len(tokens) else None
+    if following is not None and following.kind == "string":
         return ""  # X'41', _utf8mb4'x', DATE'2020-01-01'
     if word == "DATE_FORMAT":
-        return "" if _is_plain_format(behind) else "lc_time_names, by DATE_FORMAT()"
-    if behind and behind[0].text == "(":
+        return "" if _is_plain_format(tokens, behind) else "lc_time_names, by DATE_FORMAT()"
+    if following is not None and following.text == "(":
         known = word in _CALLED or word.startswith(("ST_", "MBR"))
         return "" if known else f"{word}()"
     known = word in _WORDS or word[0].isdigit() or word.lower().startswith(_CHARSETS)
     return "" if known else word
 
 
-def _is_plain_format(tokens: Sequence[Token]) -> bool:
-    """Whether a call's last argument is a string without names of days and months."""
+def _is_plain_format(tokens: Sequence[Token], begin: int) -> bool:
+    """Whether the last argument of a call that opens there has no names of days and months."""
     depth = 0
-    for at, token in enumerate(tokens):
+    for at in range(begin, len(tokens)):
+        token = tokens[at]
         depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "sign" else 0
         if depth == 0:
-            last = tokens[at - 1] if at else token
+            last = tokens[at - 1] if at > begin else token
             return last.kind == "string" and not _NAMES_IN_FORMATS.search(last.text)
     return False
