@@ -327,6 +327,7 @@ class _Count:
     def __init__(self, start: Position, end: Position) -> None:
         self._flavor = start.flavor
         self._end: GtidSet = end.executed
+        self._held: GtidSet = start.executed
         self._seq, self._left = start.seq, end.seq - start.seq
         self._last = {origin: spans[-1][1] for origin, spans in start.executed.intervals.items()}
 
@@ -342,7 +343,12 @@ class _Count:
             gtid = parse_gtid(self._flavor, one.gtid)
             if not self._end.contains(gtid):
                 return False
-            if self._flavor != "mysql":
+            if self._flavor == "mysql":
+                # One of two with the same name: nothing of it was captured (`ingest.binlog.walk`).
+                if self._held.contains(gtid):
+                    return False
+                self._held = self._held.with_interval(gtid.origin, gtid.number, gtid.number)
+            else:
                 step = gtid.number - self._last.get(gtid.origin, 0)
                 self._last[gtid.origin] = gtid.number
         self._seq += step

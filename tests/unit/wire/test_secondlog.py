@@ -10,9 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from core.errors import DecodeError, PositionLostError
+from core.gtid import GtidSet
+from core.position import Position
 from tests.binlog_file import events
 from wire.secondevents import HEADER
-from wire.secondlog import SecondLog, SecondTransaction
+from wire.secondlog import SecondLog, SecondTransaction, _Count
 from wire.secondrows import SecondDecoder
 
 SEEDS = Path(__file__).parents[2] / "fuzz" / "seeds"
@@ -75,3 +77,16 @@ def test_an_event_that_ends_too_early_is_named() -> None:
     with pytest.raises(DecodeError, match="event of type 162 makes no sense") as caught:
         log._ended_by(head + bytes(12))
     assert caught.value.hint
+
+
+def test_of_two_transactions_with_one_name_the_second_does_not_count() -> None:
+    """MySQL 9.7 writes such, and capture leaves the second one out."""
+    server = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    start, end = (
+        Position(executed=GtidSet.parse("mysql", f"{server}:1-{last}")) for last in (4, 7)
+    )
+    count = _Count(start, end)
+    found = [SecondTransaction(f"{server}:{number}") for number in (5, 6, 5, 4, 7, 8)]
+    assert [one.gtid[-1] for one in found if count.takes(one)] == ["5", "6", "7"]
+    assert [one.seq for one in found] == [5, 6, 0, 0, 7, 0]
+    assert count.complete
