@@ -1,7 +1,7 @@
 # Ratchet as an image: Python 3.11, Java 17, the pinned packages, Delta's jars, no root.
 #
 # How this is checked where there is no Docker: tests/unit/test_layers.py holds that the packages
-# copied here are those of pyproject.toml, and the steps are those of `make setup`, which the tests
+# copied here are those that `ratchet/` links to, tests/integration/test_wheel.py that they install, and the steps are those of `make setup`, which the tests
 # run from a fresh clone. Build it with: docker build -t ratchet .
 FROM python:3.11-slim-bookworm
 
@@ -18,6 +18,7 @@ RUN pip install --no-cache-dir --no-build-isolation --use-pep517 --require-hashe
     && pip install --no-cache-dir --no-build-isolation --use-pep517 --require-hashes -r requirements.txt
 
 COPY pyproject.toml README.md LICENSE ./
+COPY ratchet ./ratchet
 COPY core ./core
 COPY wire ./wire
 COPY store ./store
@@ -25,11 +26,9 @@ COPY ingest ./ingest
 COPY snapshot ./snapshot
 COPY merge ./merge
 COPY jobs ./jobs
-COPY lab ./lab
 COPY conf ./conf
 COPY proto ./proto
-# In place, as `make setup` does it: conf/ and proto/ lie beside the packages.
-RUN pip install --no-cache-dir --no-build-isolation --no-deps -e .
+RUN pip install --no-cache-dir --no-build-isolation --no-deps . && rm -rf /opt/ratchet/*
 
 # Kernels are compiled once per user of the image, into a folder that can be a volume.
 ENV NUMBA_CACHE_DIR=/var/cache/ratchet/numba \
@@ -38,7 +37,7 @@ RUN mkdir -p /var/cache/ratchet/numba /lake && chown -R ratchet:ratchet /var/cac
 
 USER ratchet
 COPY scripts/fetch_jars.py /tmp/fetch_jars.py
-RUN python /tmp/fetch_jars.py && python -m jobs.classcache
+RUN python /tmp/fetch_jars.py && python -m ratchet.jobs.engine.classcache
 
 WORKDIR /lake
 # tini passes SIGTERM on and reaps Spark's workers; Ratchet stops cleanly on it.

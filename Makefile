@@ -2,6 +2,7 @@
 #
 #   make setup      .venv with Ratchet, Java, Delta's jars, Java's class archive
 #   make demo       the whole story on private servers
+#   make check      lint, types, and the quick tests of pure code: a minute or two
 #   make test       lint, types and all tests but the long ones, on real servers
 #   make test-long  the long tests
 #   make fuzz       every parser of bytes from outside, FUZZ_SECONDS (300) each
@@ -19,7 +20,7 @@
 # in ~/.cache/ratchet (or $RATCHET_CACHE) and Ivy's and pip's own caches.
 
 .DELETE_ON_ERROR:
-.PHONY: setup dev servers demo test test-long fuzz fuzz-sql soak mutants bench bench-peers lint lock \
+.PHONY: setup dev servers demo check test test-long fuzz fuzz-sql soak mutants bench bench-peers lint lock \
 	sbom clean help
 
 VENV := .venv
@@ -28,9 +29,7 @@ STAMPS := $(VENV)/.stamps
 PIP := $(PYTHON_BIN) -m pip --disable-pip-version-check --no-input -q
 # --no-build-isolation: the one build tool is pinned like everything else.
 INSTALL := $(PIP) install --no-build-isolation --use-pep517 --require-hashes
-PACKAGES := $(patsubst %/__init__.py,%,$(wildcard $(foreach package,\
-	core wire store ingest snapshot merge jobs lab,$(package)/__init__.py)))
-CHECKED := $(PACKAGES) scripts bench $(wildcard tests/conftest.py tests/fix_*.py)
+CHECKED := ratchet lab scripts bench $(wildcard tests/conftest.py tests/fix_*.py)
 BENCHES := $(wildcard bench/*.py)
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 300
@@ -62,8 +61,7 @@ $(STAMPS)/runtime: requirements-build.txt requirements.txt $(STAMPS)/venv
 	$(INSTALL) -r requirements.txt
 	touch $@
 
-# Packages are listed because an editable install knows the folders of its day.
-$(STAMPS)/project: pyproject.toml $(PACKAGES:%=%/__init__.py) $(STAMPS)/runtime
+$(STAMPS)/project: pyproject.toml $(STAMPS)/runtime
 	$(PIP) install --no-build-isolation --no-deps -e .
 	touch $@
 
@@ -78,9 +76,9 @@ $(STAMPS)/jars: scripts/fetch_jars.py $(STAMPS)/runtime
 	touch $@
 
 # What halves the start of every command.
-$(STAMPS)/classes: jobs/classcache.py $(STAMPS)/project $(STAMPS)/jars
+$(STAMPS)/classes: jobs/engine/classcache.py $(STAMPS)/project $(STAMPS)/jars
 	@echo "Rehearsing with Spark once, so that it starts fast from now on (a minute; several on a busy machine) ..."
-	$(PYTHON_BIN) -m jobs.classcache
+	$(PYTHON_BIN) -m ratchet.jobs.engine.classcache
 	touch $@
 
 servers: setup
@@ -95,6 +93,10 @@ lint: dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy $(CHECKED)
+
+check: dev lint
+	$(PYTHON_BIN) -m pytest -n 2 --dist loadfile -m "not long and not slow and not servers and not spark" \
+		tests/unit tests/model $(PYTEST_ARGS)
 
 test: dev servers lint
 	$(PYTHON_BIN) -m pytest $(PARALLEL) -m "not long" $(PYTEST_ARGS)

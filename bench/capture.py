@@ -32,15 +32,6 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
-from core.patterns import TablePatterns
-from core.position import Position
-from core.shard import ShardId
-from core.types import MisfitPolicy
-from ingest.binlog.changes import Decoders
-from ingest.binlog.notes import Batch
-from ingest.binlog.reader import Reader
-from ingest.capture import capture_slice, close_streams
-from ingest.slices import CaptureRequest, SliceLimits
 from lab.servers import (
     RATCHET_PASSWORD,
     RATCHET_USER,
@@ -49,11 +40,20 @@ from lab.servers import (
     Server,
     create_ratchet_user,
 )
-from store.files import open_lake
-from wire.binlog import BinlogStream, DumpOptions
-from wire.connect import SourceConfig
-from wire.hints import ServerCatalog
-from wire.session import Session
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.binlog.changes import Decoders
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.reader import Reader
+from ratchet.ingest.capture import capture_slice, close_streams
+from ratchet.ingest.slices import CaptureRequest, SliceLimits
+from ratchet.store.files import open_lake
+from ratchet.wire.binlog import BinlogStream, DumpOptions
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.hints import ServerCatalog
+from ratchet.wire.session import Session
 
 DATABASE: Final = "bench"
 TABLES: Final = 10

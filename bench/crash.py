@@ -28,10 +28,10 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
 from bench.lib.following import DATABASE, ROOT, fill, following
-from core.gtid import GtidSet
 from lab.servers import MysqlServer, Server
-from store.cuts import Cuts
-from store.files import Lake
+from ratchet.core.gtid import GtidSet
+from ratchet.store.cuts import Cuts
+from ratchet.store.files import Lake
 
 ROWS: Final = 100
 _PATIENCE: Final = 900.0  # seconds
@@ -79,7 +79,7 @@ def main() -> None:
             os.killpg(run.pid, signal.SIGKILL)
             run.wait()
         change(server, given.tables, given.rounds + 1)
-        command = [sys.executable, "-m", "jobs.cli", "run", str(home / "ratchet.yaml")]
+        command = [sys.executable, "-m", "ratchet.jobs.cli", "run", str(home / "ratchet.yaml")]
         with (home / "again.log").open("wb") as out:
             again = subprocess.Popen(
                 command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True

@@ -31,19 +31,19 @@ from pymysqlreplication.row_event import WriteRowsEvent
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
-from core.change import INSERT
-from core.position import Position
-from core.shard import ShardId
-from core.types import MisfitPolicy
 from lab.accounts import RATCHET_PASSWORD, RATCHET_USER, create_ratchet_user
 from lab.servers import MariadbServer, MysqlServer, Server
-from wire.binlog import BinlogStream, DumpOptions
-from wire.decode.catalog import read_schemas
-from wire.decode.rows import RowImageDecoder
-from wire.decode.tablemap import parse_table_map
-from wire.decode.text import TextRowDecoder
-from wire.decode.warm import warm
-from wire.session import Session, SourceConfig
+from ratchet.core.change import INSERT
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.core.types import MisfitPolicy
+from ratchet.wire.binlog import BinlogStream, DumpOptions
+from ratchet.wire.decode.catalog import read_schemas
+from ratchet.wire.decode.rows import RowImageDecoder
+from ratchet.wire.decode.tablemap import parse_table_map
+from ratchet.wire.decode.text import TextRowDecoder
+from ratchet.wire.decode.warm import warm
+from ratchet.wire.session import Session, SourceConfig
 
 LIMIT: Final = 25
 AIM: Final = 75

@@ -38,15 +38,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not i
 
 from bench.lib.rows import order
 from bench.lib.watch import Watch
-from core.shard import ShardId
-from jobs.jars import ivy_folder
-from jobs.settings import SnapshotSection
 from lab.servers import MariadbServer, MysqlServer, Server
-from snapshot.dump import Dumper
-from snapshot.records import DumpSettings, ShardSource, Wanted
-from snapshot.tasks import spark_reader
-from store.files import Lake, open_lake
-from wire.session import Session, SourceConfig
+from ratchet.core.shard import ShardId
+from ratchet.jobs.config.settings import SnapshotSection
+from ratchet.jobs.engine.jars import ivy_folder
+from ratchet.snapshot.dump import Dumper
+from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.tasks import spark_reader
+from ratchet.store.files import Lake, open_lake
+from ratchet.wire.session import Session, SourceConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not i
 
 from bench.lib.session import bench_session
 from bench.merge import Bench
-from merge.fresh import read_fresh
+from ratchet.merge.fresh import read_fresh
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,7 +4,7 @@
 
 A private server logs inserts and updates of six columns, in transactions of 1,000 rows and of one;
 they are captured into a lake, and compared from the socket and the change files to the verdict.
-Also what a sample of a run takes (`jobs.logsample`): 2,000 rows of them.
+Also what a sample of a run takes (`jobs.watch.logsample`): 2,000 rows of them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,6 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not installed
 
-from core.patterns import TablePatterns
-from core.shard import ShardId
-from core.types import MisfitPolicy
-from ingest.logstretch import Bounds, check_stretch, stretches
-from ingest.rounds import RoundTaker, local_runner
-from ingest.slices import CaptureRequest, SliceLimits
-from jobs.logsample import BYTES, ROWS
 from lab.servers import (
     RATCHET_PASSWORD,
     RATCHET_USER,
@@ -33,11 +26,18 @@ from lab.servers import (
     Server,
     create_ratchet_user,
 )
-from store.files import Lake, open_lake
-from store.rounds import RoundLog
-from wire.binlog import DumpOptions
-from wire.connect import SourceConfig
-from wire.session import Session
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.shard import ShardId
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.logstretch import Bounds, check_stretch, stretches
+from ratchet.ingest.rounds import RoundTaker, local_runner
+from ratchet.ingest.slices import CaptureRequest, SliceLimits
+from ratchet.jobs.watch.logsample import BYTES, ROWS
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.session import Session
 
 DATABASE: Final = "bench"
 _TABLE: Final = (

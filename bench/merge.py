@@ -33,10 +33,10 @@ import numpy as np
 
 from bench.lib.orders import FILES, NONE, Orders, create
 from bench.lib.session import bench_session
-from core.types import MisfitPolicy
-from merge.rounds import Merger
-from merge.step import MergeOptions
-from store.files import open_lake
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge.rounds import Merger
+from ratchet.merge.step import MergeOptions
+from ratchet.store.files import open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

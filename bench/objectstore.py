@@ -34,12 +34,12 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from bench.lib.orders import NO_SPARK, Orders
-from core.types import MisfitPolicy
-from jobs.merging import COMPACT_EVERY, LakeUpkeep
 from lab.objectstore import S3Server
-from merge.rounds import Merger
-from merge.step import MergeOptions
-from store.files import open_lake
+from ratchet.core.types import MisfitPolicy
+from ratchet.jobs.run.merging import COMPACT_EVERY, LakeUpkeep
+from ratchet.merge.rounds import Merger
+from ratchet.merge.step import MergeOptions
+from ratchet.store.files import open_lake
 
 UPDATES: Final = 100
 MANY_ROWS: Final = 10_000

@@ -27,13 +27,13 @@ import numpy as np
 from bench.lib.orders import NO_SPARK, NONE, Orders
 from bench.lib.processes import Processes
 from bench.lib.session import bench_session
-from core.types import MisfitPolicy
-from merge.delta import plain_session, read_delta
-from merge.rounds import Merger
-from merge.side import SideStats, read_stats
-from merge.sidestats import read_side_stats
-from merge.step import MergeOptions
-from store.files import Lake, open_lake
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge.delta import plain_session, read_delta
+from ratchet.merge.rounds import Merger
+from ratchet.merge.side import SideStats, read_stats
+from ratchet.merge.sidestats import read_side_stats
+from ratchet.merge.step import MergeOptions
+from ratchet.store.files import Lake, open_lake
 
 ROWS = 1_000
 DELETES = 5

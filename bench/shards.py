@@ -38,20 +38,20 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not i
 
 from bench.lib.processes import Processes
 from bench.lib.session import bench_session
-from core.patterns import TablePatterns
-from core.position import Position
-from core.shard import ShardId
-from ingest.rounds import RoundTaker, spark_runner
-from ingest.slices import CaptureRequest, SliceLimits
 from lab.cluster import SparkCluster, local_cluster
 from lab.objectstore import S3Server
 from lab.servers import RATCHET_PASSWORD, RATCHET_USER, MariadbServer, create_ratchet_user
-from store import layout
-from store.files import open_lake
-from store.rounds import RoundLog
-from wire.binlog import DumpOptions
-from wire.connect import SourceConfig
-from wire.session import Session
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.ingest.rounds import RoundTaker, spark_runner
+from ratchet.ingest.slices import CaptureRequest, SliceLimits
+from ratchet.store import layout
+from ratchet.store.files import open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.session import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -32,13 +32,13 @@ ROWS: Final = 100
 # The same command; its session is used as soon as there is one.
 _AT_ONCE: Final = """
 import sys
-from store import lazyspark
+from ratchet.store import lazyspark
 begin = lazyspark.LazySession.__init__
 def at_once(self, start):
     begin(self, start)
     self.session
 lazyspark.LazySession.__init__ = at_once
-from jobs.cli import main
+from ratchet.jobs.cli import main
 sys.exit(main())
 """
 
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=5)
     parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args()
-    programs = {"as it is": ["-m", "jobs.cli"], "Spark at once": ["-c", _AT_ONCE]}
+    programs = {"as it is": ["-m", "ratchet.jobs.cli"], "Spark at once": ["-c", _AT_ONCE]}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
     with tempfile.TemporaryDirectory(prefix="ratchet-bench-") as folder, MysqlServer() as server:
         fill(server, given.tables, ROWS)

@@ -32,11 +32,11 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from bench.lib.orders import Ints, Orders
-from core.types import MisfitPolicy
-from merge.rounds import Merger
-from merge.step import MergeOptions
-from store.delta_files import replay
-from store.files import open_lake
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge.rounds import Merger
+from ratchet.merge.step import MergeOptions
+from ratchet.store.delta_files import replay
+from ratchet.store.files import open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -31,15 +31,15 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from bench.lib.orders import NO_SPARK, Orders
-from core.types import MisfitPolicy
-from jobs.merging import COMPACT_EVERY, LakeUpkeep
-from merge.maintain import prune_change_log, prune_cuts
-from merge.rounds import Merger
-from merge.step import MergeOptions
-from store.cuts import Cuts
-from store.delta_files import replay
-from store.files import open_lake
-from store.tables import Tables
+from ratchet.core.types import MisfitPolicy
+from ratchet.jobs.run.merging import COMPACT_EVERY, LakeUpkeep
+from ratchet.merge.maintain import prune_change_log, prune_cuts
+from ratchet.merge.rounds import Merger
+from ratchet.merge.step import MergeOptions
+from ratchet.store.cuts import Cuts
+from ratchet.store.delta_files import replay
+from ratchet.store.files import open_lake
+from ratchet.store.tables import Tables
 
 UPDATES, INSERTS, DELETES = 100, 10, 5
 MINUTE: Final = 60.0

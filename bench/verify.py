@@ -33,15 +33,15 @@ from bench.dump import (
     fill_server,
     source_of,
 )
-from core.position import Position
 from lab.servers import MariadbServer, MysqlServer, Server
-from snapshot.keychanges import Changes
-from snapshot.mirror import MirrorAt
-from snapshot.records import DumpSettings, ShardSource, Wanted
-from snapshot.tasks import spark_reader
-from snapshot.verify import verify_table
-from store.delta_tables import newest_version
-from store.files import Lake, open_lake
+from ratchet.core.position import Position
+from ratchet.snapshot.keychanges import Changes
+from ratchet.snapshot.mirror import MirrorAt
+from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.tasks import spark_reader
+from ratchet.snapshot.verify import verify_table
+from ratchet.store.delta_tables import newest_version
+from ratchet.store.files import Lake, open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,10 +28,10 @@ from bench.freshness import Writer, ages_of, own_and
 from bench.lib.following import add_table, fill, following
 from bench.lib.processes import Processes
 from lab.servers import MysqlServer
-from store.comparisons import Comparison, Comparisons
-from store.files import Lake
-from store.notes import current_epoch
-from store.passes import Pass, Passes
+from ratchet.store.comparisons import Comparison, Comparisons
+from ratchet.store.files import Lake
+from ratchet.store.notes import current_epoch
+from ratchet.store.passes import Pass, Passes
 
 BIG: Final = "big"
 WARM_UP: Final = 30.0  # seconds

@@ -33,23 +33,23 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.position import Position
-from core.schema import Column, ColumnType, TableSchema
-from core.shard import ShardId
-from core.types import MisfitPolicy
-from ingest.capture import capture_slice, close_streams
-from ingest.slices import CaptureRequest, SliceLimits
 from lab.vitess import VitessCluster
-from store.files import open_lake
-from store.segments import open_changes
-from wire.binlog import DumpOptions
-from wire.connect import SourceConfig
-from wire.decode.kernels import vstream as kernels
-from wire.decode.vstream import VStreamRowDecoder
-from wire.vstreamproto import messages
-from wire.vtgate import VStream, VtgateConfig
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.shard import ShardId
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.capture import capture_slice, close_streams
+from ratchet.ingest.slices import CaptureRequest, SliceLimits
+from ratchet.store.files import open_lake
+from ratchet.store.segments import open_changes
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.decode.kernels import vstream as kernels
+from ratchet.wire.decode.vstream import VStreamRowDecoder
+from ratchet.wire.vstreamproto import messages
+from ratchet.wire.vtgate import VStream, VtgateConfig
 
 LIMIT: Final = 0.8
 PER: Final = 1000  # rows of a large transaction

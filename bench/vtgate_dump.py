@@ -21,13 +21,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not i
 
 import pymysql
 
-from core.shard import ShardId
 from lab.vitess import VitessCluster
-from snapshot.dump import Dumper
-from snapshot.reader import read_chunk
-from snapshot.records import ChunkDone, DumpSettings, Progress, ShardSource, Wanted
-from store.files import open_lake
-from wire.session import Session, SourceConfig
+from ratchet.core.shard import ShardId
+from ratchet.snapshot.dump import Dumper
+from ratchet.snapshot.reader import read_chunk
+from ratchet.snapshot.records import ChunkDone, DumpSettings, Progress, ShardSource, Wanted
+from ratchet.store.files import open_lake
+from ratchet.wire.session import Session, SourceConfig
 
 ROUNDS: Final = 3
 SHARD: Final = ShardId("commerce", "0")

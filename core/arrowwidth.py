@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from core.schema import Column, ColumnType
+from ratchet.core.schema import Column, ColumnType
 
 _OFFSET: Final = 8  # of a value of variable length; arrays of numbers are made in 64 bits first
 

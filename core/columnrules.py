@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from core.change import TOKEN_COLUMN
-from core.charsets import ONE_TO_ONE
-from core.schema import ColumnType, TableSchema
+from ratchet.core.change import TOKEN_COLUMN
+from ratchet.core.charsets import ONE_TO_ONE
+from ratchet.core.schema import ColumnType, TableSchema
 
 # In the plans of a MERGE into a table with deletion vectors (Delta 4.4).
 _IN_PLANS: Final = (

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from core.errors import DAMAGE, LakeError
-from core.position import Position
+from ratchet.core.errors import DAMAGE, LakeError
+from ratchet.core.position import Position
 
 FORMAT_VERSION: Final = 1
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import Run
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import Run
 
 
 def resolve_floor(floor: GtidSet, start: Position, runs: Iterable[Run]) -> int:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from core.errors import DecodeError
+from ratchet.core.errors import DecodeError
 
 Flavor = Literal["mysql", "mariadb", "file"]
 Interval = tuple[int, int]  # first and last number, both inside

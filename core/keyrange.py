@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from core.errors import ConfigError
+from ratchet.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.gtid import Gtid, GtidSet
-from core.shard import ShardId
+from ratchet.core.gtid import Gtid, GtidSet
+from ratchet.core.shard import ShardId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

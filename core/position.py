@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from core.gtid import Flavor, Gtid, GtidSet, format_gtid, parse_gtid
+from ratchet.core.gtid import Flavor, Gtid, GtidSet, format_gtid, parse_gtid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from core.gtid import Gtid
-from core.position import Position
+from ratchet.core.gtid import Gtid
+from ratchet.core.position import Position
 
 FORMAT_VERSION = 1
 STATEMENT_LENGTH: Final = 2000  # characters kept of a statement, or of a reason

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from core.errors import BugError
-from core.gtid import Gtid, GtidSet
-from core.lineage import Lineage
-from core.shard import ShardId
+from ratchet.core.errors import BugError
+from ratchet.core.gtid import Gtid, GtidSet
+from ratchet.core.lineage import Lineage
+from ratchet.core.shard import ShardId
 
 
 class Order(Enum):

@@ -15,16 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from core.errors import BugError, RatchetError, RetryableError
-from core.position import Position
-from core.rounds import ShardSlice
-from ingest.binlog.feed import BinlogFeed, DoubtError
-from ingest.binlog.reader import UnfinishedError
-from ingest.files import ChangeFiles
-from ingest.slices import CaptureRequest, CaptureResult, Feed, Sink
-from ingest.vstream.feed import VStreamFeed
-from store.crashpoints import reach
-from store.files import Lake
+from ratchet.core.errors import BugError, RatchetError, RetryableError
+from ratchet.core.position import Position
+from ratchet.core.rounds import ShardSlice
+from ratchet.ingest.binlog.feed import BinlogFeed, DoubtError
+from ratchet.ingest.binlog.reader import UnfinishedError
+from ratchet.ingest.files import ChangeFiles
+from ratchet.ingest.slices import CaptureRequest, CaptureResult, Feed, Sink
+from ratchet.ingest.vstream.feed import VStreamFeed
+from ratchet.store.crashpoints import reach
+from ratchet.store.files import Lake
 
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 5.0

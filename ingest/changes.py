@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core.change import TOKEN_TYPE
-from core.errors import TableStoppedError
-from core.rounds import STATEMENT_LENGTH, TableEvent
-from core.schema import TableSchema
-from core.shard import ShardId
+from ratchet.core.change import TOKEN_TYPE
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.rounds import STATEMENT_LENGTH, TableEvent
+from ratchet.core.schema import TableSchema
+from ratchet.core.shard import ShardId
 
 Ints = npt.NDArray[np.int64]
 

@@ -26,16 +26,16 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.change import TOKEN_TYPE
-from core.errors import LakeError
-from core.rounds import ChangeFile
-from core.shard import ShardId
-from ingest.changes import TableChanges
-from ingest.segment import Place, SegmentWriter
-from store import layout
-from store.failures import lake_errors
-from store.files import Lake
-from store.schemas import put_schema
+from ratchet.core.change import TOKEN_TYPE
+from ratchet.core.errors import LakeError
+from ratchet.core.rounds import ChangeFile
+from ratchet.core.shard import ShardId
+from ratchet.ingest.changes import TableChanges
+from ratchet.ingest.segment import Place, SegmentWriter
+from ratchet.store import layout
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake
+from ratchet.store.schemas import put_schema
 
 _GROUP_BYTES: Final = 32 << 20  # a table's changes become a row group when they are this many bytes
 _HELD_BYTES: Final = 96 << 20  # of all tables together; then the largest becomes a row group

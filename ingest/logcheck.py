@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
-from core.change import DELETE, INSERT, UPDATE
-from core.errors import DecodeError
-from core.schema import TableSchema
-from core.types import MisfitPolicy
-from ingest.logvalues import NOT_COMPARED, ValueCheck, check_of
-from wire.secondlog import SecondTransaction
-from wire.secondrows import Image, SecondTable
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.errors import DecodeError
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.logvalues import NOT_COMPARED, ValueCheck, check_of
+from ratchet.wire.secondlog import SecondTransaction
+from ratchet.wire.secondrows import Image, SecondTable
 
 KEPT: Final = 100  # differences that are described; all are counted
 _SHOWN: Final = 80  # characters of a value

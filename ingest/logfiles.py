@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from core.rounds import ChangeFile
-from core.schema import TableSchema
-from ingest.logcheck import LakeChange, LogDifference
-from store.failures import lake_errors
-from store.files import Lake
-from store.schemas import get_schema
-from store.segments import open_changes
+from ratchet.core.rounds import ChangeFile
+from ratchet.core.schema import TableSchema
+from ratchet.ingest.logcheck import LakeChange, LogDifference
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake
+from ratchet.store.schemas import get_schema
+from ratchet.store.segments import open_changes
 
 _BATCH: Final = 2000  # rows
 _COLUMNS: Final = (

@@ -1,7 +1,7 @@
 """Some rounds of one shard, read again from its server and compared: from rounds to a result.
 
 Lives here: `check_stretch`, and which rows of the rounds can be compared at all. Does not live
-here: the comparison (`logcheck`), which rounds (`jobs.logverify`, `jobs.logsample`).
+here: the comparison (`logcheck`), which rounds (`jobs.inspect.logverify`, `jobs.watch.logsample`).
 
 Invariant: only reads, on both sides.
 """
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from core.rounds import ChangeFile, Round, ShardSlice
-from core.types import MisfitPolicy
-from ingest.logcheck import LakeChange, LogCheck, LogResult
-from ingest.logfiles import changes_in
-from store.files import Lake
-from store.segments import missing
-from wire.connect import SourceConfig
-from wire.secondlog import SecondLog, SecondTransaction
+from ratchet.core.rounds import ChangeFile, Round, ShardSlice
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.logcheck import LakeChange, LogCheck, LogResult
+from ratchet.ingest.logfiles import changes_in
+from ratchet.store.files import Lake
+from ratchet.store.segments import missing
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.secondlog import SecondLog, SecondTransaction
 
 _UNREADABLE: Final = "rows that the mirror cannot take (`ratchet status` says why)"
 _GONE: Final = "change files that are gone from the lake"

@@ -21,11 +21,11 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from core.schema import Column
-from core.types import MisfitPolicy, rule_for
-from ingest.logcharsets import second_text
-from wire.secondevents import decompressed
-from wire.secondrows import MISFIT, OPAQUE, Form, SecondColumn, json_value
+from ratchet.core.schema import Column
+from ratchet.core.types import MisfitPolicy, rule_for
+from ratchet.ingest.logcharsets import second_text
+from ratchet.wire.secondevents import decompressed
+from ratchet.wire.secondrows import MISFIT, OPAQUE, Form, SecondColumn, json_value
 
 Value = Any  # of Arrow's or the library's
 

@@ -18,16 +18,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from core.errors import BugError, RatchetError, RetryableError
-from core.position import Position
-from core.rounds import Round, ShardSlice
-from ingest.binlog.notes import join_runs
-from ingest.capture import capture_slice, close_streams
-from ingest.slices import CaptureRequest, CaptureResult
-from store.crashpoints import reach
-from store.files import Lake
-from store.rounds import RoundLog
-from store.segments import object_of
+from ratchet.core.errors import BugError, RatchetError, RetryableError
+from ratchet.core.position import Position
+from ratchet.core.rounds import Round, ShardSlice
+from ratchet.ingest.binlog.notes import join_runs
+from ratchet.ingest.capture import capture_slice, close_streams
+from ratchet.ingest.slices import CaptureRequest, CaptureResult
+from ratchet.store.crashpoints import reach
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.segments import object_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -14,10 +14,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from core.errors import LakeError
-from store.failures import lake_errors
-from store.files import Lake
-from store.segments import Part
+from ratchet.core.errors import LakeError
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake
+from ratchet.store.segments import Part
 
 # A request for a part costs as much as reading some 4 MB. A larger file is worth one of its own:
 # Spark splits it, and only the columns that are asked for are read of it.

@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from core.committimes import Told
-from core.errors import BugError, RatchetError
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.position import Position
-from core.rounds import ChangeFile, Journal, Run, ShardSlice, TableEvent
-from core.types import MisfitPolicy
-from ingest.changes import TableChanges
-from ingest.files import ChangeFiles
-from wire.binlog import DumpOptions
-from wire.connect import SourceConfig
-from wire.vtgate import VtgateConfig
+from ratchet.core.committimes import Told
+from ratchet.core.errors import BugError, RatchetError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Journal, Run, ShardSlice, TableEvent
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.changes import TableChanges
+from ratchet.ingest.files import ChangeFiles
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.vtgate import VtgateConfig
 
 DRAINED = 0.05  # seconds without a byte after which a stream may have nothing more to give
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
-from core.errors import BugError, RatchetError
-from jobs import logs
-from jobs.terminal import lines
+from ratchet.core.errors import BugError, RatchetError
+from ratchet.jobs.reporting import logs
+from ratchet.jobs.reporting.terminal import lines
 
 if TYPE_CHECKING:
-    from jobs.config import Config
+    from ratchet.jobs.config.config import Config
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,7 +104,7 @@ until_option: Final = click.option(
 
 
 def _load(path: Path, *, lake_only: bool = False) -> Config:
-    from jobs.config import load_config
+    from ratchet.jobs.config.config import load_config
 
     config = load_config(path, lake_only=lake_only)
     logs.hide(config.secrets)
@@ -123,16 +123,13 @@ def _version_text() -> str:
 
 
 def own_version() -> str:
-    """The version in the installed package's metadata, else in pyproject.toml beside us."""
+    """The version in the package's metadata."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("ratchet")
     except PackageNotFoundError:
-        import tomllib
-
-        project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
-        return str(project["project"]["version"])
+        return "(not installed)"
 
 
 def _show_version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's form
@@ -165,7 +162,7 @@ def check(config: Path, as_json: bool) -> int:  # noqa: FBT001 - click's form
     One line for each check; for one that fails, the statement that mends it. Exit 0: fit, 2: the
     config is wrong, 3: a source is not fit.
     """
-    from jobs.check import run_check
+    from ratchet.jobs.preflight.check import run_check
 
     return run_check(_load(config), as_json=as_json)
 
@@ -186,7 +183,7 @@ def dump(config: Path, again: tuple[str, ...]) -> int:
     Records where the log stands, starts capture, and reads all tables in parallel chunks, without
     locks. Started again after a kill it goes on where it stopped.
     """
-    from jobs.commands import run_dump
+    from ratchet.jobs.run.commands import run_dump
 
     return run_dump(_load(config), again=again)
 
@@ -200,7 +197,7 @@ def merge(config: Path, until_caught_up: bool) -> int:  # noqa: FBT001 - click's
 
     SIGTERM and Ctrl-C stop it between two steps; a second one at once.
     """
-    from jobs.commands import run_merge
+    from ratchet.jobs.run.commands import run_merge
 
     return run_merge(_load(config), until_caught_up=until_caught_up)
 
@@ -215,7 +212,7 @@ def run(config: Path, until_caught_up: bool) -> int:  # noqa: FBT001 - click's f
     A table that newly matches the config is dumped while the others stream on. SIGTERM and Ctrl-C
     stop it between two steps; a second one at once.
     """
-    from jobs.commands import run_all
+    from ratchet.jobs.run.commands import run_all
 
     return run_all(_load(config), until_caught_up=until_caught_up)
 
@@ -244,7 +241,7 @@ def heal(
     read again. After a pause longer than the binlogs are kept, or RESET: the next run dumps all
     rows of the shard again. Other shards' rows stay as they are.
     """
-    from jobs.heal import run_heal
+    from ratchet.jobs.recovery.heal import run_heal
 
     return run_heal(_load(config), shards=shards, dump=dump, dry_run=dry_run)
 
@@ -268,7 +265,7 @@ def table(
     Which tables are mirrored the config says: change its `tables` before `add` and `drop`, and the
     run reads it again.
     """
-    from jobs.tablecommands import run_table
+    from ratchet.jobs.run.tablecommands import run_table
 
     return run_table(_load(config), what, table, delete=delete, wait=wait)
 
@@ -279,7 +276,7 @@ def table(
 @common
 def status(config: Path, as_json: bool) -> int:  # noqa: FBT001 - click's form
     """Show positions, lag and state of each shard, and phase and round of each table."""
-    from jobs.status import run_status
+    from ratchet.jobs.inspect.status import run_status
 
     return run_status(_load(config), as_json=as_json)
 
@@ -326,12 +323,12 @@ def verify(  # noqa: PLR0917 - click's form
     if of_log:
         if tables:
             raise click.UsageError("--log compares all tables of a shard: leave --table out")
-        from jobs.logverify import run_verify_log
+        from ratchet.jobs.inspect.logverify import run_verify_log
 
         return run_verify_log(_load(config), shards=shards, first=first, last=last, as_json=as_json)
     if shards or first or last:
         raise click.UsageError("--shard, --from and --to go with --log")
-    from jobs.verify import run_verify
+    from ratchet.jobs.inspect.verify import run_verify
 
     return run_verify(_load(config), tables=tables, as_json=as_json)
 
@@ -349,7 +346,7 @@ def repair(config: Path, tables: tuple[str, ...], dry_run: bool) -> int:  # noqa
     Each such row is written as it was at the newest cut; nothing is dumped again. Exit 0: a second
     comparison found everything the same, 1: something is left, and why. Stop the run before.
     """
-    from jobs.repair import run_repair
+    from ratchet.jobs.recovery.repair import run_repair
 
     return run_repair(_load(config), tables=tables, dry_run=dry_run)
 
@@ -384,7 +381,7 @@ def as_of(
     ]
     if len(given) != 1:
         raise click.UsageError("give one of --time, --gtid and --round")
-    from jobs.asof import run_as_of
+    from ratchet.jobs.inspect.asof import run_as_of
 
     return run_as_of(_load(config, lake_only=True), given[0], as_json=as_json)
 
@@ -439,7 +436,7 @@ def sql(
         raise click.UsageError("--fresh shows the newest rows and --as-of old ones: give one")
     if changes and (fresh or moment is not None):
         raise click.UsageError("--changes shows no rows: neither --fresh nor --as-of goes with it")
-    from jobs.sql import run_sql
+    from ratchet.jobs.inspect.sql import run_sql
 
     return run_sql(
         _load(config, lake_only=True),
@@ -465,7 +462,13 @@ def sql(
 def demo(home: Path, rows: int) -> int:
     """Show the whole story on two private MariaDB servers, in about four minutes."""
     logs.set_up(level="warning", form=_options.log_format)
-    from jobs.demo import run_demo
+    checkout = Path(__file__).resolve().parents[1]
+    if not (checkout / "lab" / "demo.py").is_file():
+        raise click.UsageError(
+            "the demo starts servers of its own, which only a checkout can: `make demo` in a clone"
+        )
+    sys.path.append(str(checkout))
+    from lab.demo import run_demo
 
     return run_demo(home, rows=rows)
 
@@ -511,7 +514,7 @@ def show_error(error: Exception) -> int:
     if _options.log_format == "json":
         fields = error.fields() if isinstance(error, RatchetError) else {"message": message}
         extra = {"fields": {**fields, "hint": hint, "error": type(error).__name__}}
-        logging.getLogger("jobs").error(message, extra=extra, exc_info=_options.verbose)
+        logging.getLogger("ratchet.jobs").error(message, extra=extra, exc_info=_options.verbose)
     else:
         if _options.verbose:
             trace = "".join(traceback.format_exception(error))

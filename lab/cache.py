@@ -1,8 +1,8 @@
 """The cache folder: what is downloaded or prepared once and used again.
 
-Lives here: where the folder is, the lock that lets one process prepare an entry while others
+Lives here: the lock that lets one process prepare an entry while others
 wait, and the rule that an entry appears whole or not at all. Does not live here: what the
-entries are (`debs`, `template`).
+entries are (`debs`, `template`), and where the folder is (`ratchet.resources`).
 
 Invariant: a folder under its final name is complete, because it is built under a temporary name
 and renamed. A half-finished download therefore never counts as done.
@@ -11,20 +11,11 @@ and renamed. A half-finished download therefore never counts as done.
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-
-def cache_folder() -> Path:
-    """`$RATCHET_CACHE`, or `~/.cache/ratchet`; created if it is missing."""
-    given = os.environ.get("RATCHET_CACHE")
-    folder = Path(given) if given else Path.home() / ".cache" / "ratchet"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder.resolve()
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from typing import Final, Self
 
 import pyspark
 
-from core.errors import OperatorError
 from lab.daemon import Daemon
 from lab.ports import Port
+from ratchet.core.errors import OperatorError
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _STARTS_WITHIN: Final = 90.0  # seconds

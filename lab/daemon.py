@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from core.errors import BugError, OperatorError
+from ratchet.core.errors import BugError, OperatorError
 
 _GUARD: Final = """
 read -r _

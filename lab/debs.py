@@ -18,8 +18,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from core.errors import OperatorError
 from lab.cache import prepared
+from ratchet.core.errors import OperatorError
 
 _SOURCES: Final = Path("/etc/apt/sources.list.d/debian.sources")
 _OLD_SOURCES: Final = Path("/etc/apt/sources.list")

@@ -22,9 +22,9 @@ from urllib.parse import unquote
 
 import pyarrow.fs
 
-from core.errors import BugError, OperatorError
 from lab.daemon import Daemon
 from lab.ports import LOOPBACK, Port
+from ratchet.core.errors import BugError, OperatorError
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _STARTS_WITHIN: Final = 60.0  # seconds

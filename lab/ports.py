@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, Final
 
-from core.errors import OperatorError
+from ratchet.core.errors import OperatorError
 
 _FIRST: Final = 20_000
 _COUNT: Final = 12_000

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from core.errors import OperatorError, RatchetError
-from lab.cache import cache_folder, locked
+from lab.cache import locked
 from lab.debs import unpacked, wrapped
+from ratchet.core.errors import OperatorError, RatchetError
+from ratchet.resources import cache_folder
 
 Flavor = Literal["mysql", "mariadb"]
 

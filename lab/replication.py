@@ -14,8 +14,8 @@ from typing import Final
 
 from pymysql.cursors import DictCursor
 
-from core.errors import OperatorError
 from lab.server import Server
+from ratchet.core.errors import OperatorError
 
 _USER: Final = "replica"
 _PASSWORD: Final = "replica-lab"  # noqa: S105 - a server on the loopback address

@@ -24,12 +24,12 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from core.errors import BugError, OperatorError
 from lab.daemon import Daemon, tail
 from lab.ports import LOOPBACK, Port
 from lab.provision import Flavor, Installation
 from lab.template import base_command, new_datadir
 from lab.tls import Certificates, make_certificates
+from ratchet.core.errors import BugError, OperatorError
 
 Options = Mapping[str, str | None]
 Rows = tuple[tuple[object, ...], ...]

@@ -11,12 +11,12 @@ servers (`replication`); the last two are offered here as well.
 
 from __future__ import annotations
 
-from core.errors import BugError
 from lab import provision
 from lab.accounts import RATCHET_PASSWORD, RATCHET_USER, create_ratchet_user
 from lab.provision import Installation
 from lab.replication import replicate_from, stop_replication, wait_for_link, wait_for_replica
 from lab.server import Options, Rows, Server, ServerError
+from ratchet.core.errors import BugError
 
 __all__ = [
     "RATCHET_PASSWORD",

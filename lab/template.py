@@ -17,9 +17,10 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from core.errors import OperatorError
-from lab.cache import cache_folder, prepared
+from lab.cache import prepared
 from lab.provision import Installation
+from ratchet.core.errors import OperatorError
+from ratchet.resources import cache_folder
 
 # A change here makes a new template: the version is a part of its folder's name.
 _LAYOUT: Final = 1

@@ -32,11 +32,11 @@ from typing import Any, Final, Self
 
 import pymysql
 
-from core.errors import OperatorError
 from lab.daemon import Daemon, tail
 from lab.ports import LOOPBACK, Port
 from lab.vitessbuild import VitessInstallation, vitess
 from lab.vitessflows import MoveTables, Reshard
+from ratchet.core.errors import OperatorError
 
 CELL: Final = "zone1"
 _TIMEOUT: Final = 120.0

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from core.errors import OperatorError
 from lab import provision
-from lab.cache import cache_folder, prepared
+from lab.cache import prepared
 from lab.debs import unpacked, wrapped
+from ratchet.core.errors import OperatorError
+from ratchet.resources import cache_folder
 
 TOOLS: Final = Path(__file__).parent / "vitess_tools"
 PROGRAMS: Final = ("vttablet", "vtgate", "vtctld", "vtctldclient", "mysqlctl")

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from core.shard import ShardId
-from merge import sql
-from store.rounds import StreamState
-from store.tables import TableState
+from ratchet.core.shard import ShardId
+from ratchet.merge import sql
+from ratchet.store.rounds import StreamState
+from ratchet.store.tables import TableState
 
 if TYPE_CHECKING:
-    from merge.reduce import Mark
+    from ratchet.merge.reduce import Mark
 
 # The `seq` of an implied tombstone: above every transaction's and every dumped row's.
 LAST_SEQ: Final = 1 << 62

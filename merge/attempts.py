@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from core.errors import (
+from ratchet.core.errors import (
     BugError,
     EngineGoneError,
     LakeError,
@@ -28,10 +28,10 @@ from core.errors import (
     RatchetError,
     TableStoppedError,
 )
-from merge.batch import Batch
-from store.attempts import Attempt, read_attempts, write_attempts
-from store.crashpoints import reach
-from store.files import Lake
+from ratchet.merge.batch import Batch
+from ratchet.store.attempts import Attempt, read_attempts, write_attempts
+from ratchet.store.crashpoints import reach
+from ratchet.store.files import Lake
 
 # Above these a merge takes much longer than a note in the lake, and memory that may not be there.
 HEAVY_BYTES: Final = 16 << 20  # of change files

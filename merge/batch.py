@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from merge import reduce
-from merge.ancestry import NO_ANCESTRY, Ancestry
-from merge.reduce import Mark
-from merge.shape import Shape
+from ratchet.merge import reduce
+from ratchet.merge.ancestry import NO_ANCESTRY, Ancestry
+from ratchet.merge.reduce import Mark
+from ratchet.merge.shape import Shape
 
 # Above this, a batch is joined by a shuffle: a broadcast is held several times in memory.
 _BROADCAST_BYTES: Final = 64 << 20

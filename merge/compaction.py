@@ -1,7 +1,7 @@
 """Small files put together, and rows that are gone dropped, without Spark and a bit at a time.
 
 Lives here: which files are worth it, and the commit that replaces them. Does not live here: when
-(`jobs.merging`), tables with rules of others (`maintain.compact` leaves them to Spark).
+(`jobs.run.merging`), tables with rules of others (`maintain.compact` leaves them to Spark).
 
 Files grow in steps: `FAN` of about one size become one, so that a row is written again once a
 step, not once a merge. A file is written again, too, when a quarter of its rows is gone. Rows of
@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.arrowwidth import least_width
-from merge.fitted import fitted_table
-from store.commits import commit_files
-from store.crashpoints import reach
-from store.data_files import write_data_file
-from store.deletion_vectors import Vector, positions_of, read_vector
-from store.delta_files import (
+from ratchet.core.arrowwidth import least_width
+from ratchet.merge.fitted import fitted_table
+from ratchet.store.commits import commit_files
+from ratchet.store.crashpoints import reach
+from ratchet.store.data_files import write_data_file
+from ratchet.store.deletion_vectors import Vector, positions_of, read_vector
+from ratchet.store.delta_files import (
     DataFile,
     TableFiles,
     commit_info,
@@ -36,10 +36,10 @@ from store.delta_files import (
     replay,
     unchanged,
 )
-from store.delta_tables import stats_columns
-from store.failures import data_file_errors
-from store.files import Lake
-from store.parquet import parquet_file
+from ratchet.store.delta_tables import stats_columns
+from ratchet.store.failures import data_file_errors
+from ratchet.store.files import Lake
+from ratchet.store.parquet import parquet_file
 
 FAN: Final = 8
 SMALL_FILE: Final = 16 << 20  # bytes; a larger one is not put together with others: a dump's are

@@ -14,13 +14,13 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from core.rounds import STATEMENT_LENGTH, TableEvent
-from core.schema import Column, ColumnType, TableSchema
-from core.sql.effects import Change
-from core.sql.lexer import Mode
-from core.sql.names import Scope
-from core.sql.statements import classify
-from core.types import MisfitPolicy, arrow_schema
+from ratchet.core.rounds import STATEMENT_LENGTH, TableEvent
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.sql.effects import Change
+from ratchet.core.sql.lexer import Mode
+from ratchet.core.sql.names import Scope
+from ratchet.core.sql.statements import classify
+from ratchet.core.types import MisfitPolicy, arrow_schema
 
 
 def changes_of(event: TableEvent) -> Sequence[Change]:

@@ -32,10 +32,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from core.change import TOKEN_COLUMN
-from merge.batch import Batch
-from merge.lookup import Hits, Leaving, look, look_for_truncated
-from merge.newest import (
+from ratchet.core.change import TOKEN_COLUMN
+from ratchet.merge.batch import Batch
+from ratchet.merge.lookup import Hits, Leaving, look, look_for_truncated
+from ratchet.merge.newest import (
     ChangeFiles,
     Flags,
     Images,
@@ -46,12 +46,12 @@ from merge.newest import (
     has_inexact_key,
     newest,
 )
-from merge.side import TOMBSTONE, ensure_side, truncation_rows
-from store.commits import commit_files, committed
-from store.crashpoints import reach
-from store.data_files import write_data_file
-from store.deletion_vectors import vector_of, write_vectors
-from store.delta_files import (
+from ratchet.merge.side import TOMBSTONE, ensure_side, truncation_rows
+from ratchet.store.commits import commit_files, committed
+from ratchet.store.crashpoints import reach
+from ratchet.store.data_files import write_data_file
+from ratchet.store.deletion_vectors import vector_of, write_vectors
+from ratchet.store.delta_files import (
     Action,
     TableFiles,
     commit_info,
@@ -60,8 +60,8 @@ from store.delta_files import (
     removed,
     replay,
 )
-from store.delta_tables import stats_columns
-from store.files import Lake
+from ratchet.store.delta_tables import stats_columns
+from ratchet.store.files import Lake
 
 log: Final = logging.getLogger(__name__)
 

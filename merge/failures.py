@@ -1,7 +1,7 @@
 """What the exceptions of Spark and Delta mean: named errors with a remedy.
 
 Lives here: telling them apart, and what lies behind one that says too little. Does not live here:
-trying again (`jobs.loops`).
+trying again (`jobs.capture.loops`).
 
 Invariant: an error that leaves this module holds none of theirs as its cause: their text is asked
 of the JVM when it is printed, and by then the JVM may be gone.
@@ -27,7 +27,7 @@ from delta.exceptions import (
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from core.errors import (
+from ratchet.core.errors import (
     BugError,
     EngineGoneError,
     LakeAwayError,
@@ -37,11 +37,11 @@ from core.errors import (
     RetryableError,
     TableStoppedError,
 )
-from store import layout
-from store.failures import LOST_FILE_HINT, storage_hint
-from store.files import Lake
-from store.lazyspark import is_started
-from store.segments import missing, object_of
+from ratchet.store import layout
+from ratchet.store.failures import LOST_FILE_HINT, storage_hint
+from ratchet.store.files import Lake
+from ratchet.store.lazyspark import is_started
+from ratchet.store.segments import missing, object_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

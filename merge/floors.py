@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from core.dumps import DumpCommit, DumpedChunk
-from core.errors import LakeError
-from core.floor import join_runs, resolve_floor
-from core.position import Position
-from core.rounds import Round, Run
-from store.delta_errors import delta_errors
-from store.delta_tables import open_delta
-from store.files import Lake
-from store.tables import DumpState
+from ratchet.core.dumps import DumpCommit, DumpedChunk
+from ratchet.core.errors import LakeError
+from ratchet.core.floor import join_runs, resolve_floor
+from ratchet.core.position import Position
+from ratchet.core.rounds import Round, Run
+from ratchet.store.delta_errors import delta_errors
+from ratchet.store.delta_tables import open_delta
+from ratchet.store.files import Lake
+from ratchet.store.tables import DumpState
 
 Overrides = dict[tuple[str, int], int]
 _Stream = tuple[str, int]  # shard and generation

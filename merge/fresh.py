@@ -1,7 +1,7 @@
 """Mirrored tables together with what is captured and not merged yet: fresh reads.
 
 Lives here: up to which round the tables can be shown as one moment, and a frame of each. Does not
-live here: laying changes over a table (`overlay`), who asks (`jobs.sql`, a notebook).
+live here: laying changes over a table (`overlay`), who asks (`jobs.inspect.sql`, a notebook).
 
 Invariant: all frames show the same round. What a change alone does not tell (a TRUNCATE, columns
 that change, a reshard, rows that foreign keys change) is left to the merge: the round before it is
@@ -14,26 +14,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from core.dumps import app_id
-from core.errors import RetryableError
-from core.rounds import Round
-from core.types import MisfitPolicy
-from merge import plan, prune, side
-from merge.ancestry import Ancestry
-from merge.cascades.concern import concerned
-from merge.cascades.graph import read_graph
-from merge.cascades.reach import Reach, reach
-from merge.overlay import overlay
-from merge.patch import Patch, patch, patched
-from merge.plan import Gathered, SchemaOf
-from merge.reduce import Mark, read_changes
-from merge.shape import Shape
-from store.cuts import Cut, Cuts
-from store.delta_tables import open_delta, table_version, version_in
-from store.files import Lake
-from store.rounds import RoundLog
-from store.schemas import get_schema
-from store.tables import Tables, TableState
+from ratchet.core.dumps import app_id
+from ratchet.core.errors import RetryableError
+from ratchet.core.rounds import Round
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge import plan, prune, side
+from ratchet.merge.ancestry import Ancestry
+from ratchet.merge.cascades.concern import concerned
+from ratchet.merge.cascades.graph import read_graph
+from ratchet.merge.cascades.reach import Reach, reach
+from ratchet.merge.overlay import overlay
+from ratchet.merge.patch import Patch, patch, patched
+from ratchet.merge.plan import Gathered, SchemaOf
+from ratchet.merge.reduce import Mark, read_changes
+from ratchet.merge.shape import Shape
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.delta_tables import open_delta, table_version, version_in
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.schemas import get_schema
+from ratchet.store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

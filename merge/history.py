@@ -1,24 +1,24 @@
 """The change log of a table, as a frame: who changed which row, when, from what to what.
 
 Lives here: which change files that is. Does not live here: reading them (`reduce`), who asks
-(`jobs.sql`, a notebook).
+(`jobs.inspect.sql`, a notebook).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.types import MisfitPolicy
-from merge.ancestry import NO_ANCESTRY
-from merge.plan import shape_of
-from merge.reduce import read_changes
-from store.files import Lake
-from store.rounds import RoundLog
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge.ancestry import NO_ANCESTRY
+from ratchet.merge.plan import shape_of
+from ratchet.merge.reduce import read_changes
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from store.tables import TableState
+    from ratchet.store.tables import TableState
 
 
 def read_history(

@@ -10,22 +10,22 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from core.dumps import FORMAT_VERSION, app_id
-from core.types import MisfitPolicy
-from merge import reduce, side, sql
-from merge.ancestry import NO_ANCESTRY
-from merge.delta import append_delta, commit_session, read_delta, view
-from merge.failures import spark_errors
-from merge.plan import shape_of
-from store import layout
-from store.delta_tables import app_version, table_version
+from ratchet.core.dumps import FORMAT_VERSION, app_id
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge import reduce, side, sql
+from ratchet.merge.ancestry import NO_ANCESTRY
+from ratchet.merge.delta import append_delta, commit_session, read_delta, view
+from ratchet.merge.failures import spark_errors
+from ratchet.merge.plan import shape_of
+from ratchet.store import layout
+from ratchet.store.delta_tables import app_version, table_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from merge.shape import Shape
-    from store.files import Lake
-    from store.tables import TableState
+    from ratchet.merge.shape import Shape
+    from ratchet.store.files import Lake
+    from ratchet.store.tables import TableState
 
 
 def keep_rows(spark: SparkSession, lake: Lake, state: TableState, *, policy: MisfitPolicy) -> None:

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from core.change import TOKEN_COLUMN
-from merge.newest import (
+from ratchet.core.change import TOKEN_COLUMN
+from ratchet.merge.newest import (
     RANK,
     SHARD_LEAF,
     Flags,
@@ -35,12 +35,12 @@ from merge.newest import (
     rank_of,
     settled,
 )
-from merge.reduce import Mark
-from store.deletion_vectors import Vector, positions_of, read_vector
-from store.delta_files import DataFile, TableFiles
-from store.failures import data_file_errors
-from store.files import Lake
-from store.parquet import parquet_file
+from ratchet.merge.reduce import Mark
+from ratchet.store.deletion_vectors import Vector, positions_of, read_vector
+from ratchet.store.delta_files import DataFile, TableFiles
+from ratchet.store.failures import data_file_errors
+from ratchet.store.files import Lake
+from ratchet.store.parquet import parquet_file
 
 # Of the files that may hold the keys: their keys are looked through, 30 million a second with two
 # cores. Spark's MERGE looks through them three times, with a tenth of that speed a core.

@@ -15,25 +15,25 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from merge.compaction import SMALL_FILE, Compacted, compact_files
-from merge.delta import plain_session
-from merge.failures import spark_errors
-from merge.sql import quoted
-from merge.step import LOOK_AGAIN
-from store import layout
-from store.commits import check_epoch
-from store.cuts import Cut, Cuts
-from store.delta_files import replay
-from store.files import Lake
-from store.retention import (
+from ratchet.merge.compaction import SMALL_FILE, Compacted, compact_files
+from ratchet.merge.delta import plain_session
+from ratchet.merge.failures import spark_errors
+from ratchet.merge.sql import quoted
+from ratchet.merge.step import LOOK_AGAIN
+from ratchet.store import layout
+from ratchet.store.commits import check_epoch
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.delta_files import replay
+from ratchet.store.files import Lake
+from ratchet.store.retention import (
     FILE_RETENTION,
     LOG_RETENTION,
     history_interval,
     keep_history,
     remove_old_files,
 )
-from store.rounds import RoundLog
-from store.tables import TableState
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,14 +24,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from core.arrowwidth import least_width
-from core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_COLUMN, UPDATE, change_schema
-from merge.fitted import fitted_table
-from merge.reduce import Mark
-from merge.shape import Shape
-from store import segments
-from store.failures import lake_errors, sound
-from store.files import Lake
+from ratchet.core.arrowwidth import least_width
+from ratchet.core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_COLUMN, UPDATE, change_schema
+from ratchet.merge.fitted import fitted_table
+from ratchet.merge.reduce import Mark
+from ratchet.merge.shape import Shape
+from ratchet.store import segments
+from ratchet.store.failures import lake_errors, sound
+from ratchet.store.files import Lake
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

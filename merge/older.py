@@ -15,12 +15,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from core.errors import DecodeError
-from core.floor import resolve_floor
-from core.gtid import parse_gtid
-from core.position import Position
-from core.rounds import Round, Run, TableEvent
-from store.tables import TableState
+from ratchet.core.errors import DecodeError
+from ratchet.core.floor import resolve_floor
+from ratchet.core.gtid import parse_gtid
+from ratchet.core.position import Position
+from ratchet.core.rounds import Round, Run, TableEvent
+from ratchet.store.tables import TableState
 
 Stream = tuple[str, int]  # shard and generation
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from merge import sql
-from merge.ancestry import NO_ANCESTRY, Ancestry
-from merge.delta import view
-from merge.reduce import Mark
-from merge.shape import Shape
+from ratchet.merge import sql
+from ratchet.merge.ancestry import NO_ANCESTRY, Ancestry
+from ratchet.merge.delta import view
+from ratchet.merge.reduce import Mark
+from ratchet.merge.shape import Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from merge import order, reduce, sql
-from merge.ancestry import NO_ANCESTRY, Ancestry
-from merge.delta import view
-from merge.reduce import Mark
-from merge.shape import Shape
+from ratchet.merge import order, reduce, sql
+from ratchet.merge.ancestry import NO_ANCESTRY, Ancestry
+from ratchet.merge.delta import view
+from ratchet.merge.reduce import Mark
+from ratchet.merge.shape import Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from core.change import change_schema
-from merge.fitted import fitted_table
-from merge.shape import Shape
-from store.failures import lake_errors, sound
-from store.files import Lake
-from store.segments import Part, open_changes
+from ratchet.core.change import change_schema
+from ratchet.merge.fitted import fitted_table
+from ratchet.merge.shape import Shape
+from ratchet.store.failures import lake_errors, sound
+from ratchet.store.files import Lake
+from ratchet.store.segments import Part, open_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

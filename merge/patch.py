@@ -19,18 +19,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.change import TOKEN_COLUMN
-from core.rounds import ChangeFile
-from merge import sql
-from merge.delta import view
-from merge.lookup import look
-from merge.newest import ChangeFiles, Images, Newest, Oversized, Unfit, has_inexact_key, newest
-from merge.reduce import Mark
-from merge.shape import Shape, spark_schema
-from merge.side import SHADOW
-from store.delta_files import replay
-from store.failures import data_file_errors
-from store.files import Lake
+from ratchet.core.change import TOKEN_COLUMN
+from ratchet.core.rounds import ChangeFile
+from ratchet.merge import sql
+from ratchet.merge.delta import view
+from ratchet.merge.lookup import look
+from ratchet.merge.newest import (
+    ChangeFiles,
+    Images,
+    Newest,
+    Oversized,
+    Unfit,
+    has_inexact_key,
+    newest,
+)
+from ratchet.merge.reduce import Mark
+from ratchet.merge.shape import Shape, spark_schema
+from ratchet.merge.side import SHADOW
+from ratchet.store.delta_files import replay
+from ratchet.store.failures import data_file_errors
+from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

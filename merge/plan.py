@@ -11,21 +11,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from core.errors import TableStoppedError
-from core.position import Position
-from core.rounds import ChangeFile, Round, ShardSlice, TableEvent
-from core.schema import Column, TableSchema
-from core.sql.effects import Change
-from core.types import MisfitPolicy
-from merge.ancestry import Ancestry
-from merge.cascades.reach import Reach, reach
-from merge.cascades.step import Found
-from merge.ddl import changes_of, key_lost, misfit, unproven
-from merge.older import Older, Stream, is_in_chunks, is_in_shape, older
-from merge.reduce import Mark
-from merge.shape import Shape
-from store.rounds import StreamState
-from store.tables import Doubt, Stopped, TableState
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
+from ratchet.core.schema import Column, TableSchema
+from ratchet.core.sql.effects import Change
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge.ancestry import Ancestry
+from ratchet.merge.cascades.reach import Reach, reach
+from ratchet.merge.cascades.step import Found
+from ratchet.merge.ddl import changes_of, key_lost, misfit, unproven
+from ratchet.merge.older import Older, Stream, is_in_chunks, is_in_shape, older
+from ratchet.merge.reduce import Mark
+from ratchet.merge.shape import Shape
+from ratchet.store.rounds import StreamState
+from ratchet.store.tables import Doubt, Stopped, TableState
 
 SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 

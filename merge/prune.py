@@ -14,11 +14,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge import sql
-from merge.shape import Shape
-from store.failures import lake_errors
-from store.files import Lake
-from store.segments import open_changes
+from ratchet.merge import sql
+from ratchet.merge.shape import Shape
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake
+from ratchet.store.segments import open_changes
 
 MOST_FILES: Final = 64  # a footer costs a read; a batch of more files is wide anyway
 _LONGEST_TEXT: Final = 200

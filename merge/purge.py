@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.types import MisfitPolicy
-from merge import order, side, sql
-from merge.ancestry import Ancestry
-from merge.delta import plain_session, read_delta, view
-from merge.failures import spark_errors
-from merge.patch import may_have_shadows
-from merge.plan import app_id, shape_of
-from merge.shape import Shape
-from store import layout
-from store.commits import check_epoch
-from store.delta_log import microseconds
-from store.delta_tables import app_version, open_delta, query, table_version
-from store.files import Lake
-from store.rounds import RoundLog
-from store.tables import TableState
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge import order, side, sql
+from ratchet.merge.ancestry import Ancestry
+from ratchet.merge.delta import plain_session, read_delta, view
+from ratchet.merge.failures import spark_errors
+from ratchet.merge.patch import may_have_shadows
+from ratchet.merge.plan import app_id, shape_of
+from ratchet.merge.shape import Shape
+from ratchet.store import layout
+from ratchet.store.commits import check_epoch
+from ratchet.store.delta_log import microseconds
+from ratchet.store.delta_tables import app_version, open_delta, query, table_version
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

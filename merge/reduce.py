@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from core.change import DELETE, INSERT, UPDATE
-from merge import sql
-from merge.ancestry import LAST_SEQ, NO_ANCESTRY, Ancestry
-from merge.delta import view
-from merge.parts import read_parts
-from merge.shape import Shape
-from store.files import Lake
-from store.segments import part_of
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.merge import sql
+from ratchet.merge.ancestry import LAST_SEQ, NO_ANCESTRY, Ancestry
+from ratchet.merge.delta import view
+from ratchet.merge.parts import read_parts
+from ratchet.merge.shape import Shape
+from ratchet.store.files import Lake
+from ratchet.store.segments import part_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,7 +1,7 @@
 """Writes what a verification found to be the truth into a table: `ratchet repair`.
 
 Lives here: the registers of a repair, their rank, the order of its two commits. Does not live here:
-what the truth is (`snapshot.verify`), when a table may be repaired (`jobs.repair`).
+what the truth is (`snapshot.verify`), when a table may be repaired (`jobs.recovery.repair`).
 
 All is said as of the cut that the table stands at, so the rank is (generation, seq of the cut's
 position, REPAIR_IDX + number): at or above all that is merged, below all that is not. For the keys
@@ -28,30 +28,30 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.change import DELETE, INSERT, REPAIR_IDX, change_schema
-from core.errors import BugError
-from core.types import MisfitPolicy
-from merge import reduce, side, sql
-from merge.ancestry import Ancestry
-from merge.batch import Batch
-from merge.delta import append_delta, commit_session, view
-from merge.direct import merge_directly
-from merge.failures import spark_errors
-from merge.plan import shape_of
-from store import layout
-from store.crashpoints import reach
-from store.delta_errors import delta_errors
-from store.delta_tables import app_version, open_delta, table_version
-from store.failures import sound
+from ratchet.core.change import DELETE, INSERT, REPAIR_IDX, change_schema
+from ratchet.core.errors import BugError
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge import reduce, side, sql
+from ratchet.merge.ancestry import Ancestry
+from ratchet.merge.batch import Batch
+from ratchet.merge.delta import append_delta, commit_session, view
+from ratchet.merge.direct import merge_directly
+from ratchet.merge.failures import spark_errors
+from ratchet.merge.plan import shape_of
+from ratchet.store import layout
+from ratchet.store.crashpoints import reach
+from ratchet.store.delta_errors import delta_errors
+from ratchet.store.delta_tables import app_version, open_delta, table_version
+from ratchet.store.failures import sound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from merge.shape import Shape
-    from store.cuts import Cut
-    from store.files import Lake
-    from store.rounds import StreamState
-    from store.tables import TableState
+    from ratchet.merge.shape import Shape
+    from ratchet.store.cuts import Cut
+    from ratchet.store.files import Lake
+    from ratchet.store.rounds import StreamState
+    from ratchet.store.tables import TableState
 
 SCRATCH: Final = f"{layout.PRIVATE}/scratch"
 _FORMAT: Final = 1

@@ -20,40 +20,40 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
-from core.errors import BugError, TableStoppedError
-from core.position import Position
-from core.rounds import Round
-from core.schema import TableSchema
-from core.types import misfits_told
-from merge import floors, plan
-from merge.ancestry import Ancestry
-from merge.attempts import Attempts
-from merge.batch import Batch
-from merge.cascades.graph import KeyGraph, read_graph
-from merge.cascades.openparents import unchecked_writes
-from merge.cascades.step import Cascades, Child
-from merge.failures import lost_changes, merge_failure, spark_errors
-from merge.patch import may_have_shadows
-from merge.plan import Gathered, app_id
-from merge.sidestats import read_side_stats
-from merge.step import LOOK_AGAIN, Done, MergeOptions, Step, StepResult, Work, step_to
-from merge.table import (
+from ratchet.core.errors import BugError, TableStoppedError
+from ratchet.core.position import Position
+from ratchet.core.rounds import Round
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import misfits_told
+from ratchet.merge import floors, plan
+from ratchet.merge.ancestry import Ancestry
+from ratchet.merge.attempts import Attempts
+from ratchet.merge.batch import Batch
+from ratchet.merge.cascades.graph import KeyGraph, read_graph
+from ratchet.merge.cascades.openparents import unchecked_writes
+from ratchet.merge.cascades.step import Cascades, Child
+from ratchet.merge.failures import lost_changes, merge_failure, spark_errors
+from ratchet.merge.patch import may_have_shadows
+from ratchet.merge.plan import Gathered, app_id
+from ratchet.merge.sidestats import read_side_stats
+from ratchet.merge.step import LOOK_AGAIN, Done, MergeOptions, Step, StepResult, Work, step_to
+from ratchet.merge.table import (
     Held,
     Merged,
     collapse,
     collapse_id,
     merge_table,
 )
-from store.crashpoints import reach
-from store.cuts import Cut, Cuts
-from store.delta_files import replay, replay_to
-from store.delta_tables import add_columns, app_version, mirrored_schema, newest_version
-from store.files import Lake
-from store.lazyspark import use_pool
-from store.rounds import RoundLog
-from store.schemas import get_schema
-from store.tables import Tables, TableState
-from store.unchecked import note_unchecked, read_unchecked
+from ratchet.store.crashpoints import reach
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.delta_files import replay, replay_to
+from ratchet.store.delta_tables import add_columns, app_version, mirrored_schema, newest_version
+from ratchet.store.files import Lake
+from ratchet.store.lazyspark import use_pool
+from ratchet.store.rounds import RoundLog
+from ratchet.store.schemas import get_schema
+from ratchet.store.tables import Tables, TableState
+from ratchet.store.unchecked import note_unchecked, read_unchecked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ _FAR_TABLES: Final = 8
 _LOOKS: Final = 16  # at a time, in an object store
 _SMALLER: Final = 16  # of a step's bounds, while a batch is suspected of having ended a run
 
-log: Final = logging.getLogger("jobs.run")
+log: Final = logging.getLogger("ratchet.jobs.run")
 
 
 class Merger:

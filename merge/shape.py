@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from core.change import TOKEN_TYPE, change_schema
-from core.schema import TableSchema
-from core.types import MisfitPolicy, arrow_schema
-from merge import sql
+from ratchet.core.change import TOKEN_TYPE, change_schema
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.merge import sql
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from merge import sql
-from merge.delta import view
-from merge.reduce import Mark
-from merge.shape import Shape
-from store.delta_tables import create_delta_table, stats_columns
-from store.files import Lake
+from ratchet.merge import sql
+from ratchet.merge.delta import view
+from ratchet.merge.reduce import Mark
+from ratchet.merge.shape import Shape
+from ratchet.store.delta_tables import create_delta_table, stats_columns
+from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merge.reduce import Mark
-from merge.side import EMPTY, SHADOW, SideStats
-from store.deletion_vectors import Positions, Vector, positions_of, read_vector
-from store.delta_files import DataFile, replay
-from store.failures import data_file_errors
-from store.files import Lake
-from store.parquet import parquet_file
+from ratchet.merge.reduce import Mark
+from ratchet.merge.side import EMPTY, SHADOW, SideStats
+from ratchet.store.deletion_vectors import Positions, Vector, positions_of, read_vector
+from ratchet.store.delta_files import DataFile, replay
+from ratchet.store.failures import data_file_errors
+from ratchet.store.files import Lake
+from ratchet.store.parquet import parquet_file
 
 _SHARD, _KIND = "shard", "kind"
 _GENERATION, _SEQ = "token.generation", "token.seq"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from core.change import FLOOR_IDX, TOKEN_COLUMN
-from store.delta_tables import quoted
+from ratchet.core.change import FLOOR_IDX, TOKEN_COLUMN
+from ratchet.store.delta_tables import quoted
 
 __all__ = ["quoted"]
 

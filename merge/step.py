@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from core.committimes import is_ahead
-from core.errors import RatchetError, TableStoppedError
-from core.position import Position
-from core.rounds import Round, ShardSlice
-from core.types import MisfitPolicy
-from merge.direct import MOST_ROWS
-from merge.plan import Gathered
-from store.cuts import Cut, CutShard
-from store.rounds import StreamState
-from store.tables import TableState
+from ratchet.core.committimes import is_ahead
+from ratchet.core.errors import RatchetError, TableStoppedError
+from ratchet.core.position import Position
+from ratchet.core.rounds import Round, ShardSlice
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge.direct import MOST_ROWS
+from ratchet.merge.plan import Gathered
+from ratchet.store.cuts import Cut, CutShard
+from ratchet.store.rounds import StreamState
+from ratchet.store.tables import TableState
 
 # Seconds after which a cut asks an object store again for the newest version of a table that rests:
 # a request for each of thousands of tables in each step would be most of its work.

@@ -13,18 +13,18 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from merge import order, prune, reduce, side, sql
-from merge.ancestry import LAST_SEQ
-from merge.batch import Batch
-from merge.delta import append_delta, commit_session, read_delta, view
-from merge.direct import merge_directly
-from merge.reduce import Mark
-from merge.shape import Shape
-from merge.side import SideStats
-from store.crashpoints import reach
-from store.delta_files import TableFiles
-from store.delta_tables import table_version
-from store.files import Lake
+from ratchet.merge import order, prune, reduce, side, sql
+from ratchet.merge.ancestry import LAST_SEQ
+from ratchet.merge.batch import Batch
+from ratchet.merge.delta import append_delta, commit_session, read_delta, view
+from ratchet.merge.direct import merge_directly
+from ratchet.merge.reduce import Mark
+from ratchet.merge.shape import Shape
+from ratchet.merge.side import SideStats
+from ratchet.store.crashpoints import reach
+from ratchet.store.delta_files import TableFiles
+from ratchet.store.delta_tables import table_version
+from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,7 +22,7 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from jobs.jarhashes import DIGESTS
+from ratchet.jobs.engine.jarhashes import DIGESTS
 
 ROOT: Final = Path(__file__).parents[1]
 _PINNED: Final = re.compile(r"^([A-Za-z0-9_.-]+)==(\S+)")

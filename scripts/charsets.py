@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from core.errors import BugError
 from lab.servers import MariadbServer, MysqlServer, Server
+from ratchet.core.errors import BugError
 
 TARGET: Final = Path(__file__).parents[1] / "wire" / "decode" / "charsets_data.py"
 

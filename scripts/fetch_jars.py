@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the project is not install
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
-from jobs.jarhashes import altered, digest
-from jobs.jars import delta_jars, ivy_folder
+from ratchet.jobs.engine.jarhashes import altered, digest
+from ratchet.jobs.engine.jars import delta_jars, ivy_folder
 
 
 def main() -> None:
@@ -58,7 +58,8 @@ def main() -> None:
     if wrong or not jars:
         sys.exit(
             "Delta's jars in Ivy's cache are not the ones that were released: remove them and make "
-            "setup again. For a new version of Delta put the lines above into jobs/jarhashes.py"
+            "setup again. For a new version of Delta put the lines above into "
+            "jobs/engine/jarhashes.py"
         )
     print("Spark and Delta work; the jars are in the cache")
 

@@ -264,18 +264,18 @@ class Tally:
 
 
 def judge(name: str, tests: list[str], only: str) -> Tally:
-    """Run the mutants of a module whose labels have that in them."""
-    path = ROOT / (name.replace(".", "/") + ".py")
+    """Run the mutants of a module (`core.token` for ratchet's) whose labels have that in them."""
+    path, module = ROOT / (name.replace(".", "/") + ".py"), f"ratchet.{name}"
     source = path.read_text()
     began = time.monotonic()
-    if outcome(name, path, ast.parse(source), tests) != PASSED:
+    if outcome(module, path, ast.parse(source), tests) != PASSED:
         raise SystemExit(f"{name}: its tests fail without a mutant: {' '.join(tests)}")
     tree = ast.parse(source)
     made = [(label, mutant) for label, mutant in mutants(tree) if only in label]
     survived = []
     for label, mutant in made:
         old = mutant.put(mutant.new)
-        code = outcome(name, path, tree, tests)
+        code = outcome(module, path, tree, tests)
         mutant.put(old)
         if code not in {PASSED, FAILED, BROKEN}:
             raise SystemExit(f"{name}: pytest ended with {code} at {label}")
@@ -296,7 +296,7 @@ def main() -> int:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is needed, and it takes time
     config = tomllib.loads((ROOT / "scripts" / "mutants.toml").read_text())
     names = options.modules or list(config)
-    preload(names)
+    preload([f"ratchet.{name}" for name in names])
     wrong = []
     tallies = []
     for name in names:

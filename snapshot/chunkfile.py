@@ -15,11 +15,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.change import TOKEN_COLUMN, TOKEN_TYPE
-from snapshot.prints import SHARD
-from store.failures import lake_errors
-from store.files import Lake
-from store.stats import file_stats
+from ratchet.core.change import TOKEN_COLUMN, TOKEN_TYPE
+from ratchet.snapshot.prints import SHARD
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake
+from ratchet.store.stats import file_stats
 
 _GROUP_BYTES: Final = 16 << 20  # of Arrow data in a row group; 32 MB cost each task 40 MB more
 _TOKEN_LEAVES: Final = [f"{TOKEN_COLUMN}.{field.name}" for field in TOKEN_TYPE]

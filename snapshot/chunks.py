@@ -20,9 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from snapshot.keys import Bound, KeyPlan, KeyRange, Query, string_literal
-from wire.decode.answers import as_count, as_text, or_null, single, single_value
-from wire.session import quoted
+from ratchet.snapshot.keys import Bound, KeyPlan, KeyRange, Query, string_literal
+from ratchet.wire.decode.answers import as_count, as_text, or_null, single, single_value
+from ratchet.wire.session import quoted
 
 SMALLEST: Final = 50_000  # rows: a range below it is not worth another task
 WALK: Final = 400_000  # rows walked at most to find a cut

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import pyarrow as pa
 
-from core.change import TOKEN_COLUMN
-from snapshot.localjoin import few_mismatches, no_mismatches
-from snapshot.mirror import Mirror, Printed, Sorter
-from snapshot.pairs import NO_SHARD, Pair
-from snapshot.prints import PRINT, SHARD, Homes, RowPrinter, every_bucket, odd_buckets
-from snapshot.source_df import Kept, SourceScan
-from store.delta_tables import quoted
-from store.files import Lake
+from ratchet.core.change import TOKEN_COLUMN
+from ratchet.snapshot.localjoin import few_mismatches, no_mismatches
+from ratchet.snapshot.mirror import Mirror, Printed, Sorter
+from ratchet.snapshot.pairs import NO_SHARD, Pair
+from ratchet.snapshot.prints import PRINT, SHARD, Homes, RowPrinter, every_bucket, odd_buckets
+from ratchet.snapshot.source_df import Kept, SourceScan
+from ratchet.store.delta_tables import quoted
+from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

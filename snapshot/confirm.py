@@ -1,8 +1,8 @@
 """Whether a key for which mirror and source seemed to differ does differ.
 
 Lives here: reading such keys again on both sides, and the verdict on each. Does not live here:
-which keys (`piecewise`), how often they are read (`jobs.background`), the same question at one
-fixed cut with the log laid over it (`judge`).
+which keys (`piecewise`), how often they are read (`jobs.watch.background`), the same question at
+one fixed cut with the log laid over it (`judge`).
 
 A key is read at the source; then the mirror's row is looked at in a cut that holds everything that
 this read may have shown. If the log has no change of the key between the two, they must be equal.
@@ -22,18 +22,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.position import Position
-from core.rounds import ChangeFile, Round
-from snapshot.judge import Kind
-from snapshot.mirror import Mirror
-from snapshot.piecewise import Compared, rows_of
-from snapshot.prints import SHARD, Words
-from snapshot.reread import Reread
-from snapshot.rows import Row, different_columns, frozen_row
-from store.failures import lake_errors
-from store.files import Lake
-from store.rounds import RoundLog
-from store.segments import open_changes
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Round
+from ratchet.snapshot.judge import Kind
+from ratchet.snapshot.mirror import Mirror
+from ratchet.snapshot.piecewise import Compared, rows_of
+from ratchet.snapshot.prints import SHARD, Words
+from ratchet.snapshot.reread import Reread
+from ratchet.snapshot.rows import Row, different_columns, frozen_row
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.segments import open_changes
 
 _BACK: Final = 16  # rounds that are looked back at first
 

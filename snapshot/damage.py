@@ -12,10 +12,10 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from snapshot.chunks import TableSize
-from snapshot.keys import KeyPlan, Query
-from wire.decode.answers import as_count, single
-from wire.session import quoted
+from ratchet.snapshot.chunks import TableSize
+from ratchet.snapshot.keys import KeyPlan, Query
+from ratchet.wire.decode.answers import as_count, single
+from ratchet.wire.session import quoted
 
 LARGEST: Final = 1 << 32  # bytes of rows; counting more would take as long as the dump itself
 _ENGINES: Final = frozenset({"MYISAM", "ARIA"})

@@ -24,14 +24,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
-from core.errors import DecodeError, RatchetError, RetryableError, TableStoppedError
-from core.position import Position
-from snapshot import chunks
-from snapshot.errors import ShapeChangedError
-from snapshot.ledger import Claim, file_prefix
-from snapshot.patience import Patience
-from snapshot.reader import FIRST_BYTES, ChunkRequest, ChunkResult, ReadLimits
-from snapshot.records import (
+from ratchet.core.errors import DecodeError, RatchetError, RetryableError, TableStoppedError
+from ratchet.core.position import Position
+from ratchet.snapshot import chunks
+from ratchet.snapshot.errors import ShapeChangedError
+from ratchet.snapshot.ledger import Claim, file_prefix
+from ratchet.snapshot.patience import Patience
+from ratchet.snapshot.reader import FIRST_BYTES, ChunkRequest, ChunkResult, ReadLimits
+from ratchet.snapshot.records import (
     ChunkDone,
     DumpSettings,
     Meter,
@@ -45,13 +45,13 @@ from snapshot.records import (
     Waiting,
     Wanted,
 )
-from snapshot.sessions import close_sessions, open_session
-from snapshot.source import SourceCatalog
-from snapshot.start import KeepRows, Started, finish_table, start_table, stop_table
-from snapshot.tasks import ReadChunk
-from store import crashpoints
-from store.files import Lake
-from wire.session import SourceConfig
+from ratchet.snapshot.sessions import close_sessions, open_session
+from ratchet.snapshot.source import SourceCatalog
+from ratchet.snapshot.start import KeepRows, Started, finish_table, start_table, stop_table
+from ratchet.snapshot.tasks import ReadChunk
+from ratchet.store import crashpoints
+from ratchet.store.files import Lake
+from ratchet.wire.session import SourceConfig
 
 Phase = Literal["waiting", "starting", "reading", "finishing", "done", "failed"]
 Piece = Callable[[], None]

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.gtid import Flavor, parse_gtid
-from core.position import Position
-from snapshot.rows import Row, different_columns, frozen_row
+from ratchet.core.gtid import Flavor, parse_gtid
+from ratchet.core.position import Position
+from ratchet.snapshot.rows import Row, different_columns, frozen_row
 
 Kind = Literal["changed", "missing", "extra", "doubled"]
 

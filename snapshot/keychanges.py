@@ -1,8 +1,8 @@
 """The changes of some keys, out of change files.
 
 Lives here: `Changes`, and picking those of some keys: here, or in Spark where there are many. Does
-not live here: what they say of a key (`judge`), where the files come from (`jobs.changelog`,
-`jobs.scratch`).
+not live here: what they say of a key (`judge`), where the files come from
+(`jobs.inspect.changelog`, `jobs.inspect.scratch`).
 
 Invariant: both ways give the same changes; one that moves a row to another key is of both keys.
 """
@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from core.position import Position
-from core.rounds import ChangeFile
-from snapshot.rows import Row, frozen_row
-from store.delta_tables import quoted
-from store.failures import lake_errors, sound
-from store.files import Lake
-from store.segments import open_changes, part_of
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile
+from ratchet.snapshot.rows import Row, frozen_row
+from ratchet.store.delta_tables import quoted
+from ratchet.store.failures import lake_errors, sound
+from ratchet.store.files import Lake
+from ratchet.store.segments import open_changes, part_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

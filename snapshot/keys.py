@@ -26,12 +26,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from core.columnrules import unfit_key
-from core.errors import TableStoppedError
-from core.schema import Column, TableSchema
-from snapshot.errors import ShapeChangedError
-from wire.decode.answers import as_name, as_text, or_null, refusal, shaped
-from wire.session import quoted
+from ratchet.core.columnrules import unfit_key
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.schema import Column, TableSchema
+from ratchet.snapshot.errors import ShapeChangedError
+from ratchet.wire.decode.answers import as_name, as_text, or_null, refusal, shaped
+from ratchet.wire.session import quoted
 
 Query = Callable[[str], list[tuple[Any, ...]]]
 Bound = tuple[str, ...]

@@ -21,15 +21,15 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from core.dumps import FORMAT_VERSION, DumpCommit, DumpedChunk, app_id
-from core.errors import BugError, LakeError
-from snapshot.keys import KeyRange
-from snapshot.reader import ChunkResult
-from store.commits import check_epoch, commit_files, committed, epoch_of
-from store.delta_errors import conflict, delta_errors
-from store.delta_files import TableFiles, added, commit_info, keep_log_short, replay
-from store.delta_tables import open_delta, replace_columns, stats_columns, version_in
-from store.files import Lake
+from ratchet.core.dumps import FORMAT_VERSION, DumpCommit, DumpedChunk, app_id
+from ratchet.core.errors import BugError, LakeError
+from ratchet.snapshot.keys import KeyRange
+from ratchet.snapshot.reader import ChunkResult
+from ratchet.store.commits import check_epoch, commit_files, committed, epoch_of
+from ratchet.store.delta_errors import conflict, delta_errors
+from ratchet.store.delta_files import TableFiles, added, commit_info, keep_log_short, replay
+from ratchet.store.delta_tables import open_delta, replace_columns, stats_columns, version_in
+from ratchet.store.files import Lake
 
 _LOOK_BACK: Final = (20, 1_000, None)  # commits of history that are read to find our newest one
 

@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from snapshot.pairs import NO_SHARD, Pair
-from snapshot.prints import PRINT, SHARD, Homes
+from ratchet.snapshot.pairs import NO_SHARD, Pair
+from ratchet.snapshot.prints import PRINT, SHARD, Homes
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.change import TOKEN_COLUMN
-from core.errors import LakeError
-from snapshot.prints import PRINT, SHARD, Fingerprint, Flags, Homes, RowPrinter, Tally, Words
-from snapshot.prints import shard_print as print_of
-from store.delta_tables import BATCH_ROWS, open_delta, query, quoted, row_bytes
-from store.failures import lake_errors
-from store.files import Lake
+from ratchet.core.change import TOKEN_COLUMN
+from ratchet.core.errors import LakeError
+from ratchet.snapshot.prints import (
+    PRINT,
+    SHARD,
+    Fingerprint,
+    Flags,
+    Homes,
+    RowPrinter,
+    Tally,
+    Words,
+)
+from ratchet.snapshot.prints import shard_print as print_of
+from ratchet.store.delta_tables import BATCH_ROWS, open_delta, query, quoted, row_bytes
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -17,10 +17,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from core.errors import ServerRefusedError
-from snapshot.keys import KeyPlan, Query, string_literal
-from wire.decode.answers import as_name, as_text, or_null, settled, shaped, single_value
-from wire.session import quoted
+from ratchet.core.errors import ServerRefusedError
+from ratchet.snapshot.keys import KeyPlan, Query, string_literal
+from ratchet.wire.decode.answers import as_name, as_text, or_null, settled, shaped, single_value
+from ratchet.wire.session import quoted
 
 _PAUSES: Final = (0.0, 0.05, 0.2, 1.0)  # seconds between tries
 _PARTITIONS: Final = (

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from core.errors import LockedError, RetryableError
+from ratchet.core.errors import LockedError, RetryableError
 
 _FIRST: Final = 0.5
 _LONGEST: Final = 15.0

@@ -2,7 +2,7 @@
 
 Lives here: reading a piece of the source, and finding its rows in the mirror: the keys for which
 they differ are *suspects*. Does not live here: whether a suspect is a difference (`confirm`), when
-and how fast (`jobs.background`), a whole table at one cut (`verify`).
+and how fast (`jobs.watch.background`), a whole table at one cut (`verify`).
 
 1. A piece of the source is read along its key, and kept as two prints a row: of the key, and of the
    row. The position that it may have shown is asked for afterwards.
@@ -30,15 +30,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from core.position import Position
-from snapshot.keys import KeyRange
-from snapshot.mirror import Bounds, Mirror
-from snapshot.prints import PRINT, SHARD, Flags, Homes, RowPrinter, Words, shard_print
-from snapshot.reader import ChunkRequest, Printing, ReadLimits, read_chunk
-from snapshot.records import DumpSettings, ShardSource
-from snapshot.source import SourceTable
-from snapshot.source_df import seen_positions
-from store.files import Lake
+from ratchet.core.position import Position
+from ratchet.snapshot.keys import KeyRange
+from ratchet.snapshot.mirror import Bounds, Mirror
+from ratchet.snapshot.prints import PRINT, SHARD, Flags, Homes, RowPrinter, Words, shard_print
+from ratchet.snapshot.reader import ChunkRequest, Printing, ReadLimits, read_chunk
+from ratchet.snapshot.records import DumpSettings, ShardSource
+from ratchet.snapshot.source import SourceTable
+from ratchet.snapshot.source_df import seen_positions
+from ratchet.store.files import Lake
 
 _BYTES: Final = 64 << 20
 _FIRST_ROWS: Final = 10_000

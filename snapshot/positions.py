@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from core.errors import LockedError
-from core.gtid import GtidSet
-from core.position import Position
-from wire.session import Session
+from ratchet.core.errors import LockedError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.wire.session import Session
 
 # A UUID and a tag, whose numbers with the threads that own them stand behind.
 _ORIGIN: Final = re.compile(r"([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?::[a-z_]\w{0,31})?):")

@@ -26,8 +26,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core.errors import BugError, TableStoppedError
-from wire.kernel import kernel
+from ratchet.core.errors import BugError, TableStoppedError
+from ratchet.wire.kernel import kernel
 
 BUCKETS: Final = 1 << 16
 # Columns that carry them; no column of MySQL's has a name that ends in a space.

@@ -22,21 +22,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core.change import FLOOR_IDX
-from core.errors import RetryableError, TableStoppedError
-from core.position import Position
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy
-from snapshot.chunkfile import ChunkFile, Token
-from snapshot.errors import ShapeChangedError
-from snapshot.keys import Bound, KeyPlan, KeyRange
-from snapshot.prints import BUCKET, PRINT, SHARD, Fingerprint, RowPrinter, Tally
-from snapshot.sessions import open_session
-from snapshot.source import table_shapes
-from store.files import Lake
-from wire.decode.answers import refusal
-from wire.decode.text import TextRowDecoder
-from wire.session import Session, Snapshot, SourceConfig, quoted
+from ratchet.core.change import FLOOR_IDX
+from ratchet.core.errors import RetryableError, TableStoppedError
+from ratchet.core.position import Position
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.snapshot.chunkfile import ChunkFile, Token
+from ratchet.snapshot.errors import ShapeChangedError
+from ratchet.snapshot.keys import Bound, KeyPlan, KeyRange
+from ratchet.snapshot.prints import BUCKET, PRINT, SHARD, Fingerprint, RowPrinter, Tally
+from ratchet.snapshot.sessions import open_session
+from ratchet.snapshot.source import table_shapes
+from ratchet.store.files import Lake
+from ratchet.wire.decode.answers import refusal
+from ratchet.wire.decode.text import TextRowDecoder
+from ratchet.wire.session import Session, Snapshot, SourceConfig, quoted
 
 # Of a chunk's first SELECT, by the server's own estimate of a row; a dump's `first_rows`.
 FIRST_BYTES: Final = 16 << 20

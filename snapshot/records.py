@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from core.errors import RatchetError
-from core.types import MisfitPolicy
-from snapshot.throttle import Throttle, ThrottleLimits
-from wire.session import SourceConfig
-from wire.vitess import on_primary
+from ratchet.core.errors import RatchetError
+from ratchet.core.types import MisfitPolicy
+from ratchet.snapshot.throttle import Throttle, ThrottleLimits
+from ratchet.wire.session import SourceConfig
+from ratchet.wire.vitess import on_primary
 
 _WINDOW: Final = 30.0  # seconds that a rate looks back
 

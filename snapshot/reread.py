@@ -15,17 +15,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.position import Position
-from core.types import MisfitPolicy
-from snapshot.judge import Look
-from snapshot.reader import check_since
-from snapshot.records import DumpSettings, ShardSource
-from snapshot.rows import Row, frozen_row, key_literal
-from snapshot.sessions import open_session
-from snapshot.source import SourceTable
-from snapshot.source_df import seen_positions
-from wire.decode.text import TextRowDecoder
-from wire.session import Session, quoted
+from ratchet.core.position import Position
+from ratchet.core.types import MisfitPolicy
+from ratchet.snapshot.judge import Look
+from ratchet.snapshot.reader import check_since
+from ratchet.snapshot.records import DumpSettings, ShardSource
+from ratchet.snapshot.rows import Row, frozen_row, key_literal
+from ratchet.snapshot.sessions import open_session
+from ratchet.snapshot.source import SourceTable
+from ratchet.snapshot.source_df import seen_positions
+from ratchet.wire.decode.text import TextRowDecoder
+from ratchet.wire.session import Session, quoted
 
 _STATEMENT: Final = 200  # keys asked for in one SELECT
 _READ: Final = 4_000  # keys asked for in one consistent read

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from core.errors import BugError
-from core.schema import Column
+from ratchet.core.errors import BugError
+from ratchet.core.schema import Column
 
 Row = tuple[Any, ...]
 

@@ -1,7 +1,7 @@
 """What the source had of some keys at a cut that it has gone past.
 
 Lives here: reading the keys, and taking back by the log what came after the cut. Does not live
-here: which keys (`jobs.rowheal`), capturing (a function that comes in from outside).
+here: which keys (`jobs.recovery.rowheal`), capturing (a function that comes in from outside).
 
 Invariant: a row is told only if the read contains the cut and the log reaches beyond the read;
 else there is a reason, and nothing is told of any key.
@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from core.position import Position
-from snapshot.judge import events_of, row_at_cut
-from snapshot.keychanges import Changes, changes_of_keys
-from snapshot.positions import is_committed
-from snapshot.records import DumpSettings, ShardSource, Wanted
-from snapshot.reread import read_keys
-from snapshot.rows import frozen_row, thawed_row
-from snapshot.sessions import open_session
-from snapshot.source import SourceCatalog, common_columns
-from snapshot.verify import unreached
+from ratchet.core.position import Position
+from ratchet.snapshot.judge import events_of, row_at_cut
+from ratchet.snapshot.keychanges import Changes, changes_of_keys
+from ratchet.snapshot.positions import is_committed
+from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.reread import read_keys
+from ratchet.snapshot.rows import frozen_row, thawed_row
+from ratchet.snapshot.sessions import open_session
+from ratchet.snapshot.source import SourceCatalog, common_columns
+from ratchet.snapshot.verify import unreached
 
 if TYPE_CHECKING:
     import pyarrow as pa

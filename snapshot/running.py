@@ -16,8 +16,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from wire.decode.answers import as_count, as_flag, as_text, or_null, shaped, single, single_value
-from wire.session import MARK
+from ratchet.wire.decode.answers import (
+    as_count,
+    as_flag,
+    as_text,
+    or_null,
+    shaped,
+    single,
+    single_value,
+)
+from ratchet.wire.session import MARK
 
 
 class Busy(Protocol):

@@ -11,13 +11,13 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from core.errors import (
+from ratchet.core.errors import (
     DatabaseGoneError,
     RetryableError,
     ServerRefusedError,
     TableStoppedError,
 )
-from wire.session import Session, SourceConfig
+from ratchet.wire.session import Session, SourceConfig
 
 
 class _Sessions(threading.local):

@@ -15,22 +15,30 @@ from typing import Final
 
 import pyarrow as pa
 
-from core.errors import (
+from ratchet.core.errors import (
     DatabaseGoneError,
     ServerRefusedError,
     SourceUnfitError,
     TableStoppedError,
 )
-from core.schema import TableSchema
-from core.types import MisfitPolicy, arrow_schema
-from snapshot.chunks import TableSize, table_size
-from snapshot.damage import rows_without_keys
-from snapshot.keys import KeyPlan, Query, find_plan, string_literal
-from snapshot.partitions import misplaced
-from snapshot.sessions import open_session
-from wire.decode.answers import as_count, as_is, as_name, as_text, shaped, single, single_value
-from wire.decode.catalog import Declared, read_declared
-from wire.session import Session, SourceConfig, quoted
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.snapshot.chunks import TableSize, table_size
+from ratchet.snapshot.damage import rows_without_keys
+from ratchet.snapshot.keys import KeyPlan, Query, find_plan, string_literal
+from ratchet.snapshot.partitions import misplaced
+from ratchet.snapshot.sessions import open_session
+from ratchet.wire.decode.answers import (
+    as_count,
+    as_is,
+    as_name,
+    as_text,
+    shaped,
+    single,
+    single_value,
+)
+from ratchet.wire.decode.catalog import Declared, read_declared
+from ratchet.wire.session import Session, SourceConfig, quoted
 
 # Between looks at schemas that change meanwhile, seconds.
 _PAUSES: Final = (0.0, 0.2, 0.5, 1.0, 2.0)

@@ -21,15 +21,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.errors import RetryableError
-from core.position import Position
-from core.types import MisfitPolicy
-from snapshot.chunks import first_ranges
-from snapshot.errors import ShapeChangedError
-from snapshot.keys import KeyRange
-from snapshot.patience import Patience
-from snapshot.positions import require_committed, seen_position
-from snapshot.prints import (
+from ratchet.core.errors import RetryableError
+from ratchet.core.position import Position
+from ratchet.core.types import MisfitPolicy
+from ratchet.snapshot.chunks import first_ranges
+from ratchet.snapshot.errors import ShapeChangedError
+from ratchet.snapshot.keys import KeyRange
+from ratchet.snapshot.patience import Patience
+from ratchet.snapshot.positions import require_committed, seen_position
+from ratchet.snapshot.prints import (
     BUCKET,
     PRINT,
     SHARD,
@@ -40,15 +40,15 @@ from snapshot.prints import (
     combined,
     shard_print,
 )
-from snapshot.reader import ChunkRequest, ChunkResult, Printing, ReadLimits
-from snapshot.records import DumpSettings, ShardSource, Wanted
-from snapshot.sessions import close_sessions, open_session
-from snapshot.source import SourceCatalog, SourceTable, common_columns
-from snapshot.tasks import ReadChunk
-from store import layout
-from store.delta_tables import quoted
-from store.failures import lake_errors
-from store.files import Lake
+from ratchet.snapshot.reader import ChunkRequest, ChunkResult, Printing, ReadLimits
+from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.sessions import close_sessions, open_session
+from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns
+from ratchet.snapshot.tasks import ReadChunk
+from ratchet.store import layout
+from ratchet.store.delta_tables import quoted
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

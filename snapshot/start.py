@@ -14,19 +14,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from core.errors import BugError, TableStoppedError
-from core.position import Position
-from snapshot.ledger import Ledger, open_ledger
-from snapshot.positions import seen_position
-from snapshot.records import DumpSettings, ShardSource, Wanted
-from snapshot.sessions import open_session
-from snapshot.source import SourceCatalog, SourceTable, common_columns, made_at
-from store import crashpoints
-from store.delta_tables import create_mirrored_table, mirrored_schema
-from store.files import Lake
-from store.rounds import RoundLog
-from store.tables import DumpState, Tables, TableState
-from wire.session import Session, quoted
+from ratchet.core.errors import BugError, TableStoppedError
+from ratchet.core.position import Position
+from ratchet.snapshot.ledger import Ledger, open_ledger
+from ratchet.snapshot.positions import seen_position
+from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.sessions import open_session
+from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns, made_at
+from ratchet.store import crashpoints
+from ratchet.store.delta_tables import create_mirrored_table, mirrored_schema
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.wire.session import Session, quoted
 
 # Leaves the rows of shards that are not read in a table, and no others; once.
 KeepRows = Callable[[TableState], None]

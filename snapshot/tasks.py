@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from core.errors import RatchetError
-from snapshot.keys import KeyRange
-from snapshot.reader import FIRST_BYTES, ChunkRequest, ChunkResult, read_chunk
+from ratchet.core.errors import RatchetError
+from ratchet.snapshot.keys import KeyRange
+from ratchet.snapshot.reader import FIRST_BYTES, ChunkRequest, ChunkResult, read_chunk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

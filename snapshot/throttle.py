@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from core.errors import RetryableError, SourceUnfitError
-from snapshot.running import Busy, running
-from snapshot.sessions import open_session
-from snapshot.waits import Waits
-from wire.decode.answers import as_is, as_number, or_null, shaped
+from ratchet.core.errors import RetryableError, SourceUnfitError
+from ratchet.snapshot.running import Busy, running
+from ratchet.snapshot.sessions import open_session
+from ratchet.snapshot.waits import Waits
+from ratchet.wire.decode.answers import as_is, as_number, or_null, shaped
 
 if TYPE_CHECKING:
-    from snapshot.records import ShardSource
+    from ratchet.snapshot.records import ShardSource
 
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at a server
 # Seconds_Behind_Master or Seconds_Behind_Source: in this place in every version of both servers.

@@ -31,20 +31,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from core.change import TOKEN_COLUMN
-from core.position import Position
-from snapshot.compare import Sides
-from snapshot.judge import Event, Kind, Verdict, events_of, judge, row_at_cut
-from snapshot.keychanges import Changes, changes_of_keys
-from snapshot.mirror import Mirror, MirrorAt
-from snapshot.pairs import NO_SHARD, Pair
-from snapshot.prints import Homes
-from snapshot.records import DumpSettings, ShardSource, Wanted
-from snapshot.reread import Reread, read_keys
-from snapshot.rows import Row, frozen_row, thawed_row
-from snapshot.source_df import require_all_committed, scan_source, source_tables
-from snapshot.tasks import ReadChunk
-from store.files import Lake
+from ratchet.core.change import TOKEN_COLUMN
+from ratchet.core.position import Position
+from ratchet.snapshot.compare import Sides
+from ratchet.snapshot.judge import Event, Kind, Verdict, events_of, judge, row_at_cut
+from ratchet.snapshot.keychanges import Changes, changes_of_keys
+from ratchet.snapshot.mirror import Mirror, MirrorAt
+from ratchet.snapshot.pairs import NO_SHARD, Pair
+from ratchet.snapshot.prints import Homes
+from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.reread import Reread, read_keys
+from ratchet.snapshot.rows import Row, frozen_row, thawed_row
+from ratchet.snapshot.source_df import require_all_committed, scan_source, source_tables
+from ratchet.snapshot.tasks import ReadChunk
+from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

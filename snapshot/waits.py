@@ -1,7 +1,7 @@
 """Telling of reads that a throttle holds back: once they stand still, now and then, and at the end.
 
 Lives here: what is logged of it, for all that reads tables. Does not live here: why a read waits
-(`throttle`), and bars that show it all the while (`jobs.progress`).
+(`throttle`), and bars that show it all the while (`jobs.reporting.progress`).
 
 Invariant: when reads of a shard have stood still for `AFTER` seconds, the log says so, with the
 limit, what was seen, and the option. A read that is let through ends a wait, so a rate that only

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from core.errors import BugError, LakeError
-from store.delta_files import Action, TableFiles, advanced, commit_info, put_commit, replay
-from store.files import Lake
+from ratchet.core.errors import BugError, LakeError
+from ratchet.store.delta_files import Action, TableFiles, advanced, commit_info, put_commit, replay
+from ratchet.store.files import Lake
 
 EPOCH: Final = "ratchet.epoch"
 OPENED: Final = -1  # the version of an id that nothing was committed under

@@ -1,7 +1,7 @@
 """What the last comparison of each table with its source came to: one JSON file per table.
 
-Lives here: the record and its file. Does not live here: comparing (`jobs.doubts`,
-`jobs.background`), the tables' states (`tables`), which only the merge may write.
+Lives here: the record and its file. Does not live here: comparing (`jobs.watch.doubts`,
+`jobs.watch.background`), the tables' states (`tables`), which only the merge may write.
 
 Invariant: a record is written by whoever compares, who holds the lease; it says what was found and
 changes nothing of the table.
@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from store import layout
-from store.failures import sound
-from store.files import Lake
-from store.notes import Notes
-from store.tables import TableState
+from ratchet.store import layout
+from ratchet.store.failures import sound
+from ratchet.store.files import Lake
+from ratchet.store.notes import Notes
+from ratchet.store.tables import TableState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

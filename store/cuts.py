@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from core.errors import DecodeError, LakeError
-from core.gtid import parse_gtid
-from core.position import Position
-from store import layout
-from store.delta_log import DeltaLogTable, Where, microseconds
-from store.failures import sound
-from store.files import Lake
+from ratchet.core.errors import DecodeError, LakeError
+from ratchet.core.gtid import parse_gtid
+from ratchet.core.position import Position
+from ratchet.store import layout
+from ratchet.store.delta_log import DeltaLogTable, Where, microseconds
+from ratchet.store.failures import sound
+from ratchet.store.files import Lake
 
 APP_ID: Final = "ratchet.cuts"
 _COMPACT_EVERY: Final = 100

@@ -14,10 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from store.delta_files import Action, added
-from store.failures import lake_errors
-from store.files import Lake
-from store.stats import file_stats
+from ratchet.store.delta_files import Action, added
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake
+from ratchet.store.stats import file_stats
 
 GROUP_ROWS: Final = 1 << 16  # of a row group: few, since what a later merge skips is row groups
 

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from core.errors import LakeError
-from store.failures import LOST_FILE_HINT, lake_errors
-from store.files import Lake
+from ratchet.core.errors import LakeError
+from ratchet.store.failures import LOST_FILE_HINT, lake_errors
+from ratchet.store.files import Lake
 
 Vector = BitMap64
 Positions = npt.NDArray[np.int64]

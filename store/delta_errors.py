@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from core.errors import LakeError
-from store.failures import errno_of, is_passing, lake_errors, storage_error
+from ratchet.core.errors import LakeError
+from ratchet.store.failures import errno_of, is_passing, lake_errors, storage_error
 
 
 class CommitConflictError(LakeError):

@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
-from core.errors import LakeError
-from store.deletion_vectors import vector_id
-from store.delta_errors import delta_errors
-from store.failures import lake_errors
-from store.files import Lake
+from ratchet.core.errors import LakeError
+from ratchet.store.deletion_vectors import vector_id
+from ratchet.store.delta_errors import delta_errors
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake
 
 log: Final = logging.getLogger(__name__)
 

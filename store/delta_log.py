@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from core.errors import BugError
-from store.commits import EPOCH, check_epoch, commit_files, epoch_of, fence
-from store.data_files import write_data_file
-from store.delta_errors import conflict, delta_errors
-from store.delta_files import (
+from ratchet.core.errors import BugError
+from ratchet.store.commits import EPOCH, check_epoch, commit_files, epoch_of, fence
+from ratchet.store.data_files import write_data_file
+from ratchet.store.delta_errors import conflict, delta_errors
+from ratchet.store.delta_files import (
     Action,
     DataFile,
     TableFiles,
@@ -33,9 +33,9 @@ from store.delta_files import (
     removed,
     replay,
 )
-from store.failures import lake_errors, sound
-from store.files import Lake
-from store.parquet import parquet_file
+from ratchet.store.failures import lake_errors, sound
+from ratchet.store.files import Lake
+from ratchet.store.parquet import parquet_file
 
 _PROPERTIES = {"delta.logRetentionDuration": "interval 1 days", "delta.checkpointInterval": "20"}
 _FILE_BYTES = 1 << 20  # a file of that size is left alone: what compacting costs does not grow

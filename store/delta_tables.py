@@ -20,14 +20,14 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import TableNotFoundError
 
-from core.change import TOKEN_COLUMN, TOKEN_TYPE
-from core.columnrules import unfit_name
-from core.errors import LakeError, TableStoppedError
-from store.commits import commit_files, progress
-from store.delta_errors import conflict, delta_errors
-from store.delta_files import commit_info, removed, replay
-from store.failures import LOST_FILE_HINT, errno_of, storage_error
-from store.files import Lake
+from ratchet.core.change import TOKEN_COLUMN, TOKEN_TYPE
+from ratchet.core.columnrules import unfit_name
+from ratchet.core.errors import LakeError, TableStoppedError
+from ratchet.store.commits import commit_files, progress
+from ratchet.store.delta_errors import conflict, delta_errors
+from ratchet.store.delta_files import commit_info, removed, replay
+from ratchet.store.failures import LOST_FILE_HINT, errno_of, storage_error
+from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
     from deltalake import Metadata

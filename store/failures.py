@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from core.errors import DAMAGE, LakeAwayError, LakeError
+from ratchet.core.errors import DAMAGE, LakeAwayError, LakeError
 
 _HINTS: Final = {
     errno.ENOSPC: "free space where the lake lies (remove nothing of the lake's own), then start "

@@ -22,8 +22,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Final, NoReturn
 
-from core.errors import LakeError
-from store.failures import lake_errors
+from ratchet.core.errors import LakeError
+from ratchet.store.failures import lake_errors
 
 # Renewals of a lease are due each 5 s, and a lease lasts for 30 s: one that gave up comes again.
 LOCK_SECONDS: Final = 15.0

@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.fs
 
-from core.errors import LakeAwayError, LakeError
-from store import layout, objects
-from store.failures import lake_errors, sound
-from store.filelock import locked
+from ratchet.core.errors import LakeAwayError, LakeError
+from ratchet.store import layout, objects
+from ratchet.store.failures import lake_errors, sound
+from ratchet.store.filelock import locked
 
 FORMAT_VERSION = 1  # of a lake that was never held with an epoch
 HELD_FORMAT = 2  # of one that was: earlier versions would not find its notes, and dump all again

@@ -1,8 +1,8 @@
 """The foreign keys of all tables of a keyspace, as its servers had them at a run's last look.
 
-Lives here: the record and its file. Does not live here: reading the servers (`jobs.foreignkeys`),
-following the keys (`merge.cascades`), and the keys of a table past its dump, which its own state
-has (`tables`).
+Lives here: the record and its file. Does not live here: reading the servers
+(`jobs.preflight.foreignkeys`), following the keys (`merge.cascades`), and the keys of a table past
+its dump, which its own state has (`tables`).
 
 Invariant: written by the run alone, behind the states that it leads to; a keyspace that is not in
 it has not been looked at.
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from core.foreignkeys import ForeignKey
-from store import layout
-from store.failures import sound
-from store.files import Lake
-from store.notes import Notes
+from ratchet.core.foreignkeys import ForeignKey
+from ratchet.store import layout
+from ratchet.store.failures import sound
+from ratchet.store.files import Lake
+from ratchet.store.notes import Notes
 
 KeyNotes = Mapping[str, Mapping[str, tuple[ForeignKey, ...]]]  # by keyspace, by table
 

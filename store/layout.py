@@ -2,7 +2,7 @@
 
 Pure functions; all paths are relative to the lake's root, with "/" between parts.
 Invariant: two different names give the same path only if somebody has looked for such long ones
-(`jobs.discover.sharing_folder`).
+(`jobs.topology.discover.sharing_folder`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SIDE: Final = f"{PRIVATE}/side"
 DATES_FILE: Final = f"{PRIVATE}/dates.json"
 # Keyspaces whose servers compare names without regard to letter case, as a JSON list.
 FOLDED_FILE: Final = f"{PRIVATE}/folded.json"
-# Shard -> its server, when that was started, and what else `jobs.restarts` notes of it.
+# Shard -> its server, when that was started, and what else `jobs.preflight.restarts` notes of it.
 STARTS_FILE: Final = f"{PRIVATE}/starts.json"
 # When old files of which table were removed last.
 UPKEEP_FILE: Final = f"{PRIVATE}/upkeep.json"

@@ -1,7 +1,7 @@
 """A Spark session that is started when it is used.
 
 Most runs of a small mirror use none, and a start takes more time than all that they do.
-Does not live here: how it is started (`jobs.spark`).
+Does not live here: how it is started (`jobs.engine.spark`).
 """
 
 from __future__ import annotations

@@ -31,13 +31,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
-from core.committimes import moment
-from core.errors import DAMAGE, LakeAwayError, LakeError
-from store import layout
-from store.crashpoints import reach
-from store.filelock import StuckLockError
-from store.files import Lake
-from store.takeover import claim, go_on, take_over
+from ratchet.core.committimes import moment
+from ratchet.core.errors import DAMAGE, LakeAwayError, LakeError
+from ratchet.store import layout
+from ratchet.store.crashpoints import reach
+from ratchet.store.filelock import StuckLockError
+from ratchet.store.files import Lake
+from ratchet.store.takeover import claim, go_on, take_over
 
 log: Final = logging.getLogger(__name__)
 

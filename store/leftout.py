@@ -1,7 +1,7 @@
 """Tables that the config names and a run does not mirror: one JSON file, as of its last look.
 
-Lives here: the record and its file. Does not live here: finding them (`jobs.leftout`), and tables
-that stopped, which have states (`tables`).
+Lives here: the record and its file. Does not live here: finding them (`jobs.preflight.leftout`),
+and tables that stopped, which have states (`tables`).
 
 Invariant: written by the run alone, which holds the lease; it changes nothing of what is mirrored.
 """
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 
-from store import layout
-from store.failures import sound
-from store.files import Lake
-from store.notes import Notes
+from ratchet.store import layout
+from ratchet.store.failures import sound
+from ratchet.store.files import Lake
+from ratchet.store.notes import Notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

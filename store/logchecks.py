@@ -1,6 +1,6 @@
 """What a second decoder's samples of each shard's log came to: one small JSON file per shard.
 
-Lives here: the record and its file. Does not live here: taking samples (`jobs.logsample`).
+Lives here: the record and its file. Does not live here: taking samples (`jobs.watch.logsample`).
 
 Invariant: written by the run alone, which holds the lease; it changes nothing of what is mirrored.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from core.shard import ShardId
-from store import layout
-from store.failures import sound
-from store.files import Lake
-from store.notes import Notes
+from ratchet.core.shard import ShardId
+from ratchet.store import layout
+from ratchet.store.failures import sound
+from ratchet.store.files import Lake
+from ratchet.store.notes import Notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

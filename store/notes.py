@@ -10,9 +10,9 @@ Invariant: who holds the lake reads and writes the folder of its own epoch, what
 
 from __future__ import annotations
 
-from core.errors import BugError
-from store import layout
-from store.files import Lake
+from ratchet.core.errors import BugError
+from ratchet.store import layout
+from ratchet.store.files import Lake
 
 
 class Notes:

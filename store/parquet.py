@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from store.files import Lake
+from ratchet.store.files import Lake
 
 
 def parquet_file(lake: Lake, stream: pa.NativeFile) -> PlainFile:

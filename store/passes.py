@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from store import layout
-from store.failures import lake_errors, sound
-from store.files import Lake
-from store.notes import Notes
+from ratchet.store import layout
+from ratchet.store.failures import lake_errors, sound
+from ratchet.store.files import Lake
+from ratchet.store.notes import Notes
 
 _SCHEDULE: Final = f"{layout.PASS}/schedule.json"
 _STATE: Final = f"{layout.PASS}/pass.json"

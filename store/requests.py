@@ -1,7 +1,7 @@
 """What a command asks of a run that has the lease: one small file per request.
 
-Lives here: `Request` and `Requests`. Does not live here: doing it (`jobs.serving`), asking
-(`jobs.tablecommands`).
+Lives here: `Request` and `Requests`. Does not live here: doing it (`jobs.run.serving`), asking
+(`jobs.run.tablecommands`).
 
 Invariant: a request stays until it has been done or refused, over any number of runs; whoever
 asked takes a refusal away.
@@ -13,9 +13,9 @@ import uuid
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from store import layout
-from store.failures import sound
-from store.files import Lake
+from ratchet.store import layout
+from ratchet.store.failures import sound
+from ratchet.store.files import Lake
 
 Kind = Literal["add", "redump", "drop"]
 

@@ -1,8 +1,8 @@
 """Which files of a Delta table no version of its kept history names, and their removal.
 
 Lives here: reading that from the table's log, removing the files, and how long the table's own log
-remembers. Does not live here: when it is done (`jobs.merging`), and for how long old versions are
-kept (the config).
+remembers. Does not live here: when it is done (`jobs.run.merging`), and for how long old versions
+are kept (the config).
 
 By the log and one listing, without a job of Spark's, whose VACUUM takes a minute or two of a busy
 machine for each table, and goes by the table's property whatever it is told.
@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
-from store import layout
-from store.commits import check_epoch
-from store.deletion_vectors import vector_path
-from store.delta_files import Removal, TableFiles, replay_with_removals
-from store.delta_tables import set_properties
-from store.files import Lake, LakeFile
-from store.rounds import RoundLog
+from ratchet.store import layout
+from ratchet.store.commits import check_epoch
+from ratchet.store.deletion_vectors import vector_path
+from ratchet.store.delta_files import Removal, TableFiles, replay_with_removals
+from ratchet.store.delta_tables import set_properties
+from ratchet.store.files import Lake, LakeFile
+from ratchet.store.rounds import RoundLog
 
 # What the log does not name at all may be about to be committed: a file of a chunk that is being
 # read, or of a merge that is being made. Or it was left by one that was killed.

@@ -14,14 +14,14 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from core.errors import LakeError
-from core.position import Position
-from core.rounds import Journal, Round, ShardSlice, positions_from_json, positions_to_json
-from store import layout
-from store.delta_log import DeltaLogTable, Where, microseconds
-from store.failures import sound
-from store.files import PARTS_FORMAT, Lake, need_format
-from store.segments import part_of
+from ratchet.core.errors import LakeError
+from ratchet.core.position import Position
+from ratchet.core.rounds import Journal, Round, ShardSlice, positions_from_json, positions_to_json
+from ratchet.store import layout
+from ratchet.store.delta_log import DeltaLogTable, Where, microseconds
+from ratchet.store.failures import sound
+from ratchet.store.files import PARTS_FORMAT, Lake, need_format
+from ratchet.store.segments import part_of
 
 APP_ID: Final = "ratchet.rounds"
 _COMPACT_EVERY: Final = 100

@@ -5,11 +5,11 @@ Invariant: a change file's schema is in the store before the round that names th
 
 from __future__ import annotations
 
-from core.errors import LakeError
-from core.schema import TableSchema
-from store import layout
-from store.failures import sound
-from store.files import Lake
+from ratchet.core.errors import LakeError
+from ratchet.core.schema import TableSchema
+from ratchet.store import layout
+from ratchet.store.failures import sound
+from ratchet.store.files import Lake
 
 
 def put_schema(lake: Lake, schema: TableSchema) -> str:

@@ -17,8 +17,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from core.errors import LakeError
-from store.files import Lake
+from ratchet.core.errors import LakeError
+from ratchet.store.files import Lake
 
 _PART: Final = re.compile(r"([^#]+)#(\d+)\+([1-9]\d*)")
 

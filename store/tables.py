@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
-from core.foreignkeys import ForeignKey
-from core.position import Position
-from core.schema import Column, TableSchema
-from store import layout
-from store.failures import sound
-from store.files import Lake, LakeFile
-from store.notes import Notes
+from ratchet.core.foreignkeys import ForeignKey
+from ratchet.core.position import Position
+from ratchet.core.schema import Column, TableSchema
+from ratchet.store import layout
+from ratchet.store.failures import sound
+from ratchet.store.files import Lake, LakeFile
+from ratchet.store.notes import Notes
 
 # A file may change twice between two ticks of its store's clock (a second for some), and that
 # clock may be behind ours: what changed within this time, microseconds, is read again.

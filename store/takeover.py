@@ -24,16 +24,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from store import layout
-from store.commits import check_epoch, fence, late
-from store.crashpoints import reach
-from store.cuts import Cuts
-from store.files import HELD_FORMAT, Lake, need_format
-from store.notes import Notes, current_epoch, epochs
-from store.rounds import RoundLog
-from store.tables import Tables
+from ratchet.store import layout
+from ratchet.store.commits import check_epoch, fence, late
+from ratchet.store.crashpoints import reach
+from ratchet.store.cuts import Cuts
+from ratchet.store.files import HELD_FORMAT, Lake, need_format
+from ratchet.store.notes import Notes, current_epoch, epochs
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import Tables
 
-log: Final = logging.getLogger("jobs.run")
+log: Final = logging.getLogger("ratchet.jobs.run")
 
 _AT_ONCE: Final = 16
 _SECONDS: Final = 5.0  # a take-over that takes longer is told of

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from store import layout
-from store.failures import sound
-from store.files import Lake
-from store.notes import Notes
+from ratchet.store import layout
+from ratchet.store.failures import sound
+from ratchet.store.files import Lake
+from ratchet.store.notes import Notes
 
 Unchecked = Mapping[tuple[str, str], int]  # keyspace.table and shard -> microseconds UTC
 

@@ -10,20 +10,20 @@ from typing import Any
 
 from change_kit import read_file
 
-from core.change import DELETE
-from core.errors import RatchetError
-from core.patterns import TablePatterns
-from core.position import Position
-from core.rounds import Round, TableEvent
-from core.shard import ShardId
-from ingest.capture import capture_slice, close_streams
-from ingest.rounds import RoundOutcome, RoundTaker, local_runner
-from ingest.slices import CaptureRequest, SliceLimits
 from lab.servers import RATCHET_PASSWORD, RATCHET_USER, Server, create_ratchet_user
-from store.files import open_lake
-from store.rounds import RoundLog
-from wire.binlog import DumpOptions, replica_server_id
-from wire.session import Session, SourceConfig
+from ratchet.core.change import DELETE
+from ratchet.core.errors import RatchetError
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.rounds import Round, TableEvent
+from ratchet.core.shard import ShardId
+from ratchet.ingest.capture import capture_slice, close_streams
+from ratchet.ingest.rounds import RoundOutcome, RoundTaker, local_runner
+from ratchet.ingest.slices import CaptureRequest, SliceLimits
+from ratchet.store.files import open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.wire.binlog import DumpOptions, replica_server_id
+from ratchet.wire.session import Session, SourceConfig
 
 QUICK = SliceLimits(max_seconds=20, min_seconds=0.0)
 

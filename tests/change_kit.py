@@ -8,12 +8,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.change import INSERT, TOKEN_TYPE, change_schema
-from core.rounds import ChangeFile
-from core.schema import Column, ColumnType, TableSchema
-from ingest.changes import TableChanges
-from store.files import Lake
-from store.segments import Part, open_changes, read_changes
+from ratchet.core.change import INSERT, TOKEN_TYPE, change_schema
+from ratchet.core.rounds import ChangeFile
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.ingest.changes import TableChanges
+from ratchet.store.files import Lake
+from ratchet.store.segments import Part, open_changes, read_changes
 
 TOKEN = {"ts": 0, "shard": "s", "gtid": "g", "generation": 1, "seq": 1, "idx": 0}
 # Each type that is written as differences, and the lowest and highest value that Spark can read.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,19 @@ settings.load_profile("ratchet")
 pytest_plugins = sorted(path.stem for path in Path(__file__).parent.glob("fix_*.py"))
 
 _SERVER_FIXTURES = {"mariadb", "mysql", "server", "make_server"}
+
+
+# Folders of ours that are packages only within `ratchet`: by their bare names they would be there
+# twice, and what a test patches in one of them would leave the other as it is.
+_FOLDERS = {
+    path.name for path in (Path(__file__).parents[1] / "ratchet").iterdir() if path.is_symlink()
+}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_module_is_there_twice() -> Iterator[None]:
+    yield
+    assert not sorted(name for name in sys.modules if name.split(".")[0] in _FOLDERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from wire.decode.arrays import Bytes, Longs
-from wire.decode.engine import engine
+from ratchet.wire.decode.arrays import Bytes, Longs
+from ratchet.wire.decode.engine import engine
 
 KERNEL = engine("kernel")
 PLAIN = engine("plain")

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from core.patterns import TablePatterns
-from core.position import Position
-from core.rounds import TableEvent
-from core.shard import ShardId
-from ingest.binlog.notes import Batch
-from ingest.binlog.reader import Reader
-from wire import framing
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.rounds import TableEvent
+from ratchet.core.shard import ShardId
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.reader import Reader
+from ratchet.wire import framing
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "4e11fa47-71ca-11e1-9e33-c80aa9429562"

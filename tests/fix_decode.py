@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wire.decode.engine import engine
+from ratchet.wire.decode.engine import engine
 
 
 def pytest_report_header() -> str:

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from core.dumps import DumpCommit
-from core.shard import ShardId
 from lab.servers import Server
-from snapshot.dump import Dumper, DumpOutcome
-from snapshot.reader import ChunkRequest, ChunkResult, read_chunk
-from snapshot.records import ChunkDone, DumpSettings, Progress, ShardSource, Wanted
-from snapshot.sessions import close_sessions
-from store.files import Lake, open_lake
-from wire.session import SourceConfig
+from ratchet.core.dumps import DumpCommit
+from ratchet.core.shard import ShardId
+from ratchet.snapshot.dump import Dumper, DumpOutcome
+from ratchet.snapshot.reader import ChunkRequest, ChunkResult, read_chunk
+from ratchet.snapshot.records import ChunkDone, DumpSettings, Progress, ShardSource, Wanted
+from ratchet.snapshot.sessions import close_sessions
+from ratchet.store.files import Lake, open_lake
+from ratchet.wire.session import SourceConfig
 
 SHARD = "shop/-"
 

@@ -32,7 +32,7 @@ import yaml
 from deltalake import DeltaTable, QueryBuilder
 from pymysql.constants import FIELD_TYPE
 
-from store.layout import encode_part
+from ratchet.store.layout import encode_part
 
 ROOT = Path(__file__).resolve().parent.parent
 # A JVM that lives for seconds spends them compiling: the quick compiler alone does it in less.
@@ -65,7 +65,7 @@ class Ratchet:
 
         `log` gets what it says, for a test that looks at it meanwhile.
         """
-        ratchet = [sys.executable, "-m", "jobs.cli"]
+        ratchet = [sys.executable, "-m", "ratchet.jobs.cli"]
         command = [*self.inside, *ratchet, args[0], str(self.config), *args[1:]]
         extra = {"RATCHET_CRASH_AT": crash_at} if crash_at else {}
         with nullcontext(subprocess.PIPE) if log is None else log.open("w") as said:

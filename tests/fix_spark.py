@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.jars import ivy_folder
+from ratchet.jobs.engine.jars import ivy_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jobs.sqlguard import Guard
+    from ratchet.jobs.inspect.sqlguard import Guard
 
 VIEWS = {("guarded", "t"), ("guarded", "u"), ("global_temp", "f")}
 
@@ -29,7 +29,7 @@ class Guarded:
     guard: Guard
 
     def ask(self, query: str) -> DataFrame:
-        from jobs.sql import refuse_changes
+        from ratchet.jobs.inspect.sql import refuse_changes
 
         refuse_changes(self.session, query)
         return self.guard.frame(query)
@@ -37,7 +37,7 @@ class Guarded:
 
 @pytest.fixture(scope="session")
 def guarded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    from jobs.sqlguard import Guard
+    from ratchet.jobs.inspect.sqlguard import Guard
 
     session = spark.newSession()
     table = tmp_path_factory.mktemp("guarded") / "t"

@@ -13,17 +13,17 @@ from types import SimpleNamespace
 from capture_kit import Capturer, source_of
 from fix_e2e import assert_identical
 
-from core.patterns import TablePatterns
-from core.types import MisfitPolicy, arrow_schema
-from jobs.foreignkeys import ForeignKeyWatch, read_all
 from lab.servers import Server
-from merge.rounds import Merger
-from merge.step import MergeOptions, StepResult
-from store.delta_tables import create_mirrored_table
-from store.tables import DumpState, Tables, TableState
-from wire.decode.catalog import read_schemas
-from wire.decode.foreignkeys import ForeignKeys, read_foreign_keys
-from wire.session import Session
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, read_all
+from ratchet.merge.rounds import Merger
+from ratchet.merge.step import MergeOptions, StepResult
+from ratchet.store.delta_tables import create_mirrored_table
+from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.wire.decode.catalog import read_schemas
+from ratchet.wire.decode.foreignkeys import ForeignKeys, read_foreign_keys
+from ratchet.wire.session import Session
 
 POLICY = MisfitPolicy()
 

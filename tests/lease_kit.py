@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from store.files import Lake
-from store.lease import Time
-from store.notes import current_epoch
+from ratchet.store.files import Lake
+from ratchet.store.lease import Time
+from ratchet.store.notes import current_epoch
 
 NOW = 1_800_000_000.0
 

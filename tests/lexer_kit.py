@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from core.sql.lexer import Lexed, Mode, Token
+from ratchet.core.sql.lexer import Lexed, Mode, Token
 
 # Versions of executable comments that every server executes which Ratchet reads.
 _EXECUTED: Final = {False: (range(80_001),), True: (range(50_700), range(100_000, 100_401))}

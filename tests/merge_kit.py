@@ -20,27 +20,27 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from deltalake.transaction import AddAction
 
-from core.change import DELETE, FLOOR_IDX, INSERT, UPDATE, change_schema
-from core.dumps import DumpCommit, DumpedChunk, app_id
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ChangeFile, Journal, Round, Run, ShardSlice, TableEvent
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy, arrow_schema
-from jobs.gaps import begin_after_a_gap
-from merge.ancestry import LAST_SEQ
-from merge.delta import plain_session, read_delta
-from merge.rounds import Merger
-from merge.side import read_stats
-from merge.sidestats import read_side_stats
-from merge.step import MergeOptions
-from store.delta_tables import create_mirrored_table, mirrored_schema
-from store.files import Lake
-from store.layout import change_file_path, segment_path
-from store.rounds import RoundLog
-from store.schemas import put_schema
-from store.segments import Part, object_of
-from store.tables import DumpState, Tables, TableState
+from ratchet.core.change import DELETE, FLOOR_IDX, INSERT, UPDATE, change_schema
+from ratchet.core.dumps import DumpCommit, DumpedChunk, app_id
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Journal, Round, Run, ShardSlice, TableEvent
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.jobs.topology.gaps import begin_after_a_gap
+from ratchet.merge.ancestry import LAST_SEQ
+from ratchet.merge.delta import plain_session, read_delta
+from ratchet.merge.rounds import Merger
+from ratchet.merge.side import read_stats
+from ratchet.merge.sidestats import read_side_stats
+from ratchet.merge.step import MergeOptions
+from ratchet.store.delta_tables import create_mirrored_table, mirrored_schema
+from ratchet.store.files import Lake
+from ratchet.store.layout import change_file_path, segment_path
+from ratchet.store.rounds import RoundLog
+from ratchet.store.schemas import put_schema
+from ratchet.store.segments import Part, object_of
+from ratchet.store.tables import DumpState, Tables, TableState
 from tests.model.reference import Life, Place, Register, ended_marks, implied, shown
 
 POLICY = MisfitPolicy()

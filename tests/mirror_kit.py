@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ingest.capture import close_streams
-from ingest.rounds import local_runner
-from jobs.cli import invoke
 from lab.servers import Server
-from snapshot.reader import read_chunk
-from snapshot.sessions import close_sessions
-from store.files import Lake
-from store.tables import Tables, TableState
+from ratchet.ingest.capture import close_streams
+from ratchet.ingest.rounds import local_runner
+from ratchet.jobs.cli import invoke
+from ratchet.snapshot.reader import read_chunk
+from ratchet.snapshot.sessions import close_sessions
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,11 +93,13 @@ class Mirror:
         """Run a command and check its exit code (None: any)."""
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patched:
-            for module in ("spark", "verify", "repair"):
-                patched.setattr(f"jobs.{module}.spark_session", self._session)
-            for module in ("wiring", "verify"):
-                patched.setattr(f"jobs.{module}.spark_runner", lambda *_, **__: local_runner)
-                patched.setattr(f"jobs.{module}.spark_reader", lambda _: read_chunk)
+            for module in ("engine.spark", "inspect.verify", "recovery.repair"):
+                patched.setattr(f"ratchet.jobs.{module}.spark_session", self._session)
+            for module in ("run.wiring", "inspect.verify"):
+                patched.setattr(
+                    f"ratchet.jobs.{module}.spark_runner", lambda *_, **__: local_runner
+                )
+                patched.setattr(f"ratchet.jobs.{module}.spark_reader", lambda _: read_chunk)
             with redirect_stdout(out), redirect_stderr(err):
                 code = invoke([command, str(self.config), *args])
         close_streams()

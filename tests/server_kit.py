@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from core.shard import ShardId
-from wire.connect import SourceConfig
+from ratchet.core.shard import ShardId
+from ratchet.wire.connect import SourceConfig
 
 PASSWORD = "s3cret-word"
 OK = b"\0\0\0\2\0\0\0"

@@ -12,8 +12,8 @@ from fix_e2e import Ratchet
 from worker_kit import Worker
 
 from lab.vitess import VitessCluster
-from store.files import Lake
-from store.rounds import RoundLog
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
 
 SCHEMA = """
 CREATE TABLE customer (id BIGINT NOT NULL, name VARCHAR(40), tier ENUM('gold','silver'),

@@ -26,18 +26,18 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from core.errors import DecodeError, PositionLostError, RatchetError, RetryableError
-from core.gtid import GtidSet
-from core.position import Position
-from core.shard import ShardId
-from wire import framing
-from wire.connect import SourceConfig
-from wire.continues import check_continues
-from wire.failures import HEAL_HINT, binlog_failure
-from wire.logstart import first_file
-from wire.session import BINLOG_START, Session
-from wire.stream import Bytes, parse_error_packet
-from wire.window import Window, borrow, give_back
+from ratchet.core.errors import DecodeError, PositionLostError, RatchetError, RetryableError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.wire import framing
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.continues import check_continues
+from ratchet.wire.failures import HEAL_HINT, binlog_failure
+from ratchet.wire.logstart import first_file
+from ratchet.wire.session import BINLOG_START, Session
+from ratchet.wire.stream import Bytes, parse_error_packet
+from ratchet.wire.window import Window, borrow, give_back
 
 log: Final = logging.getLogger(__name__)
 

@@ -17,13 +17,13 @@ from typing import Any, Final, Literal
 import pymysql
 from pymysql.constants import CR
 
-from core.errors import ConfigError, RatchetError
-from core.shard import ShardId
-from wire.connected import PLUGINS, Connected, Verified
-from wire.failures import server_failure
-from wire.peer import is_local
-from wire.secrets import Sealed, reveal, state_without
-from wire.tls import tls_context
+from ratchet.core.errors import ConfigError, RatchetError
+from ratchet.core.shard import ShardId
+from ratchet.wire.connected import PLUGINS, Connected, Verified
+from ratchet.wire.failures import server_failure
+from ratchet.wire.peer import is_local
+from ratchet.wire.secrets import Sealed, reveal, state_without
+from ratchet.wire.tls import tls_context
 
 TlsMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
 Tls = TlsMode | Literal["auto"]

@@ -31,10 +31,10 @@ from pymysql.constants import CR
 from pymysql.cursors import Cursor
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
-from wire.failures import UnsoundAnswer, UnverifiedPeer
-from wire.peer import reaches_this_machine
-from wire.stream import LARGEST_PACKET, MOST_COLUMNS
-from wire.tls import tls_context
+from ratchet.wire.failures import UnsoundAnswer, UnverifiedPeer
+from ratchet.wire.peer import reaches_this_machine
+from ratchet.wire.stream import LARGEST_PACKET, MOST_COLUMNS
+from ratchet.wire.tls import tls_context
 
 Verified = Literal["", "authority", "identity"]
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.errors import BehindError, PositionLostError, SourceUnfitError
-from core.gtid import GtidSet
-from core.position import Position
-from wire.decode.answers import as_count, as_text, shaped
-from wire.failures import HEAL_HINT
-from wire.logstart import executed_before
-from wire.session import Session
-from wire.vitess import on_primary
+from ratchet.core.errors import BehindError, PositionLostError, SourceUnfitError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.wire.decode.answers import as_count, as_text, shaped
+from ratchet.wire.failures import HEAL_HINT
+from ratchet.wire.logstart import executed_before
+from ratchet.wire.session import Session
+from ratchet.wire.vitess import on_primary
 
 _OPERATION: Final = "open the stream"
 _FILES: Final = 200  # the newest ones of a log: a millisecond each

@@ -14,7 +14,7 @@ from typing import Final
 import pymysql
 from pymysql.constants import CR
 
-from core.errors import (
+from ratchet.core.errors import (
     DatabaseGoneError,
     DecodeError,
     LockedError,
@@ -25,8 +25,8 @@ from core.errors import (
     SourceUnfitError,
     TableStoppedError,
 )
-from wire.decode.answers import UNSOUND_HINT
-from wire.tls import ALERT
+from ratchet.wire.decode.answers import UNSOUND_HINT
+from ratchet.wire.tls import ALERT
 
 
 class UnsoundAnswer(pymysql.err.Error):

@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from wire.kernel import kernel
-from wire.stream import LARGEST_PACKET, MAX_PACKET, Bytes
+from ratchet.wire.kernel import kernel
+from ratchet.wire.stream import LARGEST_PACKET, MAX_PACKET, Bytes
 
 EVENT: Final = np.dtype(
     [

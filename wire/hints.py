@@ -20,12 +20,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from core.errors import RetryableError, TableStoppedError
-from wire.decode import catalog
-from wire.decode.answers import as_flag, as_name, as_text, or_null, shaped, single_value
-from wire.decode.triggers import Query, sees_triggers
-from wire.decode.unfit import SEQUENCE, unfit_tables
-from wire.session import Session
+from ratchet.core.errors import RetryableError, TableStoppedError
+from ratchet.wire.decode import catalog
+from ratchet.wire.decode.answers import as_flag, as_name, as_text, or_null, shaped, single_value
+from ratchet.wire.decode.triggers import Query, sees_triggers
+from ratchet.wire.decode.unfit import SEQUENCE, unfit_tables
+from ratchet.wire.session import Session
 
 # Cheap to ask, and most databases have none: only then all columns are read.
 _SPECIAL: Final = """

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.errors import DecodeError
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import Journal
-from core.shard import ShardId
-from wire.vstreamproto import messages
+from ratchet.core.errors import DecodeError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import Journal
+from ratchet.core.shard import ShardId
+from ratchet.wire.vstreamproto import messages
 
 FLAVOR: Final = "MySQL56/"  # Vitess's name for MySQL's GTIDs, in front of every position
 _OPERATION: Final = "follow a reshard"

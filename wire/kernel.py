@@ -31,8 +31,8 @@ from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
 
-from core.errors import OperatorError
-from wire.owned import distrust
+from ratchet.core.errors import OperatorError
+from ratchet.wire.owned import distrust
 
 log: Final = logging.getLogger(__name__)
 

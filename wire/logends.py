@@ -1,7 +1,7 @@
 """How the files of a server's log ended: closed by a shutdown or a new file, or cut by a crash.
 
 Lives here: asking a server about the last event of each file. Does not live here: what a crash
-means for the mirrored tables (`jobs.restarts`).
+means for the mirrored tables (`jobs.preflight.restarts`).
 
 Measured on MySQL 9.7 and MariaDB 10.11: a file that was closed ends with a Stop or Rotate event,
 whose length is known, so one question by its place tells: under a millisecond each, in files of
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from core.errors import ServerRefusedError, SourceUnfitError
-from wire.decode.answers import as_count, as_is, as_name, as_text, shaped, single
-from wire.session import Session
+from ratchet.core.errors import ServerRefusedError, SourceUnfitError
+from ratchet.wire.decode.answers import as_count, as_is, as_name, as_text, shaped, single
+from ratchet.wire.session import Session
 
 _HEADER: Final = 19
 _CHECKSUM: Final = 4

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from core.errors import PositionLostError
-from core.gtid import Gtid, GtidSet
-from core.position import Position
-from wire.decode.answers import as_is, as_text, or_null, refusal, shaped, single_value
-from wire.failures import HEAL_HINT
-from wire.session import Session
+from ratchet.core.errors import PositionLostError
+from ratchet.core.gtid import Gtid, GtidSet
+from ratchet.core.position import Position
+from ratchet.wire.decode.answers import as_is, as_text, or_null, refusal, shaped, single_value
+from ratchet.wire.failures import HEAL_HINT
+from ratchet.wire.session import Session
 
 _FILES_BACK: Final = 8
 _INFO: Final = or_null(as_text)

@@ -17,8 +17,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from core.errors import DecodeError
-from wire.stream import LARGEST_PACKET
+from ratchet.core.errors import DecodeError
+from ratchet.wire.stream import LARGEST_PACKET
 
 HEADER: Final = struct.Struct("<IBIIIH")  # time, type, server, size, end, flags
 

@@ -19,15 +19,15 @@ from typing import Final, Self
 
 import pymysql
 
-from core.errors import PositionLostError, RatchetError, RetryableError
-from core.gtid import Flavor, GtidSet, parse_gtid
-from core.position import Position
-from wire.binlog import encode_gtid_set, probe_server_id
-from wire.connect import SourceConfig, open_connection
-from wire.continues import check_continues
-from wire.decode.answers import as_flag
-from wire.failures import UnsoundAnswer, binlog_failure, code_and_text, server_failure
-from wire.secondevents import (
+from ratchet.core.errors import PositionLostError, RatchetError, RetryableError
+from ratchet.core.gtid import Flavor, GtidSet, parse_gtid
+from ratchet.core.position import Position
+from ratchet.wire.binlog import encode_gtid_set, probe_server_id
+from ratchet.wire.connect import SourceConfig, open_connection
+from ratchet.wire.continues import check_continues
+from ratchet.wire.decode.answers import as_flag
+from ratchet.wire.failures import UnsoundAnswer, binlog_failure, code_and_text, server_failure
+from ratchet.wire.secondevents import (
     ANONYMOUS,
     BEGINS,
     FORMAT,
@@ -46,8 +46,8 @@ from wire.secondevents import (
     statement_of,
     unpacked,
 )
-from wire.secondrows import SecondDecoder, SecondRows
-from wire.session import BINLOG_START, Session
+from ratchet.wire.secondrows import SecondDecoder, SecondRows
+from ratchet.wire.session import BINLOG_START, Session
 
 _OPERATION: Final = "read the binlog a second time"
 _DUMP: Final = 0x12

@@ -30,10 +30,10 @@ from pymysqlreplication.row_event import (
     WriteRowsEvent,
 )
 
-from core.change import DELETE, INSERT, UPDATE
-from core.filenames import stands_for
-from wire.decode.tablemap import is_sequence
-from wire.secondevents import HEADER, ROWS, garbled, names_of, readable_map, with_checksum
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.filenames import stands_for
+from ratchet.wire.decode.tablemap import is_sequence
+from ratchet.wire.secondevents import HEADER, ROWS, garbled, names_of, readable_map, with_checksum
 
 # What the library's value is: of "bytes", "date", "json", "member" (the number of an ENUM's label,
 # or of a SET's as bits) and "time" (with a fraction) what stands in the row, undecoded.

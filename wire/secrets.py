@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from core.errors import OperatorError
+from ratchet.core.errors import OperatorError
 
 _LARGEST: Final = 1 << 24
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Self, TypeVar
 import pymysql
 from pymysql.constants import COMMAND
 
-from core.errors import (
+from ratchet.core.errors import (
     BehindError,
     DatabaseGoneError,
     DecodeError,
@@ -31,14 +31,22 @@ from core.errors import (
     RetryableError,
     SourceUnfitError,
 )
-from core.gtid import Flavor, GtidSet, pack_file
-from core.position import Position
-from wire.connect import SourceConfig, open_connection
-from wire.connected import Connected, Verified
-from wire.decode.answers import as_count, as_name, as_text, or_null, shaped, single, single_value
-from wire.failures import TABLET_HINT, UnsoundAnswer, server_failure
-from wire.stream import RowStream
-from wire.vitess import refuse_other_settings
+from ratchet.core.gtid import Flavor, GtidSet, pack_file
+from ratchet.core.position import Position
+from ratchet.wire.connect import SourceConfig, open_connection
+from ratchet.wire.connected import Connected, Verified
+from ratchet.wire.decode.answers import (
+    as_count,
+    as_name,
+    as_text,
+    or_null,
+    shaped,
+    single,
+    single_value,
+)
+from ratchet.wire.failures import TABLET_HINT, UnsoundAnswer, server_failure
+from ratchet.wire.stream import RowStream
+from ratchet.wire.vitess import refuse_other_settings
 
 __all__ = ["MARK", "Session", "Snapshot", "SourceConfig", "quoted"]
 

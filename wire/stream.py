@@ -19,9 +19,9 @@ from typing import Any, Final, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from core.errors import DecodeError, RetryableError
-from wire.failures import binlog_failure
-from wire.kernel import kernel
+from ratchet.core.errors import DecodeError, RetryableError
+from ratchet.wire.failures import binlog_failure
+from ratchet.wire.kernel import kernel
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -15,7 +15,7 @@ import socket as sockets
 import ssl
 from typing import Final
 
-from core.errors import ConfigError
+from ratchet.core.errors import ConfigError
 
 # What the other side says of our certificate, or of having seen none; of what we encrypt with.
 ALERT: Final = re.compile(

@@ -21,11 +21,11 @@ from typing import Any, Final
 
 import pymysql
 
-from core.errors import ConfigError, SourceUnfitError
-from core.vitess import shard_order
-from wire.connect import SourceConfig, open_connection
-from wire.decode.answers import as_is, as_name, as_text, or_null, shaped, single_value
-from wire.failures import server_failure
+from ratchet.core.errors import ConfigError, SourceUnfitError
+from ratchet.core.vitess import shard_order
+from ratchet.wire.connect import SourceConfig, open_connection
+from ratchet.wire.decode.answers import as_is, as_name, as_text, or_null, shaped, single_value
+from ratchet.wire.failures import server_failure
 
 Query = Callable[[str], list[tuple[Any, ...]]]
 

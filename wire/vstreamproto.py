@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent.parent / "proto"
+from ratchet.resources import PROTO
 
 
 @cache
@@ -15,6 +14,6 @@ def messages() -> Any:
     """The module with the messages; compiled from the .proto file when first asked for (50 ms)."""
     import grpc
 
-    if str(FOLDER) not in sys.path:
-        sys.path.append(str(FOLDER))  # where grpc looks for .proto files
+    if str(PROTO) not in sys.path:
+        sys.path.append(str(PROTO))  # where grpc looks for .proto files
     return grpc.protos("vstream.proto")

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, Self
 
 import grpc
 
-from core.errors import (
+from ratchet.core.errors import (
     BugError,
     ConfigError,
     PositionLostError,
@@ -35,11 +35,11 @@ from core.errors import (
     ShardGoneError,
     SourceUnfitError,
 )
-from wire.failures import HEAL_HINT
-from wire.peer import is_local
-from wire.secrets import Sealed, reveal, state_without
-from wire.tls import tls_context, tls_trouble
-from wire.vstreamproto import messages
+from ratchet.wire.failures import HEAL_HINT
+from ratchet.wire.peer import is_local
+from ratchet.wire.secrets import Sealed, reveal, state_without
+from ratchet.wire.tls import tls_context, tls_trouble
+from ratchet.wire.vstreamproto import messages
 
 TabletType = Literal["primary", "replica", "rdonly"]
 

@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from wire import framing
-from wire.stream import BUFFER_SIZE, Bytes, ReceiveBuffer, Socket
+from ratchet.wire import framing
+from ratchet.wire.stream import BUFFER_SIZE, Bytes, ReceiveBuffer, Socket
 
 ROOM: Final = 1 << 20  # to receive into at a time, at least
 _EVENTS: Final = 1 << 17

@@ -66,7 +66,7 @@ def following(
     config |= {} if verify is None else {"verify": dict(verify)}
     path = home / "ratchet.yaml"
     path.write_text(yaml.safe_dump(config))
-    ratchet = [sys.executable, "-m", "jobs.cli"]
+    ratchet = [sys.executable, "-m", "ratchet.jobs.cli"]
     with (home / "run.log").open("wb") as out:
         command = [*ratchet, "run", str(path)]
         run = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True)

@@ -13,19 +13,19 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
-from core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_TYPE, UPDATE, change_schema
-from core.dumps import app_id
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ChangeFile, Round, Run, ShardSlice
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy, arrow_schema
-from store.delta_tables import create_mirrored_table, mirrored_schema
-from store.files import Lake
-from store.layout import change_file_path
-from store.rounds import RoundLog
-from store.schemas import put_schema
-from store.tables import DumpState, Tables, TableState
+from ratchet.core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_TYPE, UPDATE, change_schema
+from ratchet.core.dumps import app_id
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Round, Run, ShardSlice
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.store.delta_tables import create_mirrored_table, mirrored_schema
+from ratchet.store.files import Lake
+from ratchet.store.layout import change_file_path
+from ratchet.store.rounds import RoundLog
+from ratchet.store.schemas import put_schema
+from ratchet.store.tables import DumpState, Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

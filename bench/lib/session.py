@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from jobs.jars import ivy_folder
+from ratchet.jobs.engine.jars import ivy_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

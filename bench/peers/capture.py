@@ -13,24 +13,24 @@ from typing import Final
 from numba.core.registry import cpu_target
 
 from bench.peers.contract import Job, Result, serve
-from core.errors import BugError
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.position import Position
-from core.shard import ShardId
-from ingest.rounds import RoundTaker, local_runner
-from ingest.slices import CaptureRequest, SliceLimits
-from store.files import open_lake
-from store.rounds import RoundLog
-from wire.binlog import DumpOptions
-from wire.connect import SourceConfig
+from ratchet.core.errors import BugError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.ingest.rounds import RoundTaker, local_runner
+from ratchet.ingest.slices import CaptureRequest, SliceLimits
+from ratchet.store.files import open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.connect import SourceConfig
 
 _SHARD: Final = ShardId("bench", "-")
 
 
 def follow(job: Job) -> Result:
     """Take rounds from the position before the changes to the one behind them."""
-    from jobs.cli import own_version
+    from ratchet.jobs.cli import own_version
 
     root = str(job.home / "lake")
     rounds = RoundLog(open_lake(root, now=int(time.time() * 1e6)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.cache import cache_folder
+from ratchet.resources import cache_folder
 
 RATCHET: Final = "ratchet"
 

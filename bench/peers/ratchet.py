@@ -35,7 +35,8 @@ class _Clock(logging.Handler):
 
 def race(job: Job) -> Result:
     """`ratchet run --until-caught-up`: a dump the first time, the log the next."""
-    from jobs import cli, spark
+    from ratchet.jobs import cli
+    from ratchet.jobs.engine import spark
 
     shard = {
         "host": job.host,
@@ -55,8 +56,8 @@ def race(job: Job) -> Result:
         return session
 
     setattr(spark, "_start", noted)  # noqa: B010 - mypy forbids to assign a function
-    for name in ("jobs.progress", "jobs.run"):  # below "jobs", whose handlers the command sets
-        logging.getLogger(name).addHandler(clock)
+    for name in ("progress", "run"):  # below "ratchet", whose handlers the command sets
+        logging.getLogger(f"ratchet.jobs.{name}").addHandler(clock)
     code = cli.invoke(["run", str(config), "--until-caught-up"])
     if code:
         raise SystemExit(code)

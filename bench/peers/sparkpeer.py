@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from jobs.jars import delta_jars
+from ratchet.jobs.engine.jars import delta_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

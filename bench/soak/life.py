@@ -108,7 +108,7 @@ class Life:
         self._runs += 1
         with (self._home / f"run-{self._runs}.log").open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "jobs.cli", command, str(self._path), *more],
+                [sys.executable, "-m", "ratchet.jobs.cli", command, str(self._path), *more],
                 cwd=ROOT,
                 env={**os.environ, _VARIABLE: RATCHET_PASSWORD},
                 stdout=log,

@@ -14,11 +14,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from core.sql.columns import check, definition, index_body, references
-from core.sql.cursor import Cursor, NotUnderstoodError
-from core.sql.effects import COLUMN_GOES, COLUMN_RENAMED, KEY_GOES, MISPLACED, MOVED, Change, Named
-from core.sql.lexer import Token
-from core.sql.options import option, partition_by, partitions
+from ratchet.core.sql.columns import check, definition, index_body, references
+from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
+from ratchet.core.sql.effects import (
+    COLUMN_GOES,
+    COLUMN_RENAMED,
+    KEY_GOES,
+    MISPLACED,
+    MOVED,
+    Change,
+    Named,
+)
+from ratchet.core.sql.lexer import Token
+from ratchet.core.sql.options import option, partition_by, partitions
 
 _FOREIGN: Final = Change("foreign_key", "its foreign keys changed")
 _KEY: Final = Change("key", KEY_GOES)

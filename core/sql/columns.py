@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from core.sql.cursor import Cursor, NotUnderstoodError
+from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
 
 _INTS: Final = frozenset(
     {"TINYINT", "SMALLINT", "MEDIUMINT", "MIDDLEINT", "INT", "INTEGER", "BIGINT"}

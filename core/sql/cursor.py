@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from core.sql.lexer import Token
+from ratchet.core.sql.lexer import Token
 
 _NAME: Final = 256  # characters; servers allow 64
 _END: Final = Token("sign", "")

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from core.sql.cursor import Cursor, NotUnderstoodError
-from core.sql.effects import Named
-from core.sql.lexer import Token
+from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
+from ratchet.core.sql.effects import Named
+from ratchet.core.sql.lexer import Token
 
 HEADS: Final = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "EXECUTE"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from core.rounds import Effect
+from ratchet.core.rounds import Effect
 
 # Words that people see, in messages of tables that stop.
 MOVED: Final = "a statement may have changed its rows without row events"

@@ -15,8 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from core.sql.lexer import Mode, Token, lex
-from core.sql.sessionrules import Operand, left_to_settings
+from ratchet.core.sql.lexer import Mode, Token, lex
+from ratchet.core.sql.sessionrules import Operand, left_to_settings
 
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from core.sql.effects import Change, Named
-from core.sql.lexer import Token
-from core.sql.names import Scope
+from ratchet.core.sql.effects import Change, Named
+from ratchet.core.sql.lexer import Token
+from ratchet.core.sql.names import Scope
 
 Form = Literal[
     "begin", "commit", "rollback", "rollback to", "savepoint", "xa start", "xa end", "xa prepare",

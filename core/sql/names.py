@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from core.filenames import PREFIX, may_stand_for, stands_for
-from core.sql.effects import Named
-from core.sql.lexer import Token
+from ratchet.core.filenames import PREFIX, may_stand_for, stands_for
+from ratchet.core.sql.effects import Named
+from ratchet.core.sql.lexer import Token
 
 _LONG: Final = 1000  # characters of a token, of which no name has so many
 _PIECE: Final = 1 << 20

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from core.sql import dml
-from core.sql.alter import alter_table, how, waiting
-from core.sql.columns import index_body, index_options
-from core.sql.cursor import Cursor, NotUnderstoodError
-from core.sql.effects import KEY_GOES, MOVED, Change, Named
-from core.sql.found import BY_STATEMENT, Found
-from core.sql.lexer import Token
-from core.sql.options import ELSEWHERE, character_set
+from ratchet.core.sql import dml
+from ratchet.core.sql.alter import alter_table, how, waiting
+from ratchet.core.sql.columns import index_body, index_options
+from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
+from ratchet.core.sql.effects import KEY_GOES, MOVED, Change, Named
+from ratchet.core.sql.found import BY_STATEMENT, Found
+from ratchet.core.sql.lexer import Token
+from ratchet.core.sql.options import ELSEWHERE, character_set
 
 # Statements that change no row of a table, whatever follows their first word.
 ASIDE: Final = frozenset(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from core.sql.cursor import Cursor, NotUnderstoodError
-from core.sql.effects import Change
-from core.sql.lexer import Token
+from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
+from ratchet.core.sql.effects import Change
+from ratchet.core.sql.lexer import Token
 
 # Engines that have rows of their own, all of them, and log each change.
 ORDINARY: Final = frozenset(["INNODB", "MYISAM", "ARIA", "MEMORY", "HEAP"])

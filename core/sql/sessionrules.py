@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from core.sql.lexer import Token
+from ratchet.core.sql.lexer import Token
 
 
 @dataclass(frozen=True, slots=True)

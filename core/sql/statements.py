@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from core.sql import dml
-from core.sql.cursor import Cursor, NotUnderstoodError
-from core.sql.found import BY_STATEMENT, Form, Found, Log, Statement
-from core.sql.lexer import Lexed, Mode, Token, lex, lex_head
-from core.sql.names import Scope, occurring
-from core.sql.objects import ASIDE, is_aside, judge
+from ratchet.core.sql import dml
+from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
+from ratchet.core.sql.found import BY_STATEMENT, Form, Found, Log, Statement
+from ratchet.core.sql.lexer import Lexed, Mode, Token, lex, lex_head
+from ratchet.core.sql.names import Scope, occurring
+from ratchet.core.sql.objects import ASIDE, is_aside, judge
 
 _CONTROL: Final[dict[str, Form]] = {
     "BEGIN": "begin",

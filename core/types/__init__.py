@@ -15,11 +15,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from core.columnrules import unfit_name
-from core.errors import TableStoppedError
-from core.schema import ColumnType, TableSchema
-from core.types import binary, network, numeric, temporal, text
-from core.types.rule import Family, MisfitPolicy, Rules, TypeRule, ZeroDates
+from ratchet.core.columnrules import unfit_name
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.schema import ColumnType, TableSchema
+from ratchet.core.types import binary, network, numeric, temporal, text
+from ratchet.core.types.rule import Family, MisfitPolicy, Rules, TypeRule, ZeroDates
 
 __all__ = [
     "FAMILIES",

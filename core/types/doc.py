@@ -1,4 +1,4 @@
-"""docs/types.md out of the rules: `python -m core.types.doc > docs/types.md`.
+"""docs/types.md out of the rules: `python -m ratchet.core.types.doc > docs/types.md`.
 
 A test compares the file with what this module writes, so the two cannot drift apart.
 """
@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from core.schema import ColumnType
-from core.types import FAMILIES, MisfitPolicy, TypeRule, ZeroDates, rule_for
+from ratchet.core.schema import ColumnType
+from ratchet.core.types import FAMILIES, MisfitPolicy, TypeRule, ZeroDates, rule_for
 
 _HEAD: Final = """\
 # Types
 
-<!-- Written by `python -m core.types.doc > docs/types.md`; a test keeps it up to date. -->
+<!-- Written by `python -m ratchet.core.types.doc > docs/types.md`; a test keeps it up to date. -->
 
 What each column type of MySQL and MariaDB becomes in the lake. A row has the same values whether
 a dump read it or the log brought it, and they are what the server's own SELECT gives: tests on

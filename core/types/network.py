@@ -6,8 +6,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from core.schema import ColumnType
-from core.types.rule import Family, Rules, TypeRule, always
+from ratchet.core.schema import ColumnType
+from ratchet.core.types.rule import Family, Rules, TypeRule, always
 
 _FAMILIES: Final[tuple[Family, ...]] = ("uuid", "inet4", "inet6")
 

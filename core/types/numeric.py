@@ -6,8 +6,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from core.schema import ColumnType
-from core.types.rule import DECIMAL_DIGITS, UNSIGNED_64, MisfitPolicy, Rules, TypeRule, always
+from ratchet.core.schema import ColumnType
+from ratchet.core.types.rule import (
+    DECIMAL_DIGITS,
+    UNSIGNED_64,
+    MisfitPolicy,
+    Rules,
+    TypeRule,
+    always,
+)
 
 # Type name -> (Arrow type when signed, Arrow type when unsigned: the next that holds all values).
 _INTEGERS: Final = {

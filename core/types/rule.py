@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from core.schema import ColumnType
+from ratchet.core.schema import ColumnType
 
 ZeroDates = Literal["null", "text", "fail"]
 

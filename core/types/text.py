@@ -6,8 +6,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from core.schema import ColumnType
-from core.types.rule import Family, RuleMaker, Rules, TypeRule, always
+from ratchet.core.schema import ColumnType
+from ratchet.core.types.rule import Family, RuleMaker, Rules, TypeRule, always
 
 _TEXT: Final = ("varchar", "tinytext", "text", "mediumtext", "longtext")
 _FROM_ANY: Final = "from any charset into UTF-8, as the server converts it"

@@ -20,17 +20,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core.arrowwidth import least_width, spelled_out
-from core.change import DELETE, INSERT, UPDATE, captured_schema
-from core.errors import BugError, DecodeError, TableStoppedError
-from core.rounds import TableEvent
-from core.shard import ShardId
-from core.types import MisfitPolicy, arrow_schema
-from ingest.binlog.names import gtid_column
-from ingest.binlog.notes import Batch
-from ingest.changes import TableChanges, Tokens
-from wire.decode.rows import DecodedRows, RowImageDecoder
-from wire.decode.tablemap import TableMap
+from ratchet.core.arrowwidth import least_width, spelled_out
+from ratchet.core.change import DELETE, INSERT, UPDATE, captured_schema
+from ratchet.core.errors import BugError, DecodeError, TableStoppedError
+from ratchet.core.rounds import TableEvent
+from ratchet.core.shard import ShardId
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.ingest.binlog.names import gtid_column
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.changes import TableChanges, Tokens
+from ratchet.wire.decode.rows import DecodedRows, RowImageDecoder
+from ratchet.wire.decode.tablemap import TableMap
 
 Ints = npt.NDArray[np.int64]
 

@@ -15,10 +15,10 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from core.errors import DecodeError
-from core.gtid import FILE_BITS
-from ingest.binlog.querytext import statement_text
-from wire.framing import LARGEST_EVENT
+from ratchet.core.errors import DecodeError
+from ratchet.core.gtid import FILE_BITS
+from ratchet.ingest.binlog.querytext import statement_text
+from ratchet.wire.framing import LARGEST_EVENT
 
 _LAST_TIME: Final = 1 << 55  # microseconds; as far as the other GTID events go, year 3111
 _ZSTD: Final = 0

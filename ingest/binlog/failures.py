@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.errors import (
+from ratchet.core.errors import (
     BugError,
     DecodeError,
     OperatorError,
@@ -12,7 +12,7 @@ from core.errors import (
     SourceUnfitError,
     TableStoppedError,
 )
-from ingest.binlog.machine import Action, State
+from ratchet.ingest.binlog.machine import Action, State
 
 _OPERATION: Final = "follow the binlog"
 _REDUMP: Final = (

@@ -10,22 +10,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from core.errors import PositionLostError, RatchetError, RetryableError
-from core.gtid import GtidSet, format_gtid
-from core.position import Position
-from core.rounds import TableEvent
-from ingest.binlog.changes import Decoders, hand_out
-from ingest.binlog.history import check_same_history
-from ingest.binlog.notes import Batch
-from ingest.binlog.payload import LIMIT as SIDE_LIMIT
-from ingest.binlog.reader import Reader
-from ingest.binlog.workflows import JOURNAL, SIDECAR, Workflows
-from ingest.changes import TableChanges
-from ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
-from wire.binlog import BinlogStream
-from wire.continues import check_not_purged
-from wire.hints import ServerCatalog
-from wire.session import Session
+from ratchet.core.errors import PositionLostError, RatchetError, RetryableError
+from ratchet.core.gtid import GtidSet, format_gtid
+from ratchet.core.position import Position
+from ratchet.core.rounds import TableEvent
+from ratchet.ingest.binlog.changes import Decoders, hand_out
+from ratchet.ingest.binlog.history import check_same_history
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.payload import LIMIT as SIDE_LIMIT
+from ratchet.ingest.binlog.reader import Reader
+from ratchet.ingest.binlog.workflows import JOURNAL, SIDECAR, Workflows
+from ratchet.ingest.changes import TableChanges
+from ratchet.ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
+from ratchet.wire.binlog import BinlogStream
+from ratchet.wire.continues import check_not_purged
+from ratchet.wire.hints import ServerCatalog
+from ratchet.wire.session import Session
 
 HELD: Final = 256 << 20  # bytes of changes that are kept until their transaction's end, at most
 # A transaction that goes on behind its slice's end has this long, and then has to come this fast.

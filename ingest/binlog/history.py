@@ -26,24 +26,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from core.committimes import moment
-from core.errors import (
+from ratchet.core.committimes import moment
+from ratchet.core.errors import (
     DecodeError,
     PositionLostError,
     RatchetError,
     RetryableError,
     SourceUnfitError,
 )
-from core.gtid import Flavor, Gtid, GtidSet, format_gtid, pack_file
-from core.position import Position, Witness
-from ingest.binlog.notes import Batch
-from ingest.binlog.skim import Skim
-from wire.binlog import DumpOptions, probe_server_id
-from wire.connect import SourceConfig
-from wire.continues import check_continues, unlogged, used_twice
-from wire.failures import HEAL_HINT
-from wire.logstart import file_of, last_logged
-from wire.session import Session
+from ratchet.core.gtid import Flavor, Gtid, GtidSet, format_gtid, pack_file
+from ratchet.core.position import Position, Witness
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.skim import Skim
+from ratchet.wire.binlog import DumpOptions, probe_server_id
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.continues import check_continues, unlogged, used_twice
+from ratchet.wire.failures import HEAL_HINT
+from ratchet.wire.logstart import file_of, last_logged
+from ratchet.wire.session import Session
 
 log: Final = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from core.errors import DecodeError, PositionLostError
-from core.gtid import Gtid, pack_file
-from core.position import Position, Witness
-from core.rounds import Run
-from ingest.binlog import walk
-from ingest.binlog.notes import (
+from ratchet.core.errors import DecodeError, PositionLostError
+from ratchet.core.gtid import Gtid, pack_file
+from ratchet.core.position import Position, Witness
+from ratchet.core.rounds import Run
+from ratchet.ingest.binlog import walk
+from ratchet.ingest.binlog.notes import (
     Records,
     add_runs,
     join_runs,
@@ -27,7 +27,7 @@ from ingest.binlog.notes import (
     origin_name,
     runs_of,
 )
-from wire.failures import HEAL_HINT
+from ratchet.wire.failures import HEAL_HINT
 
 _ORIGINS: Final = 64
 

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ingest.binlog.notes import Batch
-from wire.decode.arrays import Bytes, Int, Longs
-from wire.kernel import kernel
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.wire.decode.arrays import Bytes, Int, Longs
+from ratchet.wire.kernel import kernel
 
 _ZERO: Final = 48
 _DASH: Final = 45

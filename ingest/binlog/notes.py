@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from core.gtid import Flavor, Gtid, GtidSet, format_gtid
-from core.rounds import Run, TableEvent
-from wire.decode.tablemap import TableMap
+from ratchet.core.gtid import Flavor, Gtid, GtidSet, format_gtid
+from ratchet.core.rounds import Run, TableEvent
+from ratchet.wire.decode.tablemap import TableMap
 
 Bytes = npt.NDArray[np.uint8]
 Records = npt.NDArray[np.void]

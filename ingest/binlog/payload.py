@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from core.errors import DecodeError
-from ingest.binlog.events import Payload, parse_payload
-from ingest.binlog.notes import Bytes, Records
-from wire import framing
+from ratchet.core.errors import DecodeError
+from ratchet.ingest.binlog.events import Payload, parse_payload
+from ratchet.ingest.binlog.notes import Bytes, Records
+from ratchet.wire import framing
 
 LIMIT: Final = 32 << 20  # held at a time, unless a single event is longer
 _PIECE: Final = 4 << 20

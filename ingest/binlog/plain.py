@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from core.errors import DecodeError
-from core.gtid import Flavor, Gtid, GtidSet, format_gtid, pack_file
-from core.position import Position
-from core.sql.lexer import Mode
-from core.sql.names import Scope
-from core.sql.statements import classify
-from ingest.binlog import events
-from ingest.binlog.machine import KIND_OF_TYPE, TRANSITIONS, Action, Kind, State
-from ingest.binlog.payload import _pieces
-from ingest.binlog.statements import KIND_OF, savepoint_of
+from ratchet.core.errors import DecodeError
+from ratchet.core.gtid import Flavor, Gtid, GtidSet, format_gtid, pack_file
+from ratchet.core.position import Position
+from ratchet.core.sql.lexer import Mode
+from ratchet.core.sql.names import Scope
+from ratchet.core.sql.statements import classify
+from ratchet.ingest.binlog import events
+from ratchet.ingest.binlog.machine import KIND_OF_TYPE, TRANSITIONS, Action, Kind, State
+from ratchet.ingest.binlog.payload import _pieces
+from ratchet.ingest.binlog.statements import KIND_OF, savepoint_of
 
 _TABLE: Final[Mapping[tuple[State, Kind], tuple[Action, State]]] = {
     (state, kind): (action, state if following is None else following)

@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from core.sql.names import UNREAD
-from wire.decode.charsets import text_of
-from wire.decode.collations import charset_of, python_codec
+from ratchet.core.sql.names import UNREAD
+from ratchet.wire.decode.charsets import text_of
+from ratchet.wire.decode.collations import charset_of, python_codec
 
 # Their codecs in Python have no character that the servers have otherwise
 # (tests/unit/ingest/test_querytext.py); what these lack is asked of our own tables.

@@ -15,22 +15,22 @@ from typing import Final
 
 import numpy as np
 
-from core.errors import (
+from ratchet.core.errors import (
     BugError,
     DecodeError,
     RatchetError,
     RetryableError,
     TableStoppedError,
 )
-from core.gtid import Gtid, format_gtid
-from core.patterns import TablePatterns
-from core.position import Position
-from core.rounds import Run
-from core.shard import ShardId
-from ingest.binlog import events, walk
-from ingest.binlog.failures import event_told, partial_json, refusal
-from ingest.binlog.ledger import Ledger
-from ingest.binlog.machine import (
+from ratchet.core.gtid import Gtid, format_gtid
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.rounds import Run
+from ratchet.core.shard import ShardId
+from ratchet.ingest.binlog import events, walk
+from ratchet.ingest.binlog.failures import event_told, partial_json, refusal
+from ratchet.ingest.binlog.ledger import Ledger
+from ratchet.ingest.binlog.machine import (
     COMPRESSED_V2,
     GTID_TAGGED,
     KIND_OF_TYPE,
@@ -41,13 +41,13 @@ from ingest.binlog.machine import (
     Kind,
     State,
 )
-from ingest.binlog.notes import Batch, Bytes, Records
-from ingest.binlog.payload import SideBuffer
-from ingest.binlog.slots import Catalog, Slots
-from ingest.binlog.statements import savepoint_of
-from ingest.binlog.watch import Moment, StatementWatch
-from wire.failures import nameless
-from wire.framing import HEADER
+from ratchet.ingest.binlog.notes import Batch, Bytes, Records
+from ratchet.ingest.binlog.payload import SideBuffer
+from ratchet.ingest.binlog.slots import Catalog, Slots
+from ratchet.ingest.binlog.statements import savepoint_of
+from ratchet.ingest.binlog.watch import Moment, StatementWatch
+from ratchet.wire.failures import nameless
+from ratchet.wire.framing import HEADER
 
 NOTES: Final = 1 << 17  # transactions and row events in a batch, at most
 _NEVER: Final = 1 << 62

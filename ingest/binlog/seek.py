@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from core.errors import PositionLostError, SourceUnfitError
-from core.position import Position
-from ingest.binlog.notes import Batch
-from ingest.binlog.skim import Skim
-from ingest.binlog.workflows import Workflows
-from wire.binlog import DumpOptions
-from wire.connect import SourceConfig
-from wire.failures import HEAL_HINT
-from wire.logstart import executed_before
-from wire.session import Session
+from ratchet.core.errors import PositionLostError, SourceUnfitError
+from ratchet.core.position import Position
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.skim import Skim
+from ratchet.ingest.binlog.workflows import Workflows
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.failures import HEAL_HINT
+from ratchet.wire.logstart import executed_before
+from ratchet.wire.session import Session
 
 _OPERATION: Final = "find a position by its time"
 

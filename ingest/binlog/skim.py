@@ -9,18 +9,18 @@ import time
 from collections.abc import Callable
 from typing import Final, Self
 
-from core.errors import RatchetError, RetryableError
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.position import Position
-from ingest.binlog.notes import Batch
-from ingest.binlog.payload import LIMIT as SIDE_LIMIT
-from ingest.binlog.reader import Reader
-from ingest.binlog.workflows import SIDECAR
-from ingest.slices import DRAINED
-from wire.binlog import BinlogStream, DumpOptions
-from wire.connect import SourceConfig
-from wire.hints import ServerCatalog
+from ratchet.core.errors import RatchetError, RetryableError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.payload import LIMIT as SIDE_LIMIT
+from ratchet.ingest.binlog.reader import Reader
+from ratchet.ingest.binlog.workflows import SIDECAR
+from ratchet.ingest.slices import DRAINED
+from ratchet.wire.binlog import BinlogStream, DumpOptions
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.hints import ServerCatalog
 
 # As many bytes have to come in so many seconds. A server that looks for the place to begin sends
 # none, for as long as it takes to read a file of its log.

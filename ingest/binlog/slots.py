@@ -16,14 +16,14 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from core.errors import DecodeError, SourceUnfitError, TableStoppedError
-from core.filenames import may_stand_for, stands_for
-from core.gtid import Flavor
-from core.patterns import TablePatterns
-from core.shard import ShardId
-from core.vitess import is_internal
-from ingest.binlog.notes import Bytes
-from wire.decode.tablemap import TableMap, is_sequence, parse_table_map
+from ratchet.core.errors import DecodeError, SourceUnfitError, TableStoppedError
+from ratchet.core.filenames import may_stand_for, stands_for
+from ratchet.core.gtid import Flavor
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.shard import ShardId
+from ratchet.core.vitess import is_internal
+from ratchet.ingest.binlog.notes import Bytes
+from ratchet.wire.decode.tablemap import TableMap, is_sequence, parse_table_map
 
 _FREE: Final = -1
 # More maps, or bytes of them, are not kept: a table that is altered has another map each time.

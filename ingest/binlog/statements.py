@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from core.sql.found import Form
-from ingest.binlog.machine import Kind
+from ratchet.core.sql.found import Form
+from ratchet.ingest.binlog.machine import Kind
 
 KIND_OF: Final[dict[Form, Kind]] = {
     "begin": Kind.BEGIN,

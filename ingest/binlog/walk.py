@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ingest.binlog.machine import Action, Kind
-from wire.kernel import kernel
+from ratchet.ingest.binlog.machine import Action, Kind
+from ratchet.wire.kernel import kernel
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -13,18 +13,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from core.errors import TableStoppedError
-from core.patterns import TablePatterns
-from core.rounds import STATEMENT_LENGTH, TableEvent
-from core.shard import ShardId
-from core.sql.effects import REBUILT, Change, Named
-from core.sql.found import Log, Statement
-from core.sql.lexer import Mode
-from core.sql.names import Scope
-from core.sql.statements import classify
-from ingest.binlog.events import Query
-from ingest.binlog.machine import Kind
-from ingest.binlog.statements import KIND_OF
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.rounds import STATEMENT_LENGTH, TableEvent
+from ratchet.core.shard import ShardId
+from ratchet.core.sql.effects import REBUILT, Change, Named
+from ratchet.core.sql.found import Log, Statement
+from ratchet.core.sql.lexer import Mode
+from ratchet.core.sql.names import Scope
+from ratchet.core.sql.statements import classify
+from ratchet.ingest.binlog.events import Query
+from ratchet.ingest.binlog.machine import Kind
+from ratchet.ingest.binlog.statements import KIND_OF
 
 _REBUILT: Final = Change("rebuild", REBUILT)
 _LATE: Final = Change("prepared", "an XA transaction changed it that was prepared before")

@@ -2,7 +2,7 @@
 
 Lives here: `Workflows`, which takes the rows of Vitess's own tables out of a batch and says what
 they mean for the rest of it. Does not live here: finding these rows (`slots`), the texts in them
-(`wire.journal`), what a reshard leads to (`jobs.reshard`).
+(`wire.journal`), what a reshard leads to (`jobs.topology.reshard`).
 
 While rows are copied to another shard (by VReplication), each transaction there updates its row of
 `_vt.vreplication`, whose position then holds the source's transactions that were copied: those are
@@ -22,17 +22,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.change import INSERT
-from core.errors import DecodeError, PositionLostError
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import Journal
-from core.shard import ShardId
-from core.types import MisfitPolicy
-from ingest.binlog.changes import Decoders, changes_of
-from ingest.binlog.notes import Batch
-from wire.failures import HEAL_HINT
-from wire.journal import executed_of, journal_of, parse_journal, parse_source
+from ratchet.core.change import INSERT
+from ratchet.core.errors import DecodeError, PositionLostError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import Journal
+from ratchet.core.shard import ShardId
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.binlog.changes import Decoders, changes_of
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.wire.failures import HEAL_HINT
+from ratchet.wire.journal import executed_of, journal_of, parse_journal, parse_source
 
 SIDECAR: Final = "_vt"  # the database of Vitess's own tables, unless --sidecar-db-name says else
 JOURNAL: Final = "resharding_journal"

@@ -22,10 +22,10 @@ from typing import IO, TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from core.errors import DecodeError, LakeError
-from wire.decode.engine import Engine, engine
-from wire.decode.kernels import vstream as kernels
-from wire.vstreamproto import messages
+from ratchet.core.errors import DecodeError, LakeError
+from ratchet.wire.decode.engine import Engine, engine
+from ratchet.wire.decode.kernels import vstream as kernels
+from ratchet.wire.vstreamproto import messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core.change import DELETE, INSERT, UPDATE
-from core.errors import TableStoppedError
-from core.rounds import TableEvent
-from ingest.changes import TableChanges, Tokens
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.rounds import TableEvent
+from ratchet.ingest.changes import TableChanges, Tokens
 
 if TYPE_CHECKING:
-    from ingest.vstream.tables import Slot, Tables
-    from wire.decode.vstream import DecodedChanges
+    from ratchet.ingest.vstream.tables import Slot, Tables
+    from ratchet.wire.decode.vstream import DecodedChanges
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]

@@ -21,31 +21,31 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError as ProtobufError
 
-from core.errors import DecodeError, RetryableError, SourceUnfitError
-from core.gtid import GtidSet, parse_gtid
-from core.position import Position
-from core.rounds import Journal, Run
-from core.shard import ShardId
-from core.vitess import is_internal
-from ingest.binlog import walk
-from ingest.binlog.events import Query
-from ingest.binlog.ledger import Ledger
-from ingest.binlog.notes import join_runs
-from ingest.binlog.watch import Moment, StatementWatch
-from ingest.changes import Tokens
-from ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
-from ingest.vstream.backlog import Backlog, Piece, is_end
-from ingest.vstream.changes import RowEvents, changes_of
-from ingest.vstream.tables import NOT_MIRRORED, Tables
-from wire.continues import check_continues, check_not_lost
-from wire.decode.catalog import Declared, read_declared
-from wire.decode.engine import engine
-from wire.decode.kernels import vstream as kernels
-from wire.journal import FLAVOR, executed_of, journal_of
-from wire.session import Session
-from wire.vitess import on_primary
-from wire.vstreamproto import messages
-from wire.vtgate import VStream, VtgateConfig
+from ratchet.core.errors import DecodeError, RetryableError, SourceUnfitError
+from ratchet.core.gtid import GtidSet, parse_gtid
+from ratchet.core.position import Position
+from ratchet.core.rounds import Journal, Run
+from ratchet.core.shard import ShardId
+from ratchet.core.vitess import is_internal
+from ratchet.ingest.binlog import walk
+from ratchet.ingest.binlog.events import Query
+from ratchet.ingest.binlog.ledger import Ledger
+from ratchet.ingest.binlog.notes import join_runs
+from ratchet.ingest.binlog.watch import Moment, StatementWatch
+from ratchet.ingest.changes import Tokens
+from ratchet.ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
+from ratchet.ingest.vstream.backlog import Backlog, Piece, is_end
+from ratchet.ingest.vstream.changes import RowEvents, changes_of
+from ratchet.ingest.vstream.tables import NOT_MIRRORED, Tables
+from ratchet.wire.continues import check_continues, check_not_lost
+from ratchet.wire.decode.catalog import Declared, read_declared
+from ratchet.wire.decode.engine import engine
+from ratchet.wire.decode.kernels import vstream as kernels
+from ratchet.wire.journal import FLAVOR, executed_of, journal_of
+from ratchet.wire.session import Session
+from ratchet.wire.vitess import on_primary
+from ratchet.wire.vstreamproto import messages
+from ratchet.wire.vtgate import VStream, VtgateConfig
 
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]

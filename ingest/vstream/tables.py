@@ -17,15 +17,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from core.change import change_schema
-from core.errors import TableStoppedError
-from core.patterns import TablePatterns
-from core.schema import TableSchema
-from core.types import MisfitPolicy, arrow_schema
-from core.vitess import is_internal
-from wire.decode.catalog import Declared
-from wire.decode.vstream import VStreamRowDecoder
-from wire.decode.vstreamfields import schema_of
+from ratchet.core.change import change_schema
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.vitess import is_internal
+from ratchet.wire.decode.catalog import Declared
+from ratchet.wire.decode.vstream import VStreamRowDecoder
+from ratchet.wire.decode.vstreamfields import schema_of
 
 NOT_MIRRORED = -1
 

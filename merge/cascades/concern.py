@@ -10,16 +10,16 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from core.foreignkeys import ForeignKey
-from core.rounds import ChangeFile
-from core.types import MisfitPolicy, arrow_schema
-from merge.cascades.follow import Layout, Link
-from merge.cascades.graph import KeyGraph
-from merge.cascades.rows import Part, ShardRows
-from merge.cascades.step import may_touch, touching
-from store.files import Lake
-from store.schemas import get_schema
-from store.segments import missing
+from ratchet.core.foreignkeys import ForeignKey
+from ratchet.core.rounds import ChangeFile
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.merge.cascades.follow import Layout, Link
+from ratchet.merge.cascades.graph import KeyGraph
+from ratchet.merge.cascades.rows import Part, ShardRows
+from ratchet.merge.cascades.step import may_touch, touching
+from ratchet.store.files import Lake
+from ratchet.store.schemas import get_schema
+from ratchet.store.segments import missing
 
 
 def concerned(

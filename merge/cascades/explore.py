@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from merge.cascades.follow import Derived, Event, Layout, Link, Outcome, Rank, Row, follow
+from ratchet.merge.cascades.follow import Derived, Event, Layout, Link, Outcome, Rank, Row, follow
 
 _Place = tuple[Rank, str]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from core.foreignkeys import Rule
+from ratchet.core.foreignkeys import Rule
 
 Row = tuple[Any, ...]  # values in the order of Layout.columns
 Rank = tuple[int, int, int]  # generation, seq, idx

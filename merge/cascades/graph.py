@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from core.foreignkeys import ForeignKey
-from store.files import Lake
-from store.keynotes import NO_KEY_NOTES, KeyNotes, read_key_notes
-from store.tables import TableState
+from ratchet.core.foreignkeys import ForeignKey
+from ratchet.store.files import Lake
+from ratchet.store.keynotes import NO_KEY_NOTES, KeyNotes, read_key_notes
+from ratchet.store.tables import TableState
 
 
 @dataclass(frozen=True)

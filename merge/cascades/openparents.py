@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from core.rounds import ChangeFile, Round
-from store.unchecked import Unchecked
+from ratchet.core.rounds import ChangeFile, Round
+from ratchet.store.unchecked import Unchecked
 
 # Seconds by which a row may be written behind the time that the log has of its transaction: a
 # MariaDB's is that at which its last statement began.

@@ -2,7 +2,7 @@
 
 Lives here: what an event of a table says of those that hang on it. Does not live here: which these
 are (`merge.cascades.graph`), what changes of its rows lead to (`merge.cascades.step`), reading the
-keys (`jobs.foreignkeys`).
+keys (`jobs.preflight.foreignkeys`).
 
 A statement about a parent changes foreign keys without a word about the child: a key goes with the
 table that it refers to, under each new name. So no event of the child tells that its keys are
@@ -14,8 +14,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from core.rounds import TableEvent
-from merge.ddl import changes_of
+from ratchet.core.rounds import TableEvent
+from ratchet.merge.ddl import changes_of
 
 # Effects after which a table's rows are those that its row events tell of, under the same name.
 _TOLD: Final = frozenset({"columns", "types", "key", "rebuild"})

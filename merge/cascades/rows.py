@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from core.change import (
+from ratchet.core.change import (
     DELETE,
     FLOOR_IDX,
     REPAIR_IDX,
@@ -29,15 +29,15 @@ from core.change import (
     UPDATE,
     change_schema,
 )
-from core.rounds import ChangeFile
-from merge.cascades.follow import Event, Layout, Link, Rank, Row
-from merge.fitted import fitted_table
-from merge.newest import ChangeFiles
-from store.deletion_vectors import positions_of, read_vector
-from store.delta_files import DataFile, TableFiles
-from store.failures import data_file_errors
-from store.files import Lake
-from store.parquet import parquet_file
+from ratchet.core.rounds import ChangeFile
+from ratchet.merge.cascades.follow import Event, Layout, Link, Rank, Row
+from ratchet.merge.fitted import fitted_table
+from ratchet.merge.newest import ChangeFiles
+from ratchet.store.deletion_vectors import positions_of, read_vector
+from ratchet.store.delta_files import DataFile, TableFiles
+from ratchet.store.failures import data_file_errors
+from ratchet.store.files import Lake
+from ratchet.store.parquet import parquet_file
 
 _TOKEN: Final = ("shard", "generation", "seq", "idx")
 

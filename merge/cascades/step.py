@@ -19,26 +19,26 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.change import DELETE, TOKEN_TYPE, UPDATE, change_schema
-from core.errors import TableStoppedError
-from core.foreignkeys import ForeignKey
-from core.rounds import ChangeFile, Round
-from core.schema import TableSchema
-from core.types import MisfitPolicy, arrow_schema
-from merge.cascades.explore import TooManyError, explore
-from merge.cascades.follow import Derived, Layout, Link, descendants
-from merge.cascades.graph import KeyGraph
-from merge.cascades.openparents import first_began, written_meanwhile
-from merge.cascades.rows import Part, ShardRows, UnknownRowsError
-from store import layout
-from store.delta_files import TableFiles
-from store.failures import lake_errors
-from store.files import Lake
-from store.schemas import get_schema
-from store.tables import Doubt, TableState
-from store.unchecked import Unchecked
+from ratchet.core.change import DELETE, TOKEN_TYPE, UPDATE, change_schema
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.foreignkeys import ForeignKey
+from ratchet.core.rounds import ChangeFile, Round
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.merge.cascades.explore import TooManyError, explore
+from ratchet.merge.cascades.follow import Derived, Layout, Link, descendants
+from ratchet.merge.cascades.graph import KeyGraph
+from ratchet.merge.cascades.openparents import first_began, written_meanwhile
+from ratchet.merge.cascades.rows import Part, ShardRows, UnknownRowsError
+from ratchet.store import layout
+from ratchet.store.delta_files import TableFiles
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake
+from ratchet.store.schemas import get_schema
+from ratchet.store.tables import Doubt, TableState
+from ratchet.store.unchecked import Unchecked
 
-log: Final = logging.getLogger("jobs.run")
+log: Final = logging.getLogger("ratchet.jobs.run")
 
 _SEQ: Final = TOKEN_TYPE.get_field_index("seq")
 _MESSAGE: Final = "foreign keys changed rows of it at the source, and not all can be told: {}"

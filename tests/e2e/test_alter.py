@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 from fix_e2e import PASSWORD, Ratchet, assert_identical
 
 from lab.servers import create_ratchet_user
-from store.files import Lake
-from store.tables import Tables
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
 
 TABLE = (
     "CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(20), KEY (v))",

@@ -16,8 +16,8 @@ from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, mirror_rows, st
 from fix_servers import purge_binlogs
 
 from lab.servers import create_ratchet_user
-from store.endings import Endings
-from store.files import Lake
+from ratchet.store.endings import Endings
+from ratchet.store.files import Lake
 
 TABLE = "CREATE TABLE {}.t (id INT NOT NULL PRIMARY KEY, v INT)"
 WITHIN = 180.0

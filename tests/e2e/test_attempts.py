@@ -12,7 +12,7 @@ import pytest
 from fix_e2e import PASSWORD, Ratchet, assert_identical, status
 
 from lab.servers import create_ratchet_user
-from merge.attempts import HEAVY_ROWS
+from ratchet.merge.attempts import HEAVY_ROWS
 
 
 def _insert_heavily(server: Any, database: str) -> None:

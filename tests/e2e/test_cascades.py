@@ -15,8 +15,8 @@ from deltalake.exceptions import TableNotFoundError
 from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, wait_while_running
 
 from lab.servers import create_ratchet_user
-from store.files import Lake
-from store.tables import Tables
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
 
 
 def started(

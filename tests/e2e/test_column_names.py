@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fix_e2e import PASSWORD, Ratchet, assert_identical, status
 
-from core.columnrules import TAKEN
 from lab.servers import create_ratchet_user
+from ratchet.core.columnrules import TAKEN
 
 # Of plans that we do not ask for, of formats beside the data, and our own inside.
 RIGHT = (

@@ -11,7 +11,7 @@ def test_the_demo_tells_its_whole_story(tmp_path: Path) -> None:
     """Each of its commands is run as a user types it; one that fails ends it."""
     home = tmp_path / "demo"
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.cli", "demo", "--home", str(home), "--rows", "20000"],
+        [sys.executable, "-m", "ratchet.jobs.cli", "demo", "--home", str(home), "--rows", "20000"],
         capture_output=True,
         text=True,
         check=False,

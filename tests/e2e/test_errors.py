@@ -27,8 +27,8 @@ from fix_servers import purge_binlogs
 from process_kit import descendants, program_of
 
 from lab.servers import create_ratchet_user
-from store.files import Lake
-from store.tables import Tables
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import sys
 from pathlib import Path
-from jobs.config import load_config
-from jobs.spark import spark_session
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.engine.spark import spark_session
 
 with spark_session(load_config(Path(sys.argv[1]), {}), "run") as spark:
     context = spark.sparkContext

@@ -21,8 +21,8 @@ from process_kit import is_halted
 
 from lab.objectstore import S3Server
 from lab.servers import create_ratchet_user
-from store.crashpoints import HALT
-from store.lease import MACHINE
+from ratchet.store.crashpoints import HALT
+from ratchet.store.lease import MACHINE
 
 log = logging.getLogger(__name__)
 

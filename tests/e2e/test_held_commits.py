@@ -26,8 +26,8 @@ from fix_e2e import (
 )
 
 from lab.servers import create_ratchet_user
-from store.files import Lake
-from store.tables import Tables
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
 
 LONG = 600_000  # milliseconds: longer than the test
 PLUGIN = "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'"

@@ -11,10 +11,10 @@ from fix_e2e import PASSWORD, Ratchet, status
 from lease_kit import held
 
 from lab.servers import create_ratchet_user
-from store.comparisons import Comparisons
-from store.files import Lake
-from store.passes import Passes
-from store.tables import Doubt, Tables
+from ratchet.store.comparisons import Comparisons
+from ratchet.store.files import Lake
+from ratchet.store.passes import Passes
+from ratchet.store.tables import Doubt, Tables
 
 KILLED = -9
 

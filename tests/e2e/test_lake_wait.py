@@ -26,8 +26,8 @@ from fix_proxy import Proxy
 
 from lab.objectstore import S3Server
 from lab.servers import create_ratchet_user
-from store.files import Lake
-from store.tables import Tables
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
 
 AWAY: float = 40.0  # seconds: longer than a lease lives without being renewed
 WITHIN: float = 300.0

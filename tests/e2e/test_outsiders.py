@@ -22,8 +22,8 @@ RUN = """
 import sys
 from functools import partial
 from pathlib import Path
-from jobs.config import load_config
-from jobs.spark import spark_session
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.engine.spark import spark_session
 
 def task(planted, rows):
     return [len(planted.value)]

@@ -13,13 +13,13 @@ from typing import Any, Final
 import pytest
 from fix_e2e import PASSWORD, ROOT, Ratchet, assert_identical
 
-from core.rounds import Round
 from lab.objectstore import S3Server
 from lab.servers import create_ratchet_user
-from store import layout
-from store.files import HELD_FORMAT, PARTS_FORMAT, Lake
-from store.rounds import RoundLog
-from store.segments import object_of, part_of
+from ratchet.core.rounds import Round
+from ratchet.store import layout
+from ratchet.store.files import HELD_FORMAT, PARTS_FORMAT, Lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.segments import object_of, part_of
 
 TABLES: Final = tuple(f"t{number:02d}" for number in range(40))
 ROUNDS: Final = 3

@@ -20,9 +20,9 @@ from fix_e2e import (
 )
 
 from lab.servers import create_ratchet_user
-from store.cuts import Cuts
-from store.files import Lake
-from store.tables import Tables
+from ratchet.store.cuts import Cuts
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
 
 
 def select(ratchet: Ratchet, *patterns: str) -> None:

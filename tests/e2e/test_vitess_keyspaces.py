@@ -13,8 +13,8 @@ from vitess_kit import assert_same, is_same, ratchet_on, stop, until
 from worker_kit import Worker
 
 from lab.vitess import VitessCluster
-from store.files import Lake
-from store.rounds import RoundLog
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
 
 # `note` is in both, with other columns: a row that came to the wrong keyspace would be seen.
 TABLES = {"office": ("product", "note"), "shop": ("orders", "note")}

@@ -30,11 +30,11 @@ from fix_e2e import Ratchet
 from vitess_kit import assert_same, is_same, ratchet_on, stop, until
 from worker_kit import Worker
 
-from core.change import DELETE
 from lab.vitess import Tablet, VitessCluster
-from store.cuts import Cuts
-from store.files import Lake
-from store.rounds import RoundLog
+from ratchet.core.change import DELETE
+from ratchet.store.cuts import Cuts
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
 from tests.fix_vitess import TabletServer
 
 FAST, SLOW = "shop/-80", "shop/80-"

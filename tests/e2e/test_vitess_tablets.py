@@ -16,8 +16,8 @@ from shop_kit import VSCHEMA, Mover, Writer, fill, finish, shards_of
 from vitess_kit import stop, until
 
 from lab.vitess import VitessCluster
-from store.files import Lake
-from store.tables import Tables
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
 
 MADE: list[Ratchet] = []
 

@@ -25,25 +25,25 @@ from tablets_kit import ratchet_on
 from vitess_kit import source_rows
 from worker_kit import Worker
 
-from core.patterns import TablePatterns
-from core.position import Position
-from core.shard import ShardId
-from core.types import MisfitPolicy
-from ingest.binlog.seek import check_follows, position_at
-from ingest.capture import close_streams
-from ingest.rounds import RoundTaker, local_runner
-from ingest.slices import CaptureRequest, SliceLimits
-from jobs.begin import begin_streams
-from jobs.config import load_config
-from jobs.lineage import heir
-from jobs.sources import source_configs
 from lab.vitess import VitessCluster
-from merge.rounds import Merger
-from merge.step import MergeOptions
-from store.files import Lake
-from store.rounds import RoundLog, StreamState
-from wire.binlog import DumpOptions, replica_server_id
-from wire.connect import SourceConfig
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.binlog.seek import check_follows, position_at
+from ratchet.ingest.capture import close_streams
+from ratchet.ingest.rounds import RoundTaker, local_runner
+from ratchet.ingest.slices import CaptureRequest, SliceLimits
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.config.sources import source_configs
+from ratchet.jobs.topology.begin import begin_streams
+from ratchet.jobs.topology.lineage import heir
+from ratchet.merge.rounds import Merger
+from ratchet.merge.step import MergeOptions
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog, StreamState
+from ratchet.wire.binlog import DumpOptions, replica_server_id
+from ratchet.wire.connect import SourceConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -156,18 +156,19 @@ def inside(name: str, seconds: int) -> None:
     """Fuzz one target in this process; does not return."""
     import atheris
 
+    watched = [f"ratchet.{package}" for package in WATCHED]
     compiled = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        ".".join(("ratchet", *path.relative_to(ROOT).with_suffix("").parts))
         for package in WATCHED
         for path in (ROOT / package).rglob("*.py")
         if "@kernel" in path.read_text()
     ]
-    with atheris.instrument_imports(include=list(WATCHED), exclude=compiled):
+    with atheris.instrument_imports(include=watched, exclude=compiled):
         target = targets()[name]
-        from wire.decode.engine import engine
+        from ratchet.wire.decode.engine import engine
 
         engine("plain")  # which imports its modules when it is first asked for
-    from wire import framing
+    from ratchet.wire import framing
 
     # Twins beside their kernels. (Not `stream.scan_rows_plain`: instrumented, it crashes Python.)
     for twin in (framing.frame_plain, framing._plain_payload):

@@ -15,25 +15,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core.change import DELETE, INSERT, UPDATE
-from core.errors import DecodeError, SourceUnfitError, TableStoppedError
-from core.schema import Column, TableSchema
-from core.types import MisfitPolicy
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.errors import DecodeError, SourceUnfitError, TableStoppedError
+from ratchet.core.schema import Column, TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.wire.decode import samples
+from ratchet.wire.decode.charsets import transcode_column, transcoder
+from ratchet.wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
+from ratchet.wire.decode.charsets_plain import transcode_column_plain
+from ratchet.wire.decode.engine import engine
+from ratchet.wire.decode.jsonb import json_column
+from ratchet.wire.decode.jsonb_plain import json_column_plain
+from ratchet.wire.decode.rows import RowImageDecoder
+from ratchet.wire.decode.tablemap import Flavor, TableMap, parse_table_map
+from ratchet.wire.decode.text import TextRowDecoder
+from ratchet.wire.decode.vstream import VStreamRowDecoder
+from ratchet.wire.vstreamproto import messages
 from tests.fuzz.streams import logged
 from tests.fuzz.target import Target, packed, unpacked
 from tests.jsonb_encoder import Opaque, encode, packed_decimal
-from wire.decode import samples
-from wire.decode.charsets import transcode_column, transcoder
-from wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
-from wire.decode.charsets_plain import transcode_column_plain
-from wire.decode.engine import engine
-from wire.decode.jsonb import json_column
-from wire.decode.jsonb_plain import json_column_plain
-from wire.decode.rows import RowImageDecoder
-from wire.decode.tablemap import Flavor, TableMap, parse_table_map
-from wire.decode.text import TextRowDecoder
-from wire.decode.vstream import VStreamRowDecoder
-from wire.vstreamproto import messages
 
 ENGINES = ("kernel", "plain")
 OPS = (INSERT, UPDATE, DELETE)

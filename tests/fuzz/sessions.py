@@ -12,17 +12,17 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 
-from core.errors import (
+from ratchet.core.errors import (
     DecodeError,
     RetryableError,
     ServerRefusedError,
     SourceUnfitError,
     TableStoppedError,
 )
+from ratchet.wire.connect import open_connection
+from ratchet.wire.session import Session
 from tests.fuzz.target import Target, packed, unpacked
 from tests.server_kit import EOF, OK, column, greeting, packet, source_at
-from wire.connect import open_connection
-from wire.session import Session
 
 # A server may refuse us as it likes, by any number: what it says is no fault of ours.
 REFUSALS = (

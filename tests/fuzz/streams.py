@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.errors import (
+from ratchet.core.errors import (
     BugError,
     DecodeError,
     OperatorError,
@@ -18,18 +18,18 @@ from core.errors import (
     RetryableError,
     SourceUnfitError,
 )
-from core.gtid import Flavor, GtidSet
-from core.position import Position
-from core.types import MisfitPolicy
-from ingest.binlog import events as bodies
-from ingest.binlog.changes import Decoders, changes_of
-from ingest.binlog.notes import Batch
-from ingest.binlog.payload import SideBuffer
-from ingest.binlog.plain import PlainReader, RefusedError
+from ratchet.core.gtid import Flavor, GtidSet
+from ratchet.core.position import Position
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.binlog import events as bodies
+from ratchet.ingest.binlog.changes import Decoders, changes_of
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.payload import SideBuffer
+from ratchet.ingest.binlog.plain import PlainReader, RefusedError
+from ratchet.wire import framing, stream
 from tests.binlog_file import events as events_of
 from tests.event_kit import SHARD, Collected, Log, framed, make_reader, packet
 from tests.fuzz.target import Target, packed, unpacked
-from wire import framing, stream
 
 SEEDS = Path(__file__).parent / "seeds"
 FLAVORS: tuple[Flavor, ...] = ("mysql", "mariadb", "file")

@@ -13,33 +13,33 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from core.dumps import DumpCommit, DumpedChunk
-from core.errors import ConfigError, DecodeError, LakeError, OperatorError, RetryableError
-from core.gtid import Flavor, GtidSet, format_gtid, parse_gtid
-from core.patterns import TablePatterns
-from core.position import Position
-from core.rounds import Journal, Round, Run, ShardSlice, TableEvent
-from core.schema import Column, ColumnType, TableSchema
-from core.shard import ShardId
-from core.sql.lexer import Mode
-from core.sql.names import Scope
-from core.sql.statements import classify
-from ingest.slices import CaptureRequest, Sink, SliceLimits
-from ingest.vstream import feed
-from jobs.config import load_config
-from jobs.yamlfile import MAX_BYTES
-from store import cuts, layout, rounds
-from store.files import Lake, open_lake
-from store.lease import Holder, read_holder
-from store.schemas import get_schema
-from store.tables import DumpState, Tables, TableState
+from ratchet.core.dumps import DumpCommit, DumpedChunk
+from ratchet.core.errors import ConfigError, DecodeError, LakeError, OperatorError, RetryableError
+from ratchet.core.gtid import Flavor, GtidSet, format_gtid, parse_gtid
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.rounds import Journal, Round, Run, ShardSlice, TableEvent
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.shard import ShardId
+from ratchet.core.sql.lexer import Mode
+from ratchet.core.sql.names import Scope
+from ratchet.core.sql.statements import classify
+from ratchet.ingest.slices import CaptureRequest, Sink, SliceLimits
+from ratchet.ingest.vstream import feed
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.config.yamlfile import MAX_BYTES
+from ratchet.store import cuts, layout, rounds
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.lease import Holder, read_holder
+from ratchet.store.schemas import get_schema
+from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.journal import executed_of, journal_of, parse_journal, parse_source
+from ratchet.wire.vstreamproto import messages
+from ratchet.wire.vtgate import VtgateConfig
 from tests.fuzz.record import statements
 from tests.fuzz.target import Target, packed, unpacked
-from wire.binlog import DumpOptions
-from wire.connect import SourceConfig
-from wire.journal import executed_of, journal_of, parse_journal, parse_source
-from wire.vstreamproto import messages
-from wire.vtgate import VtgateConfig
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 FLAVORS: tuple[Flavor, ...] = ("mysql", "mariadb", "file")

@@ -28,11 +28,11 @@ from deltalake import DeltaTable, QueryBuilder
 from fix_e2e import SHORT_LIVED, _frozen, _plain, source_rows
 
 from lab.servers import RATCHET_PASSWORD, Server, create_ratchet_user
-from store.cuts import Cut, Cuts
-from store.files import Lake
-from store.layout import encode_part
-from store.requests import Kind, Refusal, Request, Requests
-from store.tables import Tables, TableState
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.files import Lake
+from ratchet.store.layout import encode_part
+from ratchet.store.requests import Kind, Refusal, Request, Requests
+from ratchet.store.tables import Tables, TableState
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 KEYSPACE: Final = "shop"
@@ -127,7 +127,7 @@ class Mirror:
         self._number += 1
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "jobs.cli", "run", str(self.config)],
+                [sys.executable, "-m", "ratchet.jobs.cli", "run", str(self.config)],
                 cwd=ROOT,
                 env={**os.environ, "RATCHET_FUZZ_PASSWORD": RATCHET_PASSWORD},
                 stdout=log,

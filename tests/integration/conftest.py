@@ -11,7 +11,7 @@ from fix_servers import FLAVORS
 from follower_kit import Follower, Make
 
 from lab.servers import Server
-from merge.cascades import openparents
+from ratchet.merge.cascades import openparents
 
 
 @pytest.fixture(scope="module", params=sorted(SERVERS))

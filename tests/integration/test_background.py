@@ -13,14 +13,14 @@ from fix_e2e import TABLES, Writer, create_tables
 from lease_kit import held
 from mirror_kit import Mirror
 
-from jobs.verify import describe
 from lab.servers import Server
-from snapshot.verify import Difference
-from store import layout
-from store.comparisons import Comparison, Comparisons
-from store.notes import Notes
-from store.passes import Passes
-from store.tables import Tables
+from ratchet.jobs.inspect.verify import describe
+from ratchet.snapshot.verify import Difference
+from ratchet.store import layout
+from ratchet.store.comparisons import Comparison, Comparisons
+from ratchet.store.notes import Notes
+from ratchet.store.passes import Passes
+from ratchet.store.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,25 +16,25 @@ import pytest
 from deltalake import DeltaTable
 from fix_dump import SHARD, Dump, insert_rows, make_table, wanted
 
-from core.errors import RetryableError
-from core.position import Position
-from jobs.background import Background
-from jobs.begin import record_starts
-from jobs.discover import Found
-from jobs.observe import Record, Stops, TableCompared
-from jobs.reading import Reading
-from jobs.settings import VerifySection
-from jobs.verdicts import Verdict, Verdicts
 from lab.servers import Server
-from snapshot.records import DumpSettings, ShardSource
-from snapshot.throttle import Throttle, ThrottleLimits
-from store.comparisons import Comparison, Comparisons
-from store.cuts import Cut, Cuts, CutShard
-from store.delta_tables import newest_version
-from store.passes import Passes
-from store.rounds import RoundLog
-from store.tables import Doubt, Tables, TableState
-from wire.session import Session
+from ratchet.core.errors import RetryableError
+from ratchet.core.position import Position
+from ratchet.jobs.config.settings import VerifySection
+from ratchet.jobs.inspect.reading import Reading
+from ratchet.jobs.reporting.observe import Record, Stops, TableCompared
+from ratchet.jobs.topology.begin import record_starts
+from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.watch.background import Background
+from ratchet.jobs.watch.verdicts import Verdict, Verdicts
+from ratchet.snapshot.records import DumpSettings, ShardSource
+from ratchet.snapshot.throttle import Throttle, ThrottleLimits
+from ratchet.store.comparisons import Comparison, Comparisons
+from ratchet.store.cuts import Cut, Cuts, CutShard
+from ratchet.store.delta_tables import newest_version
+from ratchet.store.passes import Passes
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import Doubt, Tables, TableState
+from ratchet.wire.session import Session
 
 HOUR: Final = 3600 * 10**6
 
@@ -184,7 +184,7 @@ class Stage:
 
 @pytest.fixture
 def stage(dump: Dump, server: Server, database: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setattr("jobs.secondlook._PAUSE", 0.01)
+    monkeypatch.setattr("ratchet.jobs.watch.secondlook._PAUSE", 0.01)
     return Stage(dump, server, database)
 
 
@@ -430,7 +430,7 @@ def test_trouble_of_its_own_does_not_end_a_run(
         raise RetryableError("the server is away")
 
     with monkeypatch.context() as broken:
-        broken.setattr("jobs.bites.read_piece", away)
+        broken.setattr("ratchet.jobs.watch.bites.read_piece", away)
         pauses = [background.next_bite() for _ in range(3)]
     assert pauses == [5.0, 10.0, 20.0]
     for _ in range(6):

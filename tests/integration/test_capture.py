@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from capture_kit import QUICK, Capturer, close_streams, server_rows, source_of
 
-from core.change import DELETE, INSERT, UPDATE
-from core.patterns import TablePatterns
-from ingest.slices import SliceLimits
 from lab.servers import Server
-from wire.session import Session
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.patterns import TablePatterns
+from ratchet.ingest.slices import SliceLimits
+from ratchet.wire.session import Session
 
 MakeServer = Callable[..., Server]
 Make = Callable[..., Capturer]

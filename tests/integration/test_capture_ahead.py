@@ -15,12 +15,12 @@ import pytest
 from capture_kit import Capturer, close_streams, run, server_rows, source_of, started
 from fix_proxy import Proxy
 
-from core.errors import LakeError
-from ingest.binlog.reader import Reader
 from lab.servers import Server
-from wire import binlog, window
-from wire.stream import ReceiveBuffer
-from wire.window import Window
+from ratchet.core.errors import LakeError
+from ratchet.ingest.binlog.reader import Reader
+from ratchet.wire import binlog, window
+from ratchet.wire.stream import ReceiveBuffer
+from ratchet.wire.window import Window
 
 MakeServer = Callable[..., Server]
 flavors = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])

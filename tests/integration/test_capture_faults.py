@@ -15,14 +15,14 @@ from capture_kit import Capturer, close_streams, server_rows, source_of
 from fix_proxy import Proxy
 from fix_servers import purge_binlogs
 
-from core.errors import PositionLostError, RetryableError
-from ingest import capture as capture_module
-from ingest.binlog import feed, skim
-from ingest.capture import capture_slice
-from ingest.slices import SliceLimits
 from lab.servers import Server, replicate_from, stop_replication, wait_for_replica
-from wire.binlog import DumpOptions
-from wire.session import Session
+from ratchet.core.errors import PositionLostError, RetryableError
+from ratchet.ingest import capture as capture_module
+from ratchet.ingest.binlog import feed, skim
+from ratchet.ingest.capture import capture_slice
+from ratchet.ingest.slices import SliceLimits
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.session import Session
 
 MakeServer = Callable[..., Server]
 MakeProxy = Callable[[str, int], Proxy]

@@ -14,10 +14,10 @@ from capture_kit import Capturer, close_streams, run, server_rows, source_of, st
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from core.gtid import GtidSet
-from ingest.binlog.plain import PlainReader
 from lab.servers import Server
-from wire.binlog import BinlogStream, DumpOptions
+from ratchet.core.gtid import GtidSet
+from ratchet.ingest.binlog.plain import PlainReader
+from ratchet.wire.binlog import BinlogStream, DumpOptions
 
 MakeServer = Callable[..., Server]
 flavors = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])

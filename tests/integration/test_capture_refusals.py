@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from capture_kit import Capturer, close_streams, run, source_of, started
 
-from core.errors import DecodeError, PositionLostError, SourceUnfitError
-from ingest.binlog import feed
-from ingest.binlog.history import check_position
-from ingest.slices import SliceLimits
 from lab.servers import Server
-from wire.session import Session
+from ratchet.core.errors import DecodeError, PositionLostError, SourceUnfitError
+from ratchet.ingest.binlog import feed
+from ratchet.ingest.binlog.history import check_position
+from ratchet.ingest.slices import SliceLimits
+from ratchet.wire.session import Session
 
 MakeServer = Callable[..., Server]
 flavors = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])

@@ -11,12 +11,12 @@ import pytest
 from capture_kit import Capturer, server_rows, source_of
 from pyspark.sql import SparkSession
 
-from core.errors import RetryableError
-from core.shard import ShardId
-from ingest.rounds import RoundTaker, spark_runner
-from ingest.slices import SliceLimits
 from lab.servers import Server
-from wire.connect import SourceConfig
+from ratchet.core.errors import RetryableError
+from ratchet.core.shard import ShardId
+from ratchet.ingest.rounds import RoundTaker, spark_runner
+from ratchet.ingest.slices import SliceLimits
+from ratchet.wire.connect import SourceConfig
 
 
 def run(server: Server, database: str, *statements: str) -> None:

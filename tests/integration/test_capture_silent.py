@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from capture_kit import QUICK, Capturer, close_streams, run, server_rows, source_of, started
 
-from ingest.slices import SliceLimits
 from lab.servers import Server
-from wire.binlog import BinlogStream
+from ratchet.ingest.slices import SliceLimits
+from ratchet.wire.binlog import BinlogStream
 
 MakeServer = Callable[..., Server]
 flavors = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from capture_kit import Capturer, close_streams, run, server_rows, source_of, started
 
-from core.types import MisfitPolicy
 from lab.servers import Server
+from ratchet.core.types import MisfitPolicy
 
 
 @pytest.fixture(autouse=True)

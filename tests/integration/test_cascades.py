@@ -13,15 +13,15 @@ from cascade_kit import NAMES, SCHEMA, Shop
 from fix_e2e import source_rows
 from follower_kit import Follower, Make
 
-from core.patterns import TablePatterns
-from jobs.foreignkeys import ForeignKeyWatch, Rules, read_all
-from merge import direct
-from merge.newest import ChangeFiles
-from merge.plan import app_id
-from merge.side import EMPTY
-from store import layout
-from store.files import Lake
-from store.segments import missing
+from ratchet.core.patterns import TablePatterns
+from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, Rules, read_all
+from ratchet.merge import direct
+from ratchet.merge.newest import ChangeFiles
+from ratchet.merge.plan import app_id
+from ratchet.merge.side import EMPTY
+from ratchet.store import layout
+from ratchet.store.files import Lake
+from ratchet.store.segments import missing
 
 
 @pytest.mark.quick_on("mariadb")

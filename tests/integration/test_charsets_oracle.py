@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 
-from core.charsets import ONE_TO_ONE
 from lab.servers import Server
-from wire.decode.charsets import quad_bytes, transcode_column, transcoder
-from wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
-from wire.decode.charsets_plain import transcode_column_plain
+from ratchet.core.charsets import ONE_TO_ONE
+from ratchet.wire.decode.charsets import quad_bytes, transcode_column, transcoder
+from ratchet.wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
+from ratchet.wire.decode.charsets_plain import transcode_column_plain
 
 SINGLES = [bytes([a]) for a in range(256)]
 PAIRS = [bytes([a, b]) for a in range(256) for b in range(256)]

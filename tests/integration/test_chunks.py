@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from core.errors import TableStoppedError
-from core.schema import Column, ColumnType, TableSchema
-from core.shard import ShardId
 from lab.servers import Server
-from snapshot import chunks
-from snapshot.keys import KeyPlan, KeyRange, find_plan
-from wire.session import Session, SourceConfig, quoted
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.shard import ShardId
+from ratchet.snapshot import chunks
+from ratchet.snapshot.keys import KeyPlan, KeyRange, find_plan
+from ratchet.wire.session import Session, SourceConfig, quoted
 
 _NUMBERS = range(40)
 # A server makes its estimates anew by itself, in its own time: then there are none for a moment.

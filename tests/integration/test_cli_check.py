@@ -15,12 +15,12 @@ import yaml
 from alike import ALIKE
 from fix_servers import purge_binlogs
 
-from core.shard import ShardId
-from jobs.begin import record_starts
 from lab.servers import create_ratchet_user
-from store.files import open_lake
-from store.rounds import RoundLog
-from wire.session import Session, SourceConfig
+from ratchet.core.shard import ShardId
+from ratchet.jobs.topology.begin import record_starts
+from ratchet.store.files import open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.wire.session import Session, SourceConfig
 
 ROOT = Path(__file__).parents[2]
 PASSWORD = "check-Me-7"
@@ -38,7 +38,7 @@ def check(
     path = folder / "ratchet.yaml"
     path.write_text(yaml.safe_dump(config))
     return subprocess.run(
-        [sys.executable, "-m", "jobs.cli", "check", str(path), *args],
+        [sys.executable, "-m", "ratchet.jobs.cli", "check", str(path), *args],
         cwd=ROOT,
         env={**os.environ, "CHECK_PW": PASSWORD},
         capture_output=True,

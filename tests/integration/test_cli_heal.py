@@ -15,14 +15,14 @@ import pytest
 import yaml
 from fix_servers import purge_binlogs
 
-from core.schema import TableSchema
-from core.shard import ShardId
-from jobs.begin import record_starts
 from lab.servers import MysqlServer, create_ratchet_user
-from store.files import Lake, open_lake
-from store.rounds import RoundLog
-from store.tables import DumpState, Tables, TableState
-from wire.session import Session, SourceConfig
+from ratchet.core.schema import TableSchema
+from ratchet.core.shard import ShardId
+from ratchet.jobs.topology.begin import record_starts
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.wire.session import Session, SourceConfig
 
 ROOT = Path(__file__).parents[2]
 PASSWORD = "heal-Me-7"
@@ -72,7 +72,7 @@ def heal(folder: Path, server: MysqlServer, *args: str) -> subprocess.CompletedP
     config = {"lake": "./lake", "sources": {"shop": {"kind": "binlog", "shards": shards}}}
     path.write_text(yaml.safe_dump(config))
     return subprocess.run(
-        [sys.executable, "-m", "jobs.cli", "heal", str(path), *args],
+        [sys.executable, "-m", "ratchet.jobs.cli", "heal", str(path), *args],
         cwd=ROOT,
         env={**os.environ, "HEAL_PW": PASSWORD},
         capture_output=True,

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from core.change import TOKEN_TYPE
-from store.delta_tables import create_mirrored_table
-from store.files import open_lake
+from ratchet.core.change import TOKEN_TYPE
+from ratchet.store.delta_tables import create_mirrored_table
+from ratchet.store.files import open_lake
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "read_the_mirror.ipynb"
 

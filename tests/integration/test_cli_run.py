@@ -21,8 +21,8 @@ from fix_e2e import (
 from fix_servers import purge_binlogs
 
 from lab.servers import MariadbServer, create_ratchet_user
-from store.files import Lake
-from store.tables import Tables
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
 
 pytestmark = pytest.mark.long
 

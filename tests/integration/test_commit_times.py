@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from capture_kit import QUICK, Capturer, close_streams, run, source_of, started
 
-from core.rounds import ShardSlice
 from lab.servers import Server
+from ratchet.core.rounds import ShardSlice
 
 FUTURE = 1_893_456_000  # 2030
 SECOND = 1_000_000

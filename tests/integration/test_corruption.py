@@ -23,7 +23,7 @@ from corruption_kit import CELLS, DATABASES, RIGHT, Cell, Damaged, writing
 from mirror_kit import Mirror, Said
 
 from lab.servers import Server
-from merge import repair
+from ratchet.merge import repair
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import pytest
 from capture_kit import source_of
 
-from core.errors import TableStoppedError
 from lab.servers import Server
-from snapshot.damage import rows_without_keys
-from snapshot.keys import find_plan
-from snapshot.source import SourceCatalog
-from wire.session import Session
+from ratchet.core.errors import TableStoppedError
+from ratchet.snapshot.damage import rows_without_keys
+from ratchet.snapshot.keys import find_plan
+from ratchet.snapshot.source import SourceCatalog
+from ratchet.wire.session import Session
 
 MakeServer = Callable[..., Server]
 CRASHED = "is marked as crashed and should be repaired"  # MySQL 9.7 does not read it at all

@@ -6,9 +6,9 @@ import time
 
 from capture_kit import source_of
 
-from jobs.restarts import Life, Start, look_at_life
 from lab.servers import Server
-from wire.session import Session, SourceConfig
+from ratchet.jobs.preflight.restarts import Life, Start, look_at_life
+from ratchet.wire.session import Session, SourceConfig
 
 
 def look(source: SourceConfig, noted: Start | None) -> Life:

@@ -15,9 +15,9 @@ from lease_kit import held
 from mirror_kit import Mirror
 
 from lab.servers import Server
-from store.comparisons import Comparison, Comparisons
-from store.cuts import Cuts
-from store.tables import Doubt, Tables
+from ratchet.store.comparisons import Comparison, Comparisons
+from ratchet.store.cuts import Cuts
+from ratchet.store.tables import Doubt, Tables
 
 if TYPE_CHECKING:
     from pathlib import Path

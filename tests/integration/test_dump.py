@@ -25,25 +25,25 @@ from fix_dump import (
 )
 from fix_e2e import assert_identical, mirror_rows
 
-from core.change import FLOOR_IDX
-from core.gtid import GtidSet
-from core.rounds import Round, Run, ShardSlice
 from lab.servers import Server
-from snapshot.dump import Dumper
-from snapshot.reader import ChunkRequest, ChunkResult, read_chunk
-from snapshot.records import (
+from ratchet.core.change import FLOOR_IDX
+from ratchet.core.gtid import GtidSet
+from ratchet.core.rounds import Round, Run, ShardSlice
+from ratchet.snapshot.dump import Dumper
+from ratchet.snapshot.reader import ChunkRequest, ChunkResult, read_chunk
+from ratchet.snapshot.records import (
     ChunkDone,
     DumpSettings,
     Progress,
     ShardSource,
     Wanted,
 )
-from snapshot.sessions import open_session
-from snapshot.start import start_round
-from snapshot.tasks import near_reader, spark_reader
-from store.files import Lake
-from store.rounds import RoundLog
-from store.tables import Tables
+from ratchet.snapshot.sessions import open_session
+from ratchet.snapshot.start import start_round
+from ratchet.snapshot.tasks import near_reader, spark_reader
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,10 +22,10 @@ from fix_dump import (
 )
 from fix_e2e import assert_identical, mirror_rows
 
-from core.errors import RetryableError, TableStoppedError
 from lab.servers import Server
-from snapshot.reader import ChunkRequest, ChunkResult, read_chunk
-from snapshot.records import (
+from ratchet.core.errors import RetryableError, TableStoppedError
+from ratchet.snapshot.reader import ChunkRequest, ChunkResult, read_chunk
+from ratchet.snapshot.records import (
     ChunkDone,
     DumpSettings,
     Progress,
@@ -33,20 +33,20 @@ from snapshot.records import (
     TableRestarted,
     Waiting,
 )
-from snapshot.throttle import Throttle, ThrottleLimits
-from store.files import Lake
-from store.tables import Tables
+from ratchet.snapshot.throttle import Throttle, ThrottleLimits
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
 
 _SCRIPT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, "tests")
-from core.shard import ShardId
-from snapshot.dump import Dumper
-from snapshot.reader import read_chunk
-from snapshot.records import DumpSettings, ShardSource, Wanted
-from store.files import open_lake
-from wire.session import SourceConfig
+from ratchet.core.shard import ShardId
+from ratchet.snapshot.dump import Dumper
+from ratchet.snapshot.reader import read_chunk
+from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.store.files import open_lake
+from ratchet.wire.session import SourceConfig
 lake, port, database = sys.argv[1:]
 config = SourceConfig(shard=ShardId("shop", "-"), host="127.0.0.1", port=int(port), user="root",
                       database=database, tls="disabled")

@@ -23,8 +23,8 @@ from lab.servers import (
     stop_replication,
     wait_for_replica,
 )
-from store.files import Lake
-from store.tables import Tables
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
 
 pytestmark = pytest.mark.long
 DATABASE = "fleet"

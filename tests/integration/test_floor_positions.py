@@ -18,15 +18,15 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 from event_kit import NoCatalog
 
-from core.patterns import TablePatterns
-from core.position import Position
-from core.shard import ShardId
-from ingest.binlog.notes import Batch
-from ingest.binlog.reader import Reader
 from lab.accounts import RATCHET_PASSWORD, RATCHET_USER, create_ratchet_user
 from lab.servers import Server
-from wire.binlog import BinlogStream, DumpOptions
-from wire.session import Session, SourceConfig
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.reader import Reader
+from ratchet.wire.binlog import BinlogStream, DumpOptions
+from ratchet.wire.session import Session, SourceConfig
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 from capture_kit import source_of
 
 from lab.servers import Server
-from snapshot.source import SourceCatalog
+from ratchet.snapshot.source import SourceCatalog
 
 
 def test_a_table_tells_whether_it_has_generated_columns(server: Server, database: str) -> None:

@@ -25,15 +25,15 @@ from history_kit import (
     write,
 )
 
-from core.errors import ConfigError, PositionLostError
-from core.position import Position
-from core.shard import ShardId
-from ingest.binlog import history
-from ingest.binlog.history import check_position
-from jobs.positions import ask
 from lab.servers import replicate_from, stop_replication, wait_for_replica
-from store.rounds import StreamState
-from wire.session import Session
+from ratchet.core.errors import ConfigError, PositionLostError
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.ingest.binlog import history
+from ratchet.ingest.binlog.history import check_position
+from ratchet.jobs.topology.positions import ask
+from ratchet.store.rounds import StreamState
+from ratchet.wire.session import Session
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ import pymysql
 import pytest
 from capture_kit import source_of
 
-from core.errors import RatchetError
 from lab.server import Server
-from wire.session import Session, SourceConfig
+from ratchet.core.errors import RatchetError
+from ratchet.wire.session import Session, SourceConfig
 
 NAMES = [f"much_the_same_name_of_a_table_{number}" for number in range(3)]
 LONG = "the beginning is the same " * 3  # more than the 64 bytes that MariaDB sorts by at least

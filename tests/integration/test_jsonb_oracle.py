@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from lab.servers import Server
+from ratchet.wire.decode.jsonb import json_column
+from ratchet.wire.decode.jsonb_plain import json_column_plain
 from tests.binlog_file import INSERTS, rotate, rows_events
-from wire.decode.jsonb import json_column
-from wire.decode.jsonb_plain import json_column_plain
 
 HOSTILE = (
     "",

@@ -8,8 +8,8 @@ import pytest
 from fix_e2e import mirror_rows, source_rows
 from follower_kit import Make, watch_of
 
-from store.keynotes import note_keys
-from store.tables import Phase
+from ratchet.store.keynotes import note_keys
+from ratchet.store.tables import Phase
 
 CHILD = "(id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES {} (id) ON DELETE CASCADE)"
 FAMILY = (

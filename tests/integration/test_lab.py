@@ -16,7 +16,6 @@ import pymysql
 import pytest
 from fix_proxy import Proxy
 
-from core.errors import BugError, OperatorError
 from lab.cache import prepared
 from lab.servers import (
     RATCHET_PASSWORD,
@@ -28,6 +27,7 @@ from lab.servers import (
     wait_for_link,
     wait_for_replica,
 )
+from ratchet.core.errors import BugError, OperatorError
 
 ROOT = Path(__file__).resolve().parents[2]
 flavors = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])

@@ -12,8 +12,8 @@ import pytest
 from capture_kit import Capturer, close_streams, run, source_of
 from change_kit import read_file
 
-from ingest.slices import SliceLimits
 from lab.servers import Server
+from ratchet.ingest.slices import SliceLimits
 
 MakeServer = Callable[..., Server]
 with_gtids = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])

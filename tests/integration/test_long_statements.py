@@ -19,7 +19,7 @@ CHILD = """
 import pickle, sys
 from pathlib import Path
 from capture_kit import Capturer
-from ingest.capture import close_streams
+from ratchet.ingest.capture import close_streams
 source, folder, begin, known, seconds = pickle.loads(sys.stdin.buffer.read())
 capturer = Capturer(source, Path(folder))
 capturer.begin = begin

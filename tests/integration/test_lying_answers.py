@@ -14,23 +14,23 @@ from typing import Any
 import pytest
 from capture_kit import source_of
 
-from core.errors import BugError, RatchetError
-from core.patterns import TablePatterns
-from jobs.discover import look
-from jobs.facts import gather, gather_log
-from jobs.restarts import look_at_life
-from jobs.settings import SourceSection
-from jobs.spelling import ask_spelling
 from lab.servers import Server
-from snapshot.positions import is_committed
-from snapshot.running import running
-from snapshot.source import SourceCatalog, made_at
-from wire.continues import check_continues
-from wire.decode.foreignkeys import read_foreign_keys
-from wire.hints import ServerCatalog
-from wire.logends import read_log_ends
-from wire.logstart import executed_before, first_file
-from wire.session import Session, SourceConfig
+from ratchet.core.errors import BugError, RatchetError
+from ratchet.core.patterns import TablePatterns
+from ratchet.jobs.config.settings import SourceSection
+from ratchet.jobs.config.spelling import ask_spelling
+from ratchet.jobs.preflight.facts import gather, gather_log
+from ratchet.jobs.preflight.restarts import look_at_life
+from ratchet.jobs.topology.discover import look
+from ratchet.snapshot.positions import is_committed
+from ratchet.snapshot.running import running
+from ratchet.snapshot.source import SourceCatalog, made_at
+from ratchet.wire.continues import check_continues
+from ratchet.wire.decode.foreignkeys import read_foreign_keys
+from ratchet.wire.hints import ServerCatalog
+from ratchet.wire.logends import read_log_ends
+from ratchet.wire.logstart import executed_before, first_file
+from ratchet.wire.session import Session, SourceConfig
 
 Rows = list[tuple[Any, ...]]
 VALUES: tuple[object, ...] = (
@@ -159,8 +159,8 @@ def test_no_answer_is_a_bug(server: Server, database: str, monkeypatch: pytest.M
     for statement in TABLES:
         server.execute(statement, database=database)
     source = replace(source_of(server, database), trusts_virtual=True)
-    monkeypatch.setattr("wire.decode.foreignkeys._PAUSES", ())
-    monkeypatch.setattr("wire.decode.catalog._PAUSES", ())
+    monkeypatch.setattr("ratchet.wire.decode.foreignkeys._PAUSES", ())
+    monkeypatch.setattr("ratchet.wire.decode.catalog._PAUSES", ())
     query = Session.query
     seed = 20261128
     ended: dict[str, int] = {}

@@ -16,9 +16,9 @@ from capture_kit import Capturer, source_of
 from fix_faker import FakeTable, every_type_tables
 from fix_servers import FLAVORS
 
-from store.schemas import get_schema
-from wire.decode.catalog import read_schemas
-from wire.session import Session
+from ratchet.store.schemas import get_schema
+from ratchet.wire.decode.catalog import read_schemas
+from ratchet.wire.session import Session
 
 TABLES = 60
 COLUMNS = 12

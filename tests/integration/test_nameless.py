@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from capture_kit import Capturer, close_streams, server_rows, source_of
 
-from core.errors import SourceUnfitError
-from core.position import Position
-from ingest.binlog.history import check_position, with_witness
 from lab.servers import Server, replicate_from, wait_for_replica
-from wire.session import Session
+from ratchet.core.errors import SourceUnfitError
+from ratchet.core.position import Position
+from ratchet.ingest.binlog.history import check_position, with_witness
+from ratchet.wire.session import Session
 
 MakeServer = Callable[..., Server]
 PERMISSIVE = (

@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 from fix_dump import config_of
 
-from core.errors import TableStoppedError
 from lab.servers import Server
-from wire.hints import ServerCatalog
-from wire.session import Session
+from ratchet.core.errors import TableStoppedError
+from ratchet.wire.hints import ServerCatalog
+from ratchet.wire.session import Session
 
 
 @pytest.fixture

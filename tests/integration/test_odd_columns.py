@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.change import INSERT
-from core.schema import TableSchema
-from core.types import MisfitPolicy
 from lab.servers import Server
+from ratchet.core.change import INSERT
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.wire.decode.catalog import hints, read_schemas
+from ratchet.wire.decode.rows import RowImageDecoder
+from ratchet.wire.decode.tablemap import TableMap, parse_table_map
+from ratchet.wire.decode.unfit import unfit_tables
 from tests.binlog_file import rotate, rows_events
-from wire.decode.catalog import hints, read_schemas
-from wire.decode.rows import RowImageDecoder
-from wire.decode.tablemap import TableMap, parse_table_map
-from wire.decode.unfit import unfit_tables
 
 POLICY = MisfitPolicy()
 

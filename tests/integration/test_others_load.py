@@ -18,11 +18,11 @@ from fix_dump import Dump, config_of, make_table, wanted
 from fix_e2e import assert_identical
 
 from lab.servers import Server
-from snapshot.records import DumpSettings, ShardSource
-from snapshot.running import Running, running
-from snapshot.throttle import Throttle, ThrottleLimits
-from wire.binlog import BinlogStream, DumpOptions
-from wire.session import Session, SourceConfig
+from ratchet.snapshot.records import DumpSettings, ShardSource
+from ratchet.snapshot.running import Running, running
+from ratchet.snapshot.throttle import Throttle, ThrottleLimits
+from ratchet.wire.binlog import BinlogStream, DumpOptions
+from ratchet.wire.session import Session, SourceConfig
 
 _SETTLED = 60.0  # seconds that sessions of other tests may take to go
 

@@ -12,10 +12,10 @@ from capture_kit import Capturer, close_streams, run, source_of
 from fix_servers import purge_binlogs
 from history_kit import MakeServer, a_second_later, prepared, reset, with_gtids, write
 
-from core.rounds import ShardSlice
-from jobs.begin import begin_streams
-from jobs.parting import Parting, find_parting
 from lab.servers import Server, replicate_from, stop_replication, wait_for_replica
+from ratchet.core.rounds import ShardSlice
+from ratchet.jobs.topology.begin import begin_streams
+from ratchet.jobs.topology.parting import Parting, find_parting
 
 
 @pytest.fixture(autouse=True)

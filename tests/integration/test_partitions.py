@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from capture_kit import source_of
 
-from core.errors import TableStoppedError
 from lab.servers import Server
-from snapshot.partitions import misplaced
-from snapshot.source import SourceCatalog, SourceTable
-from wire.session import Session, SourceConfig
+from ratchet.core.errors import TableStoppedError
+from ratchet.snapshot.partitions import misplaced
+from ratchet.snapshot.source import SourceCatalog, SourceTable
+from ratchet.wire.session import Session, SourceConfig
 
 # What a table is made of, how it is partitioned, and two keys of each of its partitions.
 KINDS = {

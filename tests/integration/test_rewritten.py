@@ -6,10 +6,10 @@ import time
 
 from capture_kit import source_of
 
-from jobs.restarts import Life, Start, look_at_life
 from lab.servers import Server
-from snapshot.source import made_at
-from wire.session import Session, SourceConfig
+from ratchet.jobs.preflight.restarts import Life, Start, look_at_life
+from ratchet.snapshot.source import made_at
+from ratchet.wire.session import Session, SourceConfig
 
 
 def look(source: SourceConfig, noted: Start | None) -> Life:

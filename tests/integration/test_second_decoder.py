@@ -26,21 +26,21 @@ import yaml
 from fix_servers import purge_binlogs
 from mirror_kit import Mirror
 
-from core.position import Position
-from core.rounds import ChangeFile
-from core.schema import TableSchema
-from core.types import MisfitPolicy
-from ingest.logcheck import LogResult
-from ingest.logstretch import Bounds, Stretch, check_stretch, stretches
-from jobs.config import load_config
-from jobs.logsample import LOOK_EVERY, LogSamples
-from jobs.observe import Stops
-from jobs.reading import reading_of
-from jobs.verdicts import Verdicts
 from lab.servers import RATCHET_PASSWORD, RATCHET_USER, Server
-from store.logchecks import LogChecks
-from store.rounds import RoundLog
-from store.tables import DumpState, Tables, TableState
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.logcheck import LogResult
+from ratchet.ingest.logstretch import Bounds, Stretch, check_stretch, stretches
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.inspect.reading import reading_of
+from ratchet.jobs.reporting.observe import Stops
+from ratchet.jobs.watch.logsample import LOOK_EVERY, LogSamples
+from ratchet.jobs.watch.verdicts import Verdicts
+from ratchet.store.logchecks import LogChecks
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import DumpState, Tables, TableState
 from tests.capture_kit import Capturer, run, source_of, started
 from tests.fix_faker import SQL_MODE, every_type_tables
 
@@ -303,7 +303,9 @@ WORK = (
 def test_what_is_planted_is_found(
     make_server: MakeServer, flavor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.segment.LARGEST", 0)  # files of their own can be written anew
+    monkeypatch.setattr(
+        "ratchet.ingest.segment.LARGEST", 0
+    )  # files of their own can be written anew
     server = started(make_server, flavor)
     capture = Capturer(source_of(server, "d", triggers=True), tmp_path)
     run(server, "INSERT INTO t (v) VALUES ('before')", *WORK, "INSERT INTO t (v) VALUES ('a')")
@@ -347,7 +349,7 @@ def write_config(folder: Path, server: Server) -> Path:
 def verify_log(folder: Path, server: Server, *args: str) -> subprocess.CompletedProcess[str]:
     path = str(write_config(folder, server))
     return subprocess.run(
-        [sys.executable, "-m", "jobs.cli", "verify", path, "--log", *args],
+        [sys.executable, "-m", "ratchet.jobs.cli", "verify", path, "--log", *args],
         cwd=ROOT,
         env={**os.environ, "VERIFY_PW": RATCHET_PASSWORD},
         capture_output=True,

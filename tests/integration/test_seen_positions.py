@@ -9,10 +9,10 @@ from contextlib import ExitStack
 
 from capture_kit import source_of
 
-from core.gtid import GtidSet
 from lab.servers import MysqlServer
-from snapshot.positions import parse_owned, seen_position
-from wire.session import Session
+from ratchet.core.gtid import GtidSet
+from ratchet.snapshot.positions import parse_owned, seen_position
+from ratchet.wire.session import Session
 
 UUID = "{}-1111-2222-3333-444444444444"
 GTIDS = [

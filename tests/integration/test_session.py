@@ -11,16 +11,16 @@ import pytest
 from capture_kit import source_of
 from fix_proxy import Proxy
 
-from core.errors import (
+from lab.servers import Server
+from ratchet.core.errors import (
     ConfigError,
     RatchetError,
     RetryableError,
     SourceUnfitError,
     TableStoppedError,
 )
-from lab.servers import Server
-from snapshot.sessions import open_session
-from wire.session import Session, quoted
+from ratchet.snapshot.sessions import open_session
+from ratchet.wire.session import Session, quoted
 
 MakeServer = Callable[..., Server]
 

@@ -18,7 +18,7 @@ from expression_kit import COLUMNS, expressions, rows, settings
 
 from lab.server import Server
 from lab.servers import MariadbServer
-from wire.decode.unfit import unfit_tables
+from ratchet.wire.decode.unfit import unfit_tables
 
 
 class Sessions:

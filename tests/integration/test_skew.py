@@ -12,19 +12,19 @@ import pytest
 from capture_kit import close_streams, run, source_of
 from change_kit import read_file
 
-from core.change import DELETE, INSERT
-from core.patterns import TablePatterns
-from core.rounds import Round
-from ingest.rounds import RoundTaker, Runner, local_runner
-from ingest.slices import CaptureRequest, CaptureResult
-from jobs.begin import executed, record_starts
-from jobs.capturing import CaptureSettings, Capturing, Stream
-from jobs.selection import Turnstile
 from lab.servers import Server
-from store.files import Lake, open_lake
-from store.rounds import RoundLog
-from wire.binlog import replica_server_id
-from wire.session import SourceConfig
+from ratchet.core.change import DELETE, INSERT
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.rounds import Round
+from ratchet.ingest.rounds import RoundTaker, Runner, local_runner
+from ratchet.ingest.slices import CaptureRequest, CaptureResult
+from ratchet.jobs.capture.capturing import CaptureSettings, Capturing, Stream
+from ratchet.jobs.config.selection import Turnstile
+from ratchet.jobs.topology.begin import executed, record_starts
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.wire.binlog import replica_server_id
+from ratchet.wire.session import SourceConfig
 
 FAST, SLOW = "-80", "80-"
 ROWS = 40

@@ -20,11 +20,11 @@ import yaml
 from capture_kit import Capturer, close_streams, source_of
 from fix_e2e import PASSWORD, Ratchet, assert_identical
 
-from core.errors import ConfigError, SourceUnfitError
 from lab.servers import MariadbServer, MysqlServer, Server, create_ratchet_user
 from lab.tls import Certificates, make_certificates
-from wire.connect import SourceConfig
-from wire.session import Session
+from ratchet.core.errors import ConfigError, SourceUnfitError
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.session import Session
 
 KINDS: dict[str, type[Server]] = {"mariadb": MariadbServer, "mysql": MysqlServer}
 

@@ -11,9 +11,9 @@ import pytest
 from capture_kit import Capturer, close_streams, run, server_rows, source_of
 from history_kit import SHORT, MakeServer, prepared, reset, with_gtids, write
 
-from core.errors import PositionLostError, RetryableError
 from lab.servers import Server, replicate_from, stop_replication, wait_for_replica
-from wire.session import Session
+from ratchet.core.errors import PositionLostError, RetryableError
+from ratchet.wire.session import Session
 
 
 @pytest.fixture(autouse=True)

@@ -17,9 +17,9 @@ import pytest
 from capture_kit import Capturer, close_streams, run, server_rows, source_of
 from pymysql.err import IntegrityError
 
-from ingest.binlog.history import check_position
 from lab.servers import RATCHET_USER, Server
-from wire.session import Session
+from ratchet.ingest.binlog.history import check_position
+from ratchet.wire.session import Session
 
 SHAPE = (
     "id INT NOT NULL PRIMARY KEY, a INT, b VARCHAR(20), c CHAR(5) NOT NULL DEFAULT '',"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from capture_kit import Capturer, close_streams, run, server_rows, source_of, started
 
-from core.errors import PositionLostError
 from lab.servers import Server
-from wire.session import Session
+from ratchet.core.errors import PositionLostError
+from ratchet.wire.session import Session
 
 
 @pytest.fixture(autouse=True)

@@ -19,20 +19,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.change import DELETE, INSERT, UPDATE
-from core.schema import TableSchema
-from core.shard import ShardId
-from core.types import MisfitPolicy, ZeroDates
 from lab.accounts import RATCHET_PASSWORD, RATCHET_USER, create_ratchet_user
 from lab.servers import Server
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.schema import TableSchema
+from ratchet.core.shard import ShardId
+from ratchet.core.types import MisfitPolicy, ZeroDates
+from ratchet.wire.decode.catalog import hints, read_schemas
+from ratchet.wire.decode.engine import engine
+from ratchet.wire.decode.rows import RowImageDecoder
+from ratchet.wire.decode.tablemap import parse_table_map
+from ratchet.wire.decode.text import TextRowDecoder
+from ratchet.wire.session import Session, SourceConfig, quoted
 from tests.binlog_file import DELETES, INSERTS, UPDATES, rotate, rows_events
 from tests.fix_faker import SQL_MODE, FakeColumn, FakeTable, every_type_tables
-from wire.decode.catalog import hints, read_schemas
-from wire.decode.engine import engine
-from wire.decode.rows import RowImageDecoder
-from wire.decode.tablemap import parse_table_map
-from wire.decode.text import TextRowDecoder
-from wire.session import Session, SourceConfig, quoted
 
 Row = tuple[Any, ...]
 Misfits = Counter[str]  # column -> how many values

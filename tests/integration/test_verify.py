@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fix_dump import SHARD, Dump, config_of, make_table, wanted
 
-from core.errors import TableStoppedError
-from core.patterns import TablePatterns
-from core.position import Position
-from ingest.capture import capture_slice, close_streams
-from ingest.slices import CaptureRequest, SliceLimits
 from lab.servers import Server
-from snapshot.errors import ShapeChangedError
-from snapshot.keychanges import Changes
-from snapshot.mirror import MirrorAt
-from snapshot.reader import ChunkRequest, ChunkResult, read_chunk
-from snapshot.records import DumpSettings
-from snapshot.source_df import SCRATCH
-from snapshot.verify import VerifyResult, verify_table
-from store.delta_tables import table_version
-from store.files import Lake
-from store.tables import Tables
-from wire.binlog import DumpOptions
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.ingest.capture import capture_slice, close_streams
+from ratchet.ingest.slices import CaptureRequest, SliceLimits
+from ratchet.snapshot.errors import ShapeChangedError
+from ratchet.snapshot.keychanges import Changes
+from ratchet.snapshot.mirror import MirrorAt
+from ratchet.snapshot.reader import ChunkRequest, ChunkResult, read_chunk
+from ratchet.snapshot.records import DumpSettings
+from ratchet.snapshot.source_df import SCRATCH
+from ratchet.snapshot.verify import VerifyResult, verify_table
+from ratchet.store.delta_tables import table_version
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
+from ratchet.wire.binlog import DumpOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,7 +179,7 @@ def test_the_ways_to_the_rows_that_differ(
     """Where many rows may differ, and where every row has to be joined, the same is found."""
     homes = {SHARD: {SHARD}}
     if way == "Spark picks the rows":
-        monkeypatch.setattr("snapshot.mirror._IN_PROCESS", 0)
+        monkeypatch.setattr("ratchet.snapshot.mirror._IN_PROCESS", 0)
     else:
         homes["shop/other"] = {"shop/other", SHARD}
         assert check.run(homes=homes).same
@@ -241,7 +241,7 @@ def test_changes_after_the_cut_are_settled(check: _Check) -> None:
 @pytest.mark.parametrize("group", [20_000, 30])
 def test_under_a_busy_writer(check: _Check, monkeypatch: pytest.MonkeyPatch, group: int) -> None:
     """While rows are updated all the time, nothing is reported but what really differs."""
-    monkeypatch.setattr("snapshot.compare.GROUP", group)
+    monkeypatch.setattr("ratchet.snapshot.compare.GROUP", group)
     check.sql("UPDATE t SET name = 'silent' WHERE id = 897", logged=False)
     halt, busy = threading.Event(), threading.Event()
 

@@ -19,8 +19,8 @@ import yaml
 from mirror_kit import Mirror
 
 from lab.servers import MariadbServer, Server, replicate_from, wait_for_replica
-from snapshot import waits
-from snapshot.throttle import replica_lag
+from ratchet.snapshot import waits
+from ratchet.snapshot.throttle import replica_lag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from capture_kit import QUICK, Capturer, close_streams, source_of
 
-from core.errors import PositionLostError
-from core.gtid import GtidSet
-from core.position import Position
-from core.shard import ShardId
-from ingest.binlog import feed
-from ingest.binlog.seek import check_follows, position_at
 from lab.servers import Server
-from wire.binlog import DumpOptions, replica_server_id
-from wire.session import Session
+from ratchet.core.errors import PositionLostError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.ingest.binlog import feed
+from ratchet.ingest.binlog.seek import check_follows, position_at
+from ratchet.wire.binlog import DumpOptions, replica_server_id
+from ratchet.wire.session import Session
 
 DATABASE = "vt_shop"
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

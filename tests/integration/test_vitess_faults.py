@@ -19,17 +19,17 @@ import pytest
 from capture_kit import Capturer, close_streams, server_rows
 from worker_kit import Worker
 
-from core.change import DELETE
-from core.errors import PositionLostError, RatchetError, RetryableError
-from core.patterns import TablePatterns
-from core.rounds import TableEvent
-from core.shard import ShardId
-from ingest.capture import capture_slice
-from ingest.slices import SliceLimits
 from lab.vitess import Tablet, VitessCluster
+from ratchet.core.change import DELETE
+from ratchet.core.errors import PositionLostError, RatchetError, RetryableError
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.rounds import TableEvent
+from ratchet.core.shard import ShardId
+from ratchet.ingest.capture import capture_slice
+from ratchet.ingest.slices import SliceLimits
+from ratchet.wire.session import SourceConfig
+from ratchet.wire.vtgate import VtgateConfig
 from tests.fix_vitess import TabletServer
-from wire.session import SourceConfig
-from wire.vtgate import VtgateConfig
 
 BRISK = SliceLimits(max_seconds=1.5, min_seconds=0.2)
 CREATE = "CREATE TABLE {} (id BIGINT PRIMARY KEY, v VARCHAR(200), n INT)"

@@ -11,8 +11,8 @@ import pytest
 
 from lab.server import ServerError
 from lab.vitess import VitessCluster
-from wire.vstreamproto import messages
-from wire.vtgate import VStream, VtgateConfig
+from ratchet.wire.vstreamproto import messages
+from ratchet.wire.vtgate import VStream, VtgateConfig
 
 VSCHEMA: dict[str, Any] = {
     "sharded": True,

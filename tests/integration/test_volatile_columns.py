@@ -8,8 +8,8 @@ from capture_kit import source_of
 
 from lab.server import Server
 from lab.servers import MariadbServer
-from wire.decode.unfit import unfit_tables
-from wire.session import Session
+from ratchet.wire.decode.unfit import unfit_tables
+from ratchet.wire.session import Session
 
 BOTH = {
     "by_row": ("CONCAT(a, '-', n)", ""),

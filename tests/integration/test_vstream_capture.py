@@ -11,17 +11,17 @@ import pytest
 from capture_kit import Capturer, close_streams, server_rows
 from fix_servers import purge_binlogs
 
-from core.errors import PositionLostError
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.shard import ShardId
-from core.types import MisfitPolicy
-from ingest.slices import SliceLimits
-from ingest.vstream import backlog, feed
 from lab.vitess import VitessCluster
+from ratchet.core.errors import PositionLostError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.shard import ShardId
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.slices import SliceLimits
+from ratchet.ingest.vstream import backlog, feed
+from ratchet.wire.session import SourceConfig
+from ratchet.wire.vtgate import VtgateConfig
 from tests.fix_vitess import TabletServer
-from wire.session import SourceConfig
-from wire.vtgate import VtgateConfig
 
 DATABASE = "vt_commerce"
 

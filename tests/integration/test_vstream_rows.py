@@ -13,11 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.change import DELETE, INSERT, UPDATE
-from core.errors import RetryableError, ShardGoneError, TableStoppedError
-from core.types import MisfitPolicy, ZeroDates
 from lab.ports import Port
 from lab.vitess import VitessCluster
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.errors import RetryableError, ShardGoneError, TableStoppedError
+from ratchet.core.types import MisfitPolicy, ZeroDates
+from ratchet.wire.decode.catalog import read_schemas
+from ratchet.wire.decode.engine import engine
+from ratchet.wire.decode.kernels import vstream as kernels
+from ratchet.wire.decode.vstream import VStreamRowDecoder
+from ratchet.wire.session import quoted
+from ratchet.wire.vstreamproto import messages
+from ratchet.wire.vtgate import VStream, VtgateConfig
 from tests.fix_faker import every_type_tables
 from tests.fix_vitess import TabletServer
 from tests.integration.test_types_oracle import (
@@ -28,13 +35,6 @@ from tests.integration.test_types_oracle import (
     own_rows,
     write,
 )
-from wire.decode.catalog import read_schemas
-from wire.decode.engine import engine
-from wire.decode.kernels import vstream as kernels
-from wire.decode.vstream import VStreamRowDecoder
-from wire.session import quoted
-from wire.vstreamproto import messages
-from wire.vtgate import VStream, VtgateConfig
 
 DATABASE = "vt_commerce"
 BIG_SET = "set of 64"

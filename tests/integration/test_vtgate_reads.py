@@ -21,28 +21,28 @@ from deltalake import DeltaTable, QueryBuilder
 from fix_dump import Dump
 from fix_e2e import assert_identical
 
-from core.dumps import DumpCommit
-from core.errors import ConfigError, RetryableError, SourceUnfitError
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.position import Position
-from core.shard import ShardId
-from jobs.discover import look
-from jobs.settings import SourceSection
-from jobs.vitessfitness import gather_vitess, judge_vitess
 from lab.vitess import VitessCluster
-from snapshot.records import DumpSettings, Progress, Waiting, Wanted
-from snapshot.throttle import Throttle, ThrottleLimits
-from store.files import Lake
-from store.tables import Tables
+from ratchet.core.dumps import DumpCommit
+from ratchet.core.errors import ConfigError, RetryableError, SourceUnfitError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.jobs.config.settings import SourceSection
+from ratchet.jobs.preflight.vitessfitness import gather_vitess, judge_vitess
+from ratchet.jobs.topology.discover import look
+from ratchet.snapshot.records import DumpSettings, Progress, Waiting, Wanted
+from ratchet.snapshot.throttle import Throttle, ThrottleLimits
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables
+from ratchet.wire.session import Session, Snapshot, SourceConfig, quoted
+from ratchet.wire.vitess import database_of, gateway, keyspaces, on_primary, serving_shards, tablets
 from tests.fix_faker import every_type_tables
 from tests.fix_vitess import TabletServer
 from tests.integration.test_dump import TABLES as KEYED
 from tests.integration.test_floor_positions import BUMP, WRITERS, transactions, writing_all_along
 from tests.integration.test_types_oracle import compare, lake_rows, own_rows, write
 from tests.integration.test_vitess_lab import VSCHEMA
-from wire.session import Session, Snapshot, SourceConfig, quoted
-from wire.vitess import database_of, gateway, keyspaces, on_primary, serving_shards, tablets
 
 log = logging.getLogger(__name__)
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from capture_kit import Capturer, close_streams, server_rows
 
-from core.errors import ConfigError, RatchetError, SourceUnfitError
-from core.patterns import TablePatterns
-from core.shard import ShardId
 from lab.tls import Certificates, make_certificates
 from lab.vitess import VitessCluster, Vtgate
+from ratchet.core.errors import ConfigError, RatchetError, SourceUnfitError
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.shard import ShardId
+from ratchet.wire.session import Session, SourceConfig
+from ratchet.wire.vitess import gateway, serving_shards
+from ratchet.wire.vtgate import VStream, VtgateConfig
 from tests.fix_vitess import TabletServer
-from wire.session import Session, SourceConfig
-from wire.vitess import gateway, serving_shards
-from wire.vtgate import VStream, VtgateConfig
 
 PASSWORD = "s3cret-word"
 WRONG = "another-word"

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from core.change import FLOOR_IDX
-from merge.ancestry import LAST_SEQ
+from ratchet.core.change import FLOOR_IDX
+from ratchet.merge.ancestry import LAST_SEQ
 from tests.model import reference
 from tests.model.reference import Batch, Key, Mark, Mirror, Place, RankParts, Register
 from tests.model.world import World

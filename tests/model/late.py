@@ -23,31 +23,31 @@ import pyarrow as pa
 import pytest
 from lease_kit import Passing
 
-from core.errors import ConfigError, RatchetError, RetryableError
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ChangeFile, Round, ShardSlice
-from core.schema import Column, ColumnType, TableSchema
-from jobs.config import load_config
-from jobs.gaps import begin_after_a_gap
-from jobs.selection import Selection
-from jobs.serving import ConfigFile, Serving
-from merge.compaction import compact_files
-from merge.maintain import prune_change_log, remove_orphans
-from snapshot.ledger import open_ledger
-from snapshot.reader import ChunkResult
-from store import layout, takeover
-from store.commits import commit_files, committed
-from store.cuts import Cut, Cuts
-from store.data_files import write_data_file
-from store.delta_errors import CommitConflictError
-from store.delta_files import commit_info, replay
-from store.delta_tables import create_mirrored_table, open_delta, query
-from store.files import Lake, open_lake
-from store.lease import Lease
-from store.requests import Kind, Request
-from store.rounds import RoundLog
-from store.tables import DumpState, Stopped, Tables, TableState
+from ratchet.core.errors import ConfigError, RatchetError, RetryableError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Round, ShardSlice
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.config.selection import Selection
+from ratchet.jobs.run.serving import ConfigFile, Serving
+from ratchet.jobs.topology.gaps import begin_after_a_gap
+from ratchet.merge.compaction import compact_files
+from ratchet.merge.maintain import prune_change_log, remove_orphans
+from ratchet.snapshot.ledger import open_ledger
+from ratchet.snapshot.reader import ChunkResult
+from ratchet.store import layout, takeover
+from ratchet.store.commits import commit_files, committed
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.data_files import write_data_file
+from ratchet.store.delta_errors import CommitConflictError
+from ratchet.store.delta_files import commit_info, replay
+from ratchet.store.delta_tables import create_mirrored_table, open_delta, query
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.lease import Lease
+from ratchet.store.requests import Kind, Request
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import DumpState, Stopped, Tables, TableState
 
 AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("by", pa.string())])

@@ -14,9 +14,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from core.change import FLOOR_IDX
-from core.token import EventToken
-from merge.ancestry import LAST_SEQ
+from ratchet.core.change import FLOOR_IDX
+from ratchet.core.token import EventToken
+from ratchet.merge.ancestry import LAST_SEQ
 
 Key = Hashable
 Place = tuple[Key, str]  # a key and a shard

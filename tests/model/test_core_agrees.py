@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from core.lineage import NO_LINEAGE
-from core.token import EventToken, Order, compare
+from ratchet.core.lineage import NO_LINEAGE
+from ratchet.core.token import EventToken, Order, compare
 from tests.model import scenarios
 from tests.model.world import Log
 

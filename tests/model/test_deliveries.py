@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.model.reference import Batch, Key, Mirror, join, live, merge, reduced, shown, side_commit
 from tests.model.world import Change, Log, Tx
+
+pytestmark = pytest.mark.slow
 
 KEYS = (1, 2, 3)
 SHARDS = ("a", "b", "c")

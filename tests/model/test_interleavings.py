@@ -16,6 +16,8 @@ from tests.model import scenarios
 from tests.model.explore import Rules, Walk, WrongError
 from tests.model.world import World
 
+pytestmark = pytest.mark.slow
+
 ORDERING = Path(__file__).resolve().parents[2] / "docs" / "ordering.md"
 NAMES = {world.name: world for world in scenarios.WORLDS}
 

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-import merge.maintain
-import store.commits
-import store.rounds
-import store.takeover
-from store import layout
-from store.files import Lake
+import ratchet.merge.maintain
+import ratchet.store.commits
+import ratchet.store.rounds
+import ratchet.store.takeover
+from ratchet.store import layout
+from ratchet.store.files import Lake
 from tests.model.late import WrongError, copied, history, prepared, stepping
+
+pytestmark = pytest.mark.slow
 
 LATE = {
     "capture": ("orphans", "capture", "capture"),
@@ -96,19 +98,19 @@ def test_many_halts(source: Lake, tmp_path: Path, seed: int) -> None:
 
 def no_look_at_the_epoch(patch: pytest.MonkeyPatch) -> None:
     """Late commits to the round log, the cuts and the tables."""
-    patch.setattr(store.commits, "check_epoch", lambda *_: None)
+    patch.setattr(ratchet.store.commits, "check_epoch", lambda *_: None)
 
 
 def tables_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
     """A late commit before the successor's first one to that table."""
-    genuine = store.takeover._each
+    genuine = ratchet.store.takeover._each
 
     def each(work: Any, paths: Any, alive: Any) -> None:
         if getattr(work, "__name__", "") == "<lambda>" and "fence" in work.__code__.co_names:
             return
         genuine(work, paths, alive)
 
-    patch.setattr(store.takeover, "_each", each)
+    patch.setattr(ratchet.store.takeover, "_each", each)
 
 
 def notes_are_shared(patch: pytest.MonkeyPatch) -> None:
@@ -118,12 +120,12 @@ def notes_are_shared(patch: pytest.MonkeyPatch) -> None:
 
 def the_round_log_is_not_claimed(patch: pytest.MonkeyPatch) -> None:
     """Late rounds."""
-    patch.setattr(store.rounds.RoundLog, "claim", lambda *_: None)
+    patch.setattr(ratchet.store.rounds.RoundLog, "claim", lambda *_: None)
 
 
 def orphans_go_without_a_look(patch: pytest.MonkeyPatch) -> None:
     """Late removals of what the successor has written and not committed yet."""
-    patch.setattr(merge.maintain, "check_epoch", lambda *_: None)
+    patch.setattr(ratchet.merge.maintain, "check_epoch", lambda *_: None)
 
 
 @pytest.mark.long

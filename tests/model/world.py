@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from core.change import FLOOR_IDX
-from core.floor import join_runs, resolve_floor
-from core.gtid import Gtid, GtidSet
-from core.position import Position
-from core.rounds import Run
-from core.shard import ShardId
-from core.token import Coordinates, EventToken, Rank
+from ratchet.core.change import FLOOR_IDX
+from ratchet.core.floor import join_runs, resolve_floor
+from ratchet.core.gtid import Gtid, GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import Run
+from ratchet.core.shard import ShardId
+from ratchet.core.token import Coordinates, EventToken, Rank
 from tests.model.reference import (
     Batch,
     Key,

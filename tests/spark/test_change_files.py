@@ -15,15 +15,15 @@ from change_kit import TOKEN, WHOLE, whole_numbers
 from event_kit import SHARD
 from pyspark.errors import PythonException
 
-from core.change import captured_schema
-from core.schema import Column, ColumnType, TableSchema
-from ingest.changes import TableChanges
-from ingest.files import ChangeFiles
-from merge.delta import plain_session
-from merge.reduce import read_changes
-from merge.shape import Shape
-from store.files import open_lake
-from store.segments import missing, object_of, part_of
+from ratchet.core.change import captured_schema
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.ingest.changes import TableChanges
+from ratchet.ingest.files import ChangeFiles
+from ratchet.merge.delta import plain_session
+from ratchet.merge.reduce import read_changes
+from ratchet.merge.shape import Shape
+from ratchet.store.files import open_lake
+from ratchet.store.segments import missing, object_of, part_of
 from tests.merge_kit import Source
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_parts_of_segments_are_read_as_files_are(
     lake = open_lake(tmp_path / "lake", now=1)
     paths: dict[bool, list[str]] = {True: [], False: []}
     for apart in paths:
-        monkeypatch.setattr("ingest.segment.LARGEST", 0 if apart else 1 << 20)
+        monkeypatch.setattr("ratchet.ingest.segment.LARGEST", 0 if apart else 1 << 20)
         for number in range(5):
             files = ChangeFiles(lake, shard=SHARD, round_number=number + 1)
             for table in "tu":

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-import merge.direct
-from core.errors import LakeError
-from core.schema import Column, ColumnType, TableSchema
-from merge.maintain import compact
+import ratchet.merge.direct
+from ratchet.core.errors import LakeError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.merge.maintain import compact
 from tests.merge_kit import Source, merger
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def shown_by_deltalake(source: Source) -> list[tuple[Any, ...]]:
 @pytest.fixture
 def left(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Why batches were left to Spark, since the last look."""
-    caplog.set_level(logging.DEBUG, logger="merge.direct")
+    caplog.set_level(logging.DEBUG, logger="ratchet.merge.direct")
 
     def told() -> list[str]:
         found = [m.partition("merged by Spark: ")[2] for m in caplog.messages if "by Spark" in m]
@@ -131,7 +131,7 @@ def test_another_commit_in_between(
             source.tx("-", put(number, "old"))
             source.round()
             merging.step()
-        commit = merge.direct.commit_files
+        commit = ratchet.merge.direct.commit_files
         times: list[int] = []
 
         def late(*args: Any) -> bool:
@@ -140,7 +140,7 @@ def test_another_commit_in_between(
                 DeltaTable(source.lake.delta_uri(source.state.path)).optimize.compact()
             return commit(*args)
 
-        monkeypatch.setattr("merge.direct.commit_files", late)
+        monkeypatch.setattr("ratchet.merge.direct.commit_files", late)
         source.tx("-", put(1, "new"), put(2, "new"))
         source.round()
         merging.step()
@@ -179,7 +179,7 @@ def test_what_is_left_to_spark(
         source.tx("-", put(1, "a"))
         source.round()
         merge.step()
-        monkeypatch.setattr("merge.lookup.MOST_ROWS", 0)
+        monkeypatch.setattr("ratchet.merge.lookup.MOST_ROWS", 0)
         source.tx("-", put(1, "b"))
         source.round()
         merge.step()

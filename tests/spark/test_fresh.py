@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.schema import Column, ColumnType
-from merge.delta import plain_session
-from merge.fresh import Fresh, read_fresh
+from ratchet.core.schema import Column, ColumnType
+from ratchet.merge.delta import plain_session
+from ratchet.merge.fresh import Fresh, read_fresh
 from tests.merge_kit import POLICY, Source, freeze, merger
 from tests.spark.test_random import SCHEMA, of_part, transaction
 from tests.spark.test_reshard import LEFT, RIGHT, put, streaming
@@ -40,7 +40,7 @@ def assert_shows_both_ways(
     """As it comes, and ranked by Spark, whatever the changes are."""
     assert_shows(look(spark, source), source)
     with monkeypatch.context() as patch:
-        patch.setattr("merge.fresh.patch", lambda *_, **__: None)
+        patch.setattr("ratchet.merge.fresh.patch", lambda *_, **__: None)
         assert_shows(look(spark, source), source)
 
 
@@ -124,8 +124,8 @@ def test_a_step_is_under_way(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("merge.table.reach", die)
-        patch.setattr("merge.direct.reach", die)
+        patch.setattr("ratchet.merge.table.reach", die)
+        patch.setattr("ratchet.merge.direct.reach", die)
         with pytest.raises(Killed):
             merger(spark, source).step()
     assert_shows(look(spark, source), source)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from merge.keep import keep_rows
-from store.cuts import Cuts
+from ratchet.merge.keep import keep_rows
+from ratchet.store.cuts import Cuts
 from tests.merge_kit import POLICY, Source, merger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from merge.rounds import Merger
+    from ratchet.merge.rounds import Merger
 
 LEFT, RIGHT, A, B = "-80", "80-", "80-c0", "c0-"
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-import snapshot.keychanges
-from snapshot.compare import Mismatches, many_mismatches
-from snapshot.keychanges import Changes, changes_of_keys
-from snapshot.localjoin import few_mismatches
-from snapshot.pairs import Pair
-from snapshot.prints import PRINT, SHARD, Homes
-from store.segments import part_of
+import ratchet.snapshot.keychanges
+from ratchet.snapshot.compare import Mismatches, many_mismatches
+from ratchet.snapshot.keychanges import Changes, changes_of_keys
+from ratchet.snapshot.localjoin import few_mismatches
+from ratchet.snapshot.pairs import Pair
+from ratchet.snapshot.prints import PRINT, SHARD, Homes
+from ratchet.store.segments import part_of
 from tests.merge_kit import Source
 
 KEY_TYPES = {
@@ -114,7 +114,7 @@ def test_the_same_changes_are_picked(
         return sorted({repr(one) for one in changes_of_keys(spark, changes, wanted, ["id"])})
 
     here = [found(*keys) for keys in ((1,), (2, 7, 11), range(30), (99,))]
-    monkeypatch.setattr(snapshot.keychanges, "IN_PROCESS", 0)
+    monkeypatch.setattr(ratchet.snapshot.keychanges, "IN_PROCESS", 0)
     assert [found(*keys) for keys in ((1,), (2, 7, 11), range(30), (99,))] == here
     assert all(here[:3])
     assert not here[3]

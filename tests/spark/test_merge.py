@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from core.schema import Column, ColumnType
-from merge.plan import app_id
-from store.cuts import Cut, Cuts
-from store.delta_tables import app_version, table_version
+from ratchet.core.schema import Column, ColumnType
+from ratchet.merge.plan import app_id
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.delta_tables import app_version, table_version
 from tests.merge_kit import DIRECT, Source, merger
 
 if TYPE_CHECKING:
@@ -197,9 +197,9 @@ def test_killed_and_done_again(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("merge.table.reach", die)
-        patch.setattr("merge.direct.reach", die)
-        patch.setattr("merge.rounds.reach", die)
+        patch.setattr("ratchet.merge.table.reach", die)
+        patch.setattr("ratchet.merge.direct.reach", die)
+        patch.setattr("ratchet.merge.rounds.reach", die)
         with pytest.raises(Killed):
             merger(spark, source).step()
     if more:
@@ -228,7 +228,7 @@ def test_a_catch_up_killed_before_its_cut_is_shown_without_new_changes(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("merge.rounds.reach", die)
+        patch.setattr("ratchet.merge.rounds.reach", die)
         with pytest.raises(Killed):
             merger(spark, source).step()
     assert source.state.phase == "streaming"
@@ -307,8 +307,8 @@ def test_the_only_table_stops_in_a_step_that_is_killed(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("merge.table.reach", die)
-        patch.setattr("merge.direct.reach", die)
+        patch.setattr("ratchet.merge.table.reach", die)
+        patch.setattr("ratchet.merge.direct.reach", die)
         with pytest.raises(Killed):
             merger(spark, source).step()
     assert source.state.phase == "streaming"

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from merge.compaction import compact_files
-from merge.maintain import remove_old
-from merge.purge import purge_is_due, purge_side
-from store.delta_files import replay
-from store.delta_tables import table_version
-from store.retention import remove_old_files
+from ratchet.merge.compaction import compact_files
+from ratchet.merge.maintain import remove_old
+from ratchet.merge.purge import purge_is_due, purge_side
+from ratchet.store.delta_files import replay
+from ratchet.store.delta_tables import table_version
+from ratchet.store.retention import remove_old_files
 from tests.merge_kit import POLICY, Source, merger
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_each_version_of_the_history_can_be_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     if seed == 2:
-        monkeypatch.setattr("merge.lookup.MOST_TOKENS", 0)  # Spark truncates
+        monkeypatch.setattr("ratchet.merge.lookup.MOST_TOKENS", 0)  # Spark truncates
     rng = random.Random(seed)
     source = Source(tmp_path)
     source.tx("-", *[("put", {"id": n, "v": "base"}) for n in range(40)])

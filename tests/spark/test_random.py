@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.schema import Column, ColumnType, TableSchema
+from ratchet.core.schema import Column, ColumnType, TableSchema
 from tests.merge_kit import DIRECT, Source, assert_side_stats, dump_beside_changes, merger
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from snapshot.ledger import open_ledger
-from store.data_files import write_data_file
-from store.delta_files import commit_info, put_commit, replay
-from store.delta_tables import create_mirrored_table, mirrored_schema
-from store.files import Lake
+from ratchet.snapshot.ledger import open_ledger
+from ratchet.store.data_files import write_data_file
+from ratchet.store.delta_files import commit_info, put_commit, replay
+from ratchet.store.delta_tables import create_mirrored_table, mirrored_schema
+from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
     from pathlib import Path

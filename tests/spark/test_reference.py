@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.gtid import GtidSet
-from core.position import Position
-from core.schema import Column, ColumnType, TableSchema
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.schema import Column, ColumnType, TableSchema
 from tests.merge_kit import Rank, Source, merger
 from tests.model import reference
 from tests.model.reference import Mirror, Place, Register

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from core.change import REPAIR_IDX
-from merge import repair
-from merge.repair import Truth, repair_table
-from store.cuts import Cut, Cuts
+from ratchet.core.change import REPAIR_IDX
+from ratchet.merge import repair
+from ratchet.merge.repair import Truth, repair_table
+from ratchet.store.cuts import Cut, Cuts
 from tests.merge_kit import POLICY, Rank, Row, Source, freeze, merger
 from tests.model.reference import Register
 

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from merge.ancestry import Ancestry
-from merge.delta import plain_session, read_delta
-from merge.overlay import overlay
-from merge.plan import shape_of
-from merge.purge import purge_side
-from merge.reduce import read_changes
+from ratchet.merge.ancestry import Ancestry
+from ratchet.merge.delta import plain_session, read_delta
+from ratchet.merge.overlay import overlay
+from ratchet.merge.plan import shape_of
+from ratchet.merge.purge import purge_side
+from ratchet.merge.reduce import read_changes
 from tests.merge_kit import POLICY, Source, assert_side_stats, merger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from merge.rounds import Merger
+    from ratchet.merge.rounds import Merger
 
 WHOLE, LEFT, RIGHT = "0", "-80", "80-"
 
@@ -257,8 +257,8 @@ def test_killed_in_the_step_of_a_split(
     source.tx(LEFT, put(3, "new"))
     source.round()
     with monkeypatch.context() as patch:
-        patch.setattr("merge.table.reach", die)
-        patch.setattr("merge.direct.reach", die)
+        patch.setattr("ratchet.merge.table.reach", die)
+        patch.setattr("ratchet.merge.direct.reach", die)
         with pytest.raises(Killed):
             merger(spark, source).step()
     source.tx(LEFT, ("del", 3), put(4, "z"))

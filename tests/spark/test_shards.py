@@ -162,8 +162,8 @@ def test_killed_between_the_commits_of_a_contest(
     source.tx(A, ("del", 2))
     source.round()
     with monkeypatch.context() as patch:
-        patch.setattr("merge.table.reach", die)
-        patch.setattr("merge.direct.reach", die)
+        patch.setattr("ratchet.merge.table.reach", die)
+        patch.setattr("ratchet.merge.direct.reach", die)
         with pytest.raises(Killed):
             merger(spark, source).step()
     source.tx(B, ("del", 1))

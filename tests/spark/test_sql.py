@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import ParseException
 
-from core.errors import ConfigError
-from jobs.sql import make_change_views, make_fresh_views, print_rows, refuse_changes
-from jobs.sqlguard import Guard
-from jobs.viewnames import rename, view_names
+from ratchet.core.errors import ConfigError
+from ratchet.jobs.inspect.sql import make_change_views, make_fresh_views, print_rows, refuse_changes
+from ratchet.jobs.inspect.sqlguard import Guard
+from ratchet.jobs.inspect.viewnames import rename, view_names
 from tests.merge_kit import POLICY, Source, merger
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_instants_are_utc_wherever_we_are(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from jobs.sql import in_utc
+    from ratchet.jobs.inspect.sql import in_utc
 
     del tmp_path
     in_utc()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.errors import ConfigError
-from jobs.sqlclasses import (
+from ratchet.core.errors import ConfigError
+from ratchet.jobs.inspect.sqlclasses import (
     BUILDERS,
     CATALYST,
     EXPRESSIONS,
@@ -20,7 +20,7 @@ from jobs.sqlclasses import (
     REPORTS,
     TABLE_FUNCTIONS,
 )
-from jobs.sqlwalk import SPARK
+from ratchet.jobs.inspect.sqlwalk import SPARK
 
 if TYPE_CHECKING:
     from fix_sqlguard import Guarded

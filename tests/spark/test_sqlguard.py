@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from core.errors import ConfigError
-from jobs.sql import refuse_changes
-from jobs.sqlguard import Guard
-from jobs.sqlwalk import walk
+from ratchet.core.errors import ConfigError
+from ratchet.jobs.inspect.sql import refuse_changes
+from ratchet.jobs.inspect.sqlguard import Guard
+from ratchet.jobs.inspect.sqlwalk import walk
 
 if TYPE_CHECKING:
     from fix_sqlguard import Guarded, Outside

@@ -10,12 +10,12 @@ import pytest
 from chispa import assert_df_equality
 from deltalake import DeltaTable, QueryBuilder
 
-from merge.delta import plain_session, read_delta
-from merge.overlay import overlay
-from merge.purge import purge_side
-from merge.reduce import read_changes
-from merge.shape import Shape
-from merge.side import registers
+from ratchet.merge.delta import plain_session, read_delta
+from ratchet.merge.overlay import overlay
+from ratchet.merge.purge import purge_side
+from ratchet.merge.reduce import read_changes
+from ratchet.merge.shape import Shape
+from ratchet.merge.side import registers
 from tests.merge_kit import POLICY, Source, assert_side_stats, freeze, merger
 
 if TYPE_CHECKING:

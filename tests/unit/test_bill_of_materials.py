@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cyclonedx.output.json import JsonV1Dot6
 
-from jobs.jarhashes import DIGESTS
+from ratchet.jobs.engine.jarhashes import DIGESTS
 from scripts.bill_of_materials import bill, packages
 
 ROOT = Path(__file__).parents[2]

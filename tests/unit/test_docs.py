@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jobs import settings
+from ratchet.jobs.config import settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")})
@@ -24,8 +24,10 @@ FILE = re.compile(rf"`((?:{PACKAGES}|docs|bench|scripts|conf|notebooks)/[\w./-]+
 
 
 def resolves(name: str) -> bool:
-    """Whether that is a module, or something inside one."""
-    parts = name.split(".")
+    """Whether that is a module, or something inside one; `core` stands for `ratchet.core`."""
+    parts = (
+        name.split(".") if name.startswith(("lab.", "tests.")) else ["ratchet", *name.split(".")]
+    )
     for length in range(len(parts), 0, -1):
         try:
             found: Any = importlib.import_module(".".join(parts[:length]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What each package may import of the project, besides itself.
+# What each package may import of the project, besides itself. `ratchet.X` is the folder X.
 ALLOWED: dict[str, set[str]] = {
     "core": set(),
     "wire": {"core"},
@@ -24,9 +23,30 @@ ALLOWED: dict[str, set[str]] = {
     "ingest": {"core", "wire", "store"},
     "snapshot": {"core", "wire", "store"},
     "merge": {"core", "store"},
-    "jobs": {"core", "wire", "store", "ingest", "snapshot", "merge", "lab"},
+    "jobs": {"core", "wire", "store", "ingest", "snapshot", "merge", "lab.demo"},
     "lab": {"core.errors"},
 }
+# What each room of `jobs` may import of the others. The one that is listed first knows none.
+ROOMS: dict[str, set[str]] = {
+    "reporting": set(),
+    "config": {"reporting"},
+    "engine": {"config", "reporting"},
+    "topology": {"config", "reporting"},
+    "capture": {"config", "reporting", "topology"},
+    "preflight": {"config", "reporting", "topology"},
+    "inspect": {"capture", "config", "engine", "reporting", "topology"},
+    "recovery": {"config", "engine", "inspect", "reporting", "topology"},
+    "watch": {"config", "engine", "inspect", "recovery", "reporting", "topology"},
+}
+ROOMS["run"] = set(ROOMS)
+ROOMS["cli"] = set(ROOMS)
+INSTALLED = sorted(
+    set(ALLOWED) - {"lab"}
+)  # what `ratchet/` links to; the lab is no part of a wheel
+# Folders of the package's own, which everybody may ask for.
+EVERYBODY = {"resources"}
+# It is told by the commands that users type, and shows what they left in the lake.
+DEMO = ROOT / "lab" / "demo.py"
 
 # Whatever opens a connection. Only `wire` talks to sources, and only the lab runs servers.
 NETWORK = {
@@ -62,7 +82,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 yield node.lineno, alias.name
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else ()
+            base = ("ratchet", *package)[: len(package) - node.level + 2] if node.level else ()
             module = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
                 yield node.lineno, f"{module}.{alias.name}"
@@ -81,7 +101,13 @@ def offences(package: str) -> Iterator[str]:
     for path in sources(package):
         for line, name in imports(path):
             where = f"{path.relative_to(ROOT)}:{line}: imports {name}"
-            if within(name, set(ALLOWED)) and not within(name, ALLOWED[package] | {package}):
+            if within(name, set(INSTALLED)):
+                yield f"{where}: it is ratchet.{name}, else it is there twice"
+            name = name.removeprefix("ratchet.")  # noqa: PLW2901 - the folder's name
+            allowed = ALLOWED[package] | {package} | EVERYBODY
+            if path == DEMO:
+                allowed |= {"jobs", "store"}
+            if within(name, set(ALLOWED)) and not within(name, allowed):
                 yield f"{where}: {package} may import {sorted(ALLOWED[package]) or 'nothing'}"
             if within(name, NETWORK) and package not in MAY_CONNECT:
                 yield f"{where}: only {sorted(MAY_CONNECT)} may open connections"
@@ -94,6 +120,21 @@ def test_imports_go_one_way(package: str) -> None:
     assert list(offences(package)) == []
 
 
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_the_rooms_of_the_commands_go_one_way(room: str) -> None:
+    folder = ROOT / "jobs"
+    files = sorted((folder / room).rglob("*.py")) or [folder / f"{room}.py"]
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in files
+        for line, name in imports(path)
+        if name.startswith("ratchet.jobs.") and name.split(".")[2] not in {room, *ROOMS[room]}
+    ]
+    assert found == []
+    rooms = {path.stem for path in folder.iterdir() if not path.name.startswith("_")}
+    assert rooms == set(ROOMS)
+
+
 def test_the_scan_sees_every_kind_of_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,27 +144,30 @@ def test_the_scan_sees_every_kind_of_import(
     folder.mkdir()
     (folder / "bad.py").write_text(
         "import socket as s\n"
-        "from core import errors\n"
+        "from ratchet.core import errors\n"
         "from typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from ingest.capture import Capture\n"
-        "def f():\n    import snapshot\n"
+        "if TYPE_CHECKING:\n    from ratchet.ingest.capture import Capture\n"
+        "def f():\n    import ratchet.snapshot\n"
         "from . import good\n"
-        "from wire import session\n"
+        "from ratchet.wire import session\n"
+        "from store import lease\n"
     )
     lines = {int(text.split(":")[1]) for text in offences("merge")}
-    assert lines == {1, 5, 7, 9}
+    assert lines == {1, 5, 7, 9, 10}
 
 
 def test_every_package_has_its_rule() -> None:
-    found = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    listed = {name for name in found["packages"]["find"]["include"] if "." not in name}
-    assert listed == set(ALLOWED)
+    """And is a link in `ratchet/`, by which it is found, checked and put into a wheel."""
+    links = {
+        path.name: path.readlink() for path in (ROOT / "ratchet").iterdir() if path.is_symlink()
+    }
+    assert links == {name: Path("..") / name for name in (*INSTALLED, "conf", "proto")}
     copied = {
         line.split()[1]
         for line in (ROOT / "Dockerfile").read_text().splitlines()
         if line.startswith("COPY") and line.split()[2] == f"./{line.split()[1]}"
     }
-    assert copied == {*listed, "conf", "proto"}
+    assert copied == {*links, "ratchet"}
 
 
 def test_no_test_imports_another_tests_module() -> None:

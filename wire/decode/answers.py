@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from core.errors import DecodeError, RatchetError
+from ratchet.core.errors import DecodeError, RatchetError
 
 T = TypeVar("T")
 Column = Callable[[Any], Any]

@@ -14,9 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from core.errors import DecodeError
-from core.schema import Column, ColumnType, TableSchema
-from wire.decode.answers import as_count, as_is, as_name, as_text, or_null, refusal, settled, shaped
+from ratchet.core.errors import DecodeError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.wire.decode.answers import (
+    as_count,
+    as_is,
+    as_name,
+    as_text,
+    or_null,
+    refusal,
+    settled,
+    shaped,
+)
 
 Key = tuple[str, ...]
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]

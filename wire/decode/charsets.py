@@ -25,10 +25,10 @@ from typing import Final, Literal
 
 import numpy as np
 
-from core.errors import DecodeError
-from wire.decode.arrays import Bytes, Ints, Longs
-from wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE, MultiByte
-from wire.decode.charsets_kernel import (
+from ratchet.core.errors import DecodeError
+from ratchet.wire.decode.arrays import Bytes, Ints, Longs
+from ratchet.wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE, MultiByte
+from ratchet.wire.decode.charsets_kernel import (
     BAD,
     PAIR,
     QUAD,

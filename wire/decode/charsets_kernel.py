@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int, Ints, Longs, room, utf8_width
-from wire.kernel import kernel
+from ratchet.wire.decode.arrays import Bytes, Int, Ints, Longs, room, utf8_width
+from ratchet.wire.kernel import kernel
 
 # In a table of single bytes, what is no code point.
 BAD: Final = -1

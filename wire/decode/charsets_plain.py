@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Longs
-from wire.decode.charsets import (
+from ratchet.wire.decode.arrays import Bytes, Longs
+from ratchet.wire.decode.charsets import (
     MADE,
     NEVER_MADE,
     Transcoder,
@@ -18,7 +18,7 @@ from wire.decode.charsets import (
     character,
     other_characters,
 )
-from wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
+from ratchet.wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
 
 _CODECS: Final = {
     "ucs2": "utf-16-be",

@@ -12,7 +12,7 @@ from typing import Final
 
 from pymysql.charset import charset_by_id
 
-from core.errors import DecodeError
+from ratchet.core.errors import DecodeError
 
 _IDS: Final = {
     "armscii8": "32 64 1056 1088",

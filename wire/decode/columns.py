@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core.charsets import ONE_TO_ONE
-from core.errors import DecodeError
-from core.schema import ColumnType, TableSchema
-from core.types import MisfitPolicy, TypeRule, rule_for
-from core.types.rule import UNSIGNED_64
-from wire.decode.arrays import Bytes, Int, Longs
-from wire.decode.charsets import transcoder
-from wire.decode.engine import Engine
-from wire.decode.kernels.arrays import Halves
-from wire.decode.misfits import check_exact
+from ratchet.core.charsets import ONE_TO_ONE
+from ratchet.core.errors import DecodeError
+from ratchet.core.schema import ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy, TypeRule, rule_for
+from ratchet.core.types.rule import UNSIGNED_64
+from ratchet.wire.decode.arrays import Bytes, Int, Longs
+from ratchet.wire.decode.charsets import transcoder
+from ratchet.wire.decode.engine import Engine
+from ratchet.wire.decode.kernels.arrays import Halves
+from ratchet.wire.decode.misfits import check_exact
 
 _ARROW_LIMIT: Final = (1 << 31) - 1
 

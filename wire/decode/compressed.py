@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.columns import ColumnSpec, Places
-from wire.stream import LARGEST_PACKET
+from ratchet.wire.decode.columns import ColumnSpec, Places
+from ratchet.wire.stream import LARGEST_PACKET
 
 _DEFLATE: Final = 8
 _RAW: Final = 0x08

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.errors import DecodeError
+from ratchet.core.errors import DecodeError
 
 
 class Cursor:

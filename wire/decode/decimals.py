@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Longs
+from ratchet.wire.decode.arrays import Longs
 
 _GROUP: Final = 9
 _BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # for 0 to 9 digits

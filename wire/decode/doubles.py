@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from wire.decode.arrays import Bytes, Int
-from wire.kernel import kernel
+from ratchet.wire.decode.arrays import Bytes, Int
+from ratchet.wire.kernel import kernel
 
 DOUBLE_ROOM: Final = 40
 

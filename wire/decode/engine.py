@@ -14,9 +14,9 @@ from functools import cache
 from types import ModuleType
 from typing import Final, Literal
 
-from core.errors import ConfigError
-from wire.decode.arrays import Bytes, Int, Longs
-from wire.decode.charsets import Transcoder
+from ratchet.core.errors import ConfigError
+from ratchet.wire.decode.arrays import Bytes, Int, Longs
+from ratchet.wire.decode.charsets import Transcoder
 
 EngineName = Literal["kernel", "plain"]
 VARIABLE: Final = "RATCHET_DECODE"
@@ -63,9 +63,9 @@ def engine(name: str | None = None) -> Engine:
 
 
 def _kernel() -> Engine:
-    from wire.decode.charsets import transcode_column
-    from wire.decode.jsonb import json_column
-    from wire.decode.kernels import (
+    from ratchet.wire.decode.charsets import transcode_column
+    from ratchet.wire.decode.jsonb import json_column
+    from ratchet.wire.decode.kernels import (
         jsontexts,
         numbers,
         strings,
@@ -92,9 +92,9 @@ def _kernel() -> Engine:
 
 
 def _plain() -> Engine:
-    from wire.decode.charsets_plain import transcode_column_plain
-    from wire.decode.jsonb_plain import json_column_plain
-    from wire.decode.plain import (
+    from ratchet.wire.decode.charsets_plain import transcode_column_plain
+    from ratchet.wire.decode.jsonb_plain import json_column_plain
+    from ratchet.wire.decode.plain import (
         jsontexts,
         numbers,
         strings,

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final
 
-from core.errors import DecodeError, TableStoppedError
-from core.foreignkeys import ForeignKey, Rule
-from wire.decode.answers import (
+from ratchet.core.errors import DecodeError, TableStoppedError
+from ratchet.core.foreignkeys import ForeignKey, Rule
+from ratchet.wire.decode.answers import (
     as_flag,
     as_name,
     as_text,

@@ -18,8 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int, Longs, room
-from wire.decode.jsonb_scalars import (
+from ratchet.wire.decode.arrays import Bytes, Int, Longs, room
+from ratchet.wire.decode.jsonb_scalars import (
     BAD,
     OPAQUE,
     SCALAR_ROOM,
@@ -34,7 +34,7 @@ from wire.decode.jsonb_scalars import (
     write_scalar,
     write_string,
 )
-from wire.kernel import kernel
+from ratchet.wire.kernel import kernel
 
 # The server nests 100 deep at most (JSON_DOCUMENT_MAX_DEPTH).
 MAX_DEPTH: Final = 128

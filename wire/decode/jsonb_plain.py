@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from wire.decode.doubles import double_text
+from ratchet.wire.decode.doubles import double_text
 
 _MAX_DEPTH: Final = 128
 _EXPANSION: Final = 8

@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int, utf8_width
-from wire.decode.doubles import write_double
-from wire.kernel import kernel
+from ratchet.wire.decode.arrays import Bytes, Int, utf8_width
+from ratchet.wire.decode.doubles import write_double
+from ratchet.wire.kernel import kernel
 
 BAD: Final = -1
 

@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from core.types import Family
-from core.types.rule import DECIMAL_DIGITS, UNSIGNED_64
-from wire.decode import decimals, plan
-from wire.decode.columns import (
+from ratchet.core.types import Family
+from ratchet.core.types.rule import DECIMAL_DIGITS, UNSIGNED_64
+from ratchet.wire.decode import decimals, plan
+from ratchet.wire.decode.columns import (
     ColumnSpec,
     Places,
     Reader,
@@ -26,9 +26,9 @@ from wire.decode.columns import (
     text_reader,
     variable,
 )
-from wire.decode.compressed import decompressed
-from wire.decode.kernels import temporal as forms
-from wire.decode.plan import WireColumn
+from ratchet.wire.decode.compressed import decompressed
+from ratchet.wire.decode.kernels import temporal as forms
+from ratchet.wire.decode.plan import WireColumn
 
 _INT64_DIGITS: Final = 18
 _FORMS: Final = {

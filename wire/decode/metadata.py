@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from wire.decode.cursor import Cursor
+from ratchet.wire.decode.cursor import Cursor
 
 _SIGNEDNESS: Final = 1
 _CHARSET_DEFAULT: Final = 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from core.errors import TableStoppedError
-from core.types import MisfitPolicy
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.types import MisfitPolicy
 
 
 def check_misfits(

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from core.errors import DecodeError
-from core.schema import ColumnType
-from wire.decode import decimals
-from wire.decode.arrays import Longs
+from ratchet.core.errors import DecodeError
+from ratchet.core.schema import ColumnType
+from ratchet.wire.decode import decimals
+from ratchet.wire.decode.arrays import Longs
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24 = 1, 2, 3, 4, 5, 7, 8, 9
 DATE, TIME, DATETIME, YEAR, NEWDATE, VARCHAR, BIT = 10, 11, 12, 13, 14, 15, 16

@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core.change import DELETE, INSERT, UPDATE
-from core.errors import DecodeError, TableStoppedError
-from core.types import MisfitPolicy, arrow_schema, rule_for
-from wire.decode.arrays import Bytes, Ints, Longs
-from wire.decode.columns import ColumnSpec, Numbered, read_image
-from wire.decode.engine import Engine, engine
-from wire.decode.kernels import walk
-from wire.decode.logcolumns import log_reader
-from wire.decode.misfits import check_misfits
-from wire.decode.tablemap import TableMap
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.errors import DecodeError, TableStoppedError
+from ratchet.core.types import MisfitPolicy, arrow_schema, rule_for
+from ratchet.wire.decode.arrays import Bytes, Ints, Longs
+from ratchet.wire.decode.columns import ColumnSpec, Numbered, read_image
+from ratchet.wire.decode.engine import Engine, engine
+from ratchet.wire.decode.kernels import walk
+from ratchet.wire.decode.logcolumns import log_reader
+from ratchet.wire.decode.misfits import check_misfits
+from ratchet.wire.decode.tablemap import TableMap
 
 _OPERATION: Final = "decode row events"
 # Operation -> which images its rows have.

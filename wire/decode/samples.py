@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.schema import Column, ColumnType, TableSchema
-from wire.decode import plan
-from wire.decode.plan import WireColumn, walk_plan
-from wire.decode.tablemap import TableMap
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.wire.decode import plan
+from ratchet.wire.decode.plan import WireColumn, walk_plan
+from ratchet.wire.decode.tablemap import TableMap
 
 _INTEGERS: Final = {
     "tinyint": (plan.TINY, 1),

@@ -16,14 +16,14 @@ from typing import Final, Literal, TypeVar
 
 import numpy as np
 
-from core.errors import DecodeError, TableStoppedError
-from core.schema import Column, ColumnType, TableSchema
-from wire.decode import plan
-from wire.decode.charsets import transcode_column, transcoder
-from wire.decode.collations import charset_of
-from wire.decode.cursor import Cursor
-from wire.decode.metadata import Metadata, read_metadata
-from wire.decode.plan import WalkPlan, WireColumn, layout, walk_plan
+from ratchet.core.errors import DecodeError, TableStoppedError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.wire.decode import plan
+from ratchet.wire.decode.charsets import transcode_column, transcoder
+from ratchet.wire.decode.collations import charset_of
+from ratchet.wire.decode.cursor import Cursor
+from ratchet.wire.decode.metadata import Metadata, read_metadata
+from ratchet.wire.decode.plan import WalkPlan, WireColumn, layout, walk_plan
 
 Flavor = Literal["mysql", "mariadb"]
 T = TypeVar("T")

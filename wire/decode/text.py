@@ -15,15 +15,15 @@ from typing import Final, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from core.errors import DecodeError, TableStoppedError
-from core.schema import TableSchema
-from core.types import MisfitPolicy, arrow_schema
-from wire.decode.arrays import Bytes, Longs
-from wire.decode.columns import column_specs, read_columns
-from wire.decode.engine import Engine, engine
-from wire.decode.kernels import walk
-from wire.decode.misfits import check_misfits
-from wire.decode.textcolumns import select_expression, text_row_reader
+from ratchet.core.errors import DecodeError, TableStoppedError
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.wire.decode.arrays import Bytes, Longs
+from ratchet.wire.decode.columns import column_specs, read_columns
+from ratchet.wire.decode.engine import Engine, engine
+from ratchet.wire.decode.kernels import walk
+from ratchet.wire.decode.misfits import check_misfits
+from ratchet.wire.decode.textcolumns import select_expression, text_row_reader
 
 _OPERATION: Final = "decode text rows"
 _HEADER: Final = 4

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core.types import Family
-from core.types.rule import DECIMAL_DIGITS, UNSIGNED_64
-from wire.decode.columns import (
+from ratchet.core.types import Family
+from ratchet.core.types.rule import DECIMAL_DIGITS, UNSIGNED_64
+from ratchet.wire.decode.columns import (
     ColumnSpec,
     Places,
     Reader,

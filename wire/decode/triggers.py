@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from wire.decode.answers import as_flag, single_value
+from ratchet.wire.decode.answers import as_flag, single_value
 
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from core.errors import DecodeError, SourceUnfitError, TableStoppedError
-from core.sql.cursor import Cursor, NotUnderstoodError
-from core.sql.lexer import Mode, lex
-from wire.decode.answers import as_name, as_text, or_null, shaped, single
-from wire.decode.volatile import volatile_columns
+from ratchet.core.errors import DecodeError, SourceUnfitError, TableStoppedError
+from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
+from ratchet.core.sql.lexer import Mode, lex
+from ratchet.wire.decode.answers import as_name, as_text, or_null, shaped, single
+from ratchet.wire.decode.volatile import volatile_columns
 
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.sql.expressions import outside_of_row
-from core.sql.sessionrules import Operand
-from wire.decode.answers import as_name, as_text, as_whole, or_null, shaped, single_value
-from wire.decode.triggers import Query, sees_triggers
+from ratchet.core.sql.expressions import outside_of_row
+from ratchet.core.sql.sessionrules import Operand
+from ratchet.wire.decode.answers import as_name, as_text, as_whole, or_null, shaped, single_value
+from ratchet.wire.decode.triggers import Query, sees_triggers
 
 # A column that is not generated has no expression; a STORED one keeps what was computed once.
 _COLUMNS: Final = """

@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core.change import DELETE, INSERT, UPDATE
-from core.errors import DecodeError, TableStoppedError
-from core.schema import TableSchema
-from core.types import Family, MisfitPolicy, arrow_schema
-from wire.decode.arrays import Bytes, Ints, Longs
-from wire.decode.columns import (
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.errors import DecodeError, TableStoppedError
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import Family, MisfitPolicy, arrow_schema
+from ratchet.wire.decode.arrays import Bytes, Ints, Longs
+from ratchet.wire.decode.columns import (
     ColumnSpec,
     Places,
     Reader,
@@ -37,11 +37,11 @@ from wire.decode.columns import (
     text_reader,
     variable,
 )
-from wire.decode.engine import Engine, engine
-from wire.decode.kernels import vstream
-from wire.decode.kernels.walk import GOOD
-from wire.decode.misfits import check_misfits
-from wire.decode.textcolumns import text_row_reader
+from ratchet.wire.decode.engine import Engine, engine
+from ratchet.wire.decode.kernels import vstream
+from ratchet.wire.decode.kernels.walk import GOOD
+from ratchet.wire.decode.misfits import check_misfits
+from ratchet.wire.decode.textcolumns import text_row_reader
 
 _OPERATION: Final = "decode row events of VStream"
 _MESSAGES: Final = {

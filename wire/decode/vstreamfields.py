@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from core.errors import TableStoppedError
-from core.schema import Column, ColumnType, TableSchema
-from wire.decode.catalog import declared_type
-from wire.decode.collations import charset_of
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.wire.decode.catalog import declared_type
+from ratchet.wire.decode.collations import charset_of
 
 # Of a field's flags, as the MySQL protocol numbers them.
 _NOT_NULL: Final = 1

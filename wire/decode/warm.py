@@ -6,12 +6,12 @@ import time
 
 import numpy as np
 
-from core.change import INSERT
-from core.types import MisfitPolicy
-from wire.decode.engine import engine
-from wire.decode.rows import RowImageDecoder
-from wire.decode.samples import every_reader, null_row_event, null_text_row
-from wire.decode.text import TextRowDecoder
+from ratchet.core.change import INSERT
+from ratchet.core.types import MisfitPolicy
+from ratchet.wire.decode.engine import engine
+from ratchet.wire.decode.rows import RowImageDecoder
+from ratchet.wire.decode.samples import every_reader, null_row_event, null_text_row
+from ratchet.wire.decode.text import TextRowDecoder
 
 
 def warm() -> float:

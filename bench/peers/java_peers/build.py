@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.cache import cache_folder, prepared
+from lab.cache import prepared
+from ratchet.resources import cache_folder
 
 _IVY: Final = """<ivy-module version="2.0"><info organisation="bench" module="{name}"/>
 <configurations><conf name="default"/></configurations><dependencies>

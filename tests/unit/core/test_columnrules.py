@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from core.columnrules import TAKEN, unfit_column, unfit_key, unfit_name
-from core.schema import Column, ColumnType, TableSchema
+from ratchet.core.columnrules import TAKEN, unfit_column, unfit_key, unfit_name
+from ratchet.core.schema import Column, ColumnType, TableSchema
 
 
 @pytest.mark.parametrize("name", sorted(TAKEN))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from core.committimes import FAR, Told, is_ahead
+from ratchet.core.committimes import FAR, Told, is_ahead
 
 SECOND = 1_000_000
 NOW = 1_700_000_000 * SECOND

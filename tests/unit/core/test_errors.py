@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.errors import TableStoppedError
+from ratchet.core.errors import TableStoppedError
 
 
 def test_a_remedy_names_its_table() -> None:

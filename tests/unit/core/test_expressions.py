@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.sql.expressions import outside_of_row
-from core.sql.sessionrules import Operand
+from ratchet.core.sql.expressions import outside_of_row
+from ratchet.core.sql.sessionrules import Operand
 
 TYPES = {
     "id": "int",

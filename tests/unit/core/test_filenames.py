@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.filenames import may_stand_for, stands_for
-from core.sql.effects import Named
-from core.sql.lexer import Mode, lex
-from core.sql.names import Scope
+from ratchet.core.filenames import may_stand_for, stands_for
+from ratchet.core.sql.effects import Named
+from ratchet.core.sql.lexer import Mode, lex
+from ratchet.core.sql.names import Scope
 
 TABLES = ("a", "m-x", "bä", "#mysql50#a")
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import DecodeError
-from core.gtid import FILE_BITS, Gtid, GtidSet, format_gtid, pack_file, parse_gtid
+from ratchet.core.errors import DecodeError
+from ratchet.core.gtid import FILE_BITS, Gtid, GtidSet, format_gtid, pack_file, parse_gtid
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "00000000-0000-0000-0000-000000000001"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.patterns import TablePatterns
+from ratchet.core.patterns import TablePatterns
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.sql.lexer import Mode, lex
+from ratchet.core.sql.lexer import Mode, lex
 
 ANSI = Mode(ansi_quotes=True)
 PLAIN = Mode(plain_backslashes=True)

@@ -13,13 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lexer_kit import plain_lex
 
-from core.sql.effects import Named
-from core.sql.found import Log, Statement
-from core.sql.lexer import MOST_TOKENS, Mode, lex, lex_head
-from core.sql.names import Scope, occurring
-from core.sql.statements import classify
+from ratchet.core.sql.effects import Named
+from ratchet.core.sql.found import Log, Statement
+from ratchet.core.sql.lexer import MOST_TOKENS, Mode, lex, lex_head
+from ratchet.core.sql.names import Scope, occurring
+from ratchet.core.sql.statements import classify
 from tests.fuzz_sql.grammar import Grammar
 from tests.fuzz_sql.test_grammar import MODEL
+
+pytestmark = pytest.mark.slow
 
 SIZE = 6 << 20  # more than `MOST_TOKENS` tokens of each kind
 MODES = [

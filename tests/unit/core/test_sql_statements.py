@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.sql.effects import Named
-from core.sql.found import Form, Log, Statement
-from core.sql.lexer import Mode
-from core.sql.names import Scope
-from core.sql.statements import classify
+from ratchet.core.sql.effects import Named
+from ratchet.core.sql.found import Form, Log, Statement
+from ratchet.core.sql.lexer import Mode
+from ratchet.core.sql.names import Scope
+from ratchet.core.sql.statements import classify
 
 KNOWN = ("orders", "w", "t1", "_t_new", "x#y")
 ANSI = Mode(ansi_quotes=True)

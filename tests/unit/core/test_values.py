@@ -6,12 +6,12 @@ import json
 import pickle
 from dataclasses import replace
 
-from core.errors import LakeError, PositionLostError, RatchetError
-from core.gtid import Gtid, GtidSet
-from core.position import Position, Witness
-from core.rounds import ChangeFile, Round, Run, ShardSlice, TableEvent
-from core.schema import Column, ColumnType, TableSchema
-from core.shard import ShardId
+from ratchet.core.errors import LakeError, PositionLostError, RatchetError
+from ratchet.core.gtid import Gtid, GtidSet
+from ratchet.core.position import Position, Witness
+from ratchet.core.rounds import ChangeFile, Round, Run, ShardSlice, TableEvent
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.shard import ShardId
 
 POSITION = Position(
     executed=GtidSet.parse("mariadb", "0-1-100"), server="1@h:3306", file="bin.000001", offset=4
@@ -36,7 +36,7 @@ def test_exit_codes_are_distinct_by_class() -> None:
     while stack:
         cls = stack.pop()
         stack.extend(cls.__subclasses__())
-        if cls.__module__ == "core.errors" and "exit_code" in vars(cls):
+        if cls.__module__ == "ratchet.core.errors" and "exit_code" in vars(cls):
             leaves.append(cls.exit_code)
     assert len(leaves) == len(set(leaves))
     assert LakeError.exit_code == 7

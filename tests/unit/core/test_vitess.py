@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.vitess import is_internal, shard_order
+from ratchet.core.vitess import is_internal, shard_order
 
 UUID = "6ace8bcef73211ea87e9f875a4d24e90"
 PARTS = "4e5dcf80_354b_11eb_82cd_f875a4d24e90"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.errors import DecodeError
-from wire.decode.answers import (
+from ratchet.core.errors import DecodeError
+from ratchet.wire.decode.answers import (
     Column,
     as_count,
     as_flag,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from core.errors import DecodeError
-from core.schema import Column, ColumnType
-from wire.decode.catalog import hints, read_schemas
-from wire.decode.unfit import unfit_tables
+from ratchet.core.errors import DecodeError
+from ratchet.core.schema import Column, ColumnType
+from ratchet.wire.decode.catalog import hints, read_schemas
+from ratchet.wire.decode.unfit import unfit_tables
 
 Row = tuple[Any, ...]
 

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.charsets import ONE_TO_ONE
-from core.errors import DecodeError
-from wire.decode.charsets import transcode_column, transcoder
-from wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
-from wire.decode.charsets_plain import transcode_column_plain
+from ratchet.core.charsets import ONE_TO_ONE
+from ratchet.core.errors import DecodeError
+from ratchet.wire.decode.charsets import transcode_column, transcoder
+from ratchet.wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
+from ratchet.wire.decode.charsets_plain import transcode_column_plain
+
+pytestmark = pytest.mark.slow
 
 UNITS = ("ucs2", "utf16", "utf16le", "utf32")
 UTF8 = ("utf8mb4", "utf8mb3", "utf8", "binary")

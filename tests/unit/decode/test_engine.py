@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.errors import ConfigError, DecodeError
-from core.schema import ColumnType
-from core.types import FAMILIES, MisfitPolicy, rule_for
+from ratchet.core.errors import ConfigError, DecodeError
+from ratchet.core.schema import ColumnType
+from ratchet.core.types import FAMILIES, MisfitPolicy, rule_for
+from ratchet.wire.decode.columns import ColumnSpec, Places
+from ratchet.wire.decode.compressed import decompressed
+from ratchet.wire.decode.engine import VARIABLE, engine
+from ratchet.wire.decode.logcolumns import log_reader
+from ratchet.wire.decode.samples import every_reader
+from ratchet.wire.decode.textcolumns import select_expression, text_row_reader
+from ratchet.wire.decode.warm import warm
 from tests.decode_kit import KERNEL, PLAIN, column
-from wire.decode.columns import ColumnSpec, Places
-from wire.decode.compressed import decompressed
-from wire.decode.engine import VARIABLE, engine
-from wire.decode.logcolumns import log_reader
-from wire.decode.samples import every_reader
-from wire.decode.textcolumns import select_expression, text_row_reader
-from wire.decode.warm import warm
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numba import njit
 
+from ratchet.wire.decode.arrays import Bytes, Int, Longs
+from ratchet.wire.decode.doubles import DOUBLE_ROOM, double_text, write_double
+from ratchet.wire.decode.jsonb import json_column
+from ratchet.wire.decode.jsonb_plain import json_column_plain
 from tests.jsonb_encoder import Json, Opaque, encode, packed_decimal
-from wire.decode.arrays import Bytes, Int, Longs
-from wire.decode.doubles import DOUBLE_ROOM, double_text, write_double
-from wire.decode.jsonb import json_column
-from wire.decode.jsonb_plain import json_column_plain
+
+pytestmark = pytest.mark.slow
 
 
 def columns(values: Sequence[bytes | None]) -> tuple[Bytes, Longs, Longs]:

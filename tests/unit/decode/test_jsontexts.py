@@ -14,9 +14,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from wire.decode.jsonb import MAX_DEPTH
-from wire.decode.kernels import jsontexts as kernel
-from wire.decode.plain import jsontexts as plain
+from ratchet.wire.decode.jsonb import MAX_DEPTH
+from ratchet.wire.decode.kernels import jsontexts as kernel
+from ratchet.wire.decode.plain import jsontexts as plain
+
+pytestmark = pytest.mark.slow
 
 NAMES = st.text(max_size=4) | st.sampled_from(
     ["zip", "city", "half", "a", "é", "", '"', "\\", "\n", "\x00", "\x1f", "a\tb"]

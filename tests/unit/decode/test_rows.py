@@ -12,18 +12,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.change import DELETE, INSERT, UPDATE
-from core.errors import DecodeError, RatchetError, TableStoppedError
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.errors import DecodeError, RatchetError, TableStoppedError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.wire.decode import plan
+from ratchet.wire.decode.engine import Engine
+from ratchet.wire.decode.plan import WireColumn, walk_plan
+from ratchet.wire.decode.rows import DecodedRows, RowImageDecoder
+from ratchet.wire.decode.samples import every_reader
+from ratchet.wire.decode.tablemap import TableMap
+from ratchet.wire.decode.text import TextRowDecoder
 from tests.decode_kit import KERNEL, PLAIN, STEADY, frozen
-from wire.decode import plan
-from wire.decode.engine import Engine
-from wire.decode.plan import WireColumn, walk_plan
-from wire.decode.rows import DecodedRows, RowImageDecoder
-from wire.decode.samples import every_reader
-from wire.decode.tablemap import TableMap
-from wire.decode.text import TextRowDecoder
 
 NULLS = MisfitPolicy()
 TEXT = MisfitPolicy(zero_dates="text")
@@ -219,7 +219,7 @@ def test_one_event_with_more_rows_than_memory_is_meant_for(
 ) -> None:
     """6 MB of rows of two bytes took 330 MB: the network, or a setting, may make such events."""
     many = event(2, [int_and_name(*row) for row in ROWS])
-    monkeypatch.setattr("wire.decode.rows.MOST_OF_AN_EVENT", 300)
+    monkeypatch.setattr("ratchet.wire.decode.rows.MOST_OF_AN_EVENT", 300)
     with pytest.raises(TableStoppedError, match="a single row event holds 4 rows") as caught:
         decode(engine, TWO, [many])
     assert "binlog_row_event_max_size" in caught.value.hint

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.errors import DecodeError, RatchetError, TableStoppedError
-from core.schema import ColumnType
+from ratchet.core.errors import DecodeError, RatchetError, TableStoppedError
+from ratchet.core.schema import ColumnType
+from ratchet.wire.decode.collations import charset_of
+from ratchet.wire.decode.tablemap import TableMap, parse_table_map, table_id_of
 from tests.decode_kit import STEADY
-from wire.decode.collations import charset_of
-from wire.decode.tablemap import TableMap, parse_table_map, table_id_of
 
 # CREATE TABLE ch (a CHAR(255) utf8mb4, b CHAR(100) utf8mb4, c BINARY(255), d CHAR(255) latin1,
 #   pk VARCHAR(20) utf8mb4, pk2 TEXT utf8mb4, PRIMARY KEY (pk, pk2(5)))

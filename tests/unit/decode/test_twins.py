@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratchet.wire.decode import decimals
+from ratchet.wire.decode.kernels import temporal as forms
+from ratchet.wire.decode.kernels.calendar import civil_of
 from tests.decode_kit import KERNEL, PLAIN, STEADY, column, frozen, optional, run, sized
-from wire.decode import decimals
-from wire.decode.kernels import temporal as forms
-from wire.decode.kernels.calendar import civil_of
 
 HALVES = (np.uint64, 2)
 LABELS = frozen("aéит'".encode())

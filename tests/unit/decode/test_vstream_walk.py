@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratchet.wire.decode.kernels import vstream as kernel
+from ratchet.wire.decode.plain import vstream as plain
+from ratchet.wire.vstreamproto import messages
 from tests.decode_kit import KERNEL, PLAIN, STEADY, frozen
-from wire.decode.kernels import vstream as kernel
-from wire.decode.plain import vstream as plain
-from wire.vstreamproto import messages
 
 Row = list[bytes | None]
 Change = tuple[Row | None, Row | None]

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from core.errors import RetryableError
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.position import Position
-from core.shard import ShardId
-from ingest.files import ChangeFiles
-from ingest.slices import CaptureRequest, Sink, SliceLimits
-from ingest.vstream import feed as feed_module
-from ingest.vstream.backlog import SPOOL, Backlog, Piece
-from ingest.vstream.feed import VStreamFeed
-from store.files import open_lake
+from ratchet.core.errors import RetryableError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.ingest.files import ChangeFiles
+from ratchet.ingest.slices import CaptureRequest, Sink, SliceLimits
+from ratchet.ingest.vstream import feed as feed_module
+from ratchet.ingest.vstream.backlog import SPOOL, Backlog, Piece
+from ratchet.ingest.vstream.feed import VStreamFeed
+from ratchet.store.files import open_lake
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.decode.kernels import vstream as kernels
+from ratchet.wire.vstreamproto import messages
+from ratchet.wire.vtgate import VtgateConfig
 from tests.decode_kit import KERNEL, PLAIN
-from wire.binlog import DumpOptions
-from wire.connect import SourceConfig
-from wire.decode.kernels import vstream as kernels
-from wire.vstreamproto import messages
-from wire.vtgate import VtgateConfig
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 SECOND = 1_000_000
@@ -82,7 +82,7 @@ def test_a_bound_leaves_what_is_behind_it_in_its_order(engine: Any, together: in
 
 def test_what_is_decoded_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction may be as large as memory holds before it is spooled; NULLs swell."""
-    monkeypatch.setattr("ingest.vstream.backlog._JOINED", 10_000)
+    monkeypatch.setattr("ratchet.ingest.vstream.backlog._JOINED", 10_000)
     backlog = Backlog()
     proto = messages()
     for number in range(1, 9):
@@ -98,7 +98,7 @@ def test_what_is_decoded_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_spooled_transaction_is_left_and_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.vstream.backlog.SPOOL", 1000)
+    monkeypatch.setattr("ratchet.ingest.vstream.backlog.SPOOL", 1000)
     assert SPOOL > 1000
     backlog = Backlog()
     proto = messages()
@@ -142,7 +142,7 @@ def vstream(monkeypatch: pytest.MonkeyPatch) -> type[FakeStream]:
     def away(_: SourceConfig) -> None:
         raise RetryableError("away")
 
-    monkeypatch.setattr("ingest.vstream.feed.Session.connect", away)
+    monkeypatch.setattr("ratchet.ingest.vstream.feed.Session.connect", away)
     return FakeStream
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.position import Position
-from core.shard import ShardId
-from ingest import capture
-from ingest.slices import CaptureRequest, Sink, SliceLimits, Taken
-from wire.binlog import DumpOptions
-from wire.connect import SourceConfig
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.shard import ShardId
+from ratchet.ingest import capture
+from ratchet.ingest.slices import CaptureRequest, Sink, SliceLimits, Taken
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.connect import SourceConfig
 
 
 class _AtItsEnd:

@@ -9,18 +9,20 @@ import pyarrow as pa
 import pytest
 from event_kit import MYSQL_MAP, SERVER, SHARD, Collected, Log, feed, make_reader
 
-import ingest.binlog.changes
-from core.change import DELETE, INSERT, UPDATE
-from core.errors import DecodeError, TableStoppedError
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import TableEvent
-from core.schema import TableSchema
-from core.types import MisfitPolicy
-from ingest.binlog import changes as module
-from ingest.binlog.changes import Decoders, hand_out
-from ingest.binlog.notes import Batch
-from ingest.changes import TableChanges
+import ratchet.ingest.binlog.changes
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.errors import DecodeError, TableStoppedError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import TableEvent
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.binlog import changes as module
+from ratchet.ingest.binlog.changes import Decoders, hand_out
+from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.changes import TableChanges
+
+pytestmark = pytest.mark.slow
 
 OTHER_MAP = MYSQL_MAP.replace(b"\x01w", b"\x01v")
 START = Position(executed=GtidSet.parse("mysql", f"{SERVER}:1-41"), server=SERVER)
@@ -156,14 +158,14 @@ def test_a_batch_without_rows_keeps_the_count() -> None:
 
 def test_a_table_that_cannot_be_taken_stops_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the transaction of its first row; idx counts the rows that come out."""
-    genuine = ingest.binlog.changes.arrow_schema
+    genuine = ratchet.ingest.binlog.changes.arrow_schema
 
     def refuses(schema: TableSchema, policy: MisfitPolicy) -> pa.Schema:
         if schema.table == "v":
             raise TableStoppedError("its column is bad", hint="rename it", table=schema.name)
         return genuine(schema, policy)
 
-    monkeypatch.setattr(ingest.binlog.changes, "arrow_schema", refuses)
+    monkeypatch.setattr(ratchet.ingest.binlog.changes, "arrow_schema", refuses)
     first = Log().rotate("bin.000001").gtid(42).query("BEGIN").table_map()
     first.rows(insert(row(1, "a"))).xid()
     second = first.gtid(43, ts=1_700_000_000_000_000).query("BEGIN")

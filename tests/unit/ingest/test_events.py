@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.errors import DecodeError
-from ingest.binlog import events
-from ingest.binlog.payload import SideBuffer
+from ratchet.core.errors import DecodeError
+from ratchet.ingest.binlog import events
+from ratchet.ingest.binlog.payload import SideBuffer
 
 # From MySQL 9.7: the first INSERT with gtid_next = 'AUTOMATIC:tagx'.
 TAGGED = bytes.fromhex(

@@ -10,16 +10,16 @@ import pytest
 from change_kit import TOKEN, read_file, whole_numbers
 from event_kit import SHARD
 
-from core.change import TOKEN_TYPE, change_schema
-from core.errors import LakeError
-from core.schema import Column, ColumnType, TableSchema
-from ingest import files as files_module
-from ingest import segment as segment_module
-from ingest.changes import TableChanges
-from ingest.files import ChangeFiles
-from store.files import Lake, open_lake
-from store.schemas import get_schema
-from store.segments import Part, open_changes, part_of, read_changes
+from ratchet.core.change import TOKEN_TYPE, change_schema
+from ratchet.core.errors import LakeError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.ingest import files as files_module
+from ratchet.ingest import segment as segment_module
+from ratchet.ingest.changes import TableChanges
+from ratchet.ingest.files import ChangeFiles
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.schemas import get_schema
+from ratchet.store.segments import Part, open_changes, part_of, read_changes
 
 
 def changes(table: str, first: int, count: int, *, wide: bool = False) -> TableChanges:

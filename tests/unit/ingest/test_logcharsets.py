@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import DecodeError
-from ingest.logcharsets import second_text
-from wire.decode.charsets import text_of
-from wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
+from ratchet.core.errors import DecodeError
+from ratchet.ingest.logcharsets import second_text
+from ratchet.wire.decode.charsets import text_of
+from ratchet.wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
 
 UNICODE = {"utf8mb3", "utf8mb4", "ucs2", "utf16", "utf16le", "utf32"}
 

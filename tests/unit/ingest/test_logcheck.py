@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from core.change import DELETE, INSERT, UPDATE
-from core.errors import DecodeError
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy
-from ingest.logcheck import LakeChange, LogCheck, LogResult
-from wire.secondlog import SecondTransaction
-from wire.secondrows import Change, SecondColumn, SecondRows, SecondTable
+from ratchet.core.change import DELETE, INSERT, UPDATE
+from ratchet.core.errors import DecodeError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.logcheck import LakeChange, LogCheck, LogResult
+from ratchet.wire.secondlog import SecondTransaction
+from ratchet.wire.secondrows import Change, SecondColumn, SecondRows, SecondTable
 
 T = TableSchema(
     keyspace="shop",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingest.binlog.machine import KIND_OF_TYPE, MACHINE, TRANSITIONS, Action, Kind, State
+from ratchet.ingest.binlog.machine import KIND_OF_TYPE, MACHINE, TRANSITIONS, Action, Kind, State
 
 
 def test_no_pair_is_decided_twice() -> None:

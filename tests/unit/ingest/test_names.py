@@ -10,10 +10,10 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.gtid import Flavor
-from ingest.binlog import walk
-from ingest.binlog.names import gtid_column
-from ingest.binlog.notes import Batch
+from ratchet.core.gtid import Flavor
+from ratchet.ingest.binlog import walk
+from ratchet.ingest.binlog.names import gtid_column
+from ratchet.ingest.binlog.notes import Batch
 
 NAMES: dict[Flavor, list[str]] = {
     "mysql": [str(uuid.UUID(int=1)), f"{uuid.UUID(int=2)}:tag", str(uuid.UUID(int=2**128 - 1))],

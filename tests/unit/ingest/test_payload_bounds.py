@@ -8,10 +8,10 @@ import time
 import pyarrow as pa
 import pytest
 
-from core.errors import DecodeError
-from ingest.binlog import events
-from ingest.binlog.payload import SideBuffer
-from wire import framing
+from ratchet.core.errors import DecodeError
+from ratchet.ingest.binlog import events
+from ratchet.ingest.binlog.payload import SideBuffer
+from ratchet.wire import framing
 
 
 def payload(inner: bytes, announced: int) -> bytes:

@@ -6,10 +6,10 @@ import contextlib
 
 import pytest
 
-from core.sql.names import UNREAD
-from ingest.binlog.querytext import _LIKE_PYTHON, statement_text
-from wire.decode.charsets import text_of
-from wire.decode.collations import _IDS, python_codec
+from ratchet.core.sql.names import UNREAD
+from ratchet.ingest.binlog.querytext import _LIKE_PYTHON, statement_text
+from ratchet.wire.decode.charsets import text_of
+from ratchet.wire.decode.collations import _IDS, python_codec
 
 FIRST = {name: int(spans.split()[0].split("-")[0]) for name, spans in _IDS.items()}
 CODECS = {name: codec for name, id_ in FIRST.items() if (codec := python_codec(id_))}

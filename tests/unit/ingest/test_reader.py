@@ -22,13 +22,13 @@ from event_kit import (
     make_reader,
 )
 
-from core.errors import DecodeError, PositionLostError, RatchetError, SourceUnfitError
-from core.gtid import GtidSet, pack_file
-from core.patterns import TablePatterns
-from core.position import Position, Witness
-from core.rounds import Run
-from ingest.binlog import reader as reader_module
-from ingest.binlog.reader import UnfinishedError
+from ratchet.core.errors import DecodeError, PositionLostError, RatchetError, SourceUnfitError
+from ratchet.core.gtid import GtidSet, pack_file
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position, Witness
+from ratchet.core.rounds import Run
+from ratchet.ingest.binlog import reader as reader_module
+from ratchet.ingest.binlog.reader import UnfinishedError
 
 IMAGE = b"\2\xff\0\1\0\0\0\1a"
 
@@ -685,7 +685,7 @@ def test_maps_that_are_not_kept_are_taken_again(monkeypatch: pytest.MonkeyPatch)
         log.rows(IMAGE, n + 20).xid()
     expected = read(mysql(), log)[0].rows
     assert len(expected) == 8
-    monkeypatch.setattr("ingest.binlog.slots.MOST_MAPS", 1)
+    monkeypatch.setattr("ratchet.ingest.binlog.slots.MOST_MAPS", 1)
     found = Collected()
     reader = make_reader(mysql(), found)
     for at in range(0, len(log.events), 3):

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from event_kit import SERVER
 
-from core.errors import LakeError, RetryableError
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.position import Position
-from core.rounds import ChangeFile, Round, Run, ShardSlice
-from core.shard import ShardId
-from ingest.rounds import RoundTaker, near_runner
-from ingest.slices import CaptureRequest, CaptureResult
-from store.files import open_lake
-from store.rounds import RoundLog
-from store.segments import Part
-from wire.binlog import DumpOptions
-from wire.connect import SourceConfig
+from ratchet.core.errors import LakeError, RetryableError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Round, Run, ShardSlice
+from ratchet.core.shard import ShardId
+from ratchet.ingest.rounds import RoundTaker, near_runner
+from ratchet.ingest.slices import CaptureRequest, CaptureResult
+from ratchet.store.files import open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.segments import Part
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.connect import SourceConfig
 
 
 def at(number: int) -> Position:
@@ -206,8 +206,10 @@ class Places:
         self.seen: list[str] = []
         self.up = False
         self._slices, self._taker = FakeSlices(), RoundTaker(log, FakeSlices())
-        monkeypatch.setattr("ingest.rounds.capture_slice", partial(self._take, "near"))
-        monkeypatch.setattr("ingest.rounds.close_streams", lambda: self.seen.append("closed"))
+        monkeypatch.setattr("ratchet.ingest.rounds.capture_slice", partial(self._take, "near"))
+        monkeypatch.setattr(
+            "ratchet.ingest.rounds.close_streams", lambda: self.seen.append("closed")
+        )
         self.run = near_runner(
             lambda every: [self._take("far", one) for one in every], is_far_up=lambda: self.up
         )

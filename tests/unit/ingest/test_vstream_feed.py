@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 from change_kit import read_file
 
-from core.errors import DecodeError, RatchetError, RetryableError, SourceUnfitError
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.position import Position
-from core.rounds import Run
-from core.shard import ShardId
-from ingest.capture import capture_slice, close_streams
-from ingest.slices import CaptureRequest, CaptureResult, SliceLimits
-from ingest.vstream import feed
-from store.files import Lake, open_lake
-from wire.binlog import DumpOptions
-from wire.connect import SourceConfig
-from wire.vstreamproto import messages
-from wire.vtgate import VtgateConfig
+from ratchet.core.errors import DecodeError, RatchetError, RetryableError, SourceUnfitError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.rounds import Run
+from ratchet.core.shard import ShardId
+from ratchet.ingest.capture import capture_slice, close_streams
+from ratchet.ingest.slices import CaptureRequest, CaptureResult, SliceLimits
+from ratchet.ingest.vstream import feed
+from ratchet.store.files import Lake, open_lake
+from ratchet.wire.binlog import DumpOptions
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.vstreamproto import messages
+from ratchet.wire.vtgate import VtgateConfig
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "4e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -21,13 +21,13 @@ from event_kit import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import DecodeError, RatchetError
-from core.gtid import Flavor, GtidSet
-from core.position import Position
-from ingest.binlog.failures import refusal
-from ingest.binlog.machine import Action
-from ingest.binlog.plain import PlainReader, RefusedError
-from wire import framing
+from ratchet.core.errors import DecodeError, RatchetError
+from ratchet.core.gtid import Flavor, GtidSet
+from ratchet.core.position import Position
+from ratchet.ingest.binlog.failures import refusal
+from ratchet.ingest.binlog.machine import Action
+from ratchet.ingest.binlog.plain import PlainReader, RefusedError
+from ratchet.wire import framing
 
 MAPS = {"mysql": MYSQL_MAP, "mariadb": MARIADB_MAP, "file": MYSQL_MAP}
 STATEMENTS = (

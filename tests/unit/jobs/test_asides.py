@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from core.errors import (
+from ratchet.core.errors import (
     ConfigError,
     DecodeError,
     EngineGoneError,
@@ -18,10 +18,17 @@ from core.errors import (
     RetryableError,
     TableStoppedError,
 )
-from jobs.asides import FIRST_PAUSE, LONGEST_PAUSE, Asides, name_source, with_silent, without
-from jobs.config import load_config
-from jobs.loops import Control
-from jobs.observe import SourceSetAside
+from ratchet.jobs.capture.loops import Control
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.reporting.observe import SourceSetAside
+from ratchet.jobs.topology.asides import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    Asides,
+    name_source,
+    with_silent,
+    without,
+)
 
 
 class World:

@@ -21,16 +21,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from core.errors import ConfigError, NoCutError
-from core.gtid import GtidSet
-from core.position import Position
-from core.schema import TableSchema
-from jobs.asof import find_cut, parse_moment, run_as_of
-from jobs.config import load_config
-from jobs.sql import mentioned, plain, versions_at
-from store.cuts import Cut, Cuts, CutShard
-from store.files import Lake, open_lake
-from store.tables import Tables, TableState
+from ratchet.core.errors import ConfigError, NoCutError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.inspect.asof import find_cut, parse_moment, run_as_of
+from ratchet.jobs.inspect.sql import mentioned, plain, versions_at
+from ratchet.store.cuts import Cut, Cuts, CutShard
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.tables import Tables, TableState
 
 T1, T2 = 1_700_000_000_000_000, 1_700_000_100_000_000
 

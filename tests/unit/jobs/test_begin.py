@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from core.gtid import GtidSet
-from core.position import Position
-from core.schema import TableSchema
-from jobs.begin import (
+from ratchet.core.errors import ConfigError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.config.config import Config, load_config
+from ratchet.jobs.topology.begin import (
     again_of_stopped,
     align,
     check_keys,
@@ -19,11 +20,10 @@ from jobs.begin import (
     named_again,
     record_starts,
 )
-from jobs.config import Config, load_config
-from jobs.discover import Found
-from store.files import Lake, open_lake
-from store.rounds import RoundLog
-from store.tables import DumpState, Phase, Tables, TableState
+from ratchet.jobs.topology.discover import Found
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import DumpState, Phase, Tables, TableState
 
 CONFIG = """\
 lake: ./lake

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.budget import MOST_SAVED, Budget
+from ratchet.jobs.watch.budget import MOST_SAVED, Budget
 
 
 def test_a_bite_is_paid_by_rest() -> None:

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from core.errors import BugError, LakeError, RatchetError, RetryableError, ShardGoneError
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.position import Position
-from core.rounds import Journal, ShardSlice, TableEvent
-from core.shard import ShardId
-from ingest.rounds import RoundTaker
-from ingest.slices import CaptureRequest, CaptureResult
-from jobs.begin import record_starts
-from jobs.capturing import CaptureSettings, Capturing, Stream, Target, guarded
-from jobs.loops import Captured
-from jobs.observe import Record, RoundCommitted
-from jobs.selection import Turnstile
-from store.files import Lake, open_lake
-from store.rounds import RoundLog
-from wire.connect import SourceConfig
+from ratchet.core.errors import BugError, LakeError, RatchetError, RetryableError, ShardGoneError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.rounds import Journal, ShardSlice, TableEvent
+from ratchet.core.shard import ShardId
+from ratchet.ingest.rounds import RoundTaker
+from ratchet.ingest.slices import CaptureRequest, CaptureResult
+from ratchet.jobs.capture.capturing import CaptureSettings, Capturing, Stream, Target, guarded
+from ratchet.jobs.capture.loops import Captured
+from ratchet.jobs.config.selection import Turnstile
+from ratchet.jobs.reporting.observe import Record, RoundCommitted
+from ratchet.jobs.topology.begin import record_starts
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.wire.connect import SourceConfig
 
 
 def position(number: int) -> Position:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs.childenv import child_environment
-from jobs.config import load_config
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.engine.childenv import child_environment
 
 CONFIG = """\
 lake: "s3://${BUCKET}/lake"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.classcache import archive_options, remove_old
+from ratchet.jobs.engine.classcache import archive_options, remove_old
 
 
 def test_an_archive_is_used_once_it_is_there(

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-import jobs.check
-from core.errors import (
+import ratchet.jobs.preflight.check
+from ratchet.core.errors import (
     BugError,
     ConfigError,
     DecodeError,
@@ -23,7 +23,8 @@ from core.errors import (
     SourceUnfitError,
     TableStoppedError,
 )
-from jobs import cli, logs
+from ratchet.jobs import cli
+from ratchet.jobs.reporting import logs
 
 ROOT = Path(__file__).parents[3]
 CONFIG = """\
@@ -83,11 +84,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["jobs.cli", "jobs.check", "jobs.config", "jobs.status", "jobs.asof"]
+    "module", ["cli", "preflight.check", "config.config", "inspect.status", "inspect.asof"]
 )
 def test_quick_commands_do_not_import_spark(module: str) -> None:
     code = (
-        f"import sys, {module}\n"
+        f"import sys, ratchet.jobs.{module}\n"
         "print([m for m in ('pyspark', 'py4j', 'delta') if m in sys.modules])"
     )
     done = subprocess.run(
@@ -118,7 +119,7 @@ def test_errors_are_shown_with_their_hint(
     def fail(*_: object, **__: object) -> int:
         raise kind("it broke: sesame-open", operation="try", source="shop/-", hint="mend it")
 
-    monkeypatch.setattr(jobs.check, "run_check", fail)
+    monkeypatch.setattr(ratchet.jobs.preflight.check, "run_check", fail)
     assert cli.invoke(["check", str(config)]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -142,7 +143,7 @@ def test_bugs_say_how_to_report(
     def fail(*_: object, **__: object) -> int:
         raise error
 
-    monkeypatch.setattr(jobs.check, "run_check", fail)
+    monkeypatch.setattr(ratchet.jobs.preflight.check, "run_check", fail)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert cli.invoke(["check", str(config)]) == 70
     shown = capsys.readouterr().err
@@ -166,7 +167,7 @@ def test_interruption(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jobs.check, "run_check", interrupt)
+    monkeypatch.setattr(ratchet.jobs.preflight.check, "run_check", interrupt)
     assert cli.invoke(["check", str(config)]) == 130
 
 
@@ -175,7 +176,7 @@ def test_a_closed_pipe_is_no_error(config: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.cli", "check", str(config)],
+        [sys.executable, "-m", "ratchet.jobs.cli", "check", str(config)],
         cwd=ROOT,
         stdout=writer,
         stderr=subprocess.PIPE,

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from core.patterns import TablePatterns
-from core.shard import ShardId
-from jobs.config import SOURCE_KEYS, TOP_KEYS, VITESS_KEYS, Config, load_config
-from jobs.encryption import weak_gates
-from jobs.settings import SECTIONS, ShardConfig, VtgateSection, keys_of
-from jobs.sources import source_configs, vtgate_config
-from jobs.vitess import Topology, with_shards
+from ratchet.core.errors import ConfigError
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.shard import ShardId
+from ratchet.jobs.config.config import SOURCE_KEYS, TOP_KEYS, VITESS_KEYS, Config, load_config
+from ratchet.jobs.config.settings import SECTIONS, ShardConfig, VtgateSection, keys_of
+from ratchet.jobs.config.sources import source_configs, vtgate_config
+from ratchet.jobs.preflight.encryption import weak_gates
+from ratchet.jobs.topology.vitess import Topology, with_shards
 
 EXAMPLE = Path(__file__).parents[3] / "conf" / "example.yaml"
 SECRET = "hunter2-and-more"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy, arrow_schema
-from jobs.datetypes import stop_other_types
-from store.delta_tables import create_mirrored_table
-from store.files import open_lake
-from store.tables import Phase, Tables, TableState
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.jobs.preflight.datetypes import stop_other_types
+from ratchet.store.delta_tables import create_mirrored_table
+from ratchet.store.files import open_lake
+from ratchet.store.tables import Phase, Tables, TableState
 
 NULLS, FAIL, TEXT = (MisfitPolicy(zero_dates=choice) for choice in ("null", "fail", "text"))
 

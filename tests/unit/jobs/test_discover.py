@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from alike import ALIKE
 
-from core.schema import TableSchema
-from jobs.config import Config, load_config
-from jobs.discover import Found, needing_dump, sharing_folder
-from store.tables import Phase, TableState
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.config.config import Config, load_config
+from ratchet.jobs.topology.discover import Found, needing_dump, sharing_folder
+from ratchet.store.tables import Phase, TableState
 
 
 @pytest.fixture

@@ -9,17 +9,17 @@ from typing import Any, cast
 
 import pytest
 
-from core.gtid import GtidSet
-from core.position import Position
-from core.schema import TableSchema
-from jobs import doubts
-from jobs.discover import Found
-from jobs.doubts import Doubts
-from jobs.verdicts import Verdict
-from snapshot.verify import VerifyResult
-from store.cuts import Cut, CutShard
-from store.files import open_lake
-from store.tables import Doubt, DumpState, TableState
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.watch import doubts
+from ratchet.jobs.watch.doubts import Doubts
+from ratchet.jobs.watch.verdicts import Verdict
+from ratchet.snapshot.verify import VerifyResult
+from ratchet.store.cuts import Cut, CutShard
+from ratchet.store.files import open_lake
+from ratchet.store.tables import Doubt, DumpState, TableState
 
 SHARD = "shop/-"
 HERE = Position(executed=GtidSet.parse("mariadb", "0-1-5"))

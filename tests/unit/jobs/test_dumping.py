@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import LakeError, RetryableError, TableStoppedError
-from core.schema import TableSchema
-from jobs.config import Config, load_config
-from jobs.discover import Found
-from jobs.dumping import Dumping
-from jobs.observe import Record, Stops, TableStopped
-from jobs.selection import Selection, Turnstile
-from snapshot.dump import DumpOutcome
-from snapshot.records import OnProgress, TableFailed, Wanted
-from store.files import Lake, open_lake
-from store.tables import Tables, TableState
+from ratchet.core.errors import LakeError, RetryableError, TableStoppedError
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.config.config import Config, load_config
+from ratchet.jobs.config.selection import Selection, Turnstile
+from ratchet.jobs.reporting.observe import Record, Stops, TableStopped
+from ratchet.jobs.run.dumping import Dumping
+from ratchet.jobs.topology.discover import Found
+from ratchet.snapshot.dump import DumpOutcome
+from ratchet.snapshot.records import OnProgress, TableFailed, Wanted
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.tables import Tables, TableState
 
 
 class FakeDumper:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.config import load_config
-from jobs.fileguard import guarded
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.preflight.fileguard import guarded
 
 CONFIG = """\
 lake: ./lake

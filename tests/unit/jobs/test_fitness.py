@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from core.columnrules import unfit_name
-from core.shard import ShardId
-from jobs.facts import ServerFacts, TableFacts
-from jobs.finding import Finding
-from jobs.fitness import judge, judge_log, unlogged
-from jobs.replicafilters import ReplicaFilters, read_filters
-from jobs.tablefitness import judge_shards, judge_tables
-from jobs.text import duration
-from wire.connected import Verified
+from ratchet.core.columnrules import unfit_name
+from ratchet.core.shard import ShardId
+from ratchet.jobs.preflight.facts import ServerFacts, TableFacts
+from ratchet.jobs.preflight.finding import Finding
+from ratchet.jobs.preflight.fitness import judge, judge_log, unlogged
+from ratchet.jobs.preflight.replicafilters import ReplicaFilters, read_filters
+from ratchet.jobs.preflight.tablefitness import judge_shards, judge_tables
+from ratchet.jobs.reporting.text import duration
+from ratchet.wire.connected import Verified
 
 GOOD = {
     "log_bin": "ON",

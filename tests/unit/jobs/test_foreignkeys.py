@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.foreignkeys import ForeignKey
-from core.gtid import GtidSet
-from core.patterns import TablePatterns
-from core.position import Position
-from core.schema import Column, ColumnType, TableSchema
-from jobs.foreignkeys import ForeignKeyWatch, Rules, refresh, together
-from store.files import Lake, open_lake
-from store.keynotes import note_keys, read_key_notes
-from store.tables import DumpState, Tables, TableState
+from ratchet.core.foreignkeys import ForeignKey
+from ratchet.core.gtid import GtidSet
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, Rules, refresh, together
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.keynotes import note_keys, read_key_notes
+from ratchet.store.tables import DumpState, Tables, TableState
 
 KEY = ForeignKey(
     name="fk", columns=("p",), parent_database="", parent="p", parent_columns=("id",),

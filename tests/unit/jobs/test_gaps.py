@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ShardSlice
-from core.schema import TableSchema
-from jobs.gaps import begin_after_a_gap, dump_of_heirs
-from store.cuts import Cut, Cuts
-from store.files import open_lake
-from store.rounds import RoundLog, StreamState
-from store.tables import DumpState, Kept, Tables, TableState
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import ShardSlice
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.topology.gaps import begin_after_a_gap, dump_of_heirs
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.files import open_lake
+from ratchet.store.rounds import RoundLog, StreamState
+from ratchet.store.tables import DumpState, Kept, Tables, TableState
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 LEFT, RIGHT, A, B = "shop/-80", "shop/80-", "shop/80-c0", "shop/c0-"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import OperatorError
-from jobs.config import Config, load_config
-from jobs.jarhashes import DIGESTS, digest
-from jobs.jars import delta_jars, ivy_folder, jars_of, s3_jars
+from ratchet.core.errors import OperatorError
+from ratchet.jobs.config.config import Config, load_config
+from ratchet.jobs.engine.jarhashes import DIGESTS, digest
+from ratchet.jobs.engine.jars import delta_jars, ivy_folder, jars_of, s3_jars
 
 CONFIG = """\
 lake: ./lake
@@ -60,7 +60,7 @@ def cached(ivy: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], 
         return [str(ivy / name) for name in names]
 
     released: dict[str, str] = {}
-    monkeypatch.setattr("jobs.jarhashes.DIGESTS", released)
+    monkeypatch.setattr("ratchet.jobs.engine.jarhashes.DIGESTS", released)
     return put
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from core.errors import LakeAwayError, LakeError, RetryableError
-from jobs.lakewait import LakeWait
-from jobs.loops import Control
-from store.failures import storage_error
+from ratchet.core.errors import LakeAwayError, LakeError, RetryableError
+from ratchet.jobs.capture.loops import Control
+from ratchet.jobs.run.lakewait import LakeWait
+from ratchet.store.failures import storage_error
 
 
 class Rests(Control):

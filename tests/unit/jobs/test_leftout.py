@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import LakeError, RetryableError
-from core.schema import TableSchema
-from jobs.discover import Found, Tell
-from jobs.leftout import Sight
-from jobs.status import left_out
-from jobs.unfit import Refused
-from store import layout
-from store.files import Lake, open_lake
-from store.leftout import LeftOut, LeftOuts
-from store.tables import TableState
+from ratchet.core.errors import LakeError, RetryableError
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.inspect.status import left_out
+from ratchet.jobs.preflight.leftout import Sight
+from ratchet.jobs.preflight.unfit import Refused
+from ratchet.jobs.topology.discover import Found, Tell
+from ratchet.store import layout
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.leftout import LeftOut, LeftOuts
+from ratchet.store.tables import TableState
 
 ODD = LeftOut(keyspace="shop", table="odd", reason="its engine is CSV", hint="exclude it")
 

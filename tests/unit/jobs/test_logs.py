@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs import logs
+from ratchet.jobs.reporting import logs
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +27,9 @@ def written(form: logs.Format, level: str = "info") -> io.StringIO:
 
 def test_text() -> None:
     stream = written("text")
-    logging.getLogger("jobs.pipeline").info("round %d", 7)
-    logging.getLogger("ingest").warning("slow")
-    logging.getLogger("store").debug("too much")
+    logging.getLogger("ratchet.jobs.run.pipeline").info("round %d", 7)
+    logging.getLogger("ratchet.ingest").warning("slow")
+    logging.getLogger("ratchet.store").debug("too much")
     first, second = stream.getvalue().splitlines()
     assert first[8:] == " round 7"
     assert second[8:] == " warning: slow"
@@ -38,12 +38,12 @@ def test_text() -> None:
 def test_json() -> None:
     stream = written("json", "debug")
     extra = {"fields": {"event": "round_committed", "round": 7}}
-    logging.getLogger("jobs.pipeline").debug("round 7", extra=extra)
+    logging.getLogger("ratchet.jobs.run.pipeline").debug("round 7", extra=extra)
     line = json.loads(stream.getvalue())
     assert line.pop("ts").endswith("Z")
     assert line == {
         "level": "debug",
-        "logger": "jobs.pipeline",
+        "logger": "ratchet.jobs.run.pipeline",
         "message": "round 7",
         "event": "round_committed",
         "round": 7,
@@ -59,7 +59,7 @@ def test_secrets_become_stars(form: logs.Format) -> None:
     try:
         int(secret)
     except ValueError:
-        logging.getLogger("wire").exception(
+        logging.getLogger("ratchet.wire").exception(
             "tried %s, %r", secret, secret, extra={"fields": {"list": [secret, 1]}}
         )
     text = stream.getvalue()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from core.errors import (
+from ratchet.core.errors import (
     BugError,
     ConfigError,
     LockedError,
@@ -15,7 +15,15 @@ from core.errors import (
     RatchetError,
     RetryableError,
 )
-from jobs.loops import Captured, CaptureLoop, Control, DumpLoop, MergeLoop, VerifyLoop, WatchLoop
+from ratchet.jobs.capture.loops import (
+    Captured,
+    CaptureLoop,
+    Control,
+    DumpLoop,
+    MergeLoop,
+    VerifyLoop,
+    WatchLoop,
+)
 
 
 class Clock:

@@ -11,19 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 from change_kit import in_a_segment
 
-from core.change import DELETE, INSERT, UPDATE, change_schema
-from core.errors import LakeError
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ChangeFile, Round, TableEvent
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy
-from jobs import lostrows
-from jobs.lostrows import lost_files, lost_keys, too_much, why_a_dump
-from jobs.parting import Parting
-from store.files import Lake, open_lake
-from store.segments import object_of
-from store.tables import DumpState, TableState
+from ratchet.core.change import DELETE, INSERT, UPDATE, change_schema
+from ratchet.core.errors import LakeError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Round, TableEvent
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.jobs.topology import lostrows
+from ratchet.jobs.topology.lostrows import lost_files, lost_keys, too_much, why_a_dump
+from ratchet.jobs.topology.parting import Parting
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.segments import object_of
+from ratchet.store.tables import DumpState, TableState
 
 A, B = "shop/-80", "shop/80-"
 UUID = "11111111-1111-1111-1111-111111111111"

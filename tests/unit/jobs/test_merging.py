@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from core.errors import LakeError, RetryableError, TableStoppedError
-from core.schema import TableSchema
-from core.types import MisfitPolicy
-from jobs.merging import CLEAN_EVERY, COMPACT_EVERY, COMPACT_SECONDS, LakeUpkeep, Merging
-from jobs.observe import Merged, Record, Stops, TableStopped
-from merge.compaction import Compacted
-from merge.step import StepResult
-from store.cuts import Cut, Cuts
-from store.files import Lake, open_lake
-from store.tables import Phase, Tables, TableState
+from ratchet.core.errors import LakeError, RetryableError, TableStoppedError
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.jobs.reporting.observe import Merged, Record, Stops, TableStopped
+from ratchet.jobs.run.merging import (
+    CLEAN_EVERY,
+    COMPACT_EVERY,
+    COMPACT_SECONDS,
+    LakeUpkeep,
+    Merging,
+)
+from ratchet.merge.compaction import Compacted
+from ratchet.merge.step import StepResult
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.tables import Phase, Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,10 +168,10 @@ def test_tables_are_cleaned_one_by_one_until_nothing_can_go(
         stage.done.append(f"purge {state.table}")
         return True
 
-    monkeypatch.setattr("jobs.merging.purge_side", purge)
-    monkeypatch.setattr("jobs.merging.UNNAMED_SECONDS", 0.0)
-    monkeypatch.setattr("jobs.merging.purge_is_due", lambda *_, **__: True)
-    monkeypatch.setattr("jobs.merging.remove_old", lambda *_, **__: iter(()))
+    monkeypatch.setattr("ratchet.jobs.run.merging.purge_side", purge)
+    monkeypatch.setattr("ratchet.jobs.run.merging.UNNAMED_SECONDS", 0.0)
+    monkeypatch.setattr("ratchet.jobs.run.merging.purge_is_due", lambda *_, **__: True)
+    monkeypatch.setattr("ratchet.jobs.run.merging.remove_old", lambda *_, **__: iter(()))
     now = [1_000_000.0]
     upkeep = upkeep_of(stage, now)
     for table in ("a", "b"):
@@ -195,7 +201,7 @@ def test_tables_are_cleaned_one_by_one_until_nothing_can_go(
         cleaned()
     assert cleaned() == []
     done = Compacted(files=8, bytes=1, left=False)
-    monkeypatch.setattr("jobs.merging.compact", lambda *_, **__: done)
+    monkeypatch.setattr("ratchet.jobs.run.merging.compact", lambda *_, **__: done)
     upkeep.compact()
     assert cleaned() == both
     cleaning = upkeep.clean()
@@ -217,7 +223,7 @@ def test_tables_at_rest_are_not_looked_at_for_small_files(
         seen.append(state.table)
         return Compacted(files=0, bytes=0, left=left and now > 0)
 
-    monkeypatch.setattr("jobs.merging.compact", look)
+    monkeypatch.setattr("ratchet.jobs.run.merging.compact", look)
     upkeep = upkeep_of(stage, [1.0])
     for table in ("a", "b"):
         stage.table(table, "streaming")
@@ -248,7 +254,7 @@ def test_looks_for_small_files_are_short_and_each_table_has_its_turn(
         stage.now += COMPACT_SECONDS / 2
         return Compacted(files=0, bytes=0, left=False)
 
-    monkeypatch.setattr("jobs.merging.compact", look)
+    monkeypatch.setattr("ratchet.jobs.run.merging.compact", look)
     upkeep = replace(upkeep_of(stage, [1.0]), clock=lambda: stage.now)
     for table in "abc":
         stage.table(table, "streaming")
@@ -294,7 +300,7 @@ def test_runs_that_end_soon_clean_in_their_turn(
 ) -> None:
     """Each is ended behind a table; none is cleaned twice in an hour, none is left out."""
     seen: list[str] = []
-    monkeypatch.setattr("jobs.merging.purge_is_due", lambda *_, **__: False)
+    monkeypatch.setattr("ratchet.jobs.run.merging.purge_is_due", lambda *_, **__: False)
 
     def remove(
         _spark: object, _lake: object, path: str, *, name: str, **_: object
@@ -303,8 +309,8 @@ def test_runs_that_end_soon_clean_in_their_turn(
             seen.append(name)
         yield 0
 
-    monkeypatch.setattr("jobs.merging.remove_old", remove)
-    monkeypatch.setattr("jobs.merging._WRITE_EVERY", 0.0)
+    monkeypatch.setattr("ratchet.jobs.run.merging.remove_old", remove)
+    monkeypatch.setattr("ratchet.jobs.run.merging._WRITE_EVERY", 0.0)
     for table in "abc":
         stage.table(table, "streaming")
     now = [1_000_000.0]

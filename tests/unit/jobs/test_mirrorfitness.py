@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from core.gtid import GtidSet
-from core.position import Position
-from core.schema import TableSchema
-from jobs.check import server_taken
-from jobs.config import Config, load_config
-from jobs.finding import Finding, Status
-from jobs.mirrorfitness import judge_mirror
-from store.files import Lake, open_lake
-from store.rounds import StreamState
-from store.tables import DumpState, Phase, Tables, TableState
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.config.config import Config, load_config
+from ratchet.jobs.preflight.check import server_taken
+from ratchet.jobs.preflight.finding import Finding, Status
+from ratchet.jobs.preflight.mirrorfitness import judge_mirror
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.rounds import StreamState
+from ratchet.store.tables import DumpState, Phase, Tables, TableState
 
 HERE = Position(executed=GtidSet.parse("mysql", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7"))
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import (
+from ratchet.core.errors import (
     LakeError,
     PositionLostError,
     RatchetError,
     TableDifferentError,
     TableStoppedError,
 )
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import Round, ShardSlice
-from core.schema import TableSchema
-from jobs.capturing import Target
-from jobs.loops import (
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import Round, ShardSlice
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.capture.capturing import Target
+from ratchet.jobs.capture.loops import (
     Captured,
     CaptureLoop,
     Control,
@@ -31,13 +31,13 @@ from jobs.loops import (
     Task,
     VerifyLoop,
 )
-from jobs.observe import Pulse, Record, Stops, TableStopped
-from jobs.pipeline import PULSE_SECONDS, Parts, Run, refuse_stopped
-from jobs.skew import Skew
-from store.comparisons import Comparison, Comparisons
-from store.files import Lake, open_lake
-from store.rounds import RoundLog
-from store.tables import Doubt, Stopped, Tables, TableState
+from ratchet.jobs.capture.skew import Skew
+from ratchet.jobs.reporting.observe import Pulse, Record, Stops, TableStopped
+from ratchet.jobs.run.pipeline import PULSE_SECONDS, Parts, Run, refuse_stopped
+from ratchet.store.comparisons import Comparison, Comparisons
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import Doubt, Stopped, Tables, TableState
 
 
 class Stage:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from core.errors import TableStoppedError
-from jobs import logs
-from jobs.board import Board
-from jobs.progress import Display, described, rendered
-from snapshot.records import (
+from ratchet.core.errors import TableStoppedError
+from ratchet.jobs.reporting import logs
+from ratchet.jobs.reporting.board import Board
+from ratchet.jobs.reporting.progress import Display, described, rendered
+from ratchet.snapshot.records import (
     ChunkDone,
     Progress,
     TableDone,
@@ -95,7 +95,7 @@ def written() -> Iterator[io.StringIO]:
     logs.set_up(stream=stream)
     yield stream
     logs.set_up()
-    logging.getLogger("jobs").setLevel(logging.INFO)
+    logging.getLogger("ratchet.jobs").setLevel(logging.INFO)
 
 
 def test_lines(written: io.StringIO) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from jobs.config import load_config
-from jobs.reading import reading_of
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.inspect.reading import reading_of
 
 JOBS = Path(__file__).parents[3] / "jobs"
 TEXT = """\

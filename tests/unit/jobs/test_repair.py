@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from core.gtid import GtidSet
-from core.position import Position
-from jobs import cli
-from jobs.repair import _unlike, note
-from snapshot.verify import Difference, VerifyResult
-from store.cuts import Cut, Cuts, CutShard
-from store.files import Lake, open_lake
-from store.lease import Lease
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.jobs import cli
+from ratchet.jobs.recovery.repair import _unlike, note
+from ratchet.snapshot.verify import Difference, VerifyResult
+from ratchet.store.cuts import Cut, Cuts, CutShard
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.lease import Lease
 
 CONFIG = """\
 lake: ./lake

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import Journal, Round, ShardSlice
-from core.schema import TableSchema
-from jobs.begin import align, record_starts
-from jobs.discover import Found
-from jobs.lineage import ancestors_of
-from jobs.reshard import begin_successors
-from store.files import Lake, open_lake
-from store.rounds import RoundLog, StreamState
-from store.tables import DumpState, Phase, Tables, TableState
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import Journal, Round, ShardSlice
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.topology.begin import align, record_starts
+from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.topology.lineage import ancestors_of
+from ratchet.jobs.topology.reshard import begin_successors
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.rounds import RoundLog, StreamState
+from ratchet.store.tables import DumpState, Phase, Tables, TableState
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

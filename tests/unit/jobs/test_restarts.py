@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from core.schema import TableSchema
-from jobs.fitness import not_durable
-from jobs.restarts import (
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.preflight.fitness import not_durable
+from ratchet.jobs.preflight.restarts import (
     Life,
     Start,
     doubt_restarted,
@@ -17,8 +17,8 @@ from jobs.restarts import (
     read_starts,
     was_watched,
 )
-from store.files import open_lake
-from store.tables import DumpState, Tables, TableState
+from ratchet.store.files import open_lake
+from ratchet.store.tables import DumpState, Tables, TableState
 
 NOTED = Start("a/3306/1", 1_000_000, "bin.000007", "sync_binlog=0")
 

@@ -10,22 +10,28 @@ from typing import Any
 
 import pytest
 
-from core.errors import TableStoppedError
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import Round, ShardSlice
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy
-from jobs import rowheal
-from jobs.parting import Parting
-from jobs.rowheal import HealPlan, heal_rows, plan_heal, undo_unbegun, waiting_tables
-from merge.repair import Truth
-from snapshot.records import Wanted
-from snapshot.rowsat import KeyAt, RowsAt
-from store.cuts import Cut, Cuts
-from store.files import Lake, open_lake
-from store.rounds import RoundLog
-from store.tables import DumpState, Healing, Stopped, Tables, TableState
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import Round, ShardSlice
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.jobs.recovery import rowheal
+from ratchet.jobs.recovery.rowheal import (
+    HealPlan,
+    heal_rows,
+    plan_heal,
+    undo_unbegun,
+    waiting_tables,
+)
+from ratchet.jobs.topology.parting import Parting
+from ratchet.merge.repair import Truth
+from ratchet.snapshot.records import Wanted
+from ratchet.snapshot.rowsat import KeyAt, RowsAt
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import DumpState, Healing, Stopped, Tables, TableState
 
 A, B = "shop/-80", "shop/80-"
 UUID = "11111111-1111-1111-1111-111111111111"

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError, RetryableError
-from core.schema import TableSchema
-from jobs.config import Config, load_config
-from jobs.selection import Selection, Turnstile
-from jobs.serving import ConfigFile, Serving
-from store import layout
-from store.files import open_lake
-from store.requests import Kind, Refusal, Request, Requests
-from store.tables import DumpState, Phase, Tables, TableState
+from ratchet.core.errors import ConfigError, RetryableError
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.config.config import Config, load_config
+from ratchet.jobs.config.selection import Selection, Turnstile
+from ratchet.jobs.run.serving import ConfigFile, Serving
+from ratchet.store import layout
+from ratchet.store.files import open_lake
+from ratchet.store.requests import Kind, Refusal, Request, Requests
+from ratchet.store.tables import DumpState, Phase, Tables, TableState
 
 DUMP = DumpState(id="d", start_round=1, start={})
 

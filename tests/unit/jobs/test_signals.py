@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from jobs.signals import stop_on_signals
+from ratchet.jobs.run.signals import stop_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ShardSlice
-from jobs.skew import LEAP, LOOK, PATIENCE, Reach, Skew, bound_of, reach_of
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import ShardSlice
+from ratchet.jobs.capture.skew import LEAP, LOOK, PATIENCE, Reach, Skew, bound_of, reach_of
 
 SECOND = 1_000_000
 NOW = 1_000_000 * SECOND  # by everybody's clock

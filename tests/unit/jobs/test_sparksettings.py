@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.config import Config, load_config
-from jobs.spark import log_folder
-from jobs.sparksettings import (
+from ratchet.jobs.config.config import Config, load_config
+from ratchet.jobs.engine.spark import log_folder
+from ratchet.jobs.engine.sparksettings import (
     is_delayable,
     is_local,
     is_open,

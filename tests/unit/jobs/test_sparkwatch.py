@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from core.errors import EngineGoneError
-from jobs.sparkwatch import SparkWatch, Work, cancel_jobs, read_work
-from store.lazyspark import LazySession
+from ratchet.core.errors import EngineGoneError
+from ratchet.jobs.engine.sparkwatch import SparkWatch, Work, cancel_jobs, read_work
+from ratchet.store.lazyspark import LazySession
 
 LIMIT = 300.0
 IDLE = Work(jobs=(7,), done=3, running=0, executors=0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import SourceUnfitError
-from core.patterns import TablePatterns
-from core.shard import ShardId
-from jobs.spelling import Spelling, spelled
-from wire.session import SourceConfig
+from ratchet.core.errors import SourceUnfitError
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.shard import ShardId
+from ratchet.jobs.config.spelling import Spelling, spelled
+from ratchet.wire.session import SourceConfig
 
 
 def source(database: str) -> SourceConfig:

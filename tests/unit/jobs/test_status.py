@@ -11,20 +11,20 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from core.errors import LakeError, PositionLostError, RetryableError
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ChangeFile, Round, ShardSlice
-from core.schema import Column, ColumnType, TableSchema
-from jobs.config import load_config
-from jobs.lag import seen_until, tables_lag
-from jobs.status import gather, judge_shard, newest_slices, run_status
-from store.cuts import Cut, Cuts
-from store.files import open_lake
-from store.layout import segment_path
-from store.lease import Lease
-from store.rounds import RoundLog
-from store.tables import Tables, TableState
+from ratchet.core.errors import LakeError, PositionLostError, RetryableError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Round, ShardSlice
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.jobs.config.config import load_config
+from ratchet.jobs.inspect.status import gather, judge_shard, newest_slices, run_status
+from ratchet.jobs.topology.lag import seen_until, tables_lag
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.files import open_lake
+from ratchet.store.layout import segment_path
+from ratchet.store.lease import Lease
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import Tables, TableState
 
 NOW = 1_800_000_000.0
 CONFIG = """\

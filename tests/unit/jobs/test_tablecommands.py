@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from lease_kit import held
 
-from core.errors import ConfigError
-from core.schema import TableSchema
-from jobs import tablecommands
-from jobs.config import Config, load_config
-from jobs.discover import Found
-from jobs.tablecommands import run_table
-from store.cuts import Cut, Cuts
-from store.files import Lake, open_lake
-from store.lease import Lease
-from store.requests import Request, Requests
-from store.tables import DumpState, Phase, Tables, TableState
+from ratchet.core.errors import ConfigError
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.config.config import Config, load_config
+from ratchet.jobs.run import tablecommands
+from ratchet.jobs.run.tablecommands import run_table
+from ratchet.jobs.topology.discover import Found
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.lease import Lease
+from ratchet.store.requests import Request, Requests
+from ratchet.store.tables import DumpState, Phase, Tables, TableState
 
 
 @pytest.fixture

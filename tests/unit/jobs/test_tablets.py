@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import Journal
-from jobs.config import Config, load_config
-from jobs.tablets import take_over, with_live_shards
-from store.files import open_lake
-from store.rounds import RoundLog, StreamState
-from wire.session import Session
+from ratchet.core.errors import ConfigError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import Journal
+from ratchet.jobs.config.config import Config, load_config
+from ratchet.jobs.topology.tablets import take_over, with_live_shards
+from ratchet.store.files import open_lake
+from ratchet.store.rounds import RoundLog, StreamState
+from ratchet.wire.session import Session
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 HERE = Position(executed=GtidSet.parse("mysql", f"{UUID}:1-9"))

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import OperatorError
-from jobs.tempfolder import LOCK, PREFIX, remove_left, temporary_folder
+from ratchet.core.errors import OperatorError
+from ratchet.jobs.engine.tempfolder import LOCK, PREFIX, remove_left, temporary_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = """
 import time
-from jobs.tempfolder import temporary_folder
+from ratchet.jobs.engine.tempfolder import temporary_folder
 with temporary_folder() as folder:
     (folder / "file").touch()
     print(folder, flush=True)

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-from core.errors import LakeError
-from jobs import cli, logs
-from jobs.check import _Printer
-from jobs.finding import Finding
-from jobs.terminal import dumped, in_json, lines, say, terminal, visible
+from ratchet.core.errors import LakeError
+from ratchet.jobs import cli
+from ratchet.jobs.preflight.check import _Printer
+from ratchet.jobs.preflight.finding import Finding
+from ratchet.jobs.reporting import logs
+from ratchet.jobs.reporting.terminal import dumped, in_json, lines, say, terminal, visible
 
 HOSTILE = "a\x1b[2J\r\n06:00:00 all is well\x9b1m\u202edb\u2066\u2028\x07"
 SHOWN = r"a\x1b[2J\r\n06:00:00 all is well\x9b1m\u202edb\u2066\u2028\x07"
@@ -84,7 +85,7 @@ def test_a_record_is_one_harmless_line(form: logs.Format) -> None:
     stream = io.StringIO()
     logs.set_up(form=form, stream=stream)
     extra = {"fields": {"table": HOSTILE}}
-    logging.getLogger("jobs.x").warning("%s streams", HOSTILE, extra=extra)
+    logging.getLogger("ratchet.jobs.x").warning("%s streams", HOSTILE, extra=extra)
     (line,) = stream.getvalue().splitlines()
     assert harmless(line)
     if form == "json":
@@ -100,7 +101,7 @@ def test_a_traceback_is_indented() -> None:
     try:
         int(HOSTILE)
     except ValueError:
-        logging.getLogger("jobs.x").exception("odd")
+        logging.getLogger("ratchet.jobs.x").exception("odd")
     first, *more = stream.getvalue().splitlines()
     assert first.endswith("error: odd")
     assert all(line.startswith("  ") for line in more)
@@ -128,7 +129,7 @@ def test_what_libraries_write_to_stderr_is_a_record_in_json(
     def die() -> None:
         raise OSError("s3cr3t-word \x1b[2J")
 
-    logging.getLogger("jobs.x").info("one")
+    logging.getLogger("ratchet.jobs.x").info("one")
     hook, threading.excepthook = threading.excepthook, threading.__excepthook__
     try:
         thread = threading.Thread(target=die)

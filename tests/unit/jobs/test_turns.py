@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from core.schema import TableSchema
-from jobs.turns import Turns
-from store.comparisons import Comparison, Comparisons
-from store.files import Lake, open_lake
-from store.passes import Passes
-from store.tables import TableState
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.watch.turns import Turns
+from ratchet.store.comparisons import Comparison, Comparisons
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.passes import Passes
+from ratchet.store.tables import TableState
 
 HOUR = 3600 * 10**6
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import RetryableError, SourceUnfitError
-from core.schema import TableSchema
-from jobs.config import Config, load_config
-from jobs.observe import Record, Stops, TableStopped
-from jobs.restarts import Life
-from jobs.unfit import Refused, Unfit, Verdict, begin_without, stop_refused
-from store.files import Lake, open_lake
-from store.tables import Phase, Tables, TableState
+from ratchet.core.errors import RetryableError, SourceUnfitError
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.config.config import Config, load_config
+from ratchet.jobs.preflight.restarts import Life
+from ratchet.jobs.preflight.unfit import Refused, Unfit, Verdict, begin_without, stop_refused
+from ratchet.jobs.reporting.observe import Record, Stops, TableStopped
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.tables import Phase, Tables, TableState
 
 LOST = Refused(message="binlog filters is changes of shop are not logged", mend="remove them")
 SEEN = Refused(message="binlog_row_image is MINIMAL", mend="SET GLOBAL x;", loses=False)

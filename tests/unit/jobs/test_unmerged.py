@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import LakeError
-from core.rounds import ChangeFile, Round
-from jobs.unmerged import Unmerged, look_behind
-from store.cuts import Cut
-from store.files import Lake, open_lake
-from store.rounds import RoundLog
-from store.segments import Part
+from ratchet.core.errors import LakeError
+from ratchet.core.rounds import ChangeFile, Round
+from ratchet.jobs.inspect.unmerged import Unmerged, look_behind
+from ratchet.store.cuts import Cut
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.segments import Part
 
 MINUTE = 60 * 1_000_000
 ALL = {"shop.orders", "shop.items"}

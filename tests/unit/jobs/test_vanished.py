@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.gtid import GtidSet
-from core.position import Position
-from core.schema import TableSchema
-from jobs.vanished import doubt_vanished
-from store.files import open_lake
-from store.tables import Doubt, DumpState, Phase, Tables, TableState
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.watch.vanished import doubt_vanished
+from ratchet.store.files import open_lake
+from ratchet.store.tables import Doubt, DumpState, Phase, Tables, TableState
 
 POSITION = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 BEFORE = Doubt(message="a statement", statement="ALTER TABLE t", round=3)

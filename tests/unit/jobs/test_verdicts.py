@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import RetryableError
-from core.gtid import GtidSet
-from core.position import Position
-from core.schema import TableSchema
-from jobs.observe import Record, Stops, TableStopped
-from jobs.verdicts import Outcome, Verdict, Verdicts
-from snapshot.records import Wanted
-from store.cuts import Cut, Cuts
-from store.files import Lake, open_lake
-from store.tables import Doubt, DumpState, Stopped, Tables, TableState
+from ratchet.core.errors import RetryableError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.reporting.observe import Record, Stops, TableStopped
+from ratchet.jobs.watch.verdicts import Outcome, Verdict, Verdicts
+from ratchet.snapshot.records import Wanted
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.tables import Doubt, DumpState, Stopped, Tables, TableState
 
 SHARD = "shop/-"
 HERE = Position(executed=GtidSet.parse("mariadb", "0-1-5"))

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError, LakeError
-from core.gtid import GtidSet
-from core.position import Position
-from core.schema import TableSchema
-from jobs.discover import Found
-from jobs.verify import beside, choose, print_result
-from snapshot.verify import Difference, VerifyResult
-from store.cuts import Cut, Cuts, CutShard
-from store.files import Lake, open_lake
-from store.tables import Phase, Tables, TableState
+from ratchet.core.errors import ConfigError, LakeError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.inspect.verify import beside, choose, print_result
+from ratchet.jobs.topology.discover import Found
+from ratchet.snapshot.verify import Difference, VerifyResult
+from ratchet.store.cuts import Cut, Cuts, CutShard
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.tables import Phase, Tables, TableState
 
 
 @pytest.fixture

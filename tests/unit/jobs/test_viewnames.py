@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.viewnames import quoted, rename, view_names
+from ratchet.jobs.inspect.viewnames import quoted, rename, view_names
 
 ODD = ("my-shop", "wei`rd 1")
 NAMES = view_names([ODD, ("my-shop", "orders"), ("shop", "Orders"), ("shop", "orders")])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jobs.facts import ServerFacts, TableFacts
-from jobs.finding import Finding
-from jobs.vitessfitness import GatewayFacts, judge_vitess
+from ratchet.jobs.preflight.facts import ServerFacts, TableFacts
+from ratchet.jobs.preflight.finding import Finding
+from ratchet.jobs.preflight.vitessfitness import GatewayFacts, judge_vitess
+from ratchet.wire.vitess import ServingTablet
 from tests.unit.jobs.test_fitness import MYSQL, with_variables
-from wire.vitess import ServingTablet
 
 BEHIND = GatewayFacts(
     version="Version: 24.0.0 (Git revision abc)",

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-import merge.attempts
-from core.errors import (
+import ratchet.merge.attempts
+from ratchet.core.errors import (
     BugError,
     EngineGoneError,
     LakeAwayError,
@@ -16,10 +16,10 @@ from core.errors import (
     RatchetError,
     RetryableError,
 )
-from merge.attempts import Attempts
-from merge.batch import Batch
-from merge.shape import Shape
-from store.files import Lake
+from ratchet.merge.attempts import Attempts
+from ratchet.merge.batch import Batch
+from ratchet.merge.shape import Shape
+from ratchet.store.files import Lake
 from tests.merge_kit import PLAIN, POLICY, merger
 from tests.unit.merge.test_directly import streaming
 
@@ -27,7 +27,7 @@ LARGE, OTHER = "ratchet.merge/large", "ratchet.merge/other"
 MEMORY = OperatorError("the memory is too small for its changes")
 
 
-def batch(rows: int = merge.attempts.HEAVY_ROWS + 1, **more: Any) -> Batch:
+def batch(rows: int = ratchet.merge.attempts.HEAVY_ROWS + 1, **more: Any) -> Batch:
     return Batch(
         shape=Shape.of(PLAIN, POLICY, key=("id",), many_shards=False, shard_in_key=False),
         path="shop/t", side_path="side", app_id=LARGE, round=9, files=(), bytes=1, rows=rows,
@@ -47,7 +47,7 @@ class Runs:
             attempts.went_well(OTHER)
         return attempts
 
-    def killed(self, rows: int = merge.attempts.HEAVY_ROWS + 1) -> None:
+    def killed(self, rows: int = ratchet.merge.attempts.HEAVY_ROWS + 1) -> None:
         self.begin().begin(LARGE, 3, batch(rows))
 
     def told(self, error: RatchetError = MEMORY) -> None:
@@ -101,7 +101,7 @@ def test_a_large_one_that_fails_counts_once(runs: Runs) -> None:
 
 
 def test_small_ones_are_not_noted_before(runs: Runs) -> None:
-    runs.killed(rows=merge.attempts.HEAVY_ROWS)
+    runs.killed(rows=ratchet.merge.attempts.HEAVY_ROWS)
     assert not runs.is_suspect
 
 
@@ -115,7 +115,7 @@ def test_small_ones_are_not_noted_before(runs: Runs) -> None:
         (LakeAwayError("no space left on the device"), False),
     ],
 )
-@pytest.mark.parametrize("rows", [1, merge.attempts.HEAVY_ROWS + 1])
+@pytest.mark.parametrize("rows", [1, ratchet.merge.attempts.HEAVY_ROWS + 1])
 def test_what_is_a_batch_s_fault(
     runs: Runs, error: RatchetError, rows: int, *, counts: bool
 ) -> None:
@@ -163,7 +163,7 @@ def test_the_merger_tries_twice(
     def fail(*_: object, **__: object) -> None:
         raise failure
 
-    monkeypatch.setattr("merge.rounds.merge_table", fail)
+    monkeypatch.setattr("ratchet.merge.rounds.merge_table", fail)
     for _ in range(2):
         with merger(None, source) as merging, pytest.raises((OperatorError, BugError)) as raised:
             merging.step()

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core.schema import Column, ColumnType, TableSchema
-from merge.batch import Batch
-from merge.shape import Shape
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.merge.batch import Batch
+from ratchet.merge.shape import Shape
 
 
 def settings(*, size: int, rows: int) -> dict[str, str]:

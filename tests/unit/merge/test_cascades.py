@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from cascade_model import Key, RefusedError, Row, Server
 
-from merge.cascades.explore import explore
-from merge.cascades.follow import Event, Layout, Link, Outcome
+from ratchet.merge.cascades.explore import explore
+from ratchet.merge.cascades.follow import Event, Layout, Link, Outcome
+
+pytestmark = pytest.mark.slow
 
 COLUMNS = 4  # of each table: the key first, then others, all small numbers or NULL
 TABLES = "abcd"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from merge.maintain import prune_change_log, remove_orphans
-from store import layout
-from store.segments import object_of, part_of
-from store.tables import Tables
+from ratchet.merge.maintain import prune_change_log, remove_orphans
+from ratchet.store import layout
+from ratchet.store.segments import object_of, part_of
+from ratchet.store.tables import Tables
 from tests.merge_kit import Source, merger
 from tests.unit.merge.test_directly import streaming
 

@@ -13,16 +13,26 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-import merge.compaction
-import merge.direct
-import store.commits
-from core.errors import LakeError
-from merge.compaction import BUDGET, FAN, MOST_AT_ONCE, SMALL_FILE, Compacted, compact_files, groups
-from store.delta_files import DataFile, put_commit, removed, replay
-from store.delta_tables import create_delta_table
-from store.files import Lake, open_lake
+import ratchet.merge.compaction
+import ratchet.merge.direct
+import ratchet.store.commits
+from ratchet.core.errors import LakeError
+from ratchet.merge.compaction import (
+    BUDGET,
+    FAN,
+    MOST_AT_ONCE,
+    SMALL_FILE,
+    Compacted,
+    compact_files,
+    groups,
+)
+from ratchet.store.delta_files import DataFile, put_commit, removed, replay
+from ratchet.store.delta_tables import create_delta_table
+from ratchet.store.files import Lake, open_lake
 from tests.merge_kit import merger
 from tests.unit.merge.test_directly import actions, changed, of_ours, put, side_rows, streaming
+
+pytestmark = pytest.mark.slow
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -101,9 +111,9 @@ def test_the_table_stays_what_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, *, sort: bool
 ) -> None:
     """Merges and compactions in turn, of both tables; groups of few rows, vectors in them."""
-    monkeypatch.setattr("store.data_files.GROUP_ROWS", 3)
+    monkeypatch.setattr("ratchet.store.data_files.GROUP_ROWS", 3)
     if not sort:
-        monkeypatch.setattr(merge.compaction, "MOST_SORTED", 0)
+        monkeypatch.setattr(ratchet.merge.compaction, "MOST_SORTED", 0)
     rng = random.Random(seed)
     source = streaming(tmp_path)
     rows, most = source.logs["shop/-"].rows, 0
@@ -167,7 +177,7 @@ def test_what_a_commit_says(tmp_path: Path) -> None:
 def test_rows_that_memory_cannot_hold_stay_file_by_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge.compaction, "MOST_SORTED", 0)
+    monkeypatch.setattr(ratchet.merge.compaction, "MOST_SORTED", 0)
     source = streaming(tmp_path)
     for number in range(FAN):
         changed(source, put(90 - number, "a"), put(10 + number, "a"))
@@ -243,8 +253,8 @@ def test_files_whose_rows_are_all_gone(tmp_path: Path) -> None:
     known = changed(source, put(2, "a")).files
     vectored = []
     for one in of_ours(known).values():
-        from store.deletion_vectors import vector_of, write_vectors
-        from store.delta_files import marked
+        from ratchet.store.deletion_vectors import vector_of, write_vectors
+        from ratchet.store.delta_files import marked
 
         (vector,) = write_vectors(source.lake, source.state.path, [vector_of(np.array([0]))])
         vectored += [removed(one, now=1), marked(one, vector)]
@@ -278,7 +288,7 @@ def test_somebody_else_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert genuine(lake, path, version, [{"commitInfo": {}}])
         return genuine(lake, path, version, what)
 
-    monkeypatch.setattr(store.commits, "put_commit", late)
+    monkeypatch.setattr(ratchet.store.commits, "put_commit", late)
     assert compacted(source) == Compacted(files=0, bytes=0, left=False)
     after = replay(source.lake, source.state.path)
     assert after is not None
@@ -291,8 +301,8 @@ def test_no_more_than_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for number in range(2 * FAN):
         known = changed(source, put(number, "a")).files
     (size,) = {one.size for one in of_ours(known).values()}
-    monkeypatch.setattr(merge.compaction, "MOST_AT_ONCE", FAN * size)
-    monkeypatch.setattr(merge.compaction, "BUDGET", 1)
+    monkeypatch.setattr(ratchet.merge.compaction, "MOST_AT_ONCE", FAN * size)
+    monkeypatch.setattr(ratchet.merge.compaction, "BUDGET", 1)
     first = compacted(source)
     assert first.left
     assert first.files <= FAN
@@ -316,7 +326,7 @@ def test_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> 
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(merge.compaction, "reach", die)
+        patch.setattr(ratchet.merge.compaction, "reach", die)
         with pytest.raises(Killed):
             compacted(source)
     after = replay(source.lake, source.state.path, known)

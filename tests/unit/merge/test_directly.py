@@ -14,21 +14,23 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-import merge.direct
-import store.commits
-import store.delta_files
-from core.change import TOKEN_COLUMN
-from core.dumps import app_id
-from core.errors import LakeError
-from core.schema import Column, ColumnType, TableSchema
-from merge.batch import Batch
-from merge.direct import Direct, merge_directly
-from merge.shape import Shape
-from merge.side import TOMBSTONE, SideStats
-from merge.table import Merged
-from store.delta_files import DataFile, TableFiles, put_commit, replay
-from store.files import Lake
+import ratchet.merge.direct
+import ratchet.store.commits
+import ratchet.store.delta_files
+from ratchet.core.change import TOKEN_COLUMN
+from ratchet.core.dumps import app_id
+from ratchet.core.errors import LakeError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.merge.batch import Batch
+from ratchet.merge.direct import Direct, merge_directly
+from ratchet.merge.shape import Shape
+from ratchet.merge.side import TOMBSTONE, SideStats
+from ratchet.merge.table import Merged
+from ratchet.store.delta_files import DataFile, TableFiles, put_commit, replay
+from ratchet.store.files import Lake
 from tests.merge_kit import POLICY, Source, merger
+
+pytestmark = pytest.mark.slow
 
 Op = tuple[Any, ...]
 
@@ -49,7 +51,7 @@ def streaming(
     source.dump_end()
     source.round()
     with pytest.MonkeyPatch.context() as patch, merger(None, source) as merging:
-        patch.setattr("merge.rounds.collapse", nothing_to_collapse)
+        patch.setattr("ratchet.merge.rounds.collapse", nothing_to_collapse)
         merging.step()
     return source
 
@@ -153,7 +155,7 @@ def test_random_histories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, shards: str
 ) -> None:
     """Rounds of several transactions; each change of a key is in the table with its own rank."""
-    monkeypatch.setattr(merge.direct, "_FILE_ROWS", 4)
+    monkeypatch.setattr(ratchet.merge.direct, "_FILE_ROWS", 4)
     rng = random.Random(f"{seed} {shards}")
     names = ["-"] if shards == "one" else ["-80", "80-"]
     source = streaming(tmp_path, *names, in_key=shards == "in the key")
@@ -213,7 +215,7 @@ def test_a_commit_says_what_it_is(tmp_path: Path) -> None:
 
 def test_files_by_ranges_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that later merges look into few of them."""
-    monkeypatch.setattr(merge.direct, "_FILE_ROWS", 4)
+    monkeypatch.setattr(ratchet.merge.direct, "_FILE_ROWS", 4)
     source = streaming(tmp_path)
     numbers = list(range(13))
     random.Random(1).shuffle(numbers)
@@ -325,7 +327,7 @@ def test_killed_and_merged_again(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(merge.direct, "reach", die)
+        patch.setattr(ratchet.merge.direct, "reach", die)
         with pytest.raises(Killed):
             merge_directly(source.lake, batch(source), before.files)
     state = source.state
@@ -359,7 +361,7 @@ def test_others_that_commit_at_the_same_time(
                 assert genuine(lake, where, version, [{"commitInfo": {}}])
         return genuine(lake, where, version, what)
 
-    monkeypatch.setattr(store.commits, "put_commit", late)
+    monkeypatch.setattr(ratchet.store.commits, "put_commit", late)
     allowed = 2
     done = changed(source, put(1, "c"), ("del", 2), known=known.files)
     begin = tries[0]
@@ -447,9 +449,9 @@ def test_a_batch_of_too_many_changes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     source = streaming(tmp_path)
     source.tx("-", put(1, "a"))
     source.round()
-    monkeypatch.setattr(merge.direct, "MOST_ROWS", 0)
+    monkeypatch.setattr(ratchet.merge.direct, "MOST_ROWS", 0)
     assert merge_directly(source.lake, batch(source), None) is None
-    monkeypatch.setattr(merge.direct, "MOST_ROWS", 1)
+    monkeypatch.setattr(ratchet.merge.direct, "MOST_ROWS", 1)
     assert merged(source).changed == 1
 
 
@@ -460,8 +462,8 @@ def test_rows_that_are_too_large_to_be_held(
 ) -> None:
     """They are read where they lie, and written piece by piece, in the order of their keys."""
     for bound in ("MOST_HELD", "MOST_ROW_BYTES", "_PIECE_BYTES"):
-        monkeypatch.setattr(merge.direct, bound, most)
-    monkeypatch.setattr(merge.direct, "_GROUP_BYTES", max(1, most // 3))
+        monkeypatch.setattr(ratchet.merge.direct, bound, most)
+    monkeypatch.setattr(ratchet.merge.direct, "_GROUP_BYTES", max(1, most // 3))
     source, rng = streaming(tmp_path), random.Random(seed)
     for number in range(6):
         for _ in range(4):
@@ -489,14 +491,14 @@ def test_batches_that_take_much_memory_take_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two tables' large batches one waits for the other; small ones wait for none."""
-    monkeypatch.setattr(merge.direct, "_MANY_ROWS", 2)
+    monkeypatch.setattr(ratchet.merge.direct, "_MANY_ROWS", 2)
     small, large = (streaming(tmp_path / name) for name in ("small", "large"))
     small.tx("-", put(1, "a"))
     small.round()
     large.tx("-", put(1, "a"), put(2, "b"))
     large.round()
     with ThreadPoolExecutor(1) as pool:
-        with merge.direct._one_of_many:
+        with ratchet.merge.direct._one_of_many:
             waiting = pool.submit(merged, large)
             assert merged(small).changed == 1
             with pytest.raises(TimeoutError):
@@ -553,7 +555,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_both_tables_logs_get_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or they would be read whole, longer and longer."""
-    monkeypatch.setattr(store.delta_files, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(ratchet.store.delta_files, "CHECKPOINT_EVERY", 2)
     source = streaming(tmp_path)
     for number in range(3):
         changed(source, put(number, "a"))
@@ -572,7 +574,7 @@ def test_a_checkpoint_that_cannot_be_written(
         tries.append(path)
         raise LakeError("the disk is full", operation="write", hint="make room")
 
-    monkeypatch.setattr(store.delta_files, "write_checkpoint", fails)
+    monkeypatch.setattr(ratchet.store.delta_files, "write_checkpoint", fails)
     source = streaming(tmp_path)
     files = None
     for number in range(41):

@@ -10,8 +10,8 @@ from delta.exceptions import ConcurrentAppendException
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkRuntimeError
 
-from core.errors import BugError, LakeError, OperatorError, RetryableError
-from merge.failures import spark_errors, spark_failure
+from ratchet.core.errors import BugError, LakeError, OperatorError, RetryableError
+from ratchet.merge.failures import spark_errors, spark_failure
 
 
 def test_what_they_mean() -> None:

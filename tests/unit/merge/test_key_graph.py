@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from core.foreignkeys import ForeignKey
-from core.schema import TableSchema
-from merge.cascades.graph import KeyGraph, read_graph
-from store.files import open_lake
-from store.keynotes import note_keys, read_key_notes
-from store.tables import Tables, TableState
+from ratchet.core.foreignkeys import ForeignKey
+from ratchet.core.schema import TableSchema
+from ratchet.merge.cascades.graph import KeyGraph, read_graph
+from ratchet.store.files import open_lake
+from ratchet.store.keynotes import note_keys, read_key_notes
+from ratchet.store.tables import Tables, TableState
 
 KEY = ForeignKey(
     name="fk", columns=("p",), parent_database="", parent="p", parent_columns=("id",),

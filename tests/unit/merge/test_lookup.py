@@ -16,19 +16,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import merge.lookup
-from core.change import DELETE, INSERT, TOKEN_COLUMN, change_schema
-from core.errors import LakeError
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy, arrow_schema
-from merge.lookup import Hits, look
-from merge.newest import ChangeFiles, Newest, Unfit, newest
-from merge.shape import Shape
-from store.deletion_vectors import vector_of, write_vectors
-from store.delta_files import Action, added, put_commit, replay
-from store.delta_tables import create_mirrored_table, mirrored_schema
-from store.files import Lake, open_lake
-from store.stats import file_stats
+import ratchet.merge.lookup
+from ratchet.core.change import DELETE, INSERT, TOKEN_COLUMN, change_schema
+from ratchet.core.errors import LakeError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.merge.lookup import Hits, look
+from ratchet.merge.newest import ChangeFiles, Newest, Unfit, newest
+from ratchet.merge.shape import Shape
+from ratchet.store.deletion_vectors import vector_of, write_vectors
+from ratchet.store.delta_files import Action, added, put_commit, replay
+from ratchet.store.delta_tables import create_mirrored_table, mirrored_schema
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.stats import file_stats
 
 SCHEMA = TableSchema(
     keyspace="shop",
@@ -160,7 +160,7 @@ def test_beside_every_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: tuple[str, ...], run_rows: int
 ) -> None:
     """Files in the order of the keys and not, with statistics and without, with vectors."""
-    monkeypatch.setattr(merge.lookup, "_MOST_ROWS", run_rows)
+    monkeypatch.setattr(ratchet.merge.lookup, "_MOST_ROWS", run_rows)
     rng = random.Random(str(key))
     table = made(tmp_path, key)
     numbers = list(range(60))
@@ -193,7 +193,7 @@ def test_what_statistics_exclude_is_not_read(
         return genuine(self, groups, columns=columns, **options)
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", noted)
-    monkeypatch.setattr(merge.lookup, "_LEAST_ROWS", 6)
+    monkeypatch.setattr(ratchet.merge.lookup, "_LEAST_ROWS", 6)
     for numbers, groups in (
         ([], []),
         ([-1, 60], []),
@@ -222,13 +222,13 @@ def test_any_column_of_the_key_excludes_files_by_the_log(
     table = made(tmp_path, ("d", "a"))
     table.add([(n, "s1", (0, 1, 0)) for n in range(10, 20)])
     opened: list[str] = []
-    genuine = merge.lookup._hits
+    genuine = ratchet.merge.lookup._hits
 
     def noted(look: Any, keys: range) -> Any:
         opened.append(look.file.path)
         return genuine(look, keys)
 
-    monkeypatch.setattr(merge.lookup, "_hits", noted)
+    monkeypatch.setattr(ratchet.merge.lookup, "_hits", noted)
     for number in (9, 20):
         assert table.look(changed(table, [number])) == set()
     assert opened == []
@@ -263,7 +263,7 @@ def test_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(tmp_path)
     table.add([(n, "s1", (0, 1, 0)) for n in range(6)])
     table.add([(n, "s1", (0, 1, 0)) for n in range(10, 20)])
-    monkeypatch.setattr(merge.lookup, "MOST_ROWS", 6)
+    monkeypatch.setattr(ratchet.merge.lookup, "MOST_ROWS", 6)
     assert table.look(changed(table, [0])) == {(0, 0, (0,), True)}
     with pytest.raises(Unfit, match="too many rows"):
         table.look(changed(table, [10]))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import LakeError
-from store.segments import object_of
-from store.tables import Tables
+from ratchet.core.errors import LakeError
+from ratchet.store.segments import object_of
+from ratchet.store.tables import Tables
 from tests.merge_kit import Source, merger
 from tests.unit.merge.test_directly import streaming
 
@@ -46,7 +46,7 @@ def test_another_failure_ends_the_step_as_ever(
     def fail(*_: object, **__: object) -> None:
         raise LakeError("the disk", operation="test")
 
-    monkeypatch.setattr("merge.rounds.merge_table", fail)
+    monkeypatch.setattr("ratchet.merge.rounds.merge_table", fail)
     with merger(None, source) as merging, pytest.raises(LakeError, match="the disk"):
         merging.step()
 

@@ -15,13 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_COLUMN, UPDATE, change_schema
-from core.errors import LakeError
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy
-from merge.newest import ChangeFiles, Newest, Oversized, Unfit, newest
-from merge.shape import Shape
-from store.files import open_lake
+from ratchet.core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_COLUMN, UPDATE, change_schema
+from ratchet.core.errors import LakeError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge.newest import ChangeFiles, Newest, Oversized, Unfit, newest
+from ratchet.merge.shape import Shape
+from ratchet.store.files import open_lake
+
+pytestmark = pytest.mark.slow
 
 BIGINT = ColumnType(name="bigint")
 TEXT = ColumnType(name="varchar", length=40, charset="utf8mb4")

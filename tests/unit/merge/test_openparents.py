@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ChangeFile, Round, ShardSlice, TableEvent
-from merge.cascades.openparents import first_began, unchecked_writes, written_meanwhile
-from store.files import open_lake
-from store.unchecked import note_unchecked, read_unchecked
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
+from ratchet.merge.cascades.openparents import first_began, unchecked_writes, written_meanwhile
+from ratchet.store.files import open_lake
+from ratchet.store.unchecked import note_unchecked, read_unchecked
 
 SECOND = 1_000_000
 AT = Position(executed=GtidSet.empty("mariadb"), server="s")

@@ -11,19 +11,21 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-import merge.patch
-from core.change import TOKEN_COLUMN
-from core.errors import LakeError
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy
-from merge import plan
-from merge.ancestry import NO_ANCESTRY
-from merge.patch import Patch, patch
-from merge.reduce import Mark
-from store.cuts import Cuts
-from store.segments import object_of
+import ratchet.merge.patch
+from ratchet.core.change import TOKEN_COLUMN
+from ratchet.core.errors import LakeError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge import plan
+from ratchet.merge.ancestry import NO_ANCESTRY
+from ratchet.merge.patch import Patch, patch
+from ratchet.merge.reduce import Mark
+from ratchet.store.cuts import Cuts
+from ratchet.store.segments import object_of
 from tests.merge_kit import POLICY, Source, freeze, merger
 from tests.unit.merge.test_directly import put, some, streaming
+
+pytestmark = pytest.mark.slow
 
 
 def found(source: Source, **other: Any) -> Patch | None:
@@ -165,7 +167,7 @@ def test_shadows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int) -> 
     source.round()
     source.tx("-80", ("del", 2))
     source.round()
-    monkeypatch.setattr("merge.direct.TOMBSTONE", kind)
+    monkeypatch.setattr("ratchet.merge.direct.TOMBSTONE", kind)
     with merger(None, source) as merging:
         merging.step()
     source.tx("-80", put(1, "again"))
@@ -204,9 +206,9 @@ def test_a_batch_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     source.round()
     source.tx("-", put(3, "z"))
     source.round()
-    monkeypatch.setattr(merge.patch, "MOST_ROWS", 3)
+    monkeypatch.setattr(ratchet.merge.patch, "MOST_ROWS", 3)
     assert found(source) is not None
-    monkeypatch.setattr(merge.patch, "MOST_ROWS", 2)
+    monkeypatch.setattr(ratchet.merge.patch, "MOST_ROWS", 2)
     assert found(source) is None
 
 

@@ -6,8 +6,8 @@ from typing import cast, get_args
 
 import pytest
 
-from core.rounds import Effect, TableEvent, TableEventKind
-from merge.cascades.reach import Reach, reach
+from ratchet.core.rounds import Effect, TableEvent, TableEventKind
+from ratchet.merge.cascades.reach import Reach, reach
 
 
 def event(kind: str, effect: str = "", statement: str = "") -> TableEvent:

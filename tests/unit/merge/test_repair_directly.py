@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import merge.repair
-from core.change import REPAIR_IDX
-from merge.repair import Truth, newest_repair, repair_table
-from store.cuts import Cut, Cuts
+import ratchet.merge.repair
+from ratchet.core.change import REPAIR_IDX
+from ratchet.merge.repair import Truth, newest_repair, repair_table
+from ratchet.store.cuts import Cut, Cuts
 from tests.merge_kit import POLICY, Source, freeze, merger
 from tests.model.reference import Register
 from tests.unit.merge.test_directly import put, streaming
@@ -26,7 +26,7 @@ def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(*_: Any, **__: Any) -> None:
         raise AskedForSparkError
 
-    monkeypatch.setattr(merge.repair, "commit_session", ask)
+    monkeypatch.setattr(ratchet.merge.repair, "commit_session", ask)
 
 
 def last_cut(source: Source) -> Cut:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import Round, ShardSlice
-from merge.step import step_to
-from store.cuts import Cut, CutShard
-from store.rounds import StreamState
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import Round, ShardSlice
+from ratchet.merge.step import step_to
+from ratchet.store.cuts import Cut, CutShard
+from ratchet.store.rounds import StreamState
 
 SHARD = "shop/-"
 

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-import merge.rounds
-from core.schema import TableSchema
-from core.types import MisfitPolicy
-from merge.rounds import Merger
-from merge.step import LOOK_AGAIN, MergeOptions
-from store.files import Lake
-from store.tables import DumpState, TableState
+import ratchet.merge.rounds
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge.rounds import Merger
+from ratchet.merge.step import LOOK_AGAIN, MergeOptions
+from ratchet.store.files import Lake
+from ratchet.store.tables import DumpState, TableState
 
 SECOND = 10**6
 
@@ -38,7 +38,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(path)
         return (known or 0) + 1
 
-    monkeypatch.setattr(merge.rounds, "newest_version", newest)
+    monkeypatch.setattr(ratchet.merge.rounds, "newest_version", newest)
     return seen
 
 

@@ -14,13 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import merge.direct
-import merge.lookup
-from core.change import FLOOR_IDX
-from merge.newest import Unfit, before_marks, settled
-from store.delta_files import replay
+import ratchet.merge.direct
+import ratchet.merge.lookup
+from ratchet.core.change import FLOOR_IDX
+from ratchet.merge.newest import Unfit, before_marks, settled
+from ratchet.store.delta_files import replay
 from tests.merge_kit import Source, dump_beside_changes, merger
 from tests.unit.merge.test_directly import of_ours, put, streaming
+
+pytestmark = pytest.mark.slow
 
 
 def change_some(source: Source, shard: str, rng: random.Random, number: int) -> None:
@@ -54,7 +56,7 @@ def test_random_histories(
     """Several dumps, rounds between their chunks, truncations at any time."""
     if large:
         for bound in ("MOST_HELD", "MOST_ROW_BYTES", "_PIECE_BYTES"):
-            monkeypatch.setattr(merge.direct, bound, 60)
+            monkeypatch.setattr(ratchet.merge.direct, bound, 60)
     rng = random.Random(seed)
     source = Source(tmp_path, shards=shards, shard_in_key=len(shards) > 1)
 
@@ -133,11 +135,13 @@ def test_more_rows_than_may_be_looked_through(
         merging.step()
     files = replay(source.lake, source.state.path)
     assert files is not None
-    ask = partial(merge.lookup.look_for_truncated, source.lake, source.state.path, files, floors={})
-    monkeypatch.setattr(merge.lookup, "MOST_TOKENS", 1)
+    ask = partial(
+        ratchet.merge.lookup.look_for_truncated, source.lake, source.state.path, files, floors={}
+    )
+    monkeypatch.setattr(ratchet.merge.lookup, "MOST_TOKENS", 1)
     with pytest.raises(Unfit, match="too many rows"):
         ask(marks={"shop/-": (9, 9)})
-    monkeypatch.setattr(merge.lookup, "MOST_TOKENS", 2)
+    monkeypatch.setattr(ratchet.merge.lookup, "MOST_TOKENS", 2)
     (found,) = ask(marks={"shop/-": (9, 9)})
     assert found.at.tolist() == [0, 1]
     assert ask(marks={"shop/other": (9, 9)}) == []

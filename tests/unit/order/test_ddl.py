@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from core.rounds import STATEMENT_LENGTH, TableEvent
-from core.schema import Column, ColumnType, TableSchema
-from core.sql.effects import Change
-from core.types import MisfitPolicy
-from merge.ddl import changes_of, key_lost, misfit, unproven
+from ratchet.core.rounds import STATEMENT_LENGTH, TableEvent
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.sql.effects import Change
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge.ddl import changes_of, key_lost, misfit, unproven
 
 
 def told(statement: str, **more: object) -> TableEvent:

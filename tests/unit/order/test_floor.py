@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.floor import join_runs, resolve_floor
-from core.gtid import Gtid, GtidSet
-from core.position import Position
-from core.rounds import Run
+from ratchet.core.floor import join_runs, resolve_floor
+from ratchet.core.gtid import Gtid, GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import Run
 
 U1, U2 = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429563"
 

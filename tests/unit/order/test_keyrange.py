@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import ConfigError
-from core.keyrange import KeyRange, overlap
+from ratchet.core.errors import ConfigError
+from ratchet.core.keyrange import KeyRange, overlap
 
 # Shards of one or two bytes; keyspace ids of two tell all of them apart.
 IDS = [bytes([high, low]) for high in range(0, 256, 17) for low in range(0, 256, 51)]

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from core.dumps import DumpedChunk
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ChangeFile, Round, Run, ShardSlice, TableEvent
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy
-from merge.ancestry import NO_ANCESTRY, Ancestry
-from merge.floors import as_arrays, floor_overrides
-from merge.plan import (
+from ratchet.core.dumps import DumpedChunk
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Round, Run, ShardSlice, TableEvent
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge.ancestry import NO_ANCESTRY, Ancestry
+from ratchet.merge.floors import as_arrays, floor_overrides
+from ratchet.merge.plan import (
     Gathered,
     app_id,
     choose_round,
@@ -23,8 +23,8 @@ from merge.plan import (
     loses_shards,
     shape_of,
 )
-from store.rounds import StreamState
-from store.tables import Doubt, DumpState, TableState
+from ratchet.store.rounds import StreamState
+from ratchet.store.tables import Doubt, DumpState, TableState
 
 UUID, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429563"
 A, B = "shop/-80", "shop/80-"

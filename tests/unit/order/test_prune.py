@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core.change import change_schema
-from core.schema import Column, ColumnType, TableSchema
-from core.types import MisfitPolicy
-from merge.prune import condition, key_ranges
-from merge.shape import Shape
-from store.files import Lake
+from ratchet.core.change import change_schema
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import MisfitPolicy
+from ratchet.merge.prune import condition, key_ranges
+from ratchet.merge.shape import Shape
+from ratchet.store.files import Lake
 
 DAY = datetime.date(2026, 3, 29)
 CASES: dict[str, tuple[ColumnType, list[Any], str]] = {

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import BugError
-from core.gtid import Gtid, GtidSet
-from core.lineage import NO_LINEAGE, Descent, Lineage
-from core.shard import ShardId
-from core.token import Coordinates, EventToken, Order, Rank, compare, compare_on_shard
+from ratchet.core.errors import BugError
+from ratchet.core.gtid import Gtid, GtidSet
+from ratchet.core.lineage import NO_LINEAGE, Descent, Lineage
+from ratchet.core.shard import ShardId
+from ratchet.core.token import Coordinates, EventToken, Order, Rank, compare, compare_on_shard
 
 A, B, C = (ShardId("shop", name) for name in ("-", "-80", "80-"))
 ORIGINS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429563")

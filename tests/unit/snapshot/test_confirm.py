@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 from change_kit import in_a_segment
 
-from core.change import DELETE, INSERT, UPDATE, change_schema
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ChangeFile, Round, ShardSlice, TableEvent
-from snapshot.confirm import _verdict, floors_of, moved_keys, rounds_behind
-from snapshot.judge import Look
-from snapshot.piecewise import Compared
-from snapshot.prints import RowPrinter
-from snapshot.reread import Reread
-from store.files import Lake, open_lake
-from store.rounds import RoundLog
+from ratchet.core.change import DELETE, INSERT, UPDATE, change_schema
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
+from ratchet.snapshot.confirm import _verdict, floors_of, moved_keys, rounds_behind
+from ratchet.snapshot.judge import Look
+from ratchet.snapshot.piecewise import Compared
+from ratchet.snapshot.prints import RowPrinter
+from ratchet.snapshot.reread import Reread
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.rounds import RoundLog
 
 LEFT, RIGHT = "shop/-80", "shop/80-"
 TYPES = pa.schema(

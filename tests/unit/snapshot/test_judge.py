@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.gtid import GtidSet
-from core.position import Position
-from snapshot.judge import Event, Look, events_of, judge, row_at_cut
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.snapshot.judge import Event, Look, events_of, judge, row_at_cut
 
 COLUMNS = ("id", "v")
 SHARD = "shop/-"

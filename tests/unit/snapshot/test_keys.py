@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import DecodeError, TableStoppedError
-from core.schema import Column, ColumnType, TableSchema
-from snapshot.keys import KeyColumn, KeyPlan, KeyRange, find_plan
+from ratchet.core.errors import DecodeError, TableStoppedError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.snapshot.keys import KeyColumn, KeyPlan, KeyRange, find_plan
 
 NUMBER = KeyColumn(name="a", kind="integer")
 TEXT = KeyColumn(name="b", kind="text", charset="latin1", collation="latin1_german1_ci")

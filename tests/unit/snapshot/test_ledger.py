@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.dumps import DumpCommit
-from core.gtid import GtidSet
-from core.position import Position
-from snapshot.keys import KeyRange
-from snapshot.ledger import Claim, Draft, Ledger
-from snapshot.reader import ChunkResult
+from ratchet.core.dumps import DumpCommit
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.snapshot.keys import KeyRange
+from ratchet.snapshot.ledger import Claim, Draft, Ledger
+from ratchet.snapshot.reader import ChunkResult
 
 KEYS = 200  # of each shard: 0 to 199
 SHARDS = {"shop/-80": 0, "shop/80-": 1}

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from core.errors import LockedError, RetryableError, SourceUnfitError
-from core.gtid import GtidSet
-from core.position import Position
-from snapshot.patience import Patience
-from snapshot.positions import seen_position
-from snapshot.records import Meter
-from snapshot.running import Running, running
-from snapshot.throttle import Throttle, ThrottleLimits, replica_lag
+from ratchet.core.errors import LockedError, RetryableError, SourceUnfitError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.snapshot.patience import Patience
+from ratchet.snapshot.positions import seen_position
+from ratchet.snapshot.records import Meter
+from ratchet.snapshot.running import Running, running
+from ratchet.snapshot.throttle import Throttle, ThrottleLimits, replica_lag
 
 
 class _Clock:

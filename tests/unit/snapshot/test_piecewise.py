@@ -15,15 +15,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
-from core.change import TOKEN_COLUMN
-from core.gtid import GtidSet
-from core.position import Position
-from snapshot.keys import KeyRange
-from snapshot.mirror import Mirror, MirrorAt
-from snapshot.piecewise import Compared, Piece, bounds_of, rows_of, strangers, suspects
-from snapshot.prints import RowPrinter
-from store.files import Lake
-from store.stats import file_stats
+from ratchet.core.change import TOKEN_COLUMN
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.snapshot.keys import KeyRange
+from ratchet.snapshot.mirror import Mirror, MirrorAt
+from ratchet.snapshot.piecewise import Compared, Piece, bounds_of, rows_of, strangers, suspects
+from ratchet.snapshot.prints import RowPrinter
+from ratchet.store.files import Lake
+from ratchet.store.stats import file_stats
 
 HERE = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 LEFT, RIGHT = "shop/-80", "shop/80-"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import DecodeError
-from core.gtid import GtidSet
-from snapshot.positions import parse_owned
+from ratchet.core.errors import DecodeError
+from ratchet.core.gtid import GtidSet
+from ratchet.snapshot.positions import parse_owned
 
 A = "00000001-1111-2222-3333-444444444444"
 B = "aaaaaaaa-1111-2222-3333-444444444444"

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import TableStoppedError
-from snapshot.prints import (
+from ratchet.core.errors import TableStoppedError
+from ratchet.snapshot.prints import (
     BUCKETS,
     PRIMES,
     Fingerprint,

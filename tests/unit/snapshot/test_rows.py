@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from core.errors import BugError
-from core.schema import Column, ColumnType
-from snapshot.rows import different_columns, frozen_row, key_literal
+from ratchet.core.errors import BugError
+from ratchet.core.schema import Column, ColumnType
+from ratchet.snapshot.rows import different_columns, frozen_row, key_literal
 
 
 def test_exact_comparison() -> None:

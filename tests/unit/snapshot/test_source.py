@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from core.shard import ShardId
-from snapshot.source import _read_catalog, table_shapes
+from ratchet.core.shard import ShardId
+from ratchet.snapshot.source import _read_catalog, table_shapes
 
 Tables = dict[str, str]  # name -> the type of its one column
 
@@ -66,7 +66,7 @@ def test_a_table_that_never_stands_still_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One account that altered its own table without end ended the run."""
-    monkeypatch.setattr("snapshot.source._PAUSES", (0.0,) * 5)
+    monkeypatch.setattr("ratchet.snapshot.source._PAUSES", (0.0,) * 5)
     calm = {"calm": "int"}
     found = _read_catalog(cast("Any", Server(*[{**PLAIN, **calm}, {**TEXT, **calm}] * 9)))
     (restless,) = PLAIN

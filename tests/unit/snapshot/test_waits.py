@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from core.errors import RetryableError
-from core.shard import ShardId
-from snapshot import throttle as throttles
-from snapshot.records import ShardSource
-from snapshot.throttle import Throttle, ThrottleLimits
-from snapshot.waits import Waits
-from wire.session import SourceConfig
+from ratchet.core.errors import RetryableError
+from ratchet.core.shard import ShardId
+from ratchet.snapshot import throttle as throttles
+from ratchet.snapshot.records import ShardSource
+from ratchet.snapshot.throttle import Throttle, ThrottleLimits
+from ratchet.snapshot.waits import Waits
+from ratchet.wire.session import SourceConfig
 
 SHARD = "shop/-"
 WHY = "3 threads of others running on shop/-, above snapshot.max_threads_running (2)"
@@ -49,7 +49,7 @@ class _Told:
 
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> _Told:
-    caplog.set_level(logging.INFO, logger="snapshot.waits")
+    caplog.set_level(logging.INFO, logger="ratchet.snapshot.waits")
     return _Told(caplog)
 
 
@@ -92,7 +92,7 @@ def test_whoever_waits_is_told_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The throttle itself tells, so a dump's question and a heal's wait are told of alike."""
-    caplog.set_level(logging.INFO, logger="snapshot.waits")
+    caplog.set_level(logging.INFO, logger="ratchet.snapshot.waits")
     clock = _Clock()
     stop = threading.Event()
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-from store.crashpoints import reach
+from ratchet.store.crashpoints import reach
 for n in range(3):
     reach("a")
     reach("b")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import DecodeError, LakeError
-from core.gtid import GtidSet
-from core.position import Position
-from store.cuts import Cut, Cuts, CutShard
-from store.files import Lake
+from ratchet.core.errors import DecodeError, LakeError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.store.cuts import Cut, Cuts, CutShard
+from ratchet.store.files import Lake
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from core.errors import LakeError
-from store.deletion_vectors import positions_of, read_vector, vector_of, write_vectors
-from store.delta_files import DataFile, added, marked, put_commit, removed, replay
-from store.delta_tables import create_delta_table
-from store.files import Lake, open_lake
-from store.stats import file_stats
+from ratchet.core.errors import LakeError
+from ratchet.store.deletion_vectors import positions_of, read_vector, vector_of, write_vectors
+from ratchet.store.delta_files import DataFile, added, marked, put_commit, removed, replay
+from ratchet.store.delta_tables import create_delta_table
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.stats import file_stats
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string())])
 INFO = {"commitInfo": {"timestamp": 1, "operation": "MERGE", "operationParameters": {}}}

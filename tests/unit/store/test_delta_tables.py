@@ -12,9 +12,9 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.transaction import AddAction
 
-from core.change import TOKEN_TYPE
-from core.errors import LakeError, TableStoppedError
-from store.delta_tables import (
+from ratchet.core.change import TOKEN_TYPE
+from ratchet.core.errors import LakeError, TableStoppedError
+from ratchet.store.delta_tables import (
     app_version,
     create_mirrored_table,
     mirrored_schema,
@@ -22,7 +22,7 @@ from store.delta_tables import (
     query,
     table_version,
 )
-from store.files import Lake
+from ratchet.store.files import Lake
 
 ODD = "a;b,c(d)={e}\n\tf`g.h"
 

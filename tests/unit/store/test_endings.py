@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import LakeError
-from store import layout
-from store.endings import Ending, Endings
-from store.files import open_lake
+from ratchet.core.errors import LakeError
+from ratchet.store import layout
+from ratchet.store.endings import Ending, Endings
+from ratchet.store.files import open_lake
 
 ENDING = Ending(command="run", at=7, exit_code=3, message="no binlog", hint="switch it on")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import LakeAwayError, LakeError
-from store.failures import lake_errors
-from store.files import Lake, is_unused, lake_id, open_lake
-from store.requests import Request, Requests
+from ratchet.core.errors import LakeAwayError, LakeError
+from ratchet.store.failures import lake_errors
+from ratchet.store.files import Lake, is_unused, lake_id, open_lake
+from ratchet.store.requests import Request, Requests
 
 
 def test_an_empty_place_becomes_a_lake_and_stays_it(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_what_is_just_being_written_is_in_no_list(tmp_path: Path) -> None:
         seen.append([[f.path for f in lake.list("a", unfinished=one)] for one in (False, True)])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("store.files.os.fsync", look)
+        patch.setattr("ratchet.store.files.os.fsync", look)
         writer.write_json("a/b.json", {"x": 1})
         writer.create_json("a/c.json", {"x": 1})
     (named, there), (named_then, there_then) = seen
@@ -105,7 +105,7 @@ def test_a_request_that_is_just_being_asked_is_not_read(tmp_path: Path) -> None:
     requests.ask(first)
     seen = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("store.files.os.fsync", lambda _: seen.append(requests.pending()))
+        patch.setattr("ratchet.store.files.os.fsync", lambda _: seen.append(requests.pending()))
         requests.ask(second)
     assert seen == [[first]]
     assert requests.pending() == [first, second]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import layout
+from ratchet.store import layout
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=80)
 

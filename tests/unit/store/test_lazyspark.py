@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from store.lazyspark import LazySession, is_started, use_pool
+from ratchet.store.lazyspark import LazySession, is_started, use_pool
 
 
 class Context:

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from lease_kit import NOW, Passing
 
-from core.errors import LakeAwayError, LakeError
-from store import layout
-from store.files import Lake, open_lake
-from store.lease import (
+from ratchet.core.errors import LakeAwayError, LakeError
+from ratchet.store import layout
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.lease import (
     EXPIRY_SECONDS,
     Lease,
     Time,
@@ -64,7 +64,7 @@ def test_a_killed_run_of_this_machine_is_taken_over_at_once(
     """By the kernel's word about the process, not by time; a zombie counts as dead."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
-        "from store.files import Lake; from store.lease import Lease\n"
+        "from ratchet.store.files import Lake; from ratchet.store.lease import Lease\n"
         "lease = Lease.acquire(Lake.at(sys.argv[1]), 'ratchet run')\n"
         "print('held', flush=True); sys.stdin.read()"
     )
@@ -264,7 +264,7 @@ def test_a_lake_out_of_reach_is_told_once_each_time(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = Path(lake.root) / layout.PRIVATE / "lease.lock"
-    monkeypatch.setattr("store.lease.EXPIRY_SECONDS", 0.05)
+    monkeypatch.setattr("ratchet.store.lease.EXPIRY_SECONDS", 0.05)
     told: list[LakeError] = []
     with acquire(lake).start(told.append, every=0.01) as held:
         for times in (1, 2):

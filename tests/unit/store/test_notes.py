@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from store import layout
+from ratchet.store import layout
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("core", "wire", "store", "ingest", "snapshot", "merge", "jobs")

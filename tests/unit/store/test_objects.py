@@ -13,11 +13,13 @@ import pyarrow as pa
 import pytest
 from lease_kit import Passing
 
-from core.errors import LakeError
-from store import layout, objects
-from store.delta_log import DeltaLogTable, Where
-from store.files import Lake, is_unused, lake_id, open_lake
-from store.lease import Lease, read_holder
+from ratchet.core.errors import LakeError
+from ratchet.store import layout, objects
+from ratchet.store.delta_log import DeltaLogTable, Where
+from ratchet.store.files import Lake, is_unused, lake_id, open_lake
+from ratchet.store.lease import Lease, read_holder
+
+pytestmark = pytest.mark.slow
 
 NOW = 1_800_000_000.0
 

@@ -16,11 +16,11 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from lease_kit import Passing
 
-from store import layout, retention
-from store.commits import LateError, commit_files
-from store.data_files import write_data_file
-from store.deletion_vectors import vector_of, write_vectors
-from store.delta_files import (
+from ratchet.store import layout, retention
+from ratchet.store.commits import LateError, commit_files
+from ratchet.store.data_files import write_data_file
+from ratchet.store.deletion_vectors import vector_of, write_vectors
+from ratchet.store.delta_files import (
     TableFiles,
     commit_info,
     marked,
@@ -29,10 +29,12 @@ from store.delta_files import (
     replay_to,
     write_checkpoint,
 )
-from store.delta_tables import create_delta_table, open_delta
-from store.files import Lake, open_lake
-from store.lease import Lease
-from store.retention import UNNAMED_SECONDS, keep_history, remove_old_files
+from ratchet.store.delta_tables import create_delta_table, open_delta
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.lease import Lease
+from ratchet.store.retention import UNNAMED_SECONDS, keep_history, remove_old_files
+
+pytestmark = pytest.mark.slow
 
 SCHEMA = pa.schema([("id", pa.int64())])
 SECOND = 10**6

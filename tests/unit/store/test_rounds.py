@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import LakeError
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import ChangeFile, Journal, Round, Run, ShardSlice
-from store.files import Lake
-from store.rounds import RoundLog, StreamState
+from ratchet.core.errors import LakeError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import ChangeFile, Journal, Round, Run, ShardSlice
+from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog, StreamState
 
 ROOT = Path(__file__).resolve().parents[3]
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -175,8 +175,8 @@ def test_a_process_that_ends_right_after_reading_ends_well(tmp_path: Path) -> No
     for number in range(1, 8):
         log.append(make_round(number, "k/-", number, number + 1))
     program = (
-        "from store.files import Lake\n"
-        "from store.rounds import RoundLog\n"
+        "from ratchet.store.files import Lake\n"
+        "from ratchet.store.rounds import RoundLog\n"
         f"RoundLog(Lake.at({str(tmp_path)!r})).earliest_above(0)\n"
     )
     for _ in range(5):

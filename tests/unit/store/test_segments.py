@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import LakeError
-from core.rounds import Round
-from store import layout
-from store.files import PARTS_FORMAT, Lake, open_lake
-from store.rounds import RoundLog
-from store.segments import Part, missing, object_of, open_changes, part_of, read_changes
+from ratchet.core.errors import LakeError
+from ratchet.core.rounds import Round
+from ratchet.store import layout
+from ratchet.store.files import PARTS_FORMAT, Lake, open_lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.segments import Part, missing, object_of, open_changes, part_of, read_changes
 from tests.unit.store.test_rounds import make_round
 
 NAMES = st.text(min_size=1, max_size=8)

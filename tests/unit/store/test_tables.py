@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import LakeError
-from core.gtid import GtidSet
-from core.position import Position
-from core.schema import Column, ColumnType, TableSchema
-from store import layout
-from store.files import Lake
-from store.schemas import get_schema, put_schema
-from store.tables import Doubt, DumpState, Tables, TableState
+from ratchet.core.errors import LakeError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.store import layout
+from ratchet.store.files import Lake
+from ratchet.store.schemas import get_schema, put_schema
+from ratchet.store.tables import Doubt, DumpState, Tables, TableState
 
 SCHEMA = TableSchema(
     keyspace="shop",

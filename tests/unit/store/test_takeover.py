@@ -11,25 +11,25 @@ import pyarrow as pa
 import pytest
 from lease_kit import Passing
 
-from core.errors import BugError, LakeError
-from core.gtid import GtidSet
-from core.position import Position
-from core.rounds import Round, ShardSlice
-from core.schema import Column, ColumnType, TableSchema
-from merge.maintain import remove_orphans
-from store import layout, takeover
-from store.commits import CLOSED, EPOCH, LateError, commit_files, committed, fence, opened
-from store.comparisons import Comparison, Comparisons
-from store.cuts import Cut, Cuts
-from store.delta_files import TableFiles, commit_info, replay
-from store.delta_tables import app_version, create_delta_table
-from store.files import Lake, open_lake
-from store.lease import Lease
-from store.notes import Notes, current_epoch, epochs
-from store.passes import Passes
-from store.rounds import RoundLog
-from store.tables import Tables, TableState
-from store.upkeeps import Upkeep, read_upkeep, write_upkeep
+from ratchet.core.errors import BugError, LakeError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.rounds import Round, ShardSlice
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.merge.maintain import remove_orphans
+from ratchet.store import layout, takeover
+from ratchet.store.commits import CLOSED, EPOCH, LateError, commit_files, committed, fence, opened
+from ratchet.store.comparisons import Comparison, Comparisons
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.delta_files import TableFiles, commit_info, replay
+from ratchet.store.delta_tables import app_version, create_delta_table
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.lease import Lease
+from ratchet.store.notes import Notes, current_epoch, epochs
+from ratchet.store.passes import Passes
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import Tables, TableState
+from ratchet.store.upkeeps import Upkeep, read_upkeep, write_upkeep
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
 AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))

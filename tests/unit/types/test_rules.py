@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core.errors import TableStoppedError
-from core.schema import Column, ColumnType, TableSchema
-from core.types import FAMILIES, MisfitPolicy, arrow_schema, rule_for
-from core.types.doc import page, source_name
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import FAMILIES, MisfitPolicy, arrow_schema, rule_for
+from ratchet.core.types.doc import page, source_name
 
 ROOT = Path(__file__).parents[3]
 POLICY = MisfitPolicy()
@@ -89,7 +89,7 @@ def test_a_column_with_the_tokens_name_stops_the_table(name: str) -> None:
 def test_the_documentation_is_up_to_date() -> None:
     """docs/types.md is what the module writes."""
     assert (ROOT / "docs" / "types.md").read_text() == page()
-    command = [sys.executable, "-m", "core.types.doc"]
+    command = [sys.executable, "-m", "ratchet.core.types.doc"]
     written = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert written.stdout == page()
 

@@ -7,7 +7,7 @@ import pickle
 import pymysql
 import pytest
 
-from core.errors import (
+from ratchet.core.errors import (
     DatabaseGoneError,
     LockedError,
     PositionLostError,
@@ -17,11 +17,11 @@ from core.errors import (
     SourceUnfitError,
     TableStoppedError,
 )
-from core.gtid import GtidSet
-from core.shard import ShardId
-from wire.binlog import encode_gtid_set, replica_server_id
-from wire.connect import SourceConfig
-from wire.failures import binlog_failure, server_failure
+from ratchet.core.gtid import GtidSet
+from ratchet.core.shard import ShardId
+from ratchet.wire.binlog import encode_gtid_set, replica_server_id
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.failures import binlog_failure, server_failure
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from core.errors import DecodeError, TableStoppedError
-from wire.decode import foreignkeys
-from wire.decode.foreignkeys import read_foreign_keys
+from ratchet.core.errors import DecodeError, TableStoppedError
+from ratchet.wire.decode import foreignkeys
+from ratchet.wire.decode.foreignkeys import read_foreign_keys
 
 LINE = "  CONSTRAINT `k` FOREIGN KEY (`p`) REFERENCES `w` (`id`) ON DELETE CASCADE"
 

@@ -10,7 +10,7 @@ from event_kit import Log, packet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wire import framing
+from ratchet.wire import framing
 
 
 def frame(

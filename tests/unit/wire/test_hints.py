@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from core.errors import RetryableError
-from wire.hints import ServerCatalog
-from wire.session import Session
+from ratchet.core.errors import RetryableError
+from ratchet.wire.hints import ServerCatalog
+from ratchet.wire.session import Session
 
 
 def test_privileges_that_are_others_each_time_end_the_question(
@@ -32,7 +32,7 @@ def test_privileges_that_are_others_each_time_end_the_question(
         return nullcontext(SimpleNamespace(query=lambda *_: [(0,)]))
 
     monkeypatch.setattr(Session, "connect", connect)
-    monkeypatch.setattr("wire.hints._PAUSES", (0.0,) * 4)
+    monkeypatch.setattr("ratchet.wire.hints._PAUSES", (0.0,) * 4)
     catalog = ServerCatalog(cast("Session", session), keyspace="shop")
     monkeypatch.setattr(catalog, "_read", lambda _: {})
     with pytest.raises(RetryableError, match="privileges change faster"):

@@ -12,10 +12,12 @@ from contextlib import suppress
 import pytest
 from server_kit import EOF, OK, Client, column, fake_server, packet, result, source_at
 
-from core.errors import DecodeError, RatchetError, RetryableError
-from wire.connect import open_connection
-from wire.connected import HANDSHAKE, RESULT
-from wire.session import Session
+from ratchet.core.errors import DecodeError, RatchetError, RetryableError
+from ratchet.wire.connect import open_connection
+from ratchet.wire.connected import HANDSHAKE, RESULT
+from ratchet.wire.session import Session
+
+pytestmark = pytest.mark.slow
 
 LONG = b"x" * 0xFFFFFF
 MIB = 1 << 20

@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from server_kit import OK, PASSWORD, Client, fake_server, greeting, source_at
 
-from core.errors import SourceUnfitError
 from lab.tls import Certificates, make_certificates
-from wire import connected
-from wire.connect import open_connection
-from wire.peer import is_local, reaches_this_machine
+from ratchet.core.errors import SourceUnfitError
+from ratchet.wire import connected
+from ratchet.wire.connect import open_connection
+from ratchet.wire.peer import is_local, reaches_this_machine
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 PUBLIC = KEY.public_key().public_bytes(
@@ -156,7 +156,7 @@ def test_another_machine_is_verified_unless_the_config_says_otherwise(
     evil: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a word of TLS in the config: a self-signed certificate, and none at all."""
-    monkeypatch.setattr("wire.connect.is_local", lambda _: False)
+    monkeypatch.setattr("ratchet.wire.connect.is_local", lambda _: False)
     assert source_at(1).tls_mode == "verify_identity"
     with (
         fake_server(script_of(*WAYS["clear text"], evil)) as (port, clients),

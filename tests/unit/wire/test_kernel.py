@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 PARTS = "FACTOR = {factor}\n"
 CALLED = """
 from parts import FACTOR
-from wire.kernel import kernel
+from ratchet.wire.kernel import kernel
 
 @kernel
 def weighed(value):
@@ -25,7 +27,7 @@ def weighed(value):
 CALLS = """
 import numpy as np
 import called
-from wire.kernel import kernel
+from ratchet.wire.kernel import kernel
 
 @kernel
 def total(values):

@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from core.errors import ServerRefusedError, SourceUnfitError
-from wire.logends import read_log_ends
-from wire.session import Session
+from ratchet.core.errors import ServerRefusedError, SourceUnfitError
+from ratchet.wire.logends import read_log_ends
+from ratchet.wire.session import Session
 
 SIZE = 1000
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wire.owned import distrust
+from ratchet.wire.owned import distrust
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from core.errors import DecodeError
-from wire.secondevents import (
+from ratchet.core.errors import DecodeError
+from ratchet.wire.secondevents import (
     HEADER,
     decompressed,
     names_of,

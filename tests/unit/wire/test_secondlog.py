@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.errors import DecodeError, PositionLostError
-from core.gtid import GtidSet
-from core.position import Position
+from ratchet.core.errors import DecodeError, PositionLostError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.wire.secondevents import HEADER
+from ratchet.wire.secondlog import SecondLog, SecondTransaction, _Count
+from ratchet.wire.secondrows import SecondDecoder
 from tests.binlog_file import events
-from wire.secondevents import HEADER
-from wire.secondlog import SecondLog, SecondTransaction, _Count
-from wire.secondrows import SecondDecoder
 
 SEEDS = Path(__file__).parents[2] / "fuzz" / "seeds"
 CHANGES = 6  # of each event

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import OperatorError
-from core.shard import ShardId
-from wire.connect import SourceConfig
-from wire.secrets import Sealed, Ways, reveal, sealed, set_ways
-from wire.vtgate import VtgateConfig, credentials
+from ratchet.core.errors import OperatorError
+from ratchet.core.shard import ShardId
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.secrets import Sealed, Ways, reveal, sealed, set_ways
+from ratchet.wire.vtgate import VtgateConfig, credentials
 
 ROOT = Path(__file__).resolve().parents[3]
 PASSWORD = "Planted \n é 0123456789"
 OPEN = """
 import pickle, sys
-from wire.secrets import reveal
+from ratchet.wire.secrets import reveal
 print(ascii(reveal(pickle.loads(sys.stdin.buffer.read()).password)))
 """
 

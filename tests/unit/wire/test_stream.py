@@ -8,9 +8,9 @@ from event_kit import packet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import RatchetError, RetryableError
-from wire import stream
-from wire.stream import LEAST_PACE, ReceiveBuffer, RowStream, scan_rows, scan_rows_plain
+from ratchet.core.errors import RatchetError, RetryableError
+from ratchet.wire import stream
+from ratchet.wire.stream import LEAST_PACE, ReceiveBuffer, RowStream, scan_rows, scan_rows_plain
 
 HEAD = packet(b"\2") + packet(b"def1") + packet(b"def2") + packet(b"\xfe\0\0\2\0")
 END = packet(b"\xfe\0\0\2\0")
@@ -106,7 +106,7 @@ def test_rows_that_come_drop_by_drop(
             now[0] += len(row) / (LEAST_PACE * pace)
             return super().recv_into(buffer, nbytes, flags)
 
-    monkeypatch.setattr("wire.stream.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ratchet.wire.stream.time.monotonic", lambda: now[0])
     broken: list[bool] = []
     rows = RowStream(
         Drops(HEAD, *[row] * 2000, END),

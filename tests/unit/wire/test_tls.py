@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from core.errors import RetryableError, SourceUnfitError
-from core.shard import ShardId
-from wire.connect import SourceConfig, open_connection
-from wire.tls import tls_context, tls_trouble
-from wire.vtgate import VStream, VtgateConfig
+from ratchet.core.errors import RetryableError, SourceUnfitError
+from ratchet.core.shard import ShardId
+from ratchet.wire.connect import SourceConfig, open_connection
+from ratchet.wire.tls import tls_context, tls_trouble
+from ratchet.wire.vtgate import VStream, VtgateConfig
 
 PASSWORD = "s3cret-word"
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.errors import ConfigError, SourceUnfitError
-from core.shard import ShardId
-from wire.connect import SourceConfig
-from wire.vitess import (
+from ratchet.core.errors import ConfigError, SourceUnfitError
+from ratchet.core.shard import ShardId
+from ratchet.wire.connect import SourceConfig
+from ratchet.wire.vitess import (
     Query,
     database_of,
     on_primary,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from wire.vtgate import VtgateConfig, open_channel
+from ratchet.wire.vtgate import VtgateConfig, open_channel
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire import framing, window
-from wire.stream import ReceiveBuffer
-from wire.window import Window, borrow, give_back
+from ratchet.wire import framing, window
+from ratchet.wire.stream import ReceiveBuffer
+from ratchet.wire.window import Window, borrow, give_back
 
 ROOM = 64
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int
-from wire.kernel import kernel
+from ratchet.wire.decode.arrays import Bytes, Int
+from ratchet.wire.kernel import kernel
 
 
 @kernel

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Int
-from wire.kernel import kernel
+from ratchet.wire.decode.arrays import Int
+from ratchet.wire.kernel import kernel
 
 MICROS_PER_DAY: Final = 86_400_000_000
 

@@ -20,10 +20,10 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int, Longs, utf8_width
-from wire.decode.jsonb import MAX_DEPTH
-from wire.decode.kernels.walk import GOOD
-from wire.kernel import kernel
+from ratchet.wire.decode.arrays import Bytes, Int, Longs, utf8_width
+from ratchet.wire.decode.jsonb import MAX_DEPTH
+from ratchet.wire.decode.kernels.walk import GOOD
+from ratchet.wire.kernel import kernel
 
 _BAD: Final = -1
 

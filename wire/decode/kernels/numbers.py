@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int, Longs
-from wire.decode.kernels.arrays import Halves, Numbers
-from wire.decode.kernels.bytesorder import big, little
-from wire.decode.kernels.walk import GOOD
-from wire.kernel import kernel
+from ratchet.wire.decode.arrays import Bytes, Int, Longs
+from ratchet.wire.decode.kernels.arrays import Halves, Numbers
+from ratchet.wire.decode.kernels.bytesorder import big, little
+from ratchet.wire.decode.kernels.walk import GOOD
+from ratchet.wire.kernel import kernel
 
 _MINUS, _POINT, _ZERO = 45, 46, 48
 _MASK32: Final = np.uint64(0xFFFFFFFF)

@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int, Longs
-from wire.decode.kernels.bytesorder import little
-from wire.decode.kernels.calendar import (
+from ratchet.wire.decode.arrays import Bytes, Int, Longs
+from ratchet.wire.decode.kernels.bytesorder import little
+from ratchet.wire.decode.kernels.calendar import (
     day_of,
     hour_of,
     micro_of,
@@ -22,8 +22,8 @@ from wire.decode.kernels.calendar import (
     second_of,
     year_of,
 )
-from wire.decode.kernels.walk import GOOD
-from wire.kernel import kernel
+from ratchet.wire.decode.kernels.walk import GOOD
+from ratchet.wire.kernel import kernel
 
 _SHORT: Final = 24  # bytes; longer values are copied by slices
 _ZERO, _DASH, _COLON, _POINT, _SPACE, _COMMA = 48, 45, 58, 46, 32, 44

@@ -15,9 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int, Ints, Longs
-from wire.decode.kernels.bytesorder import big, little
-from wire.decode.kernels.calendar import (
+from ratchet.wire.decode.arrays import Bytes, Int, Ints, Longs
+from ratchet.wire.decode.kernels.bytesorder import big, little
+from ratchet.wire.decode.kernels.calendar import (
     MICROS_PER_DAY,
     civil_of,
     day_number,
@@ -28,8 +28,8 @@ from wire.decode.kernels.calendar import (
     month_of,
     year_of,
 )
-from wire.decode.kernels.walk import GOOD
-from wire.kernel import kernel
+from ratchet.wire.decode.kernels.walk import GOOD
+from ratchet.wire.kernel import kernel
 
 # Binary forms. A number that is packed as the server's "YYYYMMDDhhmmss" is called decimal here.
 DATE: Final = 0  # 3 bytes little-endian: year 15 bits, month 4, day 5

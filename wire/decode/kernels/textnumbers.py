@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int, Longs
-from wire.decode.kernels.arrays import Halves, Numbers
-from wire.decode.kernels.numbers import times_plus, write_decimal
-from wire.decode.kernels.walk import GOOD
-from wire.kernel import kernel
+from ratchet.wire.decode.arrays import Bytes, Int, Longs
+from ratchet.wire.decode.kernels.arrays import Halves, Numbers
+from ratchet.wire.decode.kernels.numbers import times_plus, write_decimal
+from ratchet.wire.decode.kernels.walk import GOOD
+from ratchet.wire.kernel import kernel
 
 _MINUS, _POINT, _ZERO = 45, 46, 48
 _LIMIT: Final = np.uint64(0xFFFFFFFFFFFFFFFF // 10)

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int, Longs
-from wire.decode.kernels.calendar import (
+from ratchet.wire.decode.arrays import Bytes, Int, Longs
+from ratchet.wire.decode.kernels.calendar import (
     MICROS_PER_DAY,
     civil_of,
     day_number,
@@ -20,8 +20,8 @@ from wire.decode.kernels.calendar import (
     month_of,
     year_of,
 )
-from wire.decode.kernels.walk import GOOD
-from wire.kernel import kernel
+from ratchet.wire.decode.kernels.walk import GOOD
+from ratchet.wire.kernel import kernel
 
 _DASH, _POINT, _ZERO, _COLON, _SPACE = 45, 46, 48, 58, 32
 _LIMIT: Final = 839 * 3_600_000_000

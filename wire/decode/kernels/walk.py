@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int, Ints, Longs
-from wire.kernel import kernel
+from ratchet.wire.decode.arrays import Bytes, Int, Ints, Longs
+from ratchet.wire.kernel import kernel
 
 GOOD: Final = -1
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wire.decode.arrays import Bytes, Longs
+from ratchet.wire.decode.arrays import Bytes, Longs
 
 GOOD = -1
 

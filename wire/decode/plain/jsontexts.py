@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Int, Longs
-from wire.decode.jsonb import MAX_DEPTH
-from wire.decode.kernels.walk import GOOD
+from ratchet.wire.decode.arrays import Bytes, Int, Longs
+from ratchet.wire.decode.jsonb import MAX_DEPTH
+from ratchet.wire.decode.kernels.walk import GOOD
 
 _SPACE: Final = re.compile(rb"[ \t\n\r]*")
 _STRING: Final = re.compile(rb'"((?:[^"\\\x00-\x1f]|\\["\\bfnrt]|\\u00[01][0-9a-fA-F])*+)"')

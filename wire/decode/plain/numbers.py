@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from wire.decode.arrays import Bytes, Longs
-from wire.decode.kernels.arrays import Halves, Numbers
-from wire.decode.plain.cells import NotSoundError, filled, halves, sized, strings
+from ratchet.wire.decode.arrays import Bytes, Longs
+from ratchet.wire.decode.kernels.arrays import Halves, Numbers
+from ratchet.wire.decode.plain.cells import NotSoundError, filled, halves, sized, strings
 
 
 def integers(buf: Bytes, offs: Longs, lens: Longs, size: int, signed: int, out: Numbers) -> int:

@@ -6,9 +6,9 @@ import ipaddress
 import itertools
 import uuid
 
-from wire.decode.arrays import Bytes, Longs
-from wire.decode.plain.cells import NotSoundError, joined, sized, strings
-from wire.decode.plain.temporal import unpack
+from ratchet.wire.decode.arrays import Bytes, Longs
+from ratchet.wire.decode.plain.cells import NotSoundError, joined, sized, strings
+from ratchet.wire.decode.plain.temporal import unpack
 
 
 def gather(buf: Bytes, offs: Longs, lens: Longs) -> tuple[Bytes, Longs, int]:

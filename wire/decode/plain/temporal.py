@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from wire.decode.arrays import Bytes, Ints, Longs
-from wire.decode.kernels import temporal as forms
-from wire.decode.plain.cells import GOOD, NotSoundError, filled, sized
+from ratchet.wire.decode.arrays import Bytes, Ints, Longs
+from ratchet.wire.decode.kernels import temporal as forms
+from ratchet.wire.decode.plain.cells import GOOD, NotSoundError, filled, sized
 
 Civil = tuple[int, int, int, int, int, int, int]  # year, month, day, hour, minute, second, micros
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from wire.decode.arrays import Bytes, Longs
-from wire.decode.kernels.arrays import Halves, Numbers
-from wire.decode.plain.cells import NotSoundError, filled, halves, strings
-from wire.decode.plain.numbers import decimal_text
+from ratchet.wire.decode.arrays import Bytes, Longs
+from ratchet.wire.decode.kernels.arrays import Halves, Numbers
+from ratchet.wire.decode.plain.cells import NotSoundError, filled, halves, strings
+from ratchet.wire.decode.plain.numbers import decimal_text
 
 _INTEGER: Final = re.compile(rb"-?[0-9]+")
 _MOST_DIGITS: Final = 20  # of 64 bits; Python refuses to read thousands of digits

@@ -6,9 +6,9 @@ import re
 from datetime import datetime, timedelta
 from typing import Final
 
-from wire.decode.arrays import Bytes, Longs
-from wire.decode.plain.cells import NotSoundError, filled
-from wire.decode.plain.temporal import moment, pack
+from ratchet.wire.decode.arrays import Bytes, Longs
+from ratchet.wire.decode.plain.cells import NotSoundError, filled
+from ratchet.wire.decode.plain.temporal import moment, pack
 
 _CIVIL: Final = re.compile(
     rb"([0-9]{4})-([0-9]{2})-([0-9]{2})"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from wire.decode.arrays import Bytes, Ints, Longs
-from wire.decode.kernels.walk import (
+from ratchet.wire.decode.arrays import Bytes, Ints, Longs
+from ratchet.wire.decode.kernels.walk import (
     AFTER,
     BEFORE,
     CONTINUED,

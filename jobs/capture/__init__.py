@@ -1,0 +1,1 @@
+"""The loops of a run, and the one that captures."""

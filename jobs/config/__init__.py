@@ -1,0 +1,1 @@
+"""What the config says, and what the rooms take of it."""

@@ -1,0 +1,364 @@
+"""The config file as a whole: loading it, and what must agree between its keys.
+
+Lives here: `Config`, `load_config`, the rules about sources and shards. Does not live here: the
+keys of the sections (`settings`) and YAML (`yamlfile`).
+
+Invariant: a `Config` is complete and consistent. Each key of the file is a field, and each field is
+explained in conf/example.yaml (a test holds both to it).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, cast
+
+from ratchet.core.errors import ConfigError
+from ratchet.core.keyrange import KeyRange
+from ratchet.core.patterns import TablePatterns
+from ratchet.core.shard import ShardId
+from ratchet.core.types import MisfitPolicy
+from ratchet.jobs.config.settings import (
+    DAY,
+    SECTIONS,
+    CaptureSection,
+    KeyMode,
+    MergeSection,
+    ShardConfig,
+    SnapshotSection,
+    SourceSection,
+    SparkSection,
+    TypesSection,
+    VerifySection,
+    VtgateSection,
+    is_null,
+    keys_of,
+    secret_file,
+    text,
+)
+from ratchet.jobs.config.yamlfile import Item, read_yaml
+from ratchet.wire.vtgate import TabletType
+
+T = TypeVar("T")
+
+
+LAKE_WAIT: Final = 300.0  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A whole config file.
+
+    Attributes:
+        path: the file.
+        lake: an absolute path, or a URL.
+        sources: keyspace -> source.
+        capture: see CaptureSection.
+        snapshot: see SnapshotSection.
+        merge: see MergeSection.
+        verify: see VerifySection.
+        types: see TypesSection.
+        spark: see SparkSection.
+        lake_umask: which modes new files of the lake do not get; None: as the process's umask says.
+        lake_wait: how long a run waits for a lake that is full or out of reach, seconds.
+        variables: names of the environment variables that the sources' part of the file names.
+        secret_files: files that hold passwords; the config itself, if passwords stand in it.
+    """
+
+    path: Path
+    lake: str
+    sources: Mapping[str, SourceSection]
+    capture: CaptureSection
+    snapshot: SnapshotSection
+    merge: MergeSection
+    verify: VerifySection
+    types: TypesSection
+    spark: SparkSection
+    lake_umask: int | None = None
+    lake_wait: float = LAKE_WAIT
+    variables: frozenset[str] = frozenset()
+    secret_files: tuple[Path, ...] = ()
+
+    @property
+    def shards(self) -> Mapping[ShardId, ShardConfig]:
+        """All shards of all sources, in the file's order."""
+        return {
+            ShardId(keyspace, name): shard
+            for keyspace, source in self.sources.items()
+            for name, shard in source.shards.items()
+        }
+
+    @property
+    def policy(self) -> MisfitPolicy:
+        """What becomes of values that Delta cannot hold."""
+        return MisfitPolicy(zero_dates=self.types.zero_dates)
+
+    def mirrors(self, keyspace: str, table: str) -> bool:
+        """Whether `tables` of that source takes the table in."""
+        source = self.sources.get(keyspace)
+        return source is not None and source.tables.matches(table)
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What must never be written anywhere."""
+        gates = (source.vtgate for source in self.sources.values())
+        found = {shard.password for shard in self.shards.values()}
+        found |= {gate.password for gate in gates if gate is not None}
+        return frozenset(found - {""})
+
+
+TOP_KEYS: Final = ("lake", "lake_umask", "lake_wait", "sources", *SECTIONS)
+SOURCE_KEYS: Final = ("kind", "shards", "vitess", "tables", "key", "virtual_columns")
+VITESS_KEYS: Final = ("kind", "vtgate", "tablet_type", "tables", "key")
+TABLET_TYPES: Final = ("primary", "replica", "rdonly")
+
+
+def load_config(
+    path: Path, environment: Mapping[str, str] | None = None, *, lake_only: bool = False
+) -> Config:
+    """Read and check a config file.
+
+    Args:
+        path: the file.
+        environment: where `${NAME}` is looked up; the process's own environment if not given.
+        lake_only: no source is going to be asked, so their variables (passwords) need not be set.
+
+    Raises:
+        ConfigError: naming the file, the line, the key and what is wrong.
+    """
+    root = read_yaml(
+        path,
+        os.environ if environment is None else environment,
+        unused="sources" if lake_only else "",
+    )
+    entries = root.mapping(TOP_KEYS)
+    folder = path.resolve().parent
+    return Config(
+        path=path,
+        lake=_lake(_need(root, "lake"), folder),
+        sources=_sources(_need(root, "sources"), folder),
+        lake_umask=_umask(entries.get("lake_umask")),
+        lake_wait=_wait(entries.get("lake_wait")),
+        variables=_need(root, "sources").all_variables(),
+        secret_files=_secret_files(_need(root, "sources"), path),
+        **{name: _section(kind, entries.get(name)) for name, kind in SECTIONS.items()},
+    )
+
+
+def _umask(item: Item | None) -> int | None:
+    if item is None or is_null(item):
+        return None
+    if not re.fullmatch("0?[0-7]{3}", item.text or ""):
+        item.fail(f'a umask is needed here ("077", "027"), not {item.shown()}')
+    found = int(item.text or "", 8)
+    if found & 0o700:
+        item.fail("this umask would lock us out ourselves", hint='"077" locks out all others')
+    return found
+
+
+def _wait(item: Item | None) -> float:
+    return LAKE_WAIT if item is None else item.seconds(0, 30 * DAY)
+
+
+def _secret_files(item: Item, path: Path) -> tuple[Path, ...]:
+    """Where passwords stand. One of `${NAME}` alone stands nowhere."""
+    found: dict[Path, None] = {}
+    for one in item.inner():
+        if one.path.rpartition(".")[2] != "password":
+            continue
+        if one.entries is not None and set(one.entries) == {"file"}:
+            found[secret_file(one)] = None
+        elif one.text and not one.variables and not one.unused:
+            found[path] = None
+    return tuple(found)
+
+
+def _need(item: Item, key: str) -> Item:
+    found = item.mapping().get(key)
+    if found is None or is_null(found):
+        (found or item).fail(f"the key {key!r} is missing or empty")
+    return found
+
+
+def _section(kind: type[T], item: Item | None) -> T:
+    if item is None or is_null(item):
+        return kind()
+    return _fill(kind, item)
+
+
+def _fill(kind: type[T], item: Item) -> T:
+    entries = item.mapping(keys_of(kind))
+    known = [f for f in fields(cast("Any", kind)) if "read" in f.metadata]
+    for one in known:
+        if one.name not in entries and one.default is MISSING and one.default_factory is MISSING:
+            item.fail(f"the key {one.name!r} is missing")
+    return kind(
+        **{
+            one.name: one.metadata["read"](entries[one.name])
+            for one in known
+            if one.name in entries
+        }
+    )
+
+
+def _lake(item: Item, folder: Path) -> str:
+    value = text(item)
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
+        return value.rstrip("/")
+    return _path(item, value, folder)
+
+
+def _path(item: Item, value: str, folder: Path) -> str:
+    try:
+        return os.path.normpath(folder / Path(value).expanduser())
+    except RuntimeError:  # what pathlib says of ~nobody
+        item.fail(f"there is no home directory for {item.shown()}")
+
+
+def _sources(item: Item, folder: Path) -> Mapping[str, SourceSection]:
+    entries = item.mapping()
+    if not entries:
+        item.fail("at least one source is needed")
+    seen: dict[str, str] = {}
+    servers: dict[tuple[str, int, str], str] = {}
+    found = {}
+    for name, source in entries.items():
+        _check_name(source, name, "a keyspace's name")
+        if name.startswith("_"):
+            source.fail("a keyspace's name must not begin with '_' (Ratchet's own folder does)")
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            source.fail(
+                f"{name!r} and {other!r} differ in letter case only; Spark cannot tell them apart"
+            )
+        found[name] = _source(source, name, folder, servers)
+    return found
+
+
+def _source(
+    item: Item, keyspace: str, folder: Path, servers: dict[tuple[str, int, str], str]
+) -> SourceSection:
+    kind = _need(item, "kind").choice(("binlog", "vitess"))
+    entries = item.mapping(SOURCE_KEYS if kind == "binlog" else VITESS_KEYS)
+    tables = entries.get("tables")
+    key = entries.get("key")
+    tablets = entries.get("tablet_type")
+    vitess = kind == "binlog" and "vitess" in entries and entries["vitess"].boolean()
+    virtual = entries.get("virtual_columns")
+    trusts = virtual is not None and virtual.choice(("refuse", "trust")) == "trust"
+    return SourceSection(
+        kind=cast("Literal['binlog', 'vitess']", kind),
+        shards={
+            name: replace(shard, trusts_virtual=trusts)
+            for name, shard in _shards(
+                _need(item, "shards"), keyspace, folder, servers, ranges=vitess
+            ).items()
+        }
+        if kind == "binlog"
+        else {},
+        vtgate=None if kind == "binlog" else _vtgate(_need(item, "vtgate"), folder),
+        tablet_type=cast(
+            "TabletType", "primary" if tablets is None else tablets.choice(TABLET_TYPES)
+        ),
+        vitess=vitess,
+        tables=TablePatterns() if tables is None else _patterns(tables),
+        key=cast("KeyMode", "primary" if key is None else key.choice(("primary", "shard+primary"))),
+    )
+
+
+def _shards(
+    item: Item,
+    keyspace: str,
+    folder: Path,
+    servers: dict[tuple[str, int, str], str],
+    *,
+    ranges: bool,
+) -> dict[str, ShardConfig]:
+    shards = {}
+    for name, shard_item in item.mapping().items():
+        _check_name(shard_item, name, "a shard's name")
+        if ranges:
+            _check_range(shard_item, name)
+        shard = _shard(shard_item, keyspace, folder)
+        own = ((shard.host, shard.port), *shard.standbys)
+        if len(set(own)) < len(own):
+            shard_item.fail("the same server stands there twice")
+        for host, port in own:
+            where = (host.lower(), port, shard.database)
+            if (other := servers.setdefault(where, shard_item.path)) != shard_item.path:
+                shard_item.fail(f"the same server and database stand under {other} already")
+        shards[name] = shard
+    if not shards:
+        item.fail("at least one shard is needed", hint='one server alone is the shard "-"')
+    if ranges and not KeyRange().is_within(map(KeyRange.of, shards)):
+        item.fail(
+            f"the key ranges of {', '.join(shards)} leave a part of the keyspace out",
+            hint="add the shards that `SHOW VITESS_SHARDS` lists besides",
+        )
+    return shards
+
+
+def _vtgate(item: Item, folder: Path) -> VtgateSection:
+    found = _fill(VtgateSection, item)
+    for name in ("user", "password"):
+        value = getattr(found, name)
+        if not (value.isascii() and (value.isprintable() or not value)):
+            item.mapping()[name].fail("gRPC carries printable ASCII only, and this is more")
+    values = {name: getattr(found, name) for name in keys_of(VtgateSection)}
+    values |= _tls_files(item, values, folder, useless={"disabled"})
+    return VtgateSection(**values)
+
+
+def _check_name(item: Item, name: str, what: str) -> None:
+    if not name.strip() or len(name) > 64 or "/" in name or any(ord(c) < ord(" ") for c in name):
+        item.fail(f"{what} has 1 to 64 characters, none of them '/' or a control character")
+
+
+def _check_range(item: Item, name: str) -> None:
+    try:
+        KeyRange.of(name)
+    except ConfigError as error:
+        item.fail(error.message, hint=error.hint)
+
+
+def _shard(item: Item, keyspace: str, folder: Path) -> ShardConfig:
+    shard = _fill(ShardConfig, item)
+    values = {name: getattr(shard, name) for name in keys_of(ShardConfig)}
+    values["database"] = shard.database or keyspace
+    values |= _tls_files(item, values, folder, useless={"disabled", "preferred"})
+    return ShardConfig(**values)
+
+
+def _tls_files(
+    item: Item, values: Mapping[str, Any], folder: Path, *, useless: set[str]
+) -> dict[str, str]:
+    """The files for TLS as absolute paths; `useless`: values of `tls` that need none."""
+    found = {}
+    for name in ("tls_ca", "tls_cert", "tls_key"):
+        if values[name]:
+            found[name] = _path(item.mapping()[name], values[name], folder)
+            if not Path(found[name]).is_file():
+                item.mapping()[name].fail(f"there is no file {found[name]}")
+            if values["tls"] in useless:
+                item.mapping()[name].fail(
+                    f"has no use with tls: {values['tls']}",
+                    hint="set tls to required"
+                    + (", verify_ca or verify_identity" if len(useless) > 1 else ""),
+                )
+    if bool(values["tls_cert"]) != bool(values["tls_key"]):
+        item.fail("tls_cert and tls_key are given together or not at all")
+    return found
+
+
+def _patterns(item: Item) -> TablePatterns:
+    found = tuple(text(element) for element in item.sequence())
+    if not found:
+        item.fail("an empty list mirrors nothing", hint='["*"] mirrors every table')
+    for element, pattern in zip(item.sequence(), found, strict=True):
+        if pattern.removeprefix("!") == "":
+            element.fail("there is no pattern behind '!'")
+        if found.count(pattern) > 1:
+            element.fail(f"the pattern {pattern!r} stands here twice")
+    return TablePatterns(found)

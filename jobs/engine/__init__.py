@@ -1,0 +1,1 @@
+"""Spark: its session, its jars, its temporary folders."""

@@ -1,0 +1,137 @@
+"""A command's folder for temporary files, and the removal of those that killed commands left.
+
+Lives here: making it, telling whether its owner lives. Does not live here: what lies in it.
+
+Invariants: the name is drawn afresh and only we may look inside, so nobody can have laid anything
+there before. What is removed is a real folder of ours whose lock can be taken: the lock is held
+for as long as the command lives, by the kernel. A process's number proves nothing, since two
+containers may share the folder and not the numbers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import logging
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from ratchet.core.errors import OperatorError
+
+log: Final = logging.getLogger(__name__)
+
+PREFIX: Final = "ratchet-run-"
+LOCK: Final = "lock"
+_NEW: Final = "lock.new"
+# A folder without a lock is being made just now, or its maker was killed in that very moment.
+_MADE_WITHIN: Final = 3600.0  # seconds
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new folder of mode 0700 below $TMPDIR, removed at the end.
+
+    Raises:
+        OperatorError: there is no folder for temporary files that we can write to.
+    """
+    try:
+        base = Path(tempfile.gettempdir()).resolve()
+        _refuse_foreign(base)
+        _warn_of(base)
+        remove_left(base)
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+    except OSError as error:
+        raise OperatorError(
+            f"no folder for temporary files can be made: {error}",
+            operation="make a temporary folder",
+            hint="set TMPDIR to a folder of a local disk that this user may write to",
+        ) from error
+    try:
+        with _locked(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_left(base: Path) -> None:
+    """Remove our folders whose commands have ended without doing so."""
+    for folder in base.glob(f"{PREFIX}*"):
+        # Another command may be removing the same one.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            _remove_if_left(folder)
+
+
+def _remove_if_left(folder: Path) -> None:
+    if not _is_ours(folder.lstat()):
+        return
+    try:
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if time.time() - folder.lstat().st_mtime > _MADE_WITHIN:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    except OSError as error:  # a link, or a file of another mode: none of our making
+        log.warning("%s is left as it is: %s", folder, error)
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # its command lives
+    else:
+        # Its fd-based walk follows no link; what cannot be removed is tried again another time.
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    mode = stat.S_IMODE(found.st_mode)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and mode == 0o700
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Under its final name the lock is held from the beginning."""
+    lock = os.open(folder / _NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (folder / _NEW).rename(folder / LOCK)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _refuse_foreign(base: Path) -> None:
+    """Whoever owns a folder, or one above it, can put another one in its place.
+
+    Raises:
+        OperatorError: that is neither root nor we.
+    """
+    for folder in (base, *base.parents):
+        owner = folder.stat().st_uid
+        if owner not in {0, os.geteuid()}:
+            raise OperatorError(
+                f"temporary files cannot lie in {base}: {folder} belongs to another user "
+                f"({owner}), who can replace them, and Java loads programs from there",
+                operation="make a temporary folder",
+                hint="set TMPDIR to a folder of your own, or to one of root's, as /tmp is",
+            )
+
+
+@functools.cache
+def _warn_of(base: Path) -> None:
+    """Once a process. A container's volume is so, and has no other users."""
+    found = base.stat()
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        log.warning(
+            "%s can be changed by everybody: other users can replace our temporary files "
+            "(`chmod +t` it, or set TMPDIR to a folder of your own)",
+            base,
+        )

@@ -1,0 +1,1 @@
+"""Looking at a mirror: comparing, querying, time travel, status."""

@@ -1,0 +1,1 @@
+"""Whether a source is fit, before a run and during it."""

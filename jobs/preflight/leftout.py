@@ -1,0 +1,71 @@
+"""The dump's look at the servers: which tables it may dump, which are left out, and why.
+
+Lives here: `Sight`. Does not live here: the look itself (`discover`), the rules (`unfit`), where
+those that are left out are noted for `ratchet status` (`store.leftout`).
+
+Invariant: after each look the lake has all tables that the config names and the run leaves out, and
+no others: one that has come while the run goes on, and one that has been mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ratchet.jobs.preflight.unfit import Refused
+from ratchet.jobs.topology.discover import Found, Tell
+from ratchet.store.leftout import LeftOut, LeftOuts
+
+
+class Look(Protocol):
+    """Asks the servers for their tables (`discover.look`)."""
+
+    def __call__(self, *, unfit: Tell) -> Sequence[Found]:
+        """The tables there are; `unfit` is told of those that nothing can mirror."""
+
+
+class Sight:
+    """Looks, and notes what is left out. For one thread.
+
+    Args:
+        look: asks the servers.
+        refused: why a table must not be mirrored; None: it may be.
+        noted: where those are kept that are left out.
+        tell: told of each table that nothing can mirror.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        refused: Callable[[str, str], Refused | None],
+        *,
+        noted: LeftOuts,
+        tell: Tell,
+    ) -> None:
+        self._look, self._refused = look, refused
+        self._noted, self._tell = noted, tell
+
+    def tables(self) -> list[Found]:
+        """The tables that may be mirrored.
+
+        Raises:
+            RetryableError: a server does not answer.
+            SourceUnfitError: a server refuses us.
+            LakeError: what is left out cannot be noted.
+        """
+        out: dict[str, LeftOut] = {}
+
+        def leave_out(name: str, reason: str, hint: str) -> None:
+            keyspace, _, table = name.partition(".")
+            out[name] = LeftOut(keyspace=keyspace, table=table, reason=reason, hint=hint)
+            self._tell(name, reason, hint)
+
+        fit = []
+        for one in self._look(unfit=leave_out):
+            why = self._refused(one.keyspace, one.table)
+            if why is None:
+                fit.append(one)
+            else:
+                leave_out(one.name, why.message, why.mend)
+        self._noted.save(out.values())
+        return fit

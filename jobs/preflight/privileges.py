@@ -1,0 +1,107 @@
+"""Judging what the account of a source may do, from SHOW GRANTS.
+
+Invariant: a finding that failed has the GRANT that mends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ratchet.jobs.preflight.facts import ServerFacts
+from ratchet.jobs.preflight.finding import Finding, finding
+from ratchet.jobs.reporting.text import sql_like
+
+
+def privileges(facts: ServerFacts) -> Iterator[Finding]:
+    """What the account lacks, each with its GRANT."""
+    held = _global_privileges(facts)
+    account = f"'{facts.user}'@'%'"
+    needed = (
+        ("REPLICATION SLAVE", {"REPLICATION SLAVE", "REPLICATION REPLICA"}),
+        ("REPLICATION CLIENT", {"REPLICATION CLIENT", "BINLOG MONITOR"}),
+    )
+    for name, names in needed:
+        if held & names or "ALL PRIVILEGES" in held:
+            yield finding(facts, name.lower(), "ok", "granted")
+        else:
+            yield finding(
+                facts, name.lower(), "fail", "not granted", f"GRANT {name} ON *.* TO {account};"
+            )
+    if _may_select(facts):
+        yield finding(facts, "select", "ok", f"granted on {facts.database}")
+    else:
+        database = facts.database.replace("`", "``")
+        yield finding(
+            facts,
+            "select",
+            "fail",
+            f"not granted on the whole of {facts.database}: some tables may be out of sight",
+            f"GRANT SELECT ON `{database}`.* TO {account};",
+        )
+    if more := _needless(facts):
+        shown = "; ".join(more[:_SHOWN]) + ("; ..." if len(more) > _SHOWN else "")
+        yield finding(
+            facts,
+            "least privilege",
+            "warn",
+            f"the account may do more than a mirror needs: {shown}",
+            f"make one for Ratchet alone: CREATE USER 'ratchet'@'%' IDENTIFIED BY '...'; {_GRANTS}",
+        )
+
+
+_GRANTS: Final = (
+    "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'ratchet'@'%'; and GRANT SELECT on the "
+    "mirrored databases"
+)
+_SHOWN: Final = 4
+# What is of use; TRIGGER and SELECT elsewhere show triggers that lead on from a mirrored table.
+_OF_USE_ON_ONE: Final = frozenset({"USAGE", "SELECT", "TRIGGER", "SHOW VIEW"})
+_OF_USE_ON_ALL: Final = frozenset({
+    "USAGE", "REPLICATION SLAVE", "REPLICATION REPLICA", "REPLICATION CLIENT",
+    "BINLOG MONITOR", "SLAVE MONITOR", "REPLICA MONITOR",
+})  # fmt: skip
+_NAME: Final = r"\*|`(?:[^`]|``)*`"
+_GRANT: Final = re.compile(
+    rf"GRANT (?P<what>.+?) ON (?P<database>{_NAME})\.(?P<table>{_NAME}) TO ", re.DOTALL
+)
+_COLUMNS: Final = re.compile(r"\((?:[^`)]|`(?:[^`]|``)*`)*\)")  # only of tables, never of all
+_ALL: Final = ("*", "*")
+
+
+def _privileges_on(facts: ServerFacts) -> Iterator[tuple[frozenset[str], tuple[str, str]]]:
+    """Privileges, and the database and table that they hold for, as GRANT names them."""
+    for line in facts.grants:
+        match = _GRANT.match(line)
+        if match is not None:
+            whole = _COLUMNS.sub("", match["what"])
+            what = frozenset(part.strip().upper() for part in whole.split(","))
+            yield what, (match["database"], match["table"])
+
+
+def _needless(facts: ServerFacts) -> list[str]:
+    """Privileges that nothing here uses, as `WHAT, WHAT ON where`."""
+    found = []
+    for what, where in _privileges_on(facts):
+        of_use = _OF_USE_ON_ALL if where == _ALL else _OF_USE_ON_ONE
+        if more := sorted(what - of_use):
+            listed = ", ".join(more[:_SHOWN]) + (", ..." if len(more) > _SHOWN else "")
+            found.append(f"{listed} ON {'.'.join(where)}")
+    return found
+
+
+def _global_privileges(facts: ServerFacts) -> frozenset[str]:
+    return frozenset().union(*(what for what, where in _privileges_on(facts) if where == _ALL))
+
+
+def _may_select(facts: ServerFacts) -> bool:
+    for what, where in _privileges_on(facts):
+        if not what & {"SELECT", "ALL PRIVILEGES", "ALL"}:
+            continue
+        if where == _ALL:
+            return True
+        name, table = where
+        if table == "*" and sql_like(facts.database, name[1:-1].replace("``", "`")):
+            return True
+    return False

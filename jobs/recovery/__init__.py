@@ -1,0 +1,1 @@
+"""Going on after a source has lost something, and mending rows."""

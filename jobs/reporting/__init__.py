@@ -1,0 +1,1 @@
+"""What is told to people: lines, events of a run, progress, logs."""

@@ -1,0 +1,1 @@
+"""The commands that write to the lake, and what wires them."""

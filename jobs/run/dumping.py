@@ -1,0 +1,190 @@
+"""One pass of the dump for the loop: look which tables need it, and dump them.
+
+Lives here: `Dumping`. Does not live here: when (`loops`), how (`snapshot`), what is shown
+(`progress`).
+
+Invariant: a table is known to capture before its dump begins, and to every round that was under way
+then, so no change and no statement of it is missed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ratchet.core.errors import RetryableError
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import misfits_told
+from ratchet.jobs.config.selection import Selection, Turnstile
+from ratchet.jobs.preflight.unfit import Refused
+from ratchet.jobs.reporting.observe import Stops
+from ratchet.jobs.reporting.progress import Display
+from ratchet.jobs.reporting.text import counted, how_to_exclude
+from ratchet.jobs.topology.discover import Found, needing_dump
+from ratchet.snapshot.dump import Dumper
+from ratchet.snapshot.patience import Patience
+from ratchet.snapshot.records import (
+    ChunkDone,
+    OnProgress,
+    Progress,
+    TableDone,
+    TableFailed,
+    TableRestarted,
+    Wanted,
+)
+from ratchet.store.tables import Stopped, Tables, TableState
+
+log: Final = logging.getLogger("ratchet.jobs.run")
+
+MakeDumper = Callable[[OnProgress], Dumper]
+
+
+class Dumping:
+    """Dumps what needs it. For one thread.
+
+    Args:
+        look: asks the servers for their tables.
+        tables: the states in the lake.
+        selection: what is mirrored; told of every table before its dump begins.
+        turnstile: capture's rounds; those are waited for that were begun before a table was known.
+        make_dumper: a Dumper that reports to the function given.
+        check: raises when the lease is lost.
+        stop: set when the run ends.
+        patience: seconds that a server may be away while it is asked for its tables.
+        stops: told of tables that cannot be dumped.
+        refused: why a table of a keyspace must not be mirrored; None: it may be.
+        look_again: asks the servers anew what `refused` goes by.
+        again: tables (keyspace.table) to dump in the first pass whatever their phase.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], list[Found]],
+        tables: Tables,
+        selection: Selection,
+        make_dumper: MakeDumper,
+        *,
+        turnstile: Turnstile,
+        check: Callable[[], None],
+        stop: threading.Event,
+        patience: float,
+        stops: Stops,
+        refused: Callable[[str, str], Refused | None] = lambda *_: None,
+        look_again: Callable[[], None] = lambda: None,
+        again: Collection[str] = (),
+    ) -> None:
+        self._look = look
+        self._tables = tables
+        self._selection = selection
+        self._turnstile = turnstile
+        self._make_dumper = make_dumper
+        self._check = check
+        self._stop = stop
+        self._patience = Patience(patience)
+        self._stops = stops
+        self._refused = refused
+        self._look_again = look_again
+        self._again = set(again)
+
+    def once(self) -> int:
+        """Dump all tables that need it now; gives how many are dumped.
+
+        Raises:
+            RatchetError: the dump as a whole cannot go on.
+        """
+        if any(self._refused(state.keyspace, state.table) for state in self._waiting()):
+            self._look_again()  # it may be mended by now: somebody asked for the dump
+        found = self._looked()
+        if not self._stop.is_set():
+            self._stop_missing({one.name for one in found})
+        wanted = needing_dump(found, self._tables.list(), self._selection.sources, self._again)
+        if not wanted or self._stop.is_set():
+            return 0
+        for one in wanted:
+            self._selection.add(one.keyspace, one.table)
+        self._turnstile.wait(self._stop.is_set)
+        self._check()
+        rows = {one.name: one.rows for one in found}
+        log.info(
+            "to dump: %s, about %s",
+            counted(len(wanted), "table"),
+            counted(sum(rows[one.name] for one in wanted), "row"),
+            extra={"fields": {"event": "dump_started", "tables": [one.name for one in wanted]}},
+        )
+        with Display([(one.name, rows[one.name]) for one in wanted]) as display:
+            outcome = self._make_dumper(self._watched(display, wanted)).run(wanted)
+        self._again -= set(outcome.done) | set(outcome.failed)
+        return len(outcome.done)
+
+    def _stop_missing(self, found: Collection[str]) -> None:
+        """Tables that wait for their dump and cannot have it are stopped: none must wait for good.
+
+        Args:
+            found: the tables that can be dumped (keyspace.table).
+        """
+        for state in self._waiting():
+            refused = self._refused(state.keyspace, state.table)
+            if state.name in found or not (refused or self._selection.follows(state)):
+                continue
+            message = refused.message if refused else "the source does not have it any more"
+            hint = (
+                f"{how_to_exclude(state.table)}; or mend that, then `ratchet table CONFIG redump "
+                f"'{state.name}'`"
+            )
+            stopped = Stopped(message=message, hint=hint, round=0)
+            self._tables.save(replace(state, phase="stopped", stopped=stopped))
+            self._stops.tell(state.name, message, hint)
+
+    def _waiting(self) -> list[TableState]:
+        """Tables that wait for their dump."""
+        return [
+            state
+            for state in self._tables.list()
+            if state.phase == "new" and self._selection.mirrors(state)
+        ]
+
+    def _watched(self, display: Display, wanted: Sequence[Wanted]) -> OnProgress:
+        by_name = {one.name: one for one in wanted}
+        misfits: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+        def on_progress(record: Progress) -> None:
+            display.show(record)
+            if isinstance(record, ChunkDone):
+                misfits[record.table].update(record.misfits)
+            if isinstance(record, TableRestarted):
+                misfits.pop(record.table, None)
+            if isinstance(record, TableDone) and misfits[record.table]:
+                log.warning(misfits_told(record.table, misfits.pop(record.table)))
+            if isinstance(record, TableFailed):
+                note_failure(self._tables, by_name[record.table], record)
+                self._stops.tell(record.table, record.error.message, record.error.hint)
+
+        return on_progress
+
+    def _looked(self) -> list[Found]:
+        while not self._stop.is_set():
+            try:
+                found = self._look()
+            except RetryableError as error:
+                pause = self._patience.failed("servers", error)
+                log.warning("%s; trying again in %.1f s", error, pause)
+                self._stop.wait(pause)
+            else:
+                self._patience.succeeded("servers")
+                return found
+        return []
+
+
+def note_failure(tables: Tables, wanted: Wanted, failure: TableFailed) -> None:
+    """See to it that a table that could not even begin is found stopped by `ratchet status`."""
+    state = tables.load(wanted.keyspace, wanted.table)
+    why = Stopped(message=failure.error.message, hint=failure.error.hint, round=0)
+    if state is None:
+        schema = TableSchema(keyspace=wanted.keyspace, table=wanted.table, columns=(), key=())
+        state = TableState(keyspace=wanted.keyspace, table=wanted.table, schema=schema, key=())
+    if state.phase != "stopped":
+        tables.save(replace(state, phase="stopped", stopped=why))

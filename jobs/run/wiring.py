@@ -1,0 +1,488 @@
+"""Making a run's parts out of the rooms: the one place where all of them meet.
+
+Lives here: constructors and their arguments, the scheduler's pools, errors of Spark's turned into
+ours. Does not live here: any decision.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+from ratchet.core.types import MisfitPolicy
+from ratchet.ingest.rounds import RoundTaker, Runner, near_runner, spark_runner
+from ratchet.jobs.capture.capturing import CaptureSettings, Capturing, Stream, Target, guarded
+from ratchet.jobs.capture.loops import (
+    CaptureLoop,
+    Control,
+    DumpLoop,
+    MergeLoop,
+    Task,
+    VerifyLoop,
+    WatchLoop,
+)
+from ratchet.jobs.config.config import Config
+from ratchet.jobs.config.selection import Selection, Turnstile
+from ratchet.jobs.config.sources import server_ids, source_configs, vtgate_config
+from ratchet.jobs.engine.spark import log_folder
+from ratchet.jobs.engine.sparksettings import CAPTURE, DUMP, MERGE, is_local, stays_here
+from ratchet.jobs.engine.sparkwatch import SparkWatch, cancel_jobs, read_work
+from ratchet.jobs.inspect.changelog import ChangeLog
+from ratchet.jobs.inspect.reading import reading_of
+from ratchet.jobs.inspect.verify import Verifier
+from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, read_all
+from ratchet.jobs.preflight.leftout import Sight
+from ratchet.jobs.preflight.restarts import doubt_restarted, read_starts
+from ratchet.jobs.preflight.unfit import Unfit, Verdict, look_at
+from ratchet.jobs.reporting.observe import Stops, tell
+from ratchet.jobs.run.dumping import Dumping
+from ratchet.jobs.run.merging import LakeUpkeep, Merging
+from ratchet.jobs.run.pipeline import Parts, Run
+from ratchet.jobs.run.serving import ConfigFile, Serving
+from ratchet.jobs.topology.discover import Found, look
+from ratchet.jobs.watch.background import Background
+from ratchet.jobs.watch.doubts import Doubts
+from ratchet.jobs.watch.logsample import SHARE as LOG_SHARE
+from ratchet.jobs.watch.logsample import LogSamples
+from ratchet.jobs.watch.mending import Mender
+from ratchet.jobs.watch.vanished import doubt_vanished
+from ratchet.jobs.watch.verdicts import Verdicts
+from ratchet.merge.failures import spark_failure
+from ratchet.merge.keep import keep_rows
+from ratchet.merge.rounds import Merger
+from ratchet.merge.step import MergeOptions
+from ratchet.snapshot.dump import Dumper
+from ratchet.snapshot.records import OnProgress
+from ratchet.snapshot.tasks import near_reader, spark_reader
+from ratchet.store.comparisons import Comparisons
+from ratchet.store.files import Lake
+from ratchet.store.lazyspark import is_started, use_pool
+from ratchet.store.lease import Lease
+from ratchet.store.leftout import LeftOuts
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import Tables, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MERGE_PATIENCE: Final = 60.0  # seconds that a piece waits for the mirror to come as far
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run is to do.
+
+    Attributes:
+        config: the whole config, with the shards of now.
+        file: the config as it was read.
+        lake: opened.
+        found: the tables that the servers have.
+        dump: whether it dumps.
+        merge: whether it merges.
+        again: tables (keyspace.table) to dump whatever their phase.
+        target: what it waits for, if it does.
+        following: whether shards are read that serve no more, up to their end by a reshard.
+        known: keyspace and table of what the mirror holds besides `found`.
+        verdict: which sources and tables are not fit to be followed.
+    """
+
+    config: Config
+    file: ConfigFile
+    lake: Lake
+    found: tuple[Found, ...]
+    dump: bool
+    merge: bool
+    again: frozenset[str]
+    target: Target | None
+    following: bool = False
+    known: tuple[tuple[str, str], ...] = ()
+    verdict: Verdict = field(default_factory=Verdict)
+
+
+def wire(
+    plan: Plan,
+    spark: SparkSession,
+    lease: Lease,
+    control: Control,
+    look: Callable[[], None] = lambda: None,
+) -> Run:
+    """A run, ready to go; from time to time it looks besides whether more could be done."""
+    return _Wiring(plan, spark, lease, control).run(look)
+
+
+class _Wiring:
+    """What all parts of one run share, and the making of each."""
+
+    def __init__(self, plan: Plan, spark: SparkSession, lease: Lease, control: Control) -> None:
+        self._plan, self._spark, self._lease, self._control = plan, spark, lease, control
+        self._config = plan.config
+        self._configs = source_configs(plan.config)
+        self._guard = _Guard(spark, plan.config)
+        self._stop = threading.Event()
+        self._stops = Stops(tell)
+        self._selection = Selection(plan.config.sources)
+        self._unfit = Unfit(
+            lambda before: look_at(
+                self._selection.sources, self._configs, read_starts(plan.lake), before
+            ),
+            plan.verdict,
+        )
+        self._turnstile = Turnstile()
+        streams = RoundLog(plan.lake).streams()
+        self._generations = {shard: stream.generation for shard, stream in streams.items()}
+        self._reading = reading_of(plan.config, self._generations)
+        self._seen = {shard: stream.seen for shard, stream in streams.items()}
+        # Earlier versions took any time that a log had.
+        now = time.time_ns() // 1000
+        self._since = {shard: min(stream.ts, now) for shard, stream in streams.items()}
+        for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
+            self._selection.add(keyspace, table)
+
+    def run(self, look: Callable[[], None]) -> Run:
+        """The run."""
+
+        def look_at_sources() -> None:
+            self._unfit.look()
+            look()
+
+        config, control, guard = self._config, self._control, self._guard
+        watch = WatchLoop(control, look_at_sources, every=config.capture.look_seconds)
+        capturing = self._capturing(watch.hurry)
+        capture = CaptureLoop(
+            control,
+            guard.in_pool(CAPTURE, "capture", capturing.round),
+            shards=[str(shard) for shard in config.shards],
+            patience=config.capture.reconnect_seconds,
+            back=watch.hurry,
+            alarmed=self._unfit.look_once_more,
+        )
+        dump = merging = merge = verify = verdicts = None
+        if self._plan.dump and not self._plan.following:
+            # `dump` looks once; a run looks again, for tables that have come.
+            every = config.capture.look_seconds if self._plan.merge else None
+            dump = DumpLoop(control, guard.plain("dump", self._dumping().once), every=every)
+        if self._plan.merge:
+            merger = self._merger()
+            verifier = self._verifier()
+            verdicts = self._verdicts(merger, verifier)
+            merging = self._merging(merger, verdicts)
+            step = guard.in_pool(MERGE, "merge", merging.step)
+            merge = MergeLoop(
+                control,
+                step,
+                interval=config.merge.interval_seconds,
+                patience=config.capture.reconnect_seconds,
+            )
+            if not self._plan.following:
+                tasks = [
+                    _Guarded(guard, self._doubts(verifier, verdicts)),
+                    _Guarded(guard, self._log_samples(verdicts)),
+                    _Guarded(guard, self._background(verdicts)),
+                ]
+                verify = VerifyLoop(control, tasks, patience=config.capture.reconnect_seconds)
+        parts = Parts(
+            control=control,
+            stop=self._stop,
+            capturing=capturing,
+            capture=capture,
+            dump=dump,
+            merging=merging,
+            merge=merge,
+            verify=verify,
+            watch=watch if self._plan.merge else None,
+            watch_spark=SparkWatch(
+                self._spark,
+                limit=config.spark.stall_seconds,
+                read=partial(read_work, driver_works=is_local(config)),
+                cancel=cancel_jobs,
+            ).look,
+            verdicts=verdicts,
+            target=self._plan.target,
+            finish=partial(self._finish, watch) if self._plan.merge else lambda: None,
+            following=self._plan.following,
+        )
+        return Run(
+            parts,
+            rounds=RoundLog(self._plan.lake),
+            tables=Tables(self._plan.lake),
+            comparisons=Comparisons(self._plan.lake),
+            mirrored=self._selection.mirrors,
+            followed=self._selection.follows,
+            observer=tell,
+            stops=self._stops,
+        )
+
+    def _finish(self, watch: WatchLoop) -> None:
+        """Stop what is refused, also by what the run has no time left to look at.
+
+        The next run may find a server that was started once more, with other settings.
+        """
+        if watch.is_hurried:
+            self._unfit.look_once_more()
+        self._unfit.stop(Tables(self._plan.lake), self._stops)
+        self._unfit.end(self._plan.lake)
+
+    def _capturing(self, reopened: Callable[[], None]) -> Capturing:
+        config, given = self._config, self._config.capture
+        ids = server_ids(config)
+        streams = {
+            str(shard): Stream(
+                source=source,
+                server_id=ids[shard],
+                generation=self._generations.get(str(shard), 0),
+                vtgate=vtgate_config(config.sources[shard.keyspace]),
+                vitess=config.sources[shard.keyspace].vitess,
+                seen=self._seen.get(str(shard), {}),
+                since=self._since.get(str(shard), 0),
+            )
+            for shard, source in self._configs.items()
+        }
+        settings = CaptureSettings(
+            lake=self._plan.lake.root,
+            round_seconds=given.round_seconds,
+            round_bytes=given.round_bytes,
+            heartbeat=given.heartbeat_seconds,
+            policy=self._policy,
+            max_skew=given.max_skew_seconds,
+            clock_bound=config.merge.clock_bound_ms / 1000,
+        )
+        taker = RoundTaker(
+            RoundLog(self._plan.lake),
+            guarded(self._runner(), self._lease.check),
+            heartbeat_commit_seconds=given.idle_commit_seconds,
+        )
+        return Capturing(
+            streams,
+            settings,
+            taker,
+            patterns=self._selection.patterns,
+            known=self._selection.known,
+            turnstile=self._turnstile,
+            observer=tell,
+            target=self._plan.target,
+            turn=self._control.turn,
+            reopened=reopened,
+        )
+
+    def _runner(self) -> Runner:
+        on_cluster = not stays_here(self._config)
+        return near_runner(
+            spark_runner(self._spark, pool=CAPTURE),
+            is_far_up=lambda: on_cluster or is_started(self._spark),
+        )
+
+    def _dumping(self) -> Dumping:
+        config = self._config
+        sight = Sight(
+            lambda *, unfit: look(self._selection.sources, self._configs, unfit=unfit),
+            self._unfit.of,
+            noted=LeftOuts(self._plan.lake),
+            tell=self._stops.leave_out,
+        )
+        return Dumping(
+            sight.tables,
+            Tables(self._plan.lake),
+            self._selection,
+            self._dumper,
+            turnstile=self._turnstile,
+            check=self._lease.check,
+            stop=self._stop,
+            patience=config.capture.reconnect_seconds,
+            stops=self._stops,
+            refused=self._unfit.of,
+            look_again=self._unfit.look,
+            again=self._plan.again,
+        )
+
+    def _dumper(self, on_progress: OnProgress) -> Dumper:
+        return Dumper(
+            self._plan.lake,
+            self._reading.shards,
+            # Per call, because the dumper's threads are its own.
+            self._guard.in_pool(DUMP, "dump", near_reader(spark_reader(self._spark))),
+            settings=self._reading.settings,
+            keep=partial(keep_rows, self._spark, self._plan.lake, policy=self._policy),
+            on_progress=on_progress,
+            stop=self._stop,
+        )
+
+    def _verifier(self) -> Verifier:
+        lake, patience = self._plan.lake, self._config.capture.reconnect_seconds
+        return Verifier(
+            self._config,
+            lake,
+            self._spark,
+            reading=self._reading,
+            since=lambda cut: ChangeLog(
+                lake, cut, policy=self._policy, stop=self._stop, patience=patience
+            ),
+            stop=self._stop,
+        )
+
+    def _verdicts(self, merger: Merger, verifier: Verifier) -> Verdicts:
+        mender = Mender(
+            spark=self._spark,
+            lake=self._plan.lake,
+            verifier=verifier,
+            policy=self._policy,
+            check=self._lease.check,
+            forget=merger.forget,
+        )
+        return Verdicts(
+            self._plan.lake, mend=mender.mend, stops=self._stops, ring=self._control.ring
+        )
+
+    def _doubts(self, verifier: Verifier, verdicts: Verdicts) -> Doubts:
+        return Doubts(
+            self._plan.lake,
+            lambda: look(self._selection.sources, self._configs),
+            self._selection.follows,
+            reading=self._reading,
+            verifier=verifier,
+            verdicts=verdicts,
+            on_difference=self._config.verify.on_difference,
+            ends=self._plan.target is not None,
+            observer=tell,
+        )
+
+    def _background(self, verdicts: Verdicts) -> Background:
+        settings = self._config.verify
+        return Background(
+            self._plan.lake,
+            lambda: look(self._selection.sources, self._configs),
+            self._selection.follows,
+            reading=self._reading,
+            verdicts=verdicts,
+            settings=replace(settings, load=settings.load * (1 - LOG_SHARE)),
+            observer=tell,
+            stop=self._stop,
+            patience=_MERGE_PATIENCE,
+        )
+
+    def _log_samples(self, verdicts: Verdicts) -> LogSamples:
+        return LogSamples(
+            self._config,
+            self._plan.lake,
+            reading=self._reading,
+            verdicts=verdicts,
+            observer=tell,
+            stop=self._stop,
+        )
+
+    def _merger(self) -> Merger:
+        return Merger(
+            self._spark,
+            self._plan.lake,
+            MergeOptions(policy=self._policy, parallel=self._config.merge.parallel, pool=MERGE),
+            wanted=self._may_merge,
+        )
+
+    def _merging(self, merger: Merger, verdicts: Verdicts) -> Merging:
+        config, lake = self._config.merge, self._plan.lake
+        upkeep = LakeUpkeep(
+            spark=self._spark,
+            lake=lake,
+            policy=self._policy,
+            forget=merger.forget,
+            change_log=config.change_log_retention,
+            tombstones=config.tombstone_retention,
+            history=config.table_history,
+        )
+        return Merging(
+            merger.step,
+            upkeep,
+            lake,
+            check=self._lease.check,
+            followed=self._selection.follows,
+            serve=self._between_steps(verdicts),
+            observer=tell,
+            stops=self._stops,
+            maintenance=config.maintenance,
+        )
+
+    def _between_steps(self, verdicts: Verdicts) -> Callable[[], None]:
+        """What the merge's thread does before a step, as nobody else writes states then."""
+        lake = self._plan.lake
+        serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
+        tables = Tables(lake)
+        rounds = RoundLog(lake)
+        last_round = rounds.last_number
+        watch = ForeignKeyWatch(
+            lake,
+            partial(read_all, self._configs, rounds.positions),
+            sources=lambda: self._selection.followed,
+            last_round=last_round,
+        )
+
+        def work() -> None:
+            serving.serve()
+            watch.look()
+            verdicts.apply()
+            self._unfit.stop(tables, self._stops)
+            if news := self._unfit.take_news():
+                number = last_round()
+                doubt_restarted(lake, tables, news.lives, last_round=number)
+                doubt_vanished(tables, news.present, last_round=number)
+
+        return work
+
+    def _may_merge(self, state: TableState) -> bool:
+        """A table whose dump has just ended waits until its foreign keys were read."""
+        known = state.phase != "catching_up" or state.foreign_keys is not None
+        return known and self._selection.mirrors(state)
+
+    @property
+    def _policy(self) -> MisfitPolicy:
+        return self._config.policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """A background task whose Spark errors come out as ours."""
+
+    guard: _Guard
+    task: Task
+
+    def next_bite(self) -> float:
+        """See Task."""
+        bite: Callable[[], float] = self.guard.plain("verify", self.task.next_bite)
+        return bite()
+
+
+class _Guard:
+    """Functions that run in their pool, and whose Spark errors come out as ours."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self._spark = spark
+        self._log = log_folder(config)
+
+    def plain(self, operation: str, work: Callable[P, T]) -> Callable[P, T]:
+        """With our errors."""
+
+        def guarded_work(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return work(*args, **kwargs)
+            except Exception as error:
+                known = spark_failure(error, operation, log=str(self._log))
+                if known is None:
+                    raise
+                raise known from None
+
+        return guarded_work
+
+    def in_pool(self, pool: str, operation: str, work: Callable[P, T]) -> Callable[P, T]:
+        """With our errors, and in a pool of the scheduler: for whichever thread calls it."""
+        guarded_work = self.plain(operation, work)
+
+        def pooled(*args: P.args, **kwargs: P.kwargs) -> T:
+            use_pool(self._spark, pool)
+            return guarded_work(*args, **kwargs)
+
+        return pooled

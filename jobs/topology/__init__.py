@@ -1,0 +1,1 @@
+"""Which shards there are, where their streams begin, part and end."""

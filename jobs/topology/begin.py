@@ -1,0 +1,216 @@
+"""Before the loops of a run begin: bringing lake, config and servers into agreement.
+
+Lives here: where the stream of a shard starts, tables that the config no longer mirrors or mirrors
+from more shards than before, what `dump --again` names. Does not live here: the loops (`pipeline`).
+
+Invariant: the start of every shard's stream is in the round log before anything is read from the
+shard for a dump; so a kill can never lead to a stream that starts behind a dumped row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Final
+
+from ratchet.core.errors import ConfigError
+from ratchet.core.position import Position
+from ratchet.core.rounds import Round, ShardSlice
+from ratchet.core.shard import ShardId
+from ratchet.ingest.binlog.history import with_witness
+from ratchet.jobs.config.settings import SourceSection
+from ratchet.jobs.reporting.text import nearest
+from ratchet.jobs.topology.discover import Found
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import Tables, TableState
+from ratchet.wire.session import Session, SourceConfig
+from ratchet.wire.vitess import on_primary
+
+log: Final = logging.getLogger("ratchet.jobs.run")
+
+
+def record_starts(rounds: RoundLog, starts: Mapping[str, Position], *, now: int) -> None:
+    """Commit a round without transactions, in which these shards stand at these positions.
+
+    A stream that starts anew after a gap keeps its generation: its numbers go on.
+
+    Args:
+        rounds: the round log.
+        starts: ShardId as text -> position that every later read is sure to contain.
+        now: microseconds UTC.
+
+    Raises:
+        LakeError: the round cannot be committed.
+    """
+    if not starts:
+        return
+    known = rounds.streams()
+    slices = tuple(
+        ShardSlice.beginning(
+            shard,
+            position,
+            generation=known[shard].generation if shard in known else 0,
+            now=now,
+        )
+        for shard, position in starts.items()
+    )
+    number = begin_streams(rounds, slices, now=now)
+    for shard, position in starts.items():
+        log.info(
+            "%s: the mirror starts at %s",
+            shard,
+            position.executed,
+            extra={"fields": {"event": "stream_started", "source": shard, "round": number}},
+        )
+
+
+def begin_streams(rounds: RoundLog, slices: Collection[ShardSlice], *, now: int) -> int:
+    """Commit a round of slices that begin streams; gives its number.
+
+    Raises:
+        LakeError: the round cannot be committed.
+    """
+    number = rounds.last_number() + 1
+    rounds.append(Round(number=number, committed_at=now, slices=tuple(slices), files=(), events=()))
+    return number
+
+
+def executed(
+    configs: Mapping[ShardId, SourceConfig], shards: Collection[str]
+) -> dict[str, Position]:
+    """For each of these shards where its stream begins; every read from now on contains that."""
+    found = {}
+    for shard, config in configs.items():
+        if str(shard) in shards:
+            # A read of any of the shard's tablets contains what its primary had executed
+            # before: chunks wait for that (snapshot.reader).
+            with Session.connect(on_primary(config)) as session:
+                found[str(shard)] = with_witness(session, session.beginning())
+    return found
+
+
+def heads(configs: Mapping[ShardId, SourceConfig]) -> dict[str, Position]:
+    """Where each server's log ends now."""
+    found = {}
+    for shard, config in configs.items():
+        with Session.connect(on_primary(config)) as session:
+            found[str(shard)] = session.head()
+    return found
+
+
+def fresh_shards(
+    shards: Collection[str], known: Collection[str], again: Collection[str], found: Sequence[Found]
+) -> set[str]:
+    """The shards whose streams start now: those never read, and those given up for a new dump.
+
+    A keyspace of which every table is dumped again needs nothing of the log before, so its streams
+    start anew: that heals a lost position.
+    """
+    fresh = {shard for shard in shards if shard not in known}
+    for keyspace in {one.keyspace for one in found}:
+        if all(one.name in again for one in found if one.keyspace == keyspace):
+            fresh |= {shard for shard in shards if ShardId.parse(shard).keyspace == keyspace}
+    return fresh
+
+
+def align(
+    tables: Tables,
+    found: Sequence[Found],
+    mirrors: Callable[[str, str], bool],
+    fresh: set[str],
+    ended: Callable[[str], bool] = lambda _: False,
+) -> list[TableState]:
+    """Send tables back to phase new that the log does not cover; gives the states as they are now.
+
+    Those are tables that the config does not mirror (any more): capture leaves their changes out,
+    so if they come back they have to be dumped; tables with rows on a shard whose stream only
+    starts now; and tables whose dump had begun on a shard that a reshard has ended since.
+
+    Args:
+        tables: the states.
+        found: the tables that the servers have.
+        mirrors: whether the config mirrors the table of that keyspace.
+        fresh: shards whose streams start now.
+        ended: whether a shard's successors have taken over.
+    """
+    known = {one.name: one for one in found}
+    states = []
+    for state in tables.list():
+        mirrored = mirrors(state.keyspace, state.table)
+        # One that the servers have no more counts as well: the statement that took it away stood in
+        # what is not read. The dump finds that it is gone.
+        read = known[state.name].shards if state.name in known else _dumped_from(state)
+        behind = fresh & set(read)
+        torn = (
+            state.phase in {"dumping", "catching_up"}
+            and state.dump is not None
+            and any(ended(shard) for shard in state.dump.start)
+        )
+        if state.phase in {"dumping", "catching_up", "streaming"} and (
+            not mirrored or behind or torn
+        ):
+            why = "one of its shards starts anew" if mirrored else "the config leaves it out"
+            why = "a reshard ended one of its shards meanwhile" if torn else why
+            log.info("%s needs a new dump: %s", state.name, why)
+            states.append(tables.save(replace(state, phase="new", dump=None)))
+        else:
+            states.append(state)
+    return states
+
+
+def _dumped_from(state: TableState) -> Collection[str]:
+    return () if state.dump is None else state.dump.start
+
+
+def check_keys(
+    states: Collection[TableState],
+    sources: Mapping[str, SourceSection],
+    again: Collection[str] = (),
+) -> None:
+    """Refuse a `key` in the config that is not the one a table was dumped with.
+
+    Raises:
+        ConfigError: naming the table.
+    """
+    for state in states:
+        source = sources.get(state.keyspace)
+        if source is None or state.phase == "new" or state.name in again:
+            continue
+        if state.shard_in_key != (source.key == "shard+primary"):
+            before = "shard+primary" if state.shard_in_key else "primary"
+            raise ConfigError(
+                f"sources.{state.keyspace}.key is {source.key}, but {state.name} was dumped with "
+                f"{before}",
+                operation="start",
+                hint=f"set it back, or: ratchet dump CONFIG --again '{state.keyspace}.*'",
+            )
+
+
+def named_again(patterns: Sequence[str], found: Collection[Found]) -> set[str]:
+    """The tables that `--again` names: by table, keyspace.table, or a pattern of either.
+
+    Raises:
+        ConfigError: a pattern names no table.
+    """
+    named: set[str] = set()
+    for pattern in patterns:
+        hits = {
+            one.name
+            for one in found
+            if fnmatchcase(one.table, pattern) or fnmatchcase(one.name, pattern)
+        }
+        if not hits:
+            raise ConfigError(
+                f"--again {pattern}: there is no such table",
+                operation="start",
+                hint=nearest(pattern, [one.table for one in found], "see `tables` in the config"),
+            )
+        named |= hits
+    return named
+
+
+def again_of_stopped(states: Collection[TableState]) -> set[str]:
+    """Tables that stopped before they were ever dumped: the cause may be mended by now."""
+    return {state.name for state in states if state.phase == "stopped" and state.dump is None}

@@ -1,0 +1,429 @@
+"""Tables in doubt, decided by the run itself: at once, whatever the config says of `verify.every`.
+
+Lives here: when a doubtful table can be judged, by which way, and the verdict. Does not live here:
+what puts a table in doubt (`merge.plan`), comparing (`verify`), applying a verdict (`verdicts`).
+
+1. Where a statement can only have changed what the columns' types tell (`Doubt.by_shape`), the
+   server is asked for the shape that it has now, and for what it has executed. If values are surely
+   as before, and the mirror has come as far without a second statement, the doubt goes.
+2. Else the whole table is compared with its source, at a cut at or behind the statement; again at
+   newer ones as long as rows are without a verdict.
+
+A table that is put in doubt again for the same reason as soon as it was found equal rests before it
+is compared again: some tools log statements each second, and a server may not let us see where
+these lead. So does one of which some rows get no verdict, time and again, beside many changes: in a
+run that is to catch up it stops instead, so that the run ends.
+
+Invariant: a doubt goes only if every row and column was found to be the same, or cannot have
+changed. What cannot be decided stays in doubt.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from ratchet.core.errors import TableStoppedError
+from ratchet.core.position import Position
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.inspect.changelog import NotYetError, covers
+from ratchet.jobs.inspect.compared import record_of, shown
+from ratchet.jobs.inspect.likeness import unlike
+from ratchet.jobs.inspect.reading import Reading
+from ratchet.jobs.inspect.verify import Chosen, Verifier, newest_at
+from ratchet.jobs.reporting.observe import Observer, TableCompared
+from ratchet.jobs.reporting.text import counted
+from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.watch.verdicts import Outcome, Place, Verdict, Verdicts
+from ratchet.merge.ddl import key_lost, misfit, unproven
+from ratchet.snapshot.errors import ShapeChangedError
+from ratchet.snapshot.positions import seen_position
+from ratchet.snapshot.records import Wanted
+from ratchet.snapshot.sessions import close_sessions, open_session
+from ratchet.snapshot.source import SourceCatalog
+from ratchet.snapshot.source_df import require_all_committed
+from ratchet.snapshot.verify import Correction, VerifyResult
+from ratchet.store.comparisons import Comparisons
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.files import Lake
+from ratchet.store.schemas import get_schema
+from ratchet.store.tables import Doubt, Stopped, Tables, TableState
+
+log: Final = logging.getLogger("ratchet.jobs.run")
+
+LOOK_EVERY: Final = 1.0  # seconds between two looks for tables in doubt
+_TRIES: Final = 5  # comparisons of a table of which some rows stay without a verdict
+_MENDS: Final = 3  # of one table, until it is given up
+_LOOK_COUNTS: Final = 10.0  # seconds for which the servers' list of tables is taken as it is
+MOST_MENDED: Final = 20_000  # rows that a run mends by itself
+_REST: Final = 5.0  # seconds, at least, between two comparisons for the same reason
+_REST_SHARE: Final = 9  # so many times as long as the comparison took
+
+OnDifference = Literal["stop", "repair", "tell"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the servers said of a table's shape."""
+
+    doubts: dict[str, Doubt]
+    kept: bool
+    seen: dict[str, Position]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A table as it is judged."""
+
+    wanted: Wanted
+    state: TableState
+    cut: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """A table that was found equal, and why it had been in doubt."""
+
+    messages: frozenset[str]
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """The tables that the servers had once all rounds up to this one were in the lake."""
+
+    round: int
+    until: float
+    tables: dict[str, Found]
+
+
+@dataclass(slots=True)
+class _Tried:
+    """How often a table was compared."""
+
+    doubts: dict[str, Doubt]
+    round: int = 0
+    unsettled: int = 0
+    mended: int = 0
+
+
+class Doubts:
+    """Decides about tables in doubt, one at a time. A background task; for one thread.
+
+    Args:
+        lake: the lake.
+        look: asks the servers for their tables.
+        mirrors: whether the config mirrors a table.
+        reading: how sources are read.
+        verifier: compares.
+        verdicts: where verdicts go.
+        on_difference: what becomes of a table whose rows differ.
+        ends: whether the run ends when it has caught up.
+        observer: told of each comparison.
+        wall: microseconds UTC.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        look: Callable[[], Sequence[Found]],
+        mirrors: Callable[[TableState], bool],
+        *,
+        reading: Reading,
+        verifier: Verifier,
+        verdicts: Verdicts,
+        on_difference: OnDifference,
+        ends: bool,
+        observer: Observer,
+        wall: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        self._lake, self._look, self._mirrors = lake, look, mirrors
+        self._reading, self._verifier, self._verdicts = reading, verifier, verdicts
+        self._on_difference, self._ends = on_difference, ends
+        self._observer, self._wall = observer, wall
+        self._tables, self._cuts, self._done = Tables(lake), Cuts(lake), Comparisons(lake)
+        self._asked: dict[str, _Asked] = {}
+        self._tried: dict[str, _Tried] = {}
+        self._rests: dict[str, _Rest] = {}
+        self._looked: _Looked | None = None
+
+    def next_bite(self) -> float:
+        """Decide about one table, if one can be decided; seconds until there may be another.
+
+        Raises:
+            RetryableError: a server stays away, or the run ends.
+            OperatorError: the lake cannot be read, or a server refuses us.
+        """
+        try:
+            cut = self._cuts.last()
+            # Behind the cut: what it shows of a table, the state tells of.
+            doubtful = [s for s in self._tables.list() if s.is_doubtful and self._mirrors(s)]
+            for state in doubtful:
+                if cut is not None and self._may_be_judged(state, cut) and self._judge(state, cut):
+                    return 0.0
+        except NotYetError as error:
+            log.debug("tables in doubt: %s", error)
+        finally:
+            close_sessions()
+        return LOOK_EVERY
+
+    def _may_be_judged(self, state: TableState, cut: Cut) -> bool:
+        rounds = [doubt.round for doubt in state.doubts.values()]
+        tried = self._tried.get(state.name)
+        again = tried is None or tried.doubts != state.doubts or cut.round > tried.round
+        waits = self._verdicts.waits(state.name)
+        # What follows by foreign keys is no difference, so they have to be known.
+        known = state.foreign_keys is not None
+        reached = cut.shows(state.name) and cut.round >= max(rounds)
+        return reached and known and again and not waits and not self._is_resting(state)
+
+    def _is_resting(self, state: TableState) -> bool:
+        rest = self._rests.get(state.name)
+        same = rest is not None and _messages(state) <= rest.messages
+        return rest is not None and same and time.monotonic() < rest.until
+
+    def _judge(self, state: TableState, cut: Cut) -> bool:
+        """Whether there was anything to do."""
+        # The log may tell of a statement that is not in force yet.
+        shards = self._reading.shards
+        known = [one for one in state.doubts if one in shards and one in cut.shards]
+        require_all_committed(shards, {one: cut.shards[one].position for one in known})
+        if all(doubt.by_shape for doubt in state.doubts.values()):
+            asked = self._asked.get(state.name)
+            if asked is None or asked.doubts != state.doubts:
+                asked = self._asked[state.name] = self._ask(state)
+            if asked.kept:
+                if not covers({n: s.position for n, s in cut.shards.items()}, asked.seen):
+                    return False  # at a newer cut
+                log.info(
+                    "%s: %s has left its values alone, as its types show",
+                    state.name,
+                    _statement(state),
+                )
+                self._hand_in(_Case(_wanted(state, tuple(state.doubts)), state, cut), "right")
+                return True
+        self._compare(state, cut)
+        return True
+
+    def _ask(self, state: TableState) -> _Asked:
+        """The shape that the servers of the doubtful shards have now, and what they have executed.
+
+        In this order: whatever made that shape is in what they have executed then.
+        """
+        policy = self._reading.settings.policy
+        shards = {shard: source.primary for shard, source in self._reading.shards.items()}
+        catalog = SourceCatalog({s: shards[s] for s in state.doubts if s in shards})
+        kept, seen = True, {}
+        rebuilt = all(doubt.rebuilt for doubt in state.doubts.values())
+        for shard in state.doubts:
+            if shard not in shards:
+                return _Asked(state.doubts, kept=False, seen={})
+            try:
+                source = catalog.table(shard, state.table)
+            except TableStoppedError:
+                return _Asked(state.doubts, kept=False, seen={})
+            with open_session(shards[shard]) as session:
+                seen[shard] = seen_position(session)
+            nulls = state.nulls.get(shard, ())
+            for before in self._shapes(state, shard):
+                fits = misfit(state.whole, source.schema, policy, known=before, nulls=nulls) is None
+                lost = key_lost(before, source.schema) or unproven(before, source.schema)
+                anew = source.recomputed if rebuilt else source.generated
+                kept = kept and fits and lost is None and not anew
+        return _Asked(state.doubts, kept=kept, seen=seen)
+
+    def _shapes(self, state: TableState, shard: str) -> list[TableSchema]:
+        """The shapes that a shard's table had before: as dumped, and as its rows had it last."""
+        logged = state.logged.get(shard, state.schema.fingerprint)
+        if logged == state.schema.fingerprint:
+            return [state.schema]
+        found = get_schema(self._lake, state.keyspace, state.table, logged)
+        # A key by a unique index is not in the log.
+        return [state.schema, found if found.key else replace(found, key=state.schema.key)]
+
+    def _compare(self, state: TableState, cut: Cut) -> None:
+        began, now = time.monotonic(), self._wall()
+        found = self._find(state, cut)
+        shards = tuple(state.doubts) if found is None else found.shards
+        case = _Case(_wanted(state, shards), state, cut)
+        if found is None:
+            self._stop(case, "the source does not have it any more", _gone(state))
+            return
+        corrections: list[Correction] = []
+
+        def collect(one: Correction) -> None:
+            if len(corrections) < MOST_MENDED:
+                corrections.append(one)
+
+        log.info("%s: comparing it with its source after %s", state.name, _statement(state))
+        try:
+            if why := unlike(state, case.wanted, self._reading):
+                self._stop(case, why, how_to_redump(state))
+                return
+            version = newest_at(self._lake, cut, state, cut.tables[state.name])
+            chosen = Chosen(state=state, version=version, wanted=case.wanted)
+            result = self._verifier.once(cut, chosen, collect)
+        except ShapeChangedError:
+            log.info("%s: its columns changed while it was compared: again", state.name)
+            return
+        except TableStoppedError as error:
+            self._stop(case, error.message, error.hint or how_to_redump(state))
+            return
+        self._done.save(record_of(state, result, since=now, until=self._wall()))
+        seconds = time.monotonic() - began
+        self._tell(state, result, seconds)
+        if result.same:
+            self._rest(state, seconds)
+        self._decide(case, result, corrections, seconds)
+
+    def _find(self, state: TableState, cut: Cut) -> Found | None:
+        """The table as its servers have it, at or behind the statements that it is in doubt for.
+
+        All tables are asked for at once: a statement, or a server's crash, may concern hundreds.
+        """
+        statements = max(doubt.round for doubt in state.doubts.values())
+        looked = self._looked
+        if looked is None or looked.round < statements or looked.until <= time.monotonic():
+            found = {one.name: one for one in self._look()}
+            looked = self._looked = _Looked(cut.round, time.monotonic() + _LOOK_COUNTS, found)
+        return looked.tables.get(state.name)
+
+    def _rest(self, state: TableState, seconds: float) -> None:
+        until = time.monotonic() + max(_REST, _REST_SHARE * seconds)
+        self._rests[state.name] = _Rest(_messages(state), until)
+
+    def _decide(
+        self,
+        case: _Case,
+        result: VerifyResult,
+        corrections: Sequence[Correction],
+        seconds: float,
+    ) -> None:
+        state = case.state
+        tried = self._tried.get(state.name)
+        if tried is None or tried.doubts != state.doubts:
+            tried = self._tried[state.name] = _Tried(state.doubts)
+        tried.round = case.cut.round
+        if result.columns_missing:
+            names = ", ".join(result.columns_missing)
+            self._stop(
+                case, f"the source has columns that the mirror lacks: {names}", how_to_redump(state)
+            )
+        elif result.differences:
+            self._differs(case, tried, corrections, result)
+        elif result.unsettled:
+            tried.unsettled += 1
+            if tried.unsettled >= _TRIES:
+                self._undecided(case, tried.unsettled, result, seconds)
+        else:
+            self._hand_in(case, "right")
+
+    def _undecided(self, case: _Case, tries: int, result: VerifyResult, seconds: float) -> None:
+        state = case.state
+        rows = "; ".join(f"{counted(n, 'row')}: {why}" for why, n in result.unsettled.items())
+        if self._ends:
+            why = f"after {_statement(state)} its rows cannot be compared with the source: {rows}"
+            self._stop(case, why, how_to_redump(state))
+            return
+        self._rest(state, seconds * tries)
+        log.warning("%s stays in doubt, and is compared again later: %s", state.name, rows)
+
+    def _differs(
+        self,
+        case: _Case,
+        tried: _Tried,
+        corrections: Sequence[Correction],
+        result: VerifyResult,
+    ) -> None:
+        odd = any(correction.reason for correction in corrections)
+        too_many = len(corrections) < result.differences
+        expected = all(doubt.expected for doubt in case.state.doubts.values())
+        mends = (expected or self._on_difference == "repair") and tried.mended < _MENDS
+        if self._on_difference == "tell" and not expected:
+            self._hand_in(case, "right")
+        elif mends and not (odd or too_many or result.unsettled):
+            tried.mended += 1
+            tried.round = 0  # compared again, at the cut that the mended rows are in
+            places = tuple((c.difference.shard, c.difference.key) for c in corrections)
+            self._hand_in(case, "mend", places=places)
+        else:
+            since = _statement(case.state)
+            told = f"its rows differ from the source, found after {since}: {shown(result)}"
+            self._stop(case, told, how_to_mend(case.state), differs=True)
+
+    def _stop(self, case: _Case, message: str, hint: str, *, differs: bool = False) -> None:
+        why = Stopped(message=message, hint=hint, round=case.cut.round, differs=differs)
+        self._hand_in(case, "wrong", why)
+
+    def _hand_in(
+        self,
+        case: _Case,
+        outcome: Outcome,
+        why: Stopped | None = None,
+        places: Sequence[Place] = (),
+    ) -> None:
+        self._asked.pop(case.state.name, None)
+        self._verdicts.hand_in(
+            Verdict(
+                wanted=case.wanted,
+                judged=case.state.doubts,
+                outcome=outcome,
+                why=why,
+                places=places,
+            )
+        )
+
+    def _tell(self, state: TableState, result: VerifyResult, seconds: float) -> None:
+        self._observer(
+            TableCompared(
+                table=state.name,
+                why=_statement(state),
+                rows=result.source_rows,
+                differences=result.differences,
+                unsettled=sum(result.unsettled.values()),
+                found=shown(result),
+                seconds=round(seconds, 3),
+            )
+        )
+
+
+def how_to_mend(state: TableState) -> str:
+    """What to do about a table whose rows differ."""
+    return (
+        f"stop the run and `ratchet repair CONFIG --table '{state.name}'` mends its rows; or "
+        f"`ratchet table CONFIG redump '{state.name}'` dumps it again, while the run goes on"
+    )
+
+
+def how_to_redump(state: TableState) -> str:
+    """What to do about a table whose columns are others."""
+    return f"`ratchet table CONFIG redump '{state.name}'` dumps it again, while the run goes on"
+
+
+def _gone(state: TableState) -> str:
+    return (
+        f'exclude it in `tables` of the config ("!{state.table}"); or create it again, then '
+        f"`ratchet table CONFIG redump '{state.name}'`"
+    )
+
+
+def _statement(state: TableState) -> str:
+    """What put a table in doubt, for people."""
+    said = {one.statement[:200] or one.message: None for one in state.doubts.values()}
+    return " and ".join(said)
+
+
+def _messages(state: TableState) -> frozenset[str]:
+    return frozenset(doubt.message for doubt in state.doubts.values())
+
+
+def _wanted(state: TableState, shards: Sequence[str]) -> Wanted:
+    return Wanted(
+        keyspace=state.keyspace,
+        table=state.table,
+        shards=tuple(shards),
+        shard_in_key=state.shard_in_key,
+    )

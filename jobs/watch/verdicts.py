@@ -1,0 +1,136 @@
+"""What a run's verification decided, done by the thread that merges: nothing of it meets a merge.
+
+Lives here: `Verdict`, and `Verdicts`, which carries them from one thread to the other and applies
+them. Does not live here: deciding (`doubts`, `background`), mending rows (`mending`).
+
+Invariant: a verdict is about the doubts that were judged. If a table's state has others by the time
+it is applied, or has gone on to another phase, nothing happens and it is judged again. A verdict
+that a kill kept from being applied is judged again too: the doubts are in the states.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from ratchet.jobs.reporting.observe import Stops
+from ratchet.snapshot.records import Wanted
+from ratchet.store.crashpoints import reach
+from ratchet.store.cuts import Cuts
+from ratchet.store.files import Lake
+from ratchet.store.tables import Doubt, Stopped, Tables, TableState
+
+log: Final = logging.getLogger("ratchet.jobs.run")
+
+Outcome = Literal["right", "wrong", "mend"]
+# Shard, or "" for all, and the values of a key.
+Place = tuple[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is to become of a table.
+
+    Attributes:
+        wanted: the table.
+        judged: its doubts when it was judged; none: it was compared because that was due.
+        outcome: "right": the doubts go; "wrong": it stops; "mend": some rows are written as the
+            source has them, and the doubts stay.
+        why: wrong: the reason.
+        places: mend: the rows.
+    """
+
+    wanted: Wanted
+    judged: Mapping[str, Doubt]
+    outcome: Outcome
+    why: Stopped | None = None
+    places: Sequence[Place] = field(default=())
+
+
+Mend = Callable[[TableState, Verdict], str]
+
+
+class Verdicts:
+    """The verdicts that wait. `hand_in` and `waits` for any thread, `apply` for the merging one.
+
+    Args:
+        lake: the lake.
+        mend: writes rows as the source has them; gives why it could not, "" if it could.
+        stops: told of tables that stop.
+        ring: called when verdicts were applied.
+    """
+
+    def __init__(
+        self, lake: Lake, *, mend: Mend, stops: Stops, ring: Callable[[], None] = lambda: None
+    ) -> None:
+        self._tables, self._cuts = Tables(lake), Cuts(lake)
+        self._mend, self._stops, self._ring = mend, stops, ring
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Verdict] = {}
+
+    def hand_in(self, verdict: Verdict) -> None:
+        """Have it applied between two merge steps."""
+        with self._lock:
+            self._waiting[verdict.wanted.name] = verdict
+        self._ring()
+
+    def waits(self, table: str) -> bool:
+        """Whether a verdict about a table (keyspace.table) is still to be applied."""
+        with self._lock:
+            return table in self._waiting
+
+    @property
+    def any_waits(self) -> bool:
+        """Whether any verdict is still to be applied."""
+        with self._lock:
+            return bool(self._waiting)
+
+    def apply(self) -> None:
+        """Apply all that wait.
+
+        Raises:
+            RetryableError: a server stays away while rows are mended; it is tried again.
+            LakeError: the lake cannot be written.
+        """
+        with self._lock:
+            verdicts = list(self._waiting.values())
+        for verdict in verdicts:
+            try:
+                self._one(verdict)
+            finally:
+                with self._lock:
+                    self._waiting.pop(verdict.wanted.name, None)
+                self._ring()
+
+    def _one(self, verdict: Verdict) -> None:
+        wanted = verdict.wanted
+        reach("verify.before_verdict")
+        state = self._tables.load(wanted.keyspace, wanted.table)
+        if state is None or state.phase != "streaming" or state.doubts != dict(verdict.judged):
+            log.debug("%s: there is news, so it is judged again", wanted.name)
+        elif verdict.outcome == "right":
+            self._tables.save(replace(state, doubts={}))
+        elif verdict.outcome == "wrong" and verdict.why is not None:
+            self._stop(state, verdict.why)
+        elif why := self._mend(state, verdict):
+            log.warning("%s: its rows are not mended: %s", wanted.name, why)
+
+    def _stop(self, state: TableState, why: Stopped) -> None:
+        cut = self._cuts.last()
+        # The state of a table that nothing happens to lags behind the cut that it is in.
+        shown = cut.round if cut is not None and cut.shows(state.name) else 0
+        doubt = Doubt(message="its rows were found to differ", statement="", round=why.round)
+        shards = state.dump.start if state.dump else {}
+        self._tables.save(
+            replace(
+                state,
+                phase="stopped",
+                stopped=why,
+                merged_round=max(state.merged_round, shown),
+                doubts=state.doubts or dict.fromkeys(shards, doubt),
+            )
+        )
+        self._stops.tell(state.name, why.message, why.hint)
