@@ -13,8 +13,13 @@ import pytest
 from deltalake import write_deltalake
 
 from ratchet.core.change import TOKEN_TYPE
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.store.cuts import Cut, Cuts, CutShard
 from ratchet.store.delta_tables import create_mirrored_table
-from ratchet.store.files import open_lake
+from ratchet.store.files import Lake, open_lake
+from ratchet.store.tables import Tables, TableState
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "read_the_mirror.ipynb"
 
@@ -34,6 +39,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
         }
     )
     write_deltalake(lake.delta_uri("shop/orders"), rows, mode="append")
+    _note(lake)
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     codes = [cell for cell in cells if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in codes)
@@ -53,4 +59,24 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "version 1, 2 rows" in done.stdout
-    assert "version 0 had 0 rows" in done.stdout
+    assert "['shop.orders'] follow their source" in done.stdout
+    assert "cut 1: 2 rows, nothing later than 1970-01-01 00:00:02 UTC" in done.stdout
+
+
+def _note(lake: Lake) -> None:
+    """What a run would have noted of the table and its first cut."""
+    column = Column(name="id", type=ColumnType(name="bigint"), nullable=False)
+    schema = TableSchema(keyspace="shop", table="orders", columns=(column,), key=("id",))
+    Tables(lake).save(
+        TableState(keyspace="shop", table="orders", schema=schema, key=("id",), phase="streaming")
+    )
+    shard = CutShard(
+        position=Position(executed=GtidSet.parse("mariadb", "0-1-7")),
+        min_ts=None,
+        max_ts=None,
+        latest_ts=2_000_000,
+        observed_at=2_000_000,
+    )
+    Cuts(lake).append(
+        Cut(number=1, round=1, merged_at=3, shards={"shop/-": shard}, tables={"shop.orders": 1})
+    )

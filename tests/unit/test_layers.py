@@ -45,6 +45,8 @@ INSTALLED = sorted(
 )  # what `ratchet/` links to; the lab is no part of a wheel
 # Folders of the package's own, which everybody may ask for.
 EVERYBODY = {"resources"}
+# What is for readers of a lake stands above all: nothing below asks it.
+PUBLIC = {"mirror"}
 # It is told by the commands that users type, and shows what they left in the lake.
 DEMO = ROOT / "lab" / "demo.py"
 
@@ -109,6 +111,8 @@ def offences(package: str) -> Iterator[str]:
                 allowed |= {"jobs", "store"}
             if within(name, set(ALLOWED)) and not within(name, allowed):
                 yield f"{where}: {package} may import {sorted(ALLOWED[package]) or 'nothing'}"
+            if within(name, PUBLIC):
+                yield f"{where}: that is for readers of a lake, who import it from outside"
             if within(name, NETWORK) and package not in MAY_CONNECT:
                 yield f"{where}: only {sorted(MAY_CONNECT)} may open connections"
             if package == "core" and within(name, NOT_IN_CORE):
@@ -151,9 +155,10 @@ def test_the_scan_sees_every_kind_of_import(
         "from . import good\n"
         "from ratchet.wire import session\n"
         "from store import lease\n"
+        "from ratchet.mirror import Mirror\n"
     )
     lines = {int(text.split(":")[1]) for text in offences("merge")}
-    assert lines == {1, 5, 7, 9, 10}
+    assert lines == {1, 5, 7, 9, 10, 11}
 
 
 def test_every_package_has_its_rule() -> None:

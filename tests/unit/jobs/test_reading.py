@@ -44,7 +44,7 @@ def test_nobody_else_says_it_again() -> None:
     made = {"ShardSource", "DumpSettings", "ThrottleLimits", "Throttle", "MisfitPolicy"}
     found = {
         path.name: name
-        for path in sorted(JOBS.glob("*.py"))
+        for path in sorted(JOBS.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and (name := getattr(node.func, "id", "")) in made
     }
