@@ -31,8 +31,8 @@ SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 
 # Statements on the table itself; others may have changed its rows by what is in no shape.
 _OF_SHAPE: Final = frozenset({"columns", "types", "key", "foreign_key", "rows"})
-# What the server did without saying so: rows that differ are nobody's fault.
-_EXPECTED: Final = frozenset({"prepared", "bulk", "restored", "untold"})
+# What changes rows and no column.
+_OF_ROWS: Final = frozenset({"prepared", "bulk", "restored", "untold"})
 _UNTOLD: Final = "its rows have other types than its dump saw, and no statement says so"
 _ABOVE: Final = "a statement about {}, on which it hangs by foreign keys, may have changed its rows"
 _AGAIN: Final = (
@@ -328,8 +328,7 @@ class _Shard:
                 if far >= Reach.KEYS:
                     self.found.keys_stale = True
                 if far >= Reach.ROWS:
-                    # The statement is not about this table: if its rows differ, keys did it.
-                    self._doubt(_ABOVE.format(name), event.statement, expected=True)
+                    self._doubt(_ABOVE.format(name), event.statement)
 
     def _counts(self, event: TableEvent) -> bool:
         """Whether the dump does not show what happened then anyhow."""
@@ -376,8 +375,8 @@ class _Shard:
                 if change.effect in {"columns", "types", "doubt"}:
                     what = "rows from before a statement may have been read under its new columns"
                     self._stop(event.seq, what, event.statement)
-            elif change.effect in _EXPECTED:
-                self._doubt(change.reason, event.statement, expected=True)
+            elif change.effect in _OF_ROWS:
+                self._doubt(change.reason, event.statement)
             else:
                 self._changed(event, change)
 
@@ -404,8 +403,7 @@ class _Shard:
                 found.keys_changed = True
             elif not found.generated:
                 found.generated = None  # it may have brought one
-            # The statement itself changes no row; what the keys did before it may not be known.
-            self._doubt(change.reason, event.statement, expected=change.effect == "foreign_key")
+            self._doubt(change.reason, event.statement)
         # From here on a new shape is compared with the one before, value by value.
         found.logged.setdefault(shard, self.state.schema.fingerprint)
 
@@ -429,7 +427,6 @@ class _Shard:
         *,
         by_shape: bool = False,
         rebuilt: bool = False,
-        expected: bool = False,
     ) -> None:
         """The rows have to be compared at this round or behind it, whatever was in doubt before."""
         doubt = Doubt(
@@ -438,7 +435,6 @@ class _Shard:
             round=self.found.round,
             by_shape=by_shape,
             rebuilt=rebuilt,
-            expected=expected,
         )
         self.found.doubts[self.shard] = doubt.behind(self.found.doubts.get(self.shard))
 

@@ -165,9 +165,6 @@ class Doubt:
             a look at the rows (merge.ddl.unproven).
         rebuilt: whether all that happened is that its rows may have been written anew: they are as
             they were unless a STORED column is computed otherwise in another session.
-        expected: whether nothing is wrong if rows differ: the server is known to have changed or
-            lost some (foreign keys, a statement that was logged as its text, a crash), only not
-            which. They are read again, whatever the config says.
     """
 
     message: str
@@ -175,7 +172,11 @@ class Doubt:
     round: int
     by_shape: bool = False
     rebuilt: bool = False
-    expected: bool = False
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Doubt:
+        """Read what `asdict` made; earlier versions kept whether rows may differ as well."""
+        return cls(**{name: value for name, value in data.items() if name != "expected"})
 
     def behind(self, before: Doubt | None) -> Doubt:
         """This doubt of a table that was in doubt before: both are to be settled."""
@@ -193,7 +194,6 @@ class Doubt:
             round=max(self.round, before.round),
             by_shape=self.by_shape and before.by_shape,
             rebuilt=self.rebuilt and before.rebuilt,
-            expected=self.expected and before.expected,
         )
 
 
@@ -325,7 +325,7 @@ class TableState:
             added=tuple(Column.from_json(one) for one in data.get("added", ())),
             nulls={shard: tuple(names) for shard, names in data.get("nulls", {}).items()},
             retyped=tuple(data.get("retyped", ())),
-            doubts={shard: Doubt(**one) for shard, one in data.get("doubts", {}).items()},
+            doubts={shard: Doubt.from_json(one) for shard, one in data.get("doubts", {}).items()},
             generated=data.get("generated"),
             primary=data.get("primary"),
             foreign_keys=None

@@ -293,7 +293,7 @@ def _doubt(before: TableState, after: TableState) -> str:
 
 def _in_doubt(state: TableState, why: str, last_round: int) -> TableState:
     log.warning("%s is compared with its source: %s", state.name, why)
-    return state.in_doubt(Doubt(message=why, statement="", round=last_round, expected=True))
+    return state.in_doubt(Doubt(message=why, statement="", round=last_round))
 
 
 def _stop(tables: Tables, state: TableState, parent: str, key: ForeignKey) -> None:

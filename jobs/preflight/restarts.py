@@ -355,7 +355,7 @@ def doubt_restarted(
                 why = doubts[state.table]
                 log.warning("%s is compared with its source: %s", state.name, why)
                 # What a crash took at the source differs rightly.
-                doubt = Doubt(message=why, statement="", round=last_round, expected=True)
+                doubt = Doubt(message=why, statement="", round=last_round)
                 tables.save(state.in_doubt(doubt))
         noted[shard] = one.start
     _write_starts(lake, noted)

@@ -347,7 +347,6 @@ class _Wiring:
             reading=self._reading,
             verifier=verifier,
             verdicts=verdicts,
-            on_difference=self._config.verify.on_difference,
             ends=self._plan.target is not None,
             observer=tell,
         )

@@ -7,7 +7,8 @@ what puts a table in doubt (`merge.plan`), comparing (`verify`), applying a verd
    server is asked for the shape that it has now, and for what it has executed. If values are surely
    as before, and the mirror has come as far without a second statement, the doubt goes.
 2. Else the whole table is compared with its source, at a cut at or behind the statement; again at
-   newer ones as long as rows are without a verdict.
+   newer ones as long as rows are without a verdict. Rows that differ are what the statement did:
+   they are read again, and compared once more.
 
 A table that is put in doubt again for the same reason as soon as it was found equal rests before it
 is compared again: some tools log statements each second, and a server may not let us see where
@@ -24,7 +25,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.position import Position
@@ -61,8 +62,6 @@ _LOOK_COUNTS: Final = 10.0  # seconds for which the servers' list of tables is t
 MOST_MENDED: Final = 20_000  # rows that a run mends by itself
 _REST: Final = 5.0  # seconds, at least, between two comparisons for the same reason
 _REST_SHARE: Final = 9  # so many times as long as the comparison took
-
-OnDifference = Literal["stop", "repair", "tell"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,6 @@ class Doubts:
         reading: how sources are read.
         verifier: compares.
         verdicts: where verdicts go.
-        on_difference: what becomes of a table whose rows differ.
         ends: whether the run ends when it has caught up.
         observer: told of each comparison.
         wall: microseconds UTC.
@@ -135,15 +133,13 @@ class Doubts:
         reading: Reading,
         verifier: Verifier,
         verdicts: Verdicts,
-        on_difference: OnDifference,
         ends: bool,
         observer: Observer,
         wall: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self._lake, self._look, self._mirrors = lake, look, mirrors
         self._reading, self._verifier, self._verdicts = reading, verifier, verdicts
-        self._on_difference, self._ends = on_difference, ends
-        self._observer, self._wall = observer, wall
+        self._ends, self._observer, self._wall = ends, observer, wall
         self._tables, self._cuts, self._done = Tables(lake), Cuts(lake), Comparisons(lake)
         self._asked: dict[str, _Asked] = {}
         self._tried: dict[str, _Tried] = {}
@@ -340,11 +336,7 @@ class Doubts:
     ) -> None:
         odd = any(correction.reason for correction in corrections)
         too_many = len(corrections) < result.differences
-        expected = all(doubt.expected for doubt in case.state.doubts.values())
-        mends = (expected or self._on_difference == "repair") and tried.mended < _MENDS
-        if self._on_difference == "tell" and not expected:
-            self._hand_in(case, "right")
-        elif mends and not (odd or too_many or result.unsettled):
+        if tried.mended < _MENDS and not (odd or too_many):
             tried.mended += 1
             tried.round = 0  # compared again, at the cut that the mended rows are in
             places = tuple((c.difference.shard, c.difference.key) for c in corrections)

@@ -358,7 +358,7 @@ class Cascades:
         return written_meanwhile(mine, shard, first_began(files), self.unchecked)
 
     def _doubt(self, why: str) -> Doubt:
-        return Doubt(message=_MESSAGE.format(why), statement="", round=self.round, expected=True)
+        return Doubt(message=_MESSAGE.format(why), statement="", round=self.round)
 
     def _parts(
         self,

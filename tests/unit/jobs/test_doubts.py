@@ -1,7 +1,11 @@
-"""Tables in doubt whose rows get no verdict: what becomes of them. The rest is tried for real."""
+"""Tables in doubt whose rows get no verdict, or differ: what becomes of them.
+
+The rest is tried for real.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +20,7 @@ from ratchet.jobs.topology.discover import Found
 from ratchet.jobs.watch import doubts
 from ratchet.jobs.watch.doubts import Doubts
 from ratchet.jobs.watch.verdicts import Verdict
-from ratchet.snapshot.verify import VerifyResult
+from ratchet.snapshot.verify import Correction, Difference, VerifyResult
 from ratchet.store.cuts import Cut, CutShard
 from ratchet.store.files import open_lake
 from ratchet.store.tables import Doubt, DumpState, TableState
@@ -95,7 +99,6 @@ def test_the_servers_are_asked_once_for_many_tables(
         reading=cast("Any", SimpleNamespace(shards={})),
         verifier=cast("Any", Equal()),
         verdicts=cast("Any", given),
-        on_difference="repair",
         ends=False,
         observer=lambda _: None,
     )
@@ -146,7 +149,6 @@ def test_rows_that_never_get_a_verdict(
         reading=cast("Any", SimpleNamespace(shards={})),
         verifier=cast("Any", source),
         verdicts=cast("Any", given),
-        on_difference="repair",
         ends=ends,
         observer=lambda _: None,
     )
@@ -172,3 +174,55 @@ def test_rows_that_never_get_a_verdict(
         clock[0] += 3600
         judge.next_bite()
         assert source.looks == 6
+
+
+@pytest.mark.parametrize("moving", [0, 7])
+@pytest.mark.parametrize(("count", "reason"), [(2, ""), (2, "it is contested"), (3, "")])
+def test_rows_that_differ_are_mended_until_it_does_not_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moving: int, count: int, reason: str
+) -> None:
+    """Three times, also beside rows without a verdict; more than a run mends stop the table."""
+    monkeypatch.setattr(doubts, "unlike", lambda *_: "")
+    monkeypatch.setattr(doubts, "newest_at", lambda *_: 1)
+    monkeypatch.setattr(doubts, "MOST_MENDED", 2)
+
+    class Different:
+        def once(self, cut: Cut, _: object, collect: Callable[[Correction], None]) -> VerifyResult:
+            for key in range(count):
+                found = Difference(key={"id": key}, shard=SHARD, kind="changed", columns=("v",))
+                collect(Correction(difference=found, rows={SHARD: {"v": 1}}, reason=reason))
+            return VerifyResult(
+                table="shop.t", round=cut.round, positions={}, ends={}, source_rows=9,
+                source_bytes=9, mirror_rows=9, chunks=1, columns=("id",),
+                differences=count, kinds={"changed": count},
+                unsettled={"too busy": moving} if moving else {},
+            )  # fmt: skip
+
+    given = Given()
+    judge: Any = Doubts(
+        open_lake(str(tmp_path), now=0),
+        lambda: [Found(keyspace="shop", table="t", shards=(SHARD,), rows=9)],
+        lambda _: True,
+        reading=cast("Any", SimpleNamespace(shards={})),
+        verifier=cast("Any", Different()),
+        verdicts=cast("Any", given),
+        ends=False,
+        observer=lambda _: None,
+    )
+    monkeypatch.setattr(judge._tables, "list", lambda: [STATE])
+    where = CutShard(position=HERE, min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=0)
+    for number in range(3, 9):
+        cut = Cut(
+            number=number, round=number, merged_at=1, shards={SHARD: where}, tables={"shop.t": 1}
+        )
+        monkeypatch.setattr(judge._cuts, "last", lambda one=cut: one)
+        judge.next_bite()
+        if given.verdicts and given.verdicts[-1].outcome == "wrong":
+            break
+    mended = [] if reason or count > 2 else ["mend"] * 3
+    assert [one.outcome for one in given.verdicts] == [*mended, "wrong"]
+    assert all(len(one.places) == count for one in given.verdicts if one.outcome == "mend")
+    why = given.verdicts[-1].why
+    assert why is not None
+    assert why.differs
+    assert "found after ALTER TABLE t ...: " in why.message

@@ -646,7 +646,6 @@ def test_a_doubt_is_in_the_state_at_once_and_stays(effect: str, phase: str) -> N
         statement="a statement",
         round=5,
         by_shape=effect == "types",
-        expected=effect in {"foreign_key", "prepared", "untold"},
     )
     assert found.doubts == {A: doubt}
     state = found.learned(start)

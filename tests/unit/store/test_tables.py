@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -91,21 +91,27 @@ def test_schemas_are_kept_by_fingerprint(tmp_path: Path) -> None:
         get_schema(lake, "shop", SCHEMA.table, "0" * 16)
 
 
+def test_doubts_of_earlier_versions_are_read() -> None:
+    """They said whether rows may differ; now all doubts let them."""
+    doubt = Doubt(message="one", statement="ALTER a", round=3, rebuilt=True)
+    assert Doubt.from_json({**asdict(doubt), "expected": True}) == doubt
+
+
 def test_doubts_one_behind_the_other() -> None:
     """Both are to be settled: the first cause is told, and only what holds for both holds."""
-    first = Doubt(message="one", statement="ALTER a", round=3, rebuilt=True, expected=True)
-    later = Doubt(message="two", statement="ALTER b", round=5, by_shape=True, expected=True)
+    first = Doubt(message="one", statement="ALTER a", round=3, rebuilt=True)
+    later = Doubt(message="two", statement="ALTER b", round=5, by_shape=True)
     assert later.behind(None) == later
     both = later.behind(first)
-    assert both == Doubt(message="one", statement="ALTER a; then ALTER b", round=5, expected=True)
+    assert both == Doubt(message="one", statement="ALTER a; then ALTER b", round=5)
     third = Doubt(message="three", statement="ALTER c", round=6).behind(both)
     assert third == Doubt(message="one", statement="ALTER a; then ALTER c", round=6)
     same = Doubt(message="more of it", statement="ALTER a", round=4)
     assert same.behind(first).statement == "ALTER a"
     assert same.behind(first).message == "more of it"
-    silent = Doubt(message="keys", statement="", round=2, expected=True)
-    assert silent.behind(first) == Doubt(message="one", statement="ALTER a", round=3, expected=True)
-    assert first.behind(silent) == Doubt(message="one", statement="ALTER a", round=3, expected=True)
+    silent = Doubt(message="keys", statement="", round=2)
+    assert silent.behind(first) == Doubt(message="one", statement="ALTER a", round=3)
+    assert first.behind(silent) == Doubt(message="one", statement="ALTER a", round=3)
     shaped = Doubt(message="types", statement="ALTER d", round=1, by_shape=True)
     assert later.behind(shaped).by_shape
     assert first.behind(shaped).message == "one", "what a shape can settle says least"
