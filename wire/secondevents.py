@@ -27,6 +27,7 @@ ROTATE: Final = 4
 FORMAT: Final = 15
 XID: Final = 16
 TABLE_MAP: Final = 19
+INCIDENT: Final = 26  # the server has lost changes: of MySQL, a transaction of its own
 GTID: Final = 33
 ANONYMOUS: Final = 34
 XA_PREPARE: Final = 38

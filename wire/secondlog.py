@@ -33,6 +33,7 @@ from ratchet.wire.secondevents import (
     FORMAT,
     GTID_TAGGED,
     HEADER,
+    INCIDENT,
     MARIADB_GTID,
     PARTIAL_ROWS,
     QUERY,
@@ -316,7 +317,7 @@ class SecondLog:
 
 def _ends(kind: int, text: str, *, group: bool) -> bool:
     """Whether a transaction ends with an event."""
-    if kind in {XID, XA_PREPARE} or text in {"COMMIT", "ROLLBACK"}:
+    if kind in {XID, XA_PREPARE, INCIDENT} or text in {"COMMIT", "ROLLBACK"}:
         return True
     return kind in {QUERY, QUERY_COMPRESSED} and not group
 

@@ -106,10 +106,9 @@ class PlainReader:
             del size, flags
             body = event[19:]
             kind = self._kind(logged, body)
-            step = _TABLE.get((self.state, kind))
-            if step is None or self._is_too_early(kind):
-                raise RefusedError(Action.OUT_OF_ORDER)
-            action, following = step
+            action, following = _TABLE.get((self.state, kind), (Action.OUT_OF_ORDER, self.state))
+            if self.state is State.BETWEEN:
+                action = self._nameless(kind, action)
             if action >= Action.STOP:
                 raise RefusedError(action)
             if action is Action.BEGIN and not self._begin(
@@ -150,11 +149,12 @@ class PlainReader:
             return Kind.OTHER_ROWS if found and found[0] != self._database else kind
         return kind
 
-    def _is_too_early(self, kind: Kind) -> bool:
-        """Whether a statement has neither a name nor a transaction before it."""
-        if self.state is not State.BETWEEN or kind not in {Kind.STATEMENT, Kind.DML}:
-            return False
-        return self.flavor != "mysql" or not (self.transactions or self._has_last)
+    def _nameless(self, kind: Kind, action: Action) -> Action:
+        """What has no name takes that of the transaction before; without one it is refused."""
+        follows = bool(self.transactions or self._has_last)
+        if kind in {Kind.STATEMENT, Kind.DML} and not (follows and self.flavor == "mysql"):
+            return Action.OUT_OF_ORDER
+        return Action.INCIDENT if kind is Kind.INCIDENT and not follows else action
 
     def _begin(self, logged: int, body: bytes, *, server: int, seconds: int, end: int) -> bool:
         """Begin a transaction; False if it is behind the bound."""

@@ -347,9 +347,7 @@ class Reader:
         elif kind == Kind.ROTATE:
             self._rotate(*events.parse_rotate(body))
         elif kind == Kind.FORMAT:
-            self._slots.clear_ids()
-            if self.between:
-                self._enter_file(self._next_file, None)
+            self._describe()
         elif kind in {Kind.GTID, Kind.GTID_GROUP, Kind.GTID_SINGLE}:
             if not self._name(event, body):
                 return  # there is room for another origin now: the kernel looks again
@@ -357,6 +355,8 @@ class Reader:
             answer = self._look_at_rows(body, logged)
         elif kind == Kind.XA_PREPARE and self._state[walk.STATE] in _MAY_PREPARE:
             self._prepare(body)
+        elif kind == Kind.INCIDENT:
+            self._lose(event, body)
         self._state[walk.KIND] = answer
 
     def _register(self, body: bytes) -> None:
@@ -465,6 +465,12 @@ class Reader:
         if self.between:
             self._enter_file(name, offset)
 
+    def _describe(self) -> None:
+        """A server begins to write a file: it numbers its tables anew."""
+        self._slots.clear_ids()
+        if self.between:
+            self._enter_file(self._next_file, None)
+
     def _enter_file(self, name: str, offset: int | None) -> None:
         """From now on offsets are in this file; None: where it begins, unless it is entered."""
         state = self._state
@@ -529,6 +535,14 @@ class Reader:
         tables = handed | self._tables_of(begin)
         self._state[walk.ROW_EVENTS] = begin
         self._watch.prepare(body, tables=tables, handed=handed, now=now)
+
+    def _lose(self, event: np.void, body: bytes) -> None:
+        """The server says that its log lacks changes, of whatever table."""
+        now = self._moment_before() if self.between else self._moment()
+        if now is not None:
+            self._watch.lost(self._known | self._slots.tables, now)
+        elif self.between:  # nothing before it has a name that could stand for it
+            raise self._refusal(Action.INCIDENT, event, body)
 
     def _first_row(self) -> int:
         """Where the open transaction's row events begin among those that are noted."""

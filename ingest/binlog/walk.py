@@ -134,6 +134,7 @@ class Codes(NamedTuple):
     other_rows: int
     payload: int
     partial: int
+    incident: int
     garbled: int
     unknown: int
     a_begin: int
@@ -163,6 +164,7 @@ CODES: Final = Codes(
     other_rows=int(Kind.OTHER_ROWS),
     payload=int(Kind.PAYLOAD),
     partial=int(Kind.PARTIAL_ROWS),
+    incident=int(Kind.INCIDENT),
     garbled=int(Kind.GARBLED),
     unknown=int(Kind.UNKNOWN),
     a_begin=int(Action.BEGIN),
@@ -467,7 +469,7 @@ def _other_kind(
     ask = kind == CODES.format or kind == CODES.rotate or kind == CODES.payload  # noqa: PLR1714
     if ask and inner == 1:
         return CODES.unknown, 0  # never in a compressed transaction
-    return kind, (1 if ask else 0)
+    return kind, (1 if ask or kind == CODES.incident else 0)
 
 
 @kernel

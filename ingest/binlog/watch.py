@@ -37,6 +37,9 @@ _BULK: Final = Change(
     "bulk", "rows came in bulk (unique_checks=0, foreign_key_checks=0), which one error takes back"
 )
 _TWICE: Final = Change("untold", "it was changed under a GTID that another transaction has")
+_LOST: Final = Change(
+    "restored", "its server's log lacks changes, of whatever table (an incident event)"
+)
 _EARLY: Final = Change("prepared", "rows of an XA transaction came before it was committed")
 
 
@@ -185,6 +188,11 @@ class StatementWatch:
     def repeated(self, table: str, now: Moment) -> None:
         """Note that a transaction changed a table which has the name of another one."""
         self.events.append(self._event(table, "a transaction with a GTID for two", now, _TWICE))
+
+    def lost(self, known: Collection[str], now: Moment) -> None:
+        """Note that the server could not log what it did: any table may have other rows."""
+        tables = [table for table in sorted(known) if self._patterns.matches(table)]
+        self.events += [self._event(table, "", now, _LOST) for table in tables]
 
     def undone(self, tables: Collection[str], statement: str, now: Moment) -> None:
         """Note that rows of tables were rolled back which the log has nevertheless."""

@@ -128,7 +128,6 @@ def test_a_prepared_transaction_comes_with_its_commit(
 
 # Type, body, error, word of its message: no statement brings these about on request.
 PUT = [
-    (26, struct.pack("<HB", 1, 4) + b"lost", PositionLostError, "incident"),
     (200, b"of a later version", DecodeError, "does not know"),
 ]
 

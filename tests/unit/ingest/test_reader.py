@@ -396,7 +396,7 @@ def test_rows_of_it_that_were_handed_out_already_are_asked_back() -> None:
 
 REFUSED: list[tuple[Callable[[Log], Log], type[RatchetError], str]] = [
     (lambda log: log.add(200), DecodeError, "does not know"),
-    (lambda log: log.add(26, b"\1\0\0"), PositionLostError, "incident"),
+    (lambda log: log.gtid(1).query("BEGIN").add(26, b"\1\0\0"), PositionLostError, "incident"),
     (lambda log: log.gtid(1).query("BEGIN").add(39, bytes(20)), DecodeError, "partial"),
     (lambda log: log.gtid(1).query("BEGIN").add(6, bytes(40)), SourceUnfitError, "text"),
     (lambda log: log.gtid(1).query("BEGIN").add(18, bytes(20)), DecodeError, "too early"),
@@ -457,6 +457,31 @@ def test_a_prepared_transaction_counts_when_it_is_committed() -> None:
     found, _, _ = read(mysql(f"{SERVER}:1"), again, known=frozenset({"w", "other"}))
     told = [(one.table, one.effect, one.seq) for one in found.told]
     assert told == [("other", "prepared", 2), ("w", "prepared", 2)]
+
+
+def test_what_the_server_has_lost_puts_all_tables_in_doubt() -> None:
+    """MySQL gives an incident a GTID; on MariaDB the transaction before stands for it."""
+    lost = b"\1\0\4lost"
+    known = frozenset({"w", "other"})
+    log = opened().insert(1).gtid(2).add(26, lost).insert(3)
+    found, position, _ = read(mysql(), log, known=known)
+    told = [(one.table, one.effect, one.seq, one.gtid) for one in found.told]
+    assert told == [(name, "restored", 2, f"{SERVER}:2") for name in ("other", "w")]
+    assert (position.seq, len(found.rows)) == (3, 2)
+    # It is behind what was read.
+    found, _, _ = read(mysql(f"{SERVER}:1-2"), log, known=known)
+    assert (found.told, len(found.rows)) == ([], 1)
+    log = opened().mariadb_gtid(1).table_map(7, MARIADB_MAP).rows(IMAGE, kind=23).xid()
+    log.add(26, lost)
+    end = log.position
+    found, position, _ = read(mariadb(), log, known=known)
+    told = [(one.table, one.effect, one.seq, one.gtid) for one in found.told]
+    assert told == [(name, "restored", 1, "0-1-1") for name in ("other", "w")]
+    assert (position.seq, position.offset) == (1, end)
+    # Where nothing before it is known, and within a transaction, it ends the run.
+    for log in (opened().add(26, lost), opened().mariadb_gtid(1).add(26, lost)):
+        with pytest.raises(PositionLostError, match="incident"):
+            read(mariadb(), log, known=known)
 
 
 def test_rolled_back_without_rows_of_ours_passes() -> None:
