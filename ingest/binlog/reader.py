@@ -2,7 +2,8 @@
 
 Lives here: `Reader`, which owns the walker's state and answers what the kernel asks. Does not live
 here: transitions (`machine`), bytes of rare events (`events`), table maps (`slots`), executed sets
-(`ledger`), statements (`watch`), sockets (`wire.binlog`), row values.
+(`ledger`), statements (`watch`), which transaction something belongs to (`moments`), rows that are
+taken back (`openrows`), sockets (`wire.binlog`), row values.
 
 Invariant: after any call the reader stands between two events, and `position()` is the end of the
 last whole transaction. A transaction that the executed set contains leaves no trace.
@@ -22,7 +23,6 @@ from ratchet.core.errors import (
     RetryableError,
     TableStoppedError,
 )
-from ratchet.core.gtid import Gtid, format_gtid
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.rounds import Run
@@ -41,10 +41,11 @@ from ratchet.ingest.binlog.machine import (
     Kind,
     State,
 )
+from ratchet.ingest.binlog.moments import Moments
 from ratchet.ingest.binlog.notes import Batch, Bytes, Records
+from ratchet.ingest.binlog.openrows import OpenRows
 from ratchet.ingest.binlog.payload import SideBuffer
 from ratchet.ingest.binlog.slots import Catalog, Slots
-from ratchet.ingest.binlog.statements import savepoint_of
 from ratchet.ingest.binlog.watch import Moment, StatementWatch
 from ratchet.wire.failures import nameless
 from ratchet.wire.framing import HEADER
@@ -122,9 +123,6 @@ class Reader:
             hooks=catalog,
         )
         self._rows_before = 0
-        # Of the open transaction: its `seq`, and savepoint -> how many row events stood before it.
-        self._points: tuple[int, dict[str, int]] = (0, {})
-        self._handed: set[str] = set()  # tables of which rows of the open transaction are given out
         self._folded = 0
         self._txns = np.zeros(NOTES, walk.TXN)
         self._rows = np.zeros(NOTES, walk.ROWS)
@@ -135,6 +133,8 @@ class Reader:
         state[walk.UNFINISHED] = -1
         state[walk.END_OFFSET] = start.offset if start.file else 0
         self._ledger = Ledger(start, state)
+        self._moments = Moments(self._ledger, state, self._txns)
+        self._open = OpenRows(state, self._rows, self._slots, self._watch, self._moments)
         self._enter_file(start.file, start.offset)
 
     # --- what capture asks ------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class Reader:
         self._fold()
         open_txn = not self.between and state[walk.SKIP] == 0 and txns > 0
         if txns or self._watch.events:
-            self._watch.inserted_in_bulk(self._bulk_of(rows))
+            self._watch.inserted_in_bulk(self._open.bulk_of(rows))
             self._rows_before = self._keep(
                 Batch(
                     flavor=self.flavor,
@@ -267,12 +267,11 @@ class Reader:
                 )
             )
         if open_txn:
-            self._handed |= self._tables_of(0)
-            self._points = self._points[0], dict.fromkeys(self._points[1], 0)
+            self._open.handed_on()
             self._txns[0] = self._txns[txns - 1]
         else:
             self._rows_before = 0
-            self._handed = set()
+            self._open.closed()
             if self.between and self._slots.is_full:
                 self._slots.clear()
         state[walk.TXNS] = int(open_txn)
@@ -354,7 +353,7 @@ class Reader:
         elif kind in {Kind.ROWS, Kind.PARTIAL_ROWS}:
             answer = self._look_at_rows(body, logged)
         elif kind == Kind.XA_PREPARE and self._state[walk.STATE] in _MAY_PREPARE:
-            self._prepare(body)
+            self._open.prepare(body)
         elif kind == Kind.INCIDENT:
             self._lose(event, body)
         self._state[walk.KIND] = answer
@@ -373,7 +372,7 @@ class Reader:
 
     def _leave_out(self, table: str, error: TableStoppedError) -> None:
         """Rows of a table cannot be read: it stops here, and the others go on."""
-        now = self._moment()
+        now = self._moments.open()
         if now is None:
             self._slots.ask_for_unreadable()  # it may come in a transaction that counts
         elif table not in self._left_out:
@@ -416,10 +415,7 @@ class Reader:
             )
         if self.flavor == "mysql":
             self._fold()
-            origin, number = int(state[walk.ORIGIN]), int(state[walk.NUMBER])
-            state[walk.SKIP], state[walk.DECIDED] = int(self._ledger.contains(origin, number)), 1
-            if self._ledger.repeats(origin, number):
-                state[walk.SKIP] = walk.REPEATED
+            self._moments.decide()
         return True
 
     def _fold(self) -> None:
@@ -494,7 +490,7 @@ class Reader:
     def _look_at_statement(self, body: bytes, event: np.void) -> Kind:
         # A two-phase ALTER counts where it is committed: at its start nothing has changed yet.
         undone = int(self._state[walk.ALTER]) & (walk.START_ALTER | walk.ROLLBACK_ALTER)
-        now = None if undone else self._moment()
+        now = None if undone else self._moments.open()
         if self.between or self._state[walk.SKIP] == walk.REPEATED:
             now = self._moment_before()
         if self.between and (self.flavor != "mysql" or now is None):
@@ -502,102 +498,22 @@ class Reader:
         query = _query(body, event)
         found = self._watch.look(query, known=self._known | self._slots.tables, now=now)
         if now is not None and self._state[walk.STATE] in {State.OPEN, State.ROWS}:
-            self._mind_points(found.kind, query.statement, now)
+            self._open.mind_points(found.kind, query.statement, now)
         for table in found.tables:
             self._slots.forget(table)
         return found.kind
 
-    def _mind_points(self, kind: Kind, statement: str, now: Moment) -> None:
-        """Leave out the rows that a transaction took back.
-
-        Seen on both servers: what is undone is of InnoDB, and tables without transactions have
-        transactions of their own. That is not sure of each, so the tables are in doubt.
-        """
-        state, point = self._state, savepoint_of(statement)
-        if self._points[0] != now.seq:
-            self._points = now.seq, {}
-        if kind is Kind.SAVEPOINT:
-            self._points[1][point] = int(state[walk.ROW_EVENTS])
-        elif kind in {Kind.ROLLBACK, Kind.ROLLBACK_TO}:
-            noted, begin = int(state[walk.ROW_EVENTS]), self._first_row()
-            undone = self._handed_now() | self._tables_of(begin)
-            if kind is Kind.ROLLBACK_TO:
-                begin = self._points[1].get(point, noted) if point else noted
-            state[walk.ROW_EVENTS] = begin
-            self._watch.undone(undone, statement, now)
-
-    def _prepare(self, body: bytes) -> None:
-        """Leave out the rows of an XA transaction that is prepared: it may never happen."""
-        now = self._moment()
-        if now is None:
-            return  # it was read before: what its rows are of is not known here
-        begin, handed = self._first_row(), self._handed_now()
-        tables = handed | self._tables_of(begin)
-        self._state[walk.ROW_EVENTS] = begin
-        self._watch.prepare(body, tables=tables, handed=handed, now=now)
-
     def _lose(self, event: np.void, body: bytes) -> None:
         """The server says that its log lacks changes, of whatever table."""
-        now = self._moment_before() if self.between else self._moment()
+        now = self._moment_before() if self.between else self._moments.open()
         if now is not None:
             self._watch.lost(self._known | self._slots.tables, now)
         elif self.between:  # nothing before it has a name that could stand for it
             raise self._refusal(Action.INCIDENT, event, body)
 
-    def _first_row(self) -> int:
-        """Where the open transaction's row events begin among those that are noted."""
-        noted, txn = int(self._state[walk.ROW_EVENTS]), int(self._state[walk.TXNS]) - 1
-        return int(np.searchsorted(self._rows["txn"][:noted], txn))
-
-    def _handed_now(self) -> set[str]:
-        """The tables of which rows of the open transaction were handed on already."""
-        return self._handed if int(self._state[walk.TXNS]) == 1 else set()
-
-    def _tables_of(self, first: int) -> set[str]:
-        """The tables of the open transaction's row events, from one of them on."""
-        txn = int(self._state[walk.TXNS]) - 1
-        rows = self._rows[first : int(self._state[walk.ROW_EVENTS])]
-        slots = set(rows["slot"][rows["txn"] == txn].tolist())
-        maps = (self._slots.maps[slot] for slot in slots)
-        return {found.schema.table for found in maps if found is not None}
-
-    def _bulk_of(self, count: int) -> dict[str, Moment]:
-        """Tables into which rows were inserted in bulk, and the last transaction that did so."""
-        rows = self._rows[:count]
-        rows = rows[rows["bulk"] == 1]
-        found = {}
-        for slot in np.unique(rows["slot"]).tolist():
-            last = int(rows["txn"][rows["slot"] == slot].max())
-            if (known := self._slots.maps[slot]) is not None:
-                found[known.schema.table] = self._moment_of(last)
-        return found
-
-    def _moment(self) -> Moment | None:
-        """The open transaction; None if it leaves no trace."""
-        state = self._state
-        if not state[walk.TXNS] or state[walk.SKIP]:
-            return None
-        return self._moment_of(int(state[walk.TXNS]) - 1)
-
     def _moment_before(self) -> Moment | None:
-        """The transaction before, for what has no name, or the name of another one; None: none.
-
-        MySQL 9.7 writes both: where a statement that it logs otherwise calls a function (`SHOW ...
-        WHERE f()`, `PURGE BINARY LOGS BEFORE f()`).
-        """
         self._fold()
-        last = self._ledger.last
-        if last is None:
-            return None
-        gtid = format_gtid(self.flavor, last.gtid)
-        return Moment(gtid=gtid, seq=int(self._state[walk.SEQ]), ts=last.committed)
-
-    def _moment_of(self, number: int) -> Moment:
-        """A transaction that is noted."""
-        txn = self._txns[number]
-        name = self._ledger.names()[int(txn["origin"])]
-        gtid = Gtid(name, int(txn["number"]), int(txn["server"]))
-        return Moment(gtid=format_gtid(self.flavor, gtid), seq=int(txn["seq"]), ts=int(txn["ts"]))
+        return self._moments.before()
 
     def _uncompress(self, body: bytes, logged: int) -> None:
         """Uncompress one of MariaDB's rows events into the side buffer."""

@@ -1,0 +1,68 @@
+"""Which transaction something in the log belongs to, where it has no name of its own, too.
+
+Lives here: `Moments`: the open transaction, the one before, and whether one counts that has a name
+which was there already. Does not live here: which transactions were delivered (`ledger`), reading
+names (`events`), what is told of the tables (`watch`).
+
+Invariant: what has no name belongs to the last whole transaction, and to none if there was none.
+"""
+
+from __future__ import annotations
+
+from ratchet.core.gtid import Gtid, format_gtid
+from ratchet.ingest.binlog import walk
+from ratchet.ingest.binlog.ledger import Ledger
+from ratchet.ingest.binlog.notes import Records
+from ratchet.ingest.binlog.watch import Moment
+
+
+class Moments:
+    """The transactions of one stream that something may belong to."""
+
+    def __init__(self, ledger: Ledger, state: walk.Ints, txns: Records) -> None:
+        """Begin.
+
+        Args:
+            ledger: what the stream has delivered.
+            state: the walker's.
+            txns: where the walker notes transactions.
+        """
+        self._ledger = ledger
+        self._state = state
+        self._txns = txns
+
+    def decide(self) -> None:
+        """Whether a transaction of MySQL's counts, whose name is in the state."""
+        state = self._state
+        origin, number = int(state[walk.ORIGIN]), int(state[walk.NUMBER])
+        state[walk.SKIP], state[walk.DECIDED] = int(self._ledger.contains(origin, number)), 1
+        if self._ledger.repeats(origin, number):
+            state[walk.SKIP] = walk.REPEATED
+
+    def open(self) -> Moment | None:
+        """The open transaction; None if it leaves no trace."""
+        state = self._state
+        if not state[walk.TXNS] or state[walk.SKIP]:
+            return None
+        return self.noted(int(state[walk.TXNS]) - 1)
+
+    def before(self) -> Moment | None:
+        """The transaction before, for what has no name, or the name of another one; None: none.
+
+        MySQL 9.7 writes both: where a statement that it logs otherwise calls a function (`SHOW ...
+        WHERE f()`, `PURGE BINARY LOGS BEFORE f()`). The ledger must know of all that is whole.
+        """
+        last = self._ledger.last
+        if last is None:
+            return None
+        gtid = format_gtid(self._ledger.flavor, last.gtid)
+        return Moment(gtid=gtid, seq=int(self._state[walk.SEQ]), ts=last.committed)
+
+    def noted(self, number: int) -> Moment:
+        """A transaction that is noted."""
+        txn = self._txns[number]
+        name = self._ledger.names()[int(txn["origin"])]
+        gtid = Gtid(name, int(txn["number"]), int(txn["server"]))
+        return Moment(
+            gtid=format_gtid(self._ledger.flavor, gtid), seq=int(txn["seq"]), ts=int(txn["ts"])
+        )

@@ -1,0 +1,116 @@
+"""Rows of the open transaction that it takes back, or that may be taken back.
+
+Lives here: `OpenRows`: savepoints, XA transactions that are prepared, inserts in bulk. Does not
+live here: noting row events (`walk`), what is told of the tables (`watch`).
+
+Invariant: rows that were taken back are not among those that are noted any more, and the watch is
+told which tables they were of.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ratchet.ingest.binlog import walk
+from ratchet.ingest.binlog.machine import Kind
+from ratchet.ingest.binlog.moments import Moments
+from ratchet.ingest.binlog.notes import Records
+from ratchet.ingest.binlog.slots import Slots
+from ratchet.ingest.binlog.statements import savepoint_of
+from ratchet.ingest.binlog.watch import Moment, StatementWatch
+
+
+class OpenRows:
+    """The row events of one stream's open transaction."""
+
+    def __init__(
+        self,
+        state: walk.Ints,
+        rows: Records,
+        slots: Slots,
+        watch: StatementWatch,
+        moments: Moments,
+    ) -> None:
+        """Begin.
+
+        Args:
+            state: the walker's.
+            rows: where the walker notes row events.
+            slots: which tables they are of.
+            watch: is told of the tables whose rows are taken back.
+            moments: which transaction is open.
+        """
+        self._state = state
+        self._rows = rows
+        self._slots = slots
+        self._watch = watch
+        self._moments = moments
+        # Of the open transaction: its `seq`, and savepoint -> how many row events stood before it.
+        self._points: tuple[int, dict[str, int]] = (0, {})
+        self._handed: set[str] = set()  # tables of which rows of the open transaction are given out
+
+    def handed_on(self) -> None:
+        """What is noted of the open transaction is given out."""
+        self._handed |= self._tables_of(0)
+        self._points = self._points[0], dict.fromkeys(self._points[1], 0)
+
+    def closed(self) -> None:
+        """No transaction is open that has given out rows."""
+        self._handed = set()
+
+    def mind_points(self, kind: Kind, statement: str, now: Moment) -> None:
+        """Leave out the rows that a transaction took back.
+
+        Seen on both servers: what is undone is of InnoDB, and tables without transactions have
+        transactions of their own. That is not sure of each, so the tables are in doubt.
+        """
+        state, point = self._state, savepoint_of(statement)
+        if self._points[0] != now.seq:
+            self._points = now.seq, {}
+        if kind is Kind.SAVEPOINT:
+            self._points[1][point] = int(state[walk.ROW_EVENTS])
+        elif kind in {Kind.ROLLBACK, Kind.ROLLBACK_TO}:
+            noted, begin = int(state[walk.ROW_EVENTS]), self._first_row()
+            undone = self._handed_now() | self._tables_of(begin)
+            if kind is Kind.ROLLBACK_TO:
+                begin = self._points[1].get(point, noted) if point else noted
+            state[walk.ROW_EVENTS] = begin
+            self._watch.undone(undone, statement, now)
+
+    def prepare(self, body: bytes) -> None:
+        """Leave out the rows of an XA transaction that is prepared: it may never happen."""
+        now = self._moments.open()
+        if now is None:
+            return  # it was read before: what its rows are of is not known here
+        begin, handed = self._first_row(), self._handed_now()
+        tables = handed | self._tables_of(begin)
+        self._state[walk.ROW_EVENTS] = begin
+        self._watch.prepare(body, tables=tables, handed=handed, now=now)
+
+    def bulk_of(self, count: int) -> dict[str, Moment]:
+        """Tables into which rows were inserted in bulk, and the last transaction that did so."""
+        rows = self._rows[:count]
+        rows = rows[rows["bulk"] == 1]
+        found = {}
+        for slot in np.unique(rows["slot"]).tolist():
+            last = int(rows["txn"][rows["slot"] == slot].max())
+            if (known := self._slots.maps[slot]) is not None:
+                found[known.schema.table] = self._moments.noted(last)
+        return found
+
+    def _first_row(self) -> int:
+        """Where the open transaction's row events begin among those that are noted."""
+        noted, txn = int(self._state[walk.ROW_EVENTS]), int(self._state[walk.TXNS]) - 1
+        return int(np.searchsorted(self._rows["txn"][:noted], txn))
+
+    def _handed_now(self) -> set[str]:
+        """The tables of which rows of the open transaction were handed on already."""
+        return self._handed if int(self._state[walk.TXNS]) == 1 else set()
+
+    def _tables_of(self, first: int) -> set[str]:
+        """The tables of the open transaction's row events, from one of them on."""
+        txn = int(self._state[walk.TXNS]) - 1
+        rows = self._rows[first : int(self._state[walk.ROW_EVENTS])]
+        slots = set(rows["slot"][rows["txn"] == txn].tolist())
+        maps = (self._slots.maps[slot] for slot in slots)
+        return {found.schema.table for found in maps if found is not None}
