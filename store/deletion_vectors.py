@@ -41,6 +41,10 @@ _FROM_Z85: Final = bytes.maketrans(
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
 )
 
+# Python fills its table of digits at the first call, and a thread that calls meanwhile finds it
+# half empty: "bad base85 character", of a vector that is sound. A module is imported by one thread.
+base64.b85decode(b"")
+
 
 def vector_of(positions: Positions) -> Vector:
     """The vector of some positions."""
