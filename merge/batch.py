@@ -1,4 +1,4 @@
-"""What one step brings to one table. A value; made by merge.rounds out of merge.plan's."""
+"""What one step brings to one table. A value; made by merge.onetable out of merge.plan's."""
 
 from __future__ import annotations
 

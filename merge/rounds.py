@@ -1,7 +1,8 @@
 """The merge step: all tables to one round, side by side, then one cut.
 
-Lives here: the order of a step's commits, what is remembered between steps, and where a step goes
-on after a kill. Does not live here: what a batch is (`plan`), how it is applied (`table`).
+Lives here: which tables a step takes how far, the order of its commits, and where it goes on after
+a kill. Does not live here: what a batch is (`plan`), one table's part (`onetable`), what is
+remembered of the tables between steps (`progress`), what foreign keys did (`cascades.unlogged`).
 
 Invariant: a cut is written only when every streaming table holds exactly what its round says. A
 table's own Delta transaction version says how far it is, so a step that was killed is done again:
@@ -13,7 +14,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -24,42 +24,26 @@ from ratchet.core.errors import BugError, TableStoppedError
 from ratchet.core.position import Position
 from ratchet.core.rounds import Round
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import misfits_told
-from ratchet.merge import floors, plan
-from ratchet.merge.ancestry import Ancestry
+from ratchet.merge import plan
 from ratchet.merge.attempts import Attempts
-from ratchet.merge.batch import Batch
-from ratchet.merge.cascades.graph import KeyGraph, read_graph
-from ratchet.merge.cascades.openparents import unchecked_writes
-from ratchet.merge.cascades.step import Cascades, Child
-from ratchet.merge.failures import lost_changes, merge_failure, spark_errors
-from ratchet.merge.patch import may_have_shadows
+from ratchet.merge.cascades.unlogged import Unlogged
+from ratchet.merge.failures import lost_changes, merge_failure
+from ratchet.merge.onetable import OneTable
 from ratchet.merge.plan import Gathered, app_id
-from ratchet.merge.sidestats import read_side_stats
-from ratchet.merge.step import LOOK_AGAIN, Done, MergeOptions, Step, StepResult, Work, step_to
-from ratchet.merge.table import (
-    Held,
-    Merged,
-    collapse,
-    collapse_id,
-    merge_table,
-)
+from ratchet.merge.progress import Progress
+from ratchet.merge.step import Done, MergeOptions, Step, StepResult, Work, step_to
 from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.delta_files import replay, replay_to
-from ratchet.store.delta_tables import add_columns, app_version, mirrored_schema, newest_version
 from ratchet.store.files import Lake
 from ratchet.store.lazyspark import use_pool
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema
 from ratchet.store.tables import Tables, TableState
-from ratchet.store.unchecked import note_unchecked, read_unchecked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FAR_TABLES: Final = 8
-_LOOKS: Final = 16  # at a time, in an object store
 _SMALLER: Final = 16  # of a step's bounds, while a batch is suspected of having ended a run
 
 log: Final = logging.getLogger("ratchet.jobs.run")
@@ -97,18 +81,20 @@ class Merger:
         # A small merge into an object store waits most of its time. Spark has slots for so many.
         threads = options.parallel if lake.is_local else max(options.parallel, _FAR_TABLES)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="merge")
-        self._turns = threading.Semaphore(options.parallel)
         self._rounds: list[Round] = []
-        # By app id: a table that was dropped and came back has another one, and begins at 0.
-        self._versions: dict[str, int] = {}
-        self._looked: dict[str, int] = {}  # when a version was looked at, microseconds UTC
-        self._misfits: defaultdict[str, set[str]] = defaultdict(set)
-        self._held: defaultdict[str, Held] = defaultdict(Held)
+        self._progress = Progress(lake)
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
-        self._keys = KeyGraph.of(())
-        self._unchecked: dict[tuple[str, str], int] | None = None  # as noted; None: not read yet
-        self._derived: list[str] = []  # files of what followed by foreign keys in this step
+        self._unlogged = Unlogged(lake, options.policy, self._progress)
         self._attempts = Attempts(lake)
+        self._one_table = OneTable(
+            spark,
+            lake,
+            options,
+            turns=threading.Semaphore(options.parallel),
+            tables=self._tables,
+            progress=self._progress,
+            attempts=self._attempts,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -122,9 +108,7 @@ class Merger:
 
     def forget(self, state: TableState) -> None:
         """Look at a table's side table anew: to be called when it was cleaned up (merge.purge)."""
-        self._looked.pop(app_id(state), None)
-        held = self._held[app_id(state)]
-        held.main = held.side = held.sides = None
+        self._progress.forget(state)
 
     def step(self, upto: int | None = None) -> StepResult:
         """Merge what there is, up to a round.
@@ -139,7 +123,7 @@ class Merger:
         began = time.monotonic()
         every = self._tables.list()
         states = [state for state in every if self._wanted(state)]
-        self._keys = read_graph(self._lake, every)
+        self._unlogged.look_at(every)
         self._forget_gone(every)
         works = self._works(states, upto)
         if works is None:
@@ -148,9 +132,7 @@ class Merger:
         try:
             done = self._side_by_side(step, todo)
         finally:
-            for path in self._derived:
-                self._lake.delete(path)
-            self._derived = []
+            self._unlogged.delete_files()
         failed = [one.error for one in done if one.error is not None]
         hopeless = [error for error in failed if not isinstance(error, TableStoppedError)]
         if hopeless:
@@ -171,9 +153,8 @@ class Merger:
         """Remember nothing of tables, and of dumps, that there are no more."""
         there = {app_id(state) for state in states}
         self._attempts.keep(there)
-        for known in (self._versions, self._looked, self._misfits, self._held):
-            for key in known.keys() - there:
-                del known[key]
+        self._progress.keep(there)
+        self._one_table.keep(there)
 
     def _works(
         self, states: Sequence[TableState], upto: int | None
@@ -188,13 +169,13 @@ class Merger:
         streaming = [self._caught_up_with_itself(s, before) for s in streaming]
         stopped = [s for s in streaming if s.phase == "stopped"]
         streaming = [s for s in streaming if s.phase == "streaming"]
-        killed = [s for s in ready if self._committed(s)]
+        killed = [s for s in ready if self._progress.committed(s)]
         streaming += [self._settled(s) for s in killed]
         ready = [s for s in ready if s not in killed]
         if not (streaming or ready):
             return None
         base = before.round if before else 0
-        begins = {s.name: self._progress(s, before) for s in streaming}
+        begins = {s.name: self._progress.reached(s, before) for s in streaming}
         begins |= {s.name: s.dump.start_round - 1 for s in ready if s.dump}
         first = min(begins.values())
         share = self._share(begins, (*streaming, *ready), base)
@@ -204,7 +185,7 @@ class Merger:
         number = plan.choose_round(
             above,
             begin=max(base, first) if not above else above[0].number - 1,
-            at_least=max(self._committed(s) for s in (*streaming, *ready)),
+            at_least=max(self._progress.committed(s) for s in (*streaming, *ready)),
             upto=last,
             max_bytes=self._options.max_bytes // share,
             max_rows=self._options.max_rows // share,
@@ -233,7 +214,7 @@ class Merger:
                 catches_up=catches_up,
             )
             every.append(work)
-        self._add_what_follows(step, every, rounds, states)
+        self._unlogged.add(step, every, rounds, states)
         for work in every:
             state, found = work.state, work.found
             news = found.stopped or not found.is_empty or found.learned(state) != state
@@ -257,83 +238,6 @@ class Merger:
             suspects |= self._attempts.is_suspect(key, above)
         return _SMALLER if suspects else 1
 
-    def _add_what_follows(
-        self,
-        step: Step,
-        works: Sequence[Work],
-        rounds: Sequence[Round],
-        states: Sequence[TableState],
-    ) -> None:
-        """Add to what the rounds hold what foreign keys did by it, which is in no log."""
-        by_name = {work.state.name: work for work in works}
-
-        def child(state: TableState) -> Child | None:
-            work = by_name.get(state.name)
-            return None if work is None else self._child(step, work)
-
-        self._note_unchecked(rounds)
-        found = Cascades(
-            lake=self._lake,
-            policy=self._options.policy,
-            states=states,
-            keys=self._keys,
-            rounds=rounds,
-            round=step.round,
-            child=child,
-            unchecked=self._unchecked or {},
-        ).found()
-        for name, one in found.items():
-            by_name[name].found.add(one, step.streams)
-            self._derived += [file.path for file in one.files]
-
-    def _note_unchecked(self, rounds: Sequence[Round]) -> None:
-        """Before what they hold is merged: a later step may have the parents' changes."""
-        if self._unchecked is None:
-            self._unchecked = read_unchecked(self._lake)
-        if news := unchecked_writes(rounds, self._unchecked):
-            self._unchecked |= news
-            note_unchecked(self._lake, self._unchecked)
-
-    def _child(self, step: Step, work: Work) -> Child:
-        """A table as it was before the step, with what is known of its foreign keys' rows."""
-        state, before = work.found.learned(work.state), step.before
-        base = before.round if before else 0
-        shape = plan.shape_of(state, self._options.policy, Ancestry.of(state, step.streams))
-        shown = before is not None and before.shows(state.name)
-        unclear, table = "", None
-        begin = work.rounds[0].number - 1 if work.rounds else step.round
-        if Ancestry.of(state, step.streams):
-            unclear = "its shards were resharded"
-        elif work.found.stopped:
-            unclear = "it stops"
-        elif shape.contested and may_have_shadows(self._lake, state.side_path):
-            unclear = "its shards have rows of the same key"
-        elif not work.catches_up and not shown:
-            unclear = "a merge of it was interrupted"
-        elif not work.catches_up and before and self._committed(state) > base:
-            table = replay_to(self._lake, state.path, before.tables[state.name])
-        else:
-            table = replay(self._lake, state.path, self._held[app_id(state)].main)
-        if table is None and not unclear:
-            unclear = "its history is too short"
-        return Child(
-            state=state,
-            begin=begin if work.catches_up else base,
-            table=table,
-            holds=begin,
-            catches_up=work.catches_up,
-            many_shards=shape.many_shards,
-            unclear=unclear,
-            floors=self._floors(work) if work.catches_up else {},
-        )
-
-    def _floors(self, work: Work) -> dict[str, list[int | None]]:
-        dump = work.state.dump
-        if dump is None:
-            return {}
-        chunks = floors.dumped_chunks(self._lake, work.state.path, dump)
-        return floors.as_arrays(floors.floor_overrides(chunks, work.rounds, dump.start))
-
     def _caught_up_with_itself(self, state: TableState, before: Cut | None) -> TableState:
         """The state with what the rounds told that are in the table, and a kill kept from it.
 
@@ -341,7 +245,7 @@ class Merger:
         or that it stops there, may not have been saved. Rounds up to the cut have nothing to tell:
         the state of a table that they concern was saved before the cut was written.
         """
-        committed, saved = self._committed(state), self._saved(state, before)
+        committed, saved = self._progress.committed(state), self._progress.saved(state, before)
         if committed <= saved:
             return state
         rounds = self._since(saved, committed)
@@ -360,21 +264,14 @@ class Merger:
         It must not be caught up once more, even with more rounds: rows that the collapse has hidden
         are in the side table by now, where a catch-up does not look.
         """
-        number, dump = self._committed(state), state.dump
+        number, dump = self._progress.committed(state), state.dump
         begin = dump.start_round - 1 if dump else 0
         rounds = self._since(begin, self._log.last_number())
         mine = [r for r in rounds if begin < r.number <= number]
         found = self._gathered(state, mine)
         step = step_to(number, self._log.streams_at(number), [], None, self._clock())
         work = Work(state=state, found=found, rounds=mine, above=begin, catches_up=True)
-        batch = self._batch(step, work)
-        with spark_errors(f"merge round {number}", table=state.name):
-            known = read_side_stats(self._lake, batch.side_path)
-            if batch.collapse:
-                known = collapse(self._spark, self._lake, batch, known).side
-        self._held[batch.app_id].sides = known
-        after = replace(found.learned(state), phase="streaming", merged_round=number)
-        return self._tables.save(after)
+        return self._one_table.settle(step, work)
 
     def _side_by_side(self, step: Step, works: Sequence[Work]) -> list[Done]:
         """All tables; when this returns or raises, none is being merged any more.
@@ -410,7 +307,7 @@ class Merger:
         if exhausted is not None:
             return self._set_aside(work, exhausted)
         try:
-            return self._one(step, work)
+            return self._one_table.bring(step, work)
         except TableStoppedError as error:
             stopped = self._tables.stop(
                 state, message=error.message, hint=error.hint, at_round=work.found.round
@@ -420,7 +317,7 @@ class Merger:
             failure = merge_failure(error, self._spark, table=state.name)
             self._attempts.failed(key, work.above, failure)
             # What is remembered of the table may be wrong now: it is read again next time.
-            self._held.pop(key, None)
+            self._progress.held.pop(key, None)
             gone = lost_changes(self._lake, state.name, [file.path for file in work.found.files])
             return Done(state=state, error=failure) if gone is None else self._set_aside(work, gone)
 
@@ -431,106 +328,6 @@ class Merger:
         )
         return Done(state=stopped, error=why)
 
-    def _one(self, step: Step, work: Work) -> Done:
-        state, found = work.state, work.found
-        stopped = _stopped_error(state, found)
-        if work.catches_up and stopped:
-            raise stopped  # nothing of it was ever shown as a consistent cut
-        changed = 0
-        if work.catches_up or not found.is_empty:
-            batch = self._batch(step, work)
-            self._attempts.begin(batch.app_id, work.above, batch)
-            if found.added != state.added:
-                self._add_columns(work, batch)
-            with spark_errors(f"merge round {batch.round}", table=state.name):
-                for merged in self._apply(batch, work):
-                    self._held[batch.app_id].sides = merged.side
-                    self._versions[batch.app_id] = merged.version
-                    self._looked[batch.app_id] = step.now
-                    changed += merged.changed
-            self._held[batch.app_id].merged = batch.round
-            self._attempts.went_well(batch.app_id)
-            self._tell_misfits(work)
-        after = replace(found.learned(state), phase="streaming", merged_round=found.round)
-        if stopped:
-            after = self._tables.stop(
-                after, message=stopped.message, hint=stopped.hint, at_round=found.round
-            )
-        else:
-            self._tables.save(after)
-        return Done(state=after, changed=changed, error=stopped)
-
-    def _tell_misfits(self, work: Work) -> None:
-        """Once for each column: a source that writes such values does so all the time."""
-        told = self._misfits[app_id(work.state)]
-        come: Counter[str] = Counter()
-        for file in work.found.files:
-            come.update(file.misfits)
-        new = {column: count for column, count in come.items() if column not in told}
-        if new:
-            told.update(new)
-            log.warning(misfits_told(work.state.name, new))
-
-    def _add_columns(self, work: Work, batch: Batch) -> None:
-        state, come = work.state, work.found.added[len(work.state.added) :]
-        names = ", ".join(column.name for column in come)
-        log.info("%s: the source has new columns: %s", state.name, names)
-        shape = batch.shape
-        mirrored = mirrored_schema(shape.columns, table=state.name)
-        add_columns(self._lake, batch.path, mirrored, now=batch.now)
-        add_columns(self._lake, batch.side_path, shape.side_schema, now=batch.now)
-        reach("merge.columns_added")
-
-    def _apply(self, batch: Batch, work: Work) -> Iterable[Merged]:
-        held = self._held[batch.app_id]
-        known = held.sides
-        if known is None:
-            known = read_side_stats(self._lake, batch.side_path)
-        if not work.found.is_empty:
-            files = held if self._options.direct else None
-            merged = merge_table(self._spark, self._lake, batch, known, files, turn=self._turns)
-            known = merged.side
-            yield merged
-        if batch.collapse:
-            with self._turns:
-                collapsed = collapse(self._spark, self._lake, batch, known)
-            yield collapsed
-
-    def _batch(self, step: Step, work: Work) -> Batch:
-        state, found = work.state, work.found
-        dump = state.dump
-        if dump is None:
-            raise BugError("a table past its dump has none", table=state.name)
-        ancestry = Ancestry.of(state, step.streams)
-        shape = plan.shape_of(found.learned(state), self._options.policy, ancestry)
-        paths = [file.path for file in found.files]
-        overrides: floors.Overrides = {}
-        if work.catches_up and found.files:
-            chunks = floors.dumped_chunks(self._lake, state.path, dump)
-            overrides = floors.floor_overrides(chunks, work.rounds, dump.start)
-        return Batch(
-            shape=shape,
-            path=state.path,
-            side_path=state.side_path,
-            app_id=app_id(state),
-            round=found.round,
-            files=paths,
-            bytes=sum(file.bytes for file in found.files),
-            rows=sum(file.rows for file in found.files),
-            may_delete=found.may_delete,
-            since=found.since,
-            until=found.until,
-            truncated=found.truncated,
-            lowest=found.lowest,
-            highest=found.highest,
-            floors=floors.as_arrays(overrides),
-            collapse=work.catches_up and shape.contested,
-            ancestry=ancestry,
-            wide=work.catches_up or bool(found.truncated),
-            metadata=step.metadata(),
-            now=step.now,
-        )
-
     def _cut(self, step: Step, states: Iterable[TableState]) -> Cut:
         before = step.before
         old = before.tables if before else {}
@@ -538,11 +335,11 @@ class Merger:
         for state in states:
             if state.phase == "stopped" and state.name in old:
                 # It belongs to another moment from now on: keep what it showed when it did.
-                tables[state.name] = self._versions.get(app_id(state), old[state.name])
+                tables[state.name] = self._progress.shown(state, old[state.name])
                 stopped.append(state.name)
             elif state.phase == "streaming":
                 streaming.append(state)
-        tables |= self._newest(streaming, before, step.now)
+        tables |= self._progress.newest(streaming, before, step.now)
         cut = Cut(
             number=before.number + 1 if before else 1,
             round=step.round,
@@ -556,53 +353,6 @@ class Merger:
         reach("merge.after_cut")
         self._rounds = [r for r in self._rounds if r.number > step.round]
         return cut
-
-    def _newest(self, states: Sequence[TableState], before: Cut | None, now: int) -> dict[str, int]:
-        version = partial(self._version, before, now)
-        if self._lake.is_local:
-            return {state.name: version(state) for state in states}
-        with ThreadPoolExecutor(_LOOKS, "merge-versions") as pool:
-            found = pool.map(version, states)
-            return {state.name: one for state, one in zip(states, found, strict=True)}
-
-    def _version(self, before: Cut | None, now: int, state: TableState) -> int:
-        """The table's newest version; in an object store, the newest that was seen lately."""
-        key = app_id(state)
-        known = self._versions.get(key)
-        fresh = now < self._looked.get(key, 0) + LOOK_AGAIN * 10**6
-        if known is not None and fresh and not self._lake.is_local:
-            return known  # upkeep alone may have made one since, of the same rows
-        if known is None and before is not None and self._is_of(state, before):
-            known = before.tables.get(state.name)
-        self._looked[key] = now
-        self._versions[key] = version = newest_version(self._lake, state.path, known)
-        return version
-
-    def _is_of(self, state: TableState, cut: Cut | None) -> bool:
-        """Whether what a cut says of a table is about its dump of now."""
-        return cut is not None and state.dump is not None and state.dump.start_round <= cut.round
-
-    def _progress(self, state: TableState, before: Cut | None) -> int:
-        """The round that a streaming table holds, whatever its state says."""
-        return max(self._saved(state, before), self._committed(state))
-
-    def _saved(self, state: TableState, before: Cut | None) -> int:
-        """The round up to which the state tells all that there was to tell of the table.
-
-        The state of a table that nothing happens to lags behind the cut that it is in.
-        """
-        shown = before.round if before and before.shows(state.name) else 0
-        return max(state.merged_round, shown)
-
-    def _committed(self, state: TableState) -> int:
-        """The round of the last merge that changed the table; 0 if none did since its dump."""
-        key = app_id(state)
-        held = self._held[key]
-        if held.merged is None:
-            # A catch-up that had no changes has committed nothing but its collapse.
-            versions = (app_version(self._lake, state.path, one) for one in (key, collapse_id(key)))
-            held.merged = max(version or 0 for version in versions)
-        return held.merged
 
     def _since(self, number: int, last: int) -> list[Round]:
         """The rounds above `number` up to `last`; the newest ones are remembered."""
@@ -620,7 +370,7 @@ class Merger:
             rounds,
             partial(self._schema, state),
             self._options.policy,
-            above=self._keys.above(state.name),
+            above=self._unlogged.above(state.name),
         )
 
     def _schema(self, state: TableState, fingerprint: str) -> TableSchema:
@@ -641,15 +391,4 @@ def merge_step(
 def _covered(state: TableState, positions: Mapping[str, Position]) -> bool:
     return bool(
         state.dump and state.dump.end is not None and plan.covers(positions, state.dump.end)
-    )
-
-
-def _stopped_error(state: TableState, found: Gathered) -> TableStoppedError | None:
-    if found.stopped is None:
-        return None
-    return TableStoppedError(
-        found.stopped.message,
-        operation=f"merge round {found.stopped.round}",
-        table=state.name,
-        hint=found.stopped.hint,
     )

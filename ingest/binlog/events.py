@@ -1,7 +1,7 @@
 """The bodies of the rarer events, as values: from bytes, with no I/O and no state.
 
 Lives here: ROTATE, QUERY, tagged GTIDs, compressed transactions, MariaDB's compressed events.
-Does not live here: what comes often (`walk`), table maps (`wire.decode.tablemap`), statements
+Does not live here: what comes often (`frequent`), table maps (`wire.decode.tablemap`), statements
 (`statements`).
 
 Invariant: any bytes give a value or a DecodeError. A body is an event without its header of 19

@@ -17,7 +17,7 @@ from ratchet.core.errors import DecodeError, PositionLostError
 from ratchet.core.gtid import Gtid, pack_file
 from ratchet.core.position import Position, Witness
 from ratchet.core.rounds import Run
-from ratchet.ingest.binlog import walk
+from ratchet.ingest.binlog import places
 from ratchet.ingest.binlog.notes import (
     Records,
     add_runs,
@@ -37,13 +37,13 @@ class Ledger:
 
     Attributes:
         executed: the start's and all that were folded in.
-        origins: see walk.Arrays.
-        highs: see walk.Arrays.
+        origins: see places.Arrays.
+        highs: see places.Arrays.
         runs: the folded ones since the last `restart`, in stream order.
         last: the newest transaction that was folded in, or the start's.
     """
 
-    def __init__(self, start: Position, state: walk.Ints) -> None:
+    def __init__(self, start: Position, state: places.Ints) -> None:
         """Begin with what `start` holds; the number of origins is kept in the walker's state."""
         self.flavor = start.flavor
         self.executed = start.executed
@@ -58,13 +58,13 @@ class Ledger:
         for number, name in enumerate(self._names):
             self.origins[number] = np.frombuffer(self._bytes_of(name), np.uint8)
             self.highs[number] = start.executed.intervals[name][-1][1]
-        state[walk.ORIGINS] = len(self._names)
-        state[walk.SEQ] = start.seq
+        state[places.ORIGINS] = len(self._names)
+        state[places.SEQ] = start.seq
 
     @property
     def is_full(self) -> bool:
         """Whether the kernel has no room for another origin."""
-        return bool(self._state[walk.ORIGINS] == len(self.origins))
+        return bool(self._state[places.ORIGINS] == len(self.origins))
 
     def grow(self) -> None:
         """Make room for as many origins again."""
@@ -73,7 +73,7 @@ class Ledger:
 
     def names(self) -> list[str]:
         """Origins by number, those included that the kernel has found by itself."""
-        for number in range(len(self._names), int(self._state[walk.ORIGINS])):
+        for number in range(len(self._names), int(self._state[places.ORIGINS])):
             self._names.append(origin_name(self.flavor, self.origins[number].tobytes()))
         return self._names
 
@@ -87,7 +87,7 @@ class Ledger:
         number = len(names)
         self.origins[number] = np.frombuffer(self._bytes_of(name), np.uint8)
         self.highs[number] = 0
-        self._state[walk.ORIGINS] = number + 1
+        self._state[places.ORIGINS] = number + 1
         names.append(name)
         return number
 
@@ -152,7 +152,7 @@ class Ledger:
         """Flavour `file`: everything before this place has been delivered."""
         gtid = pack_file(file, offset)
         self.executed = self.executed.with_interval(gtid.origin, 1, gtid.number)
-        self._state[walk.SEQ] = self.highs[0] = gtid.number
+        self._state[places.SEQ] = self.highs[0] = gtid.number
 
     def _bytes_of(self, name: str) -> bytes:
         if self.flavor == "file" or ":" in name:

@@ -10,7 +10,7 @@ Invariant: what has no name belongs to the last whole transaction, and to none i
 from __future__ import annotations
 
 from ratchet.core.gtid import Gtid, format_gtid
-from ratchet.ingest.binlog import walk
+from ratchet.ingest.binlog import places
 from ratchet.ingest.binlog.ledger import Ledger
 from ratchet.ingest.binlog.notes import Records
 from ratchet.ingest.binlog.watch import Moment
@@ -19,7 +19,7 @@ from ratchet.ingest.binlog.watch import Moment
 class Moments:
     """The transactions of one stream that something may belong to."""
 
-    def __init__(self, ledger: Ledger, state: walk.Ints, txns: Records) -> None:
+    def __init__(self, ledger: Ledger, state: places.Ints, txns: Records) -> None:
         """Begin.
 
         Args:
@@ -34,17 +34,17 @@ class Moments:
     def decide(self) -> None:
         """Whether a transaction of MySQL's counts, whose name is in the state."""
         state = self._state
-        origin, number = int(state[walk.ORIGIN]), int(state[walk.NUMBER])
-        state[walk.SKIP], state[walk.DECIDED] = int(self._ledger.contains(origin, number)), 1
+        origin, number = int(state[places.ORIGIN]), int(state[places.NUMBER])
+        state[places.SKIP], state[places.DECIDED] = int(self._ledger.contains(origin, number)), 1
         if self._ledger.repeats(origin, number):
-            state[walk.SKIP] = walk.REPEATED
+            state[places.SKIP] = places.REPEATED
 
     def open(self) -> Moment | None:
         """The open transaction; None if it leaves no trace."""
         state = self._state
-        if not state[walk.TXNS] or state[walk.SKIP]:
+        if not state[places.TXNS] or state[places.SKIP]:
             return None
-        return self.noted(int(state[walk.TXNS]) - 1)
+        return self.noted(int(state[places.TXNS]) - 1)
 
     def before(self) -> Moment | None:
         """The transaction before, for what has no name, or the name of another one; None: none.
@@ -56,7 +56,7 @@ class Moments:
         if last is None:
             return None
         gtid = format_gtid(self._ledger.flavor, last.gtid)
-        return Moment(gtid=gtid, seq=int(self._state[walk.SEQ]), ts=last.committed)
+        return Moment(gtid=gtid, seq=int(self._state[places.SEQ]), ts=last.committed)
 
     def noted(self, number: int) -> Moment:
         """A transaction that is noted."""

@@ -27,8 +27,8 @@ class Batch:
 
     Attributes:
         flavor: the stream's flavour.
-        txns: records of walk.TXN; the last one may be open still.
-        rows: records of walk.ROWS, in stream order.
+        txns: records of places.TXN; the last one may be open still.
+        rows: records of places.ROWS, in stream order.
         names: origin number -> origin.
         maps: slot -> table map of a mirrored table, None for others.
         buffers: what `rows.where` stands for: the receive buffer and the side buffer.

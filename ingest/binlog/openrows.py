@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.ingest.binlog import walk
+from ratchet.ingest.binlog import places
 from ratchet.ingest.binlog.machine import Kind
 from ratchet.ingest.binlog.moments import Moments
 from ratchet.ingest.binlog.notes import Records
@@ -25,7 +25,7 @@ class OpenRows:
 
     def __init__(
         self,
-        state: walk.Ints,
+        state: places.Ints,
         rows: Records,
         slots: Slots,
         watch: StatementWatch,
@@ -68,13 +68,13 @@ class OpenRows:
         if self._points[0] != now.seq:
             self._points = now.seq, {}
         if kind is Kind.SAVEPOINT:
-            self._points[1][point] = int(state[walk.ROW_EVENTS])
+            self._points[1][point] = int(state[places.ROW_EVENTS])
         elif kind in {Kind.ROLLBACK, Kind.ROLLBACK_TO}:
-            noted, begin = int(state[walk.ROW_EVENTS]), self._first_row()
+            noted, begin = int(state[places.ROW_EVENTS]), self._first_row()
             undone = self._handed_now() | self._tables_of(begin)
             if kind is Kind.ROLLBACK_TO:
                 begin = self._points[1].get(point, noted) if point else noted
-            state[walk.ROW_EVENTS] = begin
+            state[places.ROW_EVENTS] = begin
             self._watch.undone(undone, statement, now)
 
     def prepare(self, body: bytes) -> None:
@@ -84,7 +84,7 @@ class OpenRows:
             return  # it was read before: what its rows are of is not known here
         begin, handed = self._first_row(), self._handed_now()
         tables = handed | self._tables_of(begin)
-        self._state[walk.ROW_EVENTS] = begin
+        self._state[places.ROW_EVENTS] = begin
         self._watch.prepare(body, tables=tables, handed=handed, now=now)
 
     def bulk_of(self, count: int) -> dict[str, Moment]:
@@ -100,17 +100,17 @@ class OpenRows:
 
     def _first_row(self) -> int:
         """Where the open transaction's row events begin among those that are noted."""
-        noted, txn = int(self._state[walk.ROW_EVENTS]), int(self._state[walk.TXNS]) - 1
+        noted, txn = int(self._state[places.ROW_EVENTS]), int(self._state[places.TXNS]) - 1
         return int(np.searchsorted(self._rows["txn"][:noted], txn))
 
     def _handed_now(self) -> set[str]:
         """The tables of which rows of the open transaction were handed on already."""
-        return self._handed if int(self._state[walk.TXNS]) == 1 else set()
+        return self._handed if int(self._state[places.TXNS]) == 1 else set()
 
     def _tables_of(self, first: int) -> set[str]:
         """The tables of the open transaction's row events, from one of them on."""
-        txn = int(self._state[walk.TXNS]) - 1
-        rows = self._rows[first : int(self._state[walk.ROW_EVENTS])]
+        txn = int(self._state[places.TXNS]) - 1
+        rows = self._rows[first : int(self._state[places.ROW_EVENTS])]
         slots = set(rows["slot"][rows["txn"] == txn].tolist())
         maps = (self._slots.maps[slot] for slot in slots)
         return {found.schema.table for found in maps if found is not None}

@@ -27,7 +27,7 @@ from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.rounds import Run
 from ratchet.core.shard import ShardId
-from ratchet.ingest.binlog import events, walk
+from ratchet.ingest.binlog import events, places, walk
 from ratchet.ingest.binlog.failures import event_told, partial_json, refusal
 from ratchet.ingest.binlog.ledger import Ledger
 from ratchet.ingest.binlog.machine import (
@@ -124,14 +124,14 @@ class Reader:
         )
         self._rows_before = 0
         self._folded = 0
-        self._txns = np.zeros(NOTES, walk.TXN)
-        self._rows = np.zeros(NOTES, walk.ROWS)
-        self._state = state = np.zeros(walk.SIZE, np.int64)
-        state[walk.KIND] = -1
-        state[walk.FLAVOR] = walk.FLAVORS[start.flavor]
-        state[walk.LIMIT] = state[walk.NOT_AFTER] = state[walk.BELIEVED] = _NEVER
-        state[walk.UNFINISHED] = -1
-        state[walk.END_OFFSET] = start.offset if start.file else 0
+        self._txns = np.zeros(NOTES, places.TXN)
+        self._rows = np.zeros(NOTES, places.ROWS)
+        self._state = state = np.zeros(places.SIZE, np.int64)
+        state[places.KIND] = -1
+        state[places.FLAVOR] = places.FLAVORS[start.flavor]
+        state[places.LIMIT] = state[places.NOT_AFTER] = state[places.BELIEVED] = _NEVER
+        state[places.UNFINISHED] = -1
+        state[places.END_OFFSET] = start.offset if start.file else 0
         self._ledger = Ledger(start, state)
         self._moments = Moments(self._ledger, state, self._txns)
         self._open = OpenRows(state, self._rows, self._slots, self._watch, self._moments)
@@ -142,12 +142,12 @@ class Reader:
     @property
     def between(self) -> bool:
         """Whether no transaction is open."""
-        return bool(self._state[walk.STATE] == State.BETWEEN)
+        return bool(self._state[places.STATE] == State.BETWEEN)
 
     @property
     def bytes_read(self) -> int:
         """Bytes of events since `start_slice`."""
-        return int(self._state[walk.BYTES])
+        return int(self._state[places.BYTES])
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -163,7 +163,7 @@ class Reader:
     @property
     def held_ts(self) -> int | None:
         """Commit time of the transaction that `not_after` stopped the slice before, if it did."""
-        return int(self._state[walk.HELD]) or None
+        return int(self._state[places.HELD]) or None
 
     def start_slice(
         self,
@@ -187,11 +187,11 @@ class Reader:
         self._slots.ask_for_last()
         self._slots.ask_for_unreadable()
         self._left_out.clear()
-        self._state[walk.BYTES] = 0
-        self._state[walk.LIMIT] = limit
-        self._state[walk.NOT_AFTER] = _NEVER if not_after is None else not_after
-        self._state[walk.BELIEVED] = _NEVER if believed is None else believed
-        self._state[walk.HELD] = 0
+        self._state[places.BYTES] = 0
+        self._state[places.LIMIT] = limit
+        self._state[places.NOT_AFTER] = _NEVER if not_after is None else not_after
+        self._state[places.BELIEVED] = _NEVER if believed is None else believed
+        self._state[places.HELD] = 0
 
     def first_follows(self) -> bool | None:
         """Whether the first transaction is the one right behind the position; None: none yet.
@@ -199,9 +199,9 @@ class Reader:
         For streams opened by file and offset. False may be a harmless hole in the numbers.
         """
         state = self._state
-        if state[walk.SKIP] == 1:
+        if state[places.SKIP] == 1:
             return False
-        if not state[walk.TXNS] or self.flavor == "file":
+        if not state[places.TXNS] or self.flavor == "file":
             return None
         txn = self._txns[0]
         return self._ledger.follows(int(txn["origin"]), int(txn["number"]))
@@ -210,9 +210,9 @@ class Reader:
         """Behind the last whole transaction."""
         self._fold()
         state = self._state
-        offset = int(state[walk.END_OFFSET])
+        offset = int(state[places.END_OFFSET])
         if self.between and offset:
-            offset = int(state[walk.HIGH] + state[walk.LOW])
+            offset = int(state[places.HIGH] + state[places.LOW])
         if self.flavor == "file" and offset:
             self._ledger.at_file(self._file, offset)
         return Position(
@@ -230,10 +230,10 @@ class Reader:
         it reads no two of them say the same.
         """
         state = self._state
-        low, told = int(state[walk.LOW]), int(state[walk.TOLD])
-        reached = int(state[walk.HIGH]) + told + (1 << 32 if low - told > 1 << 31 else 0)
+        low, told = int(state[places.LOW]), int(state[places.TOLD])
+        reached = int(state[places.HIGH]) + told + (1 << 32 if low - told > 1 << 31 else 0)
         place = (len(self._file), self._file, reached)
-        return bool(state[walk.IDLE]) or place >= (len(file), file, offset)
+        return bool(state[places.IDLE]) or place >= (len(file), file, offset)
 
     def feed(self, data: Bytes, index: Records, first: int, count: int) -> tuple[int, bool]:
         """Walk the events `first` to `count`; (the next one, whether a limit stopped it).
@@ -248,9 +248,9 @@ class Reader:
     def flush(self) -> None:
         """Hand out what is noted. Afterwards the buffers may be used again."""
         state = self._state
-        txns, rows = int(state[walk.TXNS]), int(state[walk.ROW_EVENTS])
+        txns, rows = int(state[places.TXNS]), int(state[places.ROW_EVENTS])
         self._fold()
-        open_txn = not self.between and state[walk.SKIP] == 0 and txns > 0
+        open_txn = not self.between and state[places.SKIP] == 0 and txns > 0
         if txns or self._watch.events:
             self._watch.inserted_in_bulk(self._open.bulk_of(rows))
             self._rows_before = self._keep(
@@ -274,8 +274,8 @@ class Reader:
             self._open.closed()
             if self.between and self._slots.is_full:
                 self._slots.clear()
-        state[walk.TXNS] = int(open_txn)
-        state[walk.ROW_EVENTS] = self._folded = 0
+        state[places.TXNS] = int(open_txn)
+        state[places.ROW_EVENTS] = self._folded = 0
         self._watch.events = []
         self._side.release()
 
@@ -297,14 +297,14 @@ class Reader:
                 self._abandon()
             elif status == walk.ASK:
                 at = self._look(data, index, at, what)
-                if self.between and self._state[walk.BYTES] >= self._state[walk.LIMIT]:
+                if self.between and self._state[places.BYTES] >= self._state[places.LIMIT]:
                     return at, True
             else:
                 raise self._refusal(Action(what), index[at], _body(index[at], data))
 
-    def _arrays(self) -> walk.Arrays:
+    def _arrays(self) -> places.Arrays:
         slots = self._slots
-        return walk.Arrays(
+        return places.Arrays(
             machine=MACHINE,
             kinds=KIND_OF_TYPE,
             state=self._state,
@@ -352,19 +352,19 @@ class Reader:
                 return  # there is room for another origin now: the kernel looks again
         elif kind in {Kind.ROWS, Kind.PARTIAL_ROWS}:
             answer = self._look_at_rows(body, logged)
-        elif kind == Kind.XA_PREPARE and self._state[walk.STATE] in _MAY_PREPARE:
+        elif kind == Kind.XA_PREPARE and self._state[places.STATE] in _MAY_PREPARE:
             self._open.prepare(body)
         elif kind == Kind.INCIDENT:
             self._lose(event, body)
-        self._state[walk.KIND] = answer
+        self._state[places.KIND] = answer
 
     def _register(self, body: bytes) -> None:
         if self._slots.register(body):
             self._ends = True
-            self._state[walk.LIMIT] = 0
+            self._state[places.LIMIT] = 0
         for table, error in self._slots.take_unreadable():
             self._leave_out(table, error)
-        if self._state[walk.SKIP] == walk.REPEATED:
+        if self._state[places.SKIP] == places.REPEATED:
             found = self._slots.maps[self._slots.slot_of(int.from_bytes(body[:6], "little"))]
             now = self._moment_before()
             if found is not None and now is not None:
@@ -400,9 +400,11 @@ class Reader:
         logged = int(event["type"])
         if logged == GTID_TAGGED:
             tagged = events.parse_tagged_gtid(body)
-            state[walk.NUMBER], state[walk.TS] = tagged.number, tagged.ts
-            state[walk.COMMITTED], state[walk.LENGTH] = tagged.committed, tagged.length
-            state[walk.ORIGIN] = self._ledger.origin(tagged.origin) if self.flavor == "mysql" else 0
+            state[places.NUMBER], state[places.TS] = tagged.number, tagged.ts
+            state[places.COMMITTED], state[places.LENGTH] = tagged.committed, tagged.length
+            state[places.ORIGIN] = (
+                self._ledger.origin(tagged.origin) if self.flavor == "mysql" else 0
+            )
         elif self._ledger.is_full:
             self._ledger.grow()
             return False
@@ -420,8 +422,8 @@ class Reader:
 
     def _fold(self) -> None:
         """Take whole transactions that are noted into the executed set and the runs."""
-        noted = int(self._state[walk.TXNS])
-        open_txn = not self.between and self._state[walk.SKIP] == 0 and noted > 0
+        noted = int(self._state[places.TXNS])
+        open_txn = not self.between and self._state[places.SKIP] == 0 and noted > 0
         whole = self._txns[self._folded : noted - open_txn]
         self._folded += whole.size
         self._ledger.fold(whole)
@@ -438,18 +440,18 @@ class Reader:
                 source=str(self.shard),
                 hint="Ratchet reads this slice again without it, by itself",
             )
-            error.place = self._file, int(state[walk.BEGIN_OFFSET])
+            error.place = self._file, int(state[places.BEGIN_OFFSET])
             raise error
-        if state[walk.SKIP] == 0:
-            number = int(state[walk.TXNS]) - 1
+        if state[places.SKIP] == 0:
+            number = int(state[places.TXNS]) - 1
             origin, seq = int(self._txns[number]["origin"]), int(self._txns[number]["seq"])
             self._watch.events = [one for one in self._watch.events if one.seq != seq]
-            state[walk.TXNS] = number
-            rows = self._rows[: int(state[walk.ROW_EVENTS])]
-            state[walk.ROW_EVENTS] = int(np.count_nonzero(rows["txn"] < number))
-            state[walk.SEQ] = state[walk.SEQ_BEFORE]
-            self._ledger.highs[origin] = state[walk.HIGH_BEFORE]
-        state[walk.SKIP] = 0
+            state[places.TXNS] = number
+            rows = self._rows[: int(state[places.ROW_EVENTS])]
+            state[places.ROW_EVENTS] = int(np.count_nonzero(rows["txn"] < number))
+            state[places.SEQ] = state[places.SEQ_BEFORE]
+            self._ledger.highs[origin] = state[places.HIGH_BEFORE]
+        state[places.SKIP] = 0
         self._enter_file(self._next_file, None)
 
     # --- files ------------------------------------------------------------------------------------
@@ -477,27 +479,27 @@ class Reader:
         self._fold()  # what has been read is of the file that it was read from
         self._file = name
         high = 1 << 32
-        state[walk.LOW], state[walk.HIGH] = offset % high, offset // high * high
-        state[walk.TOLD], state[walk.IDLE] = state[walk.LOW], 0
-        state[walk.FILE] = self._ledger.file_number(name) if name else 0
-        if state[walk.END_OFFSET]:
-            state[walk.END_OFFSET] = offset
+        state[places.LOW], state[places.HIGH] = offset % high, offset // high * high
+        state[places.TOLD], state[places.IDLE] = state[places.LOW], 0
+        state[places.FILE] = self._ledger.file_number(name) if name else 0
+        if state[places.END_OFFSET]:
+            state[places.END_OFFSET] = offset
         unfinished_file, at = self._unfinished
-        state[walk.UNFINISHED] = at if name and name == unfinished_file else -1
+        state[places.UNFINISHED] = at if name and name == unfinished_file else -1
 
     # --- statements and compressed events ---------------------------------------------------------
 
     def _look_at_statement(self, body: bytes, event: np.void) -> Kind:
         # A two-phase ALTER counts where it is committed: at its start nothing has changed yet.
-        undone = int(self._state[walk.ALTER]) & (walk.START_ALTER | walk.ROLLBACK_ALTER)
+        undone = int(self._state[places.ALTER]) & (places.START_ALTER | places.ROLLBACK_ALTER)
         now = None if undone else self._moments.open()
-        if self.between or self._state[walk.SKIP] == walk.REPEATED:
+        if self.between or self._state[places.SKIP] == places.REPEATED:
             now = self._moment_before()
         if self.between and (self.flavor != "mysql" or now is None):
             raise self._refusal(Action.OUT_OF_ORDER, event, body)
         query = _query(body, event)
         found = self._watch.look(query, known=self._known | self._slots.tables, now=now)
-        if now is not None and self._state[walk.STATE] in {State.OPEN, State.ROWS}:
+        if now is not None and self._state[places.STATE] in {State.OPEN, State.ROWS}:
             self._open.mind_points(found.kind, query.statement, now)
         for table in found.tables:
             self._slots.forget(table)
@@ -520,25 +522,25 @@ class Reader:
         version = 2 if logged in COMPRESSED_V2 else 1
         rows = events.uncompress_rows(body, version=version, update=logged in {167, 170})
         state = self._state
-        state[walk.ORIGIN] = self._slots.slot_of(int.from_bytes(body[:6], "little"))
-        state[walk.NUMBER] = self._side.append(rows)
-        state[walk.LENGTH] = self._side.end
+        state[places.ORIGIN] = self._slots.slot_of(int.from_bytes(body[:6], "little"))
+        state[places.NUMBER] = self._side.append(rows)
+        state[places.LENGTH] = self._side.end
 
     def _unpack(self, data: Bytes, index: Records, at: int, body: bytes) -> int:
         """Walk a compressed transaction's events; returns the number of the next event."""
         state = self._state
-        state[walk.KIND] = Kind.PAYLOAD
+        state[places.KIND] = Kind.PAYLOAD
         following, status, what = walk.walk(self._arrays(), data, index, at, at + 1, 0)
         if status == walk.ERROR:
             raise self._refusal(Action(what), index[at], _body(index[at], data))
         if status != walk.DONE or following != at + 1:
             raise BugError("a compressed transaction was not walked", operation="follow the binlog")
-        counted, limit = state[walk.BYTES], state[walk.LIMIT]
-        state[walk.INNER], state[walk.LIMIT] = 1, _NEVER
+        counted, limit = state[places.BYTES], state[places.LIMIT]
+        state[places.INNER], state[places.LIMIT] = 1, _NEVER
         for inner, count in self._side.unpack(body, full=self.flush):
             self._feed(self._side.data, inner, 0, count, where=1)
-        state[walk.INNER], state[walk.LIMIT] = 0, 0 if self._ends else limit
-        state[walk.BYTES] = counted
+        state[places.INNER], state[places.LIMIT] = 0, 0 if self._ends else limit
+        state[places.BYTES] = counted
         if not self.between:
             raise DecodeError(
                 "a compressed transaction does not end",
@@ -553,7 +555,7 @@ class Reader:
 
     def _refusal(self, action: Action, event: np.void, body: bytes) -> Exception:
         logged = int(event["type"])
-        text = event_told(logged, State(int(self._state[walk.STATE])))
+        text = event_told(logged, State(int(self._state[places.STATE])))
         if logged in {2, QUERY_COMPRESSED} and action is not Action.TRUNCATED_EVENT:
             query = _query(body, event)
             text = f"{text}, statement {query.statement[:200]!r}"

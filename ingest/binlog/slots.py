@@ -62,7 +62,7 @@ class Slots:
 
     Attributes:
         maps: slot -> table map; None for tables that are not mirrored.
-        ids: see walk.Arrays, as are the other arrays.
+        ids: see places.Arrays, as are the other arrays.
     """
 
     def __init__(

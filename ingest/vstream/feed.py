@@ -27,7 +27,7 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import Journal, Run
 from ratchet.core.shard import ShardId
 from ratchet.core.vitess import is_internal
-from ratchet.ingest.binlog import walk
+from ratchet.ingest.binlog import places
 from ratchet.ingest.binlog.events import Query
 from ratchet.ingest.binlog.ledger import Ledger
 from ratchet.ingest.binlog.notes import join_runs
@@ -84,7 +84,7 @@ class VStreamFeed:
         self._primary: Session | None = None  # asked where the stream is not its own
         self._checked = False
         self._backlog = Backlog()
-        self._ledger = Ledger(request.start, np.zeros(walk.SIZE, np.int64))
+        self._ledger = Ledger(request.start, np.zeros(places.SIZE, np.int64))
         self._watch = StatementWatch(
             shard=source.shard, database=source.database, patterns=request.patterns
         )
@@ -277,7 +277,7 @@ class VStreamFeed:
         self._backlog.release()
 
     def _named(self, pieces: Sequence[Piece]) -> Records:
-        """The transactions that end in these pieces, as walk.TXN; notes them in the ledger."""
+        """The transactions that end in these pieces, as places.TXN; notes them in the ledger."""
         found = [self._ends(piece) for piece in pieces if is_end(piece.types()).any()]
         txns = np.concatenate(found)
         shown = self._shown(pieces)
@@ -306,7 +306,7 @@ class VStreamFeed:
         status, place = engine().vstream.split_gtids(data, begins, stops, hashes, numbers)
         if status != kernels.OK:
             raise self._refusal(f"an event without a transaction's name: {piece.places[place]}")
-        txns = np.zeros(len(ends), walk.TXN)
+        txns = np.zeros(len(ends), places.TXN)
         txns["number"] = numbers
         txns["ts"] = ends[:, kernels.TIMESTAMP] * 1_000_000
         for value, at in zip(*np.unique(hashes, return_index=True), strict=True):

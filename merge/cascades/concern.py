@@ -13,10 +13,10 @@ import pyarrow as pa
 from ratchet.core.foreignkeys import ForeignKey
 from ratchet.core.rounds import ChangeFile
 from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.merge.cascades.families import may_touch, touching
 from ratchet.merge.cascades.follow import Layout, Link
 from ratchet.merge.cascades.graph import KeyGraph
 from ratchet.merge.cascades.rows import Part, ShardRows
-from ratchet.merge.cascades.step import may_touch, touching
 from ratchet.store.files import Lake
 from ratchet.store.schemas import get_schema
 from ratchet.store.segments import missing

@@ -1,7 +1,8 @@
 """What follows by foreign keys in one merge step: found, written as change files, and told.
 
-Lives here: which tables of a step hang on which, the changes that follow for each, and doubts where
-they cannot be told. Does not live here: merging them; to the merge they are changes like others.
+Lives here: the changes that follow for each table of a step, and doubts where they cannot be told.
+Does not live here: which tables hang together (`families`); merging them: to the merge they are
+changes like others.
 
 Invariant: what follows is computed from the tables as they were before the step, so a step that was
 killed between two tables comes to the same when it is done again. A step in which no parent's row
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,6 +27,14 @@ from ratchet.core.rounds import ChangeFile, Round
 from ratchet.core.schema import TableSchema
 from ratchet.core.types import MisfitPolicy, arrow_schema
 from ratchet.merge.cascades.explore import TooManyError, explore
+from ratchet.merge.cascades.families import (
+    applies,
+    families,
+    links_by_parent,
+    may_touch,
+    tables_below,
+    touched,
+)
 from ratchet.merge.cascades.follow import Derived, Layout, Link, descendants
 from ratchet.merge.cascades.graph import KeyGraph
 from ratchet.merge.cascades.openparents import first_began, written_meanwhile
@@ -82,54 +91,12 @@ class Found:
     doubts: dict[str, Doubt] = field(default_factory=dict)
 
 
-def touched(keys: KeyGraph, rounds: Iterable[Round]) -> dict[str, set[str]]:
-    """Shard -> parents that have changes there by which rows of children may have changed."""
-    found: dict[str, set[str]] = {}
-    for value in rounds:
-        for file in value.files:
-            name = f"{file.keyspace}.{file.table}"
-            if touching(file, [key for _, key in keys.by_parent.get(name, ())]):
-                found.setdefault(file.shard, set()).add(name)
-    return found
-
-
 def _first_left(child: Child, shard: str, rounds: Sequence[Round]) -> int:
     """The first `seq` of a shard that a table does not hold: all before it is merged."""
     if child.holds <= child.begin:
         return 0
     pieces = (p for r in rounds if r.number > child.holds for p in r.slices if p.shard == shard)
     return min((run.seq for piece in pieces for run in piece.runs), default=1 << 62)
-
-
-def touching(file: ChangeFile, keys: Iterable[ForeignKey]) -> bool:
-    """Whether changes of parents may have changed rows of children by some keys."""
-    return file.silent != 0 and any(_applies(file, key) for key in keys)
-
-
-def _applies(file: ChangeFile, key: ForeignKey) -> bool:
-    """Whether there are changes of a parent of the kind by which a key changes rows."""
-    deletes = bool(file.deletes) and key.on_delete != "none"
-    return deletes or (bool(file.updates) and key.on_update != "none")
-
-
-def may_touch(file: ChangeFile) -> bool:
-    """Whether changes of a table may have changed rows of others, whatever keys there are."""
-    return file.silent != 0 and bool(file.deletes or file.updates)
-
-
-def families(links: Iterable[Link]) -> list[list[Link]]:
-    """Foreign keys by which tables hang together, directly or over others."""
-    found: list[tuple[set[str], list[Link]]] = []
-    for link in links:
-        names, members = {link.child, link.parent}, [link]
-        apart = []
-        for one in found:
-            if names.isdisjoint(one[0]):
-                apart.append(one)
-            else:
-                names, members = names | one[0], [*one[1], *members]
-        found = [*apart, (names, members)]
-    return [members for _, members in found]
 
 
 def _refers_to_nothing(
@@ -141,19 +108,6 @@ def _refers_to_nothing(
         return False
     have = {column.name for column in child.state.whole.columns}
     return any(one not in have and one in child.state.nulls.get(shard, ()) for one in key.columns)
-
-
-def _below(links: Sequence[Link], untold: Mapping[str, str]) -> dict[str, str]:
-    """Tables that hang on one whose changes cannot be told."""
-    by_parent = _by_parent(links)
-    return {name: why for table, why in untold.items() for name in descendants(table, by_parent)}
-
-
-def _by_parent(links: Iterable[Link]) -> dict[str, list[Link]]:
-    found: dict[str, list[Link]] = {}
-    for link in links:
-        found.setdefault(link.parent, []).append(link)
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +175,7 @@ class Cascades:
             for file in value.files:
                 parent = f"{file.keyspace}.{file.table}"
                 for name, key in self.keys.switched.get(parent, ()):
-                    if not _applies(file, key):
+                    if not applies(file, key):
                         continue
                     why = f"{key.switched} may have switched foreign_key_checks"
                     for below in {name, *self.keys.below(name)} & children.keys():
@@ -315,7 +269,7 @@ class Cascades:
             outcome = explore(layouts, links, rows, hazy=hazy)
             doubts = dict(outcome.doubts)
             moved = {name: why for name, why in untold.items() if name in changed}
-            for name, why in {**_below(links, moved), **self._misfits(links, parts)}.items():
+            for name, why in {**tables_below(links, moved), **self._misfits(links, parts)}.items():
                 doubts.setdefault(name, why)
             derived: dict[str, list[Derived]] = {}
             for one in outcome.derived:
@@ -325,7 +279,9 @@ class Cascades:
                 file = self._written(children[name].state, shard, parts[name], rows, changes)
                 found.setdefault(name, Found()).files.append(file)
             late = self._written_meanwhile(derived, shard, rounds, changed)
-            below = {name: why for name, why in _below(links, late).items() if name in derived}
+            below = {
+                name: why for name, why in tables_below(links, late).items() if name in derived
+            }
             for name, why in {**below, **late}.items():
                 doubts.setdefault(name, why)
         except (TooManyError, UnknownRowsError, pa.ArrowInvalid) as error:
@@ -472,7 +428,7 @@ class Cascades:
 
     def _misfits(self, links: Sequence[Link], parts: Mapping[str, Part]) -> dict[str, str]:
         """Children of which a parent's values are not in the lake as they are at the source."""
-        by_parent = _by_parent(links)
+        by_parent = links_by_parent(links)
         found: dict[str, str] = {}
         for link in links:
             part = parts[link.parent]
@@ -487,7 +443,7 @@ class Cascades:
         links: Sequence[Link], children: Mapping[str, Child], doubts: Mapping[str, str]
     ) -> dict[str, str]:
         """Tables that hang on one whose rows may be wrong already."""
-        by_parent = _by_parent(links)
+        by_parent = links_by_parent(links)
         found = {}
         for name in {link.child for link in links} & children.keys():
             if children[name].state.doubts:

@@ -79,10 +79,10 @@ def test_killed_between_the_tables_of_a_step(follow: Make, monkeypatch: pytest.M
             with pytest.raises(KilledError):
                 follower.merger.step()
         follower.merger.close()
-        sides = {name: held.sides for name, held in follower.merger._held.items()}
+        sides = {name: held.sides for name, held in follower.merger._progress.held.items()}
         follower.merger = follower.new_merger()
         for state in follower.tables.list():  # what a killed merge has buried takes Spark
-            follower.merger._held[app_id(state)].sides = sides.get(app_id(state)) or EMPTY
+            follower.merger._progress.held[app_id(state)].sides = sides.get(app_id(state)) or EMPTY
         shop.work(5)
         follower.step()
         follower.compare(*NAMES)

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratchet.core.gtid import Flavor
-from ratchet.ingest.binlog import walk
+from ratchet.ingest.binlog import places
 from ratchet.ingest.binlog.names import gtid_column
 from ratchet.ingest.binlog.notes import Batch
 
@@ -24,14 +24,14 @@ NAMES: dict[Flavor, list[str]] = {
 
 def batch(flavor: Flavor, transactions: list[tuple[int, int, int]]) -> Batch:
     """A batch of (origin, server, number)."""
-    txns = np.zeros(len(transactions), walk.TXN)
+    txns = np.zeros(len(transactions), places.TXN)
     for txn, (origin, server, number) in zip(txns, transactions, strict=True):
         txn["origin"], txn["server"], txn["number"] = origin, server, number
     nothing: Any = np.zeros(0, np.uint8)
     return Batch(
         flavor=flavor,
         txns=txns,
-        rows=np.zeros(0, walk.ROWS),
+        rows=np.zeros(0, places.ROWS),
         names=NAMES[flavor],
         maps=[],
         buffers=(nothing, nothing),

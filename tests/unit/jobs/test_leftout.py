@@ -9,7 +9,7 @@ import pytest
 
 from ratchet.core.errors import LakeError, RetryableError
 from ratchet.core.schema import TableSchema
-from ratchet.jobs.inspect.status import left_out
+from ratchet.jobs.inspect.standing import left_out
 from ratchet.jobs.preflight.leftout import Sight
 from ratchet.jobs.preflight.unfit import Refused
 from ratchet.jobs.topology.discover import Found, Tell

@@ -17,7 +17,8 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.jobs.config.config import load_config
-from ratchet.jobs.inspect.status import gather, judge_shard, newest_slices, run_status
+from ratchet.jobs.inspect.standing import gather, judge_shard, newest_slices
+from ratchet.jobs.inspect.status import run_status
 from ratchet.jobs.topology.lag import seen_until, tables_lag
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import open_lake

@@ -163,7 +163,7 @@ def test_the_merger_tries_twice(
     def fail(*_: object, **__: object) -> None:
         raise failure
 
-    monkeypatch.setattr("ratchet.merge.rounds.merge_table", fail)
+    monkeypatch.setattr("ratchet.merge.onetable.merge_table", fail)
     for _ in range(2):
         with merger(None, source) as merging, pytest.raises((OperatorError, BugError)) as raised:
             merging.step()

@@ -46,7 +46,7 @@ def test_another_failure_ends_the_step_as_ever(
     def fail(*_: object, **__: object) -> None:
         raise LakeError("the disk", operation="test")
 
-    monkeypatch.setattr("ratchet.merge.rounds.merge_table", fail)
+    monkeypatch.setattr("ratchet.merge.onetable.merge_table", fail)
     with merger(None, source) as merging, pytest.raises(LakeError, match="the disk"):
         merging.step()
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-import ratchet.merge.rounds
+import ratchet.merge.progress
 from ratchet.core.schema import TableSchema
 from ratchet.core.types import MisfitPolicy
 from ratchet.merge.rounds import Merger
@@ -38,7 +38,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(path)
         return (known or 0) + 1
 
-    monkeypatch.setattr(ratchet.merge.rounds, "newest_version", newest)
+    monkeypatch.setattr(ratchet.merge.progress, "newest_version", newest)
     return seen
 
 
@@ -49,7 +49,7 @@ def versions(lake: Lake, looks: list[str], *moments: int) -> list[tuple[dict[str
     with Merger(cast("Any", None), lake, MergeOptions(policy=MisfitPolicy())) as merger:
         for moment in moments:
             looks.clear()
-            named = merger._newest(states, None, moment * SECOND)
+            named = merger._progress.newest(states, None, moment * SECOND)
             found.append((named, sorted(looks)))
             if moment == 1000 + LOOK_AGAIN:
                 merger.forget(states[1])

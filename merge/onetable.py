@@ -1,0 +1,208 @@
+"""Brings one table through a step: its batch, its commits, its state.
+
+Lives here: `OneTable`. Does not live here: which tables take part, and how far they go (`rounds`),
+what is written for a batch (`table`).
+
+Invariant: a table's state is saved behind its commits, so it never tells of what is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ratchet.core.errors import BugError, TableStoppedError
+from ratchet.core.types import misfits_told
+from ratchet.merge import floors, plan
+from ratchet.merge.ancestry import Ancestry
+from ratchet.merge.attempts import Attempts
+from ratchet.merge.batch import Batch
+from ratchet.merge.failures import spark_errors
+from ratchet.merge.plan import Gathered, app_id
+from ratchet.merge.progress import Progress
+from ratchet.merge.sidestats import read_side_stats
+from ratchet.merge.step import Done, MergeOptions, Step, Work
+from ratchet.merge.table import (
+    Merged,
+    collapse,
+    merge_table,
+)
+from ratchet.store.crashpoints import reach
+from ratchet.store.delta_tables import add_columns, mirrored_schema
+from ratchet.store.files import Lake
+from ratchet.store.tables import Tables, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log: Final = logging.getLogger("ratchet.jobs.run")
+
+
+class OneTable:
+    """Merges a table at a time; several threads may call it, each for a table of its own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        options: MergeOptions,
+        *,
+        turns: threading.Semaphore,
+        tables: Tables,
+        progress: Progress,
+        attempts: Attempts,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            spark: any session of the application; each commit gets one of its own.
+            lake: the lake.
+            options: see MergeOptions.
+            turns: who may use Spark.
+            tables: the tables' states.
+            progress: how far the tables are.
+            attempts: which batches have ended a run.
+        """
+        self._spark = spark
+        self._lake = lake
+        self._options = options
+        self._turns = turns
+        self._tables = tables
+        self._progress = progress
+        self._attempts = attempts
+        self._misfits: defaultdict[str, set[str]] = defaultdict(set)
+
+    def keep(self, there: Collection[str]) -> None:
+        """Remember nothing but of these tables, by app id."""
+        for key in self._misfits.keys() - there:
+            del self._misfits[key]
+
+    def bring(self, step: Step, work: Work) -> Done:
+        """Merge what there is for it; its state is saved.
+
+        Raises:
+            TableStoppedError: it stops, and was never shown as a consistent cut.
+        """
+        state, found = work.state, work.found
+        stopped = _stopped_error(state, found)
+        if work.catches_up and stopped:
+            raise stopped  # nothing of it was ever shown as a consistent cut
+        changed = 0
+        if work.catches_up or not found.is_empty:
+            batch = self._batch(step, work)
+            self._attempts.begin(batch.app_id, work.above, batch)
+            if found.added != state.added:
+                self._add_columns(work, batch)
+            with spark_errors(f"merge round {batch.round}", table=state.name):
+                for merged in self._apply(batch, work):
+                    self._progress.note(batch.app_id, merged, step.now)
+                    changed += merged.changed
+            self._progress.held[batch.app_id].merged = batch.round
+            self._attempts.went_well(batch.app_id)
+            self._tell_misfits(work)
+        after = replace(found.learned(state), phase="streaming", merged_round=found.round)
+        if stopped:
+            after = self._tables.stop(
+                after, message=stopped.message, hint=stopped.hint, at_round=found.round
+            )
+        else:
+            self._tables.save(after)
+        return Done(state=after, changed=changed, error=stopped)
+
+    def settle(self, step: Step, work: Work) -> TableState:
+        """Finish a catch-up that is committed, but for its collapse, and save that it streams."""
+        state, found = work.state, work.found
+        batch = self._batch(step, work)
+        with spark_errors(f"merge round {step.round}", table=state.name):
+            known = read_side_stats(self._lake, batch.side_path)
+            if batch.collapse:
+                known = collapse(self._spark, self._lake, batch, known).side
+        self._progress.held[batch.app_id].sides = known
+        after = replace(found.learned(state), phase="streaming", merged_round=step.round)
+        return self._tables.save(after)
+
+    def _tell_misfits(self, work: Work) -> None:
+        """Once for each column: a source that writes such values does so all the time."""
+        told = self._misfits[app_id(work.state)]
+        come: Counter[str] = Counter()
+        for file in work.found.files:
+            come.update(file.misfits)
+        new = {column: count for column, count in come.items() if column not in told}
+        if new:
+            told.update(new)
+            log.warning(misfits_told(work.state.name, new))
+
+    def _add_columns(self, work: Work, batch: Batch) -> None:
+        state, come = work.state, work.found.added[len(work.state.added) :]
+        names = ", ".join(column.name for column in come)
+        log.info("%s: the source has new columns: %s", state.name, names)
+        shape = batch.shape
+        mirrored = mirrored_schema(shape.columns, table=state.name)
+        add_columns(self._lake, batch.path, mirrored, now=batch.now)
+        add_columns(self._lake, batch.side_path, shape.side_schema, now=batch.now)
+        reach("merge.columns_added")
+
+    def _apply(self, batch: Batch, work: Work) -> Iterable[Merged]:
+        held = self._progress.held[batch.app_id]
+        known = held.sides
+        if known is None:
+            known = read_side_stats(self._lake, batch.side_path)
+        if not work.found.is_empty:
+            files = held if self._options.direct else None
+            merged = merge_table(self._spark, self._lake, batch, known, files, turn=self._turns)
+            known = merged.side
+            yield merged
+        if batch.collapse:
+            with self._turns:
+                collapsed = collapse(self._spark, self._lake, batch, known)
+            yield collapsed
+
+    def _batch(self, step: Step, work: Work) -> Batch:
+        state, found = work.state, work.found
+        dump = state.dump
+        if dump is None:
+            raise BugError("a table past its dump has none", table=state.name)
+        ancestry = Ancestry.of(state, step.streams)
+        shape = plan.shape_of(found.learned(state), self._options.policy, ancestry)
+        paths = [file.path for file in found.files]
+        overrides: floors.Overrides = {}
+        if work.catches_up and found.files:
+            chunks = floors.dumped_chunks(self._lake, state.path, dump)
+            overrides = floors.floor_overrides(chunks, work.rounds, dump.start)
+        return Batch(
+            shape=shape,
+            path=state.path,
+            side_path=state.side_path,
+            app_id=app_id(state),
+            round=found.round,
+            files=paths,
+            bytes=sum(file.bytes for file in found.files),
+            rows=sum(file.rows for file in found.files),
+            may_delete=found.may_delete,
+            since=found.since,
+            until=found.until,
+            truncated=found.truncated,
+            lowest=found.lowest,
+            highest=found.highest,
+            floors=floors.as_arrays(overrides),
+            collapse=work.catches_up and shape.contested,
+            ancestry=ancestry,
+            wide=work.catches_up or bool(found.truncated),
+            metadata=step.metadata(),
+            now=step.now,
+        )
+
+
+def _stopped_error(state: TableState, found: Gathered) -> TableStoppedError | None:
+    if found.stopped is None:
+        return None
+    return TableStoppedError(
+        found.stopped.message,
+        operation=f"merge round {found.stopped.round}",
+        table=state.name,
+        hint=found.stopped.hint,
+    )
