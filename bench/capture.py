@@ -43,9 +43,9 @@ from lab.servers import (
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.binlog.changes import Decoders
-from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.ingest.binlog.reader import Reader
 from ratchet.ingest.capture import capture_slice, close_streams
 from ratchet.ingest.slices import CaptureRequest, SliceLimits
@@ -228,10 +228,10 @@ def frame_only(source: SourceConfig, workload: Workload) -> int:
 def decode_and_drop(source: SourceConfig, workload: Workload) -> int:
     """Receive, frame, walk, decode to Arrow, and forget it."""
     stream = BinlogStream(source, workload.start, DumpOptions(server_id=1002))
-    decoders = Decoders(MisfitPolicy())
+    decoders = Decoders(InvalidValuePolicy())
     count = 0
 
-    def drop(batch: Batch) -> int:
+    def drop(batch: TransactionBatch) -> int:
         nonlocal count
         for slot in set(batch.rows["slot"].tolist()):
             for op in (1, 2, 3):

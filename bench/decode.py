@@ -36,7 +36,7 @@ from lab.servers import MariadbServer, MysqlServer, Server
 from ratchet.core.change import INSERT
 from ratchet.core.position import Position
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.wire.binlog import BinlogStream, DumpOptions
 from ratchet.wire.decode.catalog import read_schemas
 from ratchet.wire.decode.rows import RowImageDecoder
@@ -185,7 +185,7 @@ def kernels(config: SourceConfig, start: Position, rows: int) -> Found:
             maps = found[found["type"] == _TABLE_MAP]
             if decoder is None and maps.size:
                 body = data[maps["start"][0] + _HEADER : maps["end"][0]].tobytes()
-                decoder = RowImageDecoder(parse_table_map(body, keyspace="k"), MisfitPolicy())
+                decoder = RowImageDecoder(parse_table_map(body, keyspace="k"), InvalidValuePolicy())
             inserts = found[np.isin(found["type"], _INSERTS)]
             if decoder is None or not inserts.size:
                 continue
@@ -244,7 +244,7 @@ def text_rows(config: SourceConfig, *, decode: bool) -> Found:
             return session.query(sql, args)
 
         schema = read_schemas(query, keyspace="k", database=DATABASE)["orders"]
-        decoder = TextRowDecoder(schema, MisfitPolicy())
+        decoder = TextRowDecoder(schema, InvalidValuePolicy())
         sql = f"SELECT {', '.join(decoder.select_list)} FROM orders"
         rows, first, in_decoder = 0, None, 0.0
         began = time.perf_counter()

@@ -43,7 +43,7 @@ from ratchet.core.shard import ShardId
 from ratchet.jobs.config.settings import SnapshotSection
 from ratchet.jobs.engine.jars import ivy_folder
 from ratchet.snapshot.dump import Dumper
-from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.tasks import spark_reader
 from ratchet.store.files import Lake, open_lake
 from ratchet.wire.session import Session, SourceConfig
@@ -222,7 +222,9 @@ def dump_once(
         settings=DumpSettings(parallel=parallel),
     )
     started = time.perf_counter()
-    dumper.run([Wanted(keyspace="shop", table=t, shards=(SHARD,), again=True) for t in tables])
+    dumper.run(
+        [TableDumpRequest(keyspace="shop", table=t, shards=(SHARD,), again=True) for t in tables]
+    )
     return time.perf_counter() - started
 
 

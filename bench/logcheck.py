@@ -28,8 +28,8 @@ from lab.servers import (
 )
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy
-from ratchet.ingest.logstretch import Bounds, check_stretch, stretches
+from ratchet.core.types import InvalidValuePolicy
+from ratchet.ingest.logstretch import StretchBounds, check_stretch, stretches
 from ratchet.ingest.rounds import RoundTaker, local_runner
 from ratchet.ingest.slices import CaptureRequest, SliceLimits
 from ratchet.jobs.watch.logsample import BYTES, ROWS
@@ -90,7 +90,7 @@ def measure(server: Server, folder: Path, rows: int) -> bool:
     outcome = RoundTaker(RoundLog(lake), local_runner).take([request])
     assert outcome.committed is not None, outcome.errors
     return report(server.flavor, lake, source, None) & report(
-        server.flavor, lake, source, Bounds(rows=ROWS, bytes=BYTES)
+        server.flavor, lake, source, StretchBounds(rows=ROWS, bytes=BYTES)
     )
 
 
@@ -107,11 +107,11 @@ def write(server: Server, rows: int) -> None:
             cursor.execute(f"UPDATE t SET amount = {first} WHERE id = {first}")
 
 
-def report(flavor: str, lake: Lake, source: SourceConfig, bounds: Bounds | None) -> bool:
+def report(flavor: str, lake: Lake, source: SourceConfig, bounds: StretchBounds | None) -> bool:
     """Compare once, and say how fast."""
     (stretch,) = stretches(RoundLog(lake).since(0), str(source.shard))
     wall, cpu = time.perf_counter(), time.process_time()
-    result, read = check_stretch(lake, source, stretch, policy=MisfitPolicy(), bounds=bounds)
+    result, read = check_stretch(lake, source, stretch, policy=InvalidValuePolicy(), bounds=bounds)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     what = "a sample" if bounds else "whole"
     print(

@@ -33,7 +33,7 @@ import numpy as np
 
 from bench.lib.orders import FILES, NONE, Orders, create
 from bench.lib.session import bench_session
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
 from ratchet.store.files import open_lake
@@ -99,7 +99,7 @@ class Bench:
         self._orders = Orders(self.ours, rows)
         create(self._plain, rows)
         self._state = self._orders.state
-        options = MergeOptions(policy=MisfitPolicy(), max_bytes=1 << 40)
+        options = MergeOptions(policy=InvalidValuePolicy(), max_bytes=1 << 40)
         self._merger = Merger(spark, self.ours, options)
 
     def run(self, updates: int, *, rounds: int, keys: str = "any") -> tuple[Cost, Cost]:

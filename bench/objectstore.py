@@ -35,7 +35,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from bench.lib.orders import NO_SPARK, Orders
 from lab.objectstore import S3Server
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.run.merging import COMPACT_EVERY, LakeUpkeep
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
@@ -79,7 +79,7 @@ def run(
     """All rounds in one lake; their costs and the table in the end."""
     lake = open_lake(root, now=1)
     orders = Orders(lake, rows)
-    policy = MisfitPolicy()
+    policy = InvalidValuePolicy()
     random = np.random.default_rng(1)
     costs = Costs(requests)
     with Merger(NO_SPARK, lake, MergeOptions(policy=policy)) as merger:

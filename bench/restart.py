@@ -27,7 +27,7 @@ import numpy as np
 from bench.lib.orders import NO_SPARK, NONE, Orders
 from bench.lib.processes import Processes
 from bench.lib.session import bench_session
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.delta import plain_session, read_delta
 from ratchet.merge.rounds import Merger
 from ratchet.merge.side import SideStats, read_stats
@@ -42,7 +42,7 @@ DELETES = 5
 def written(lake: Lake, tables: int, rounds: int) -> list[str]:
     """The side tables' folders, with a file for each round."""
     every = [Orders(lake, ROWS, number) for number in range(tables)]
-    with Merger(NO_SPARK, lake, MergeOptions(policy=MisfitPolicy())) as merger:
+    with Merger(NO_SPARK, lake, MergeOptions(policy=InvalidValuePolicy())) as merger:
         for number in range(rounds):
             gone = np.arange(number * DELETES, (number + 1) * DELETES)
             for orders in every:

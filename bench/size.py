@@ -32,7 +32,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from bench.lib.orders import Ints, Orders
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
 from ratchet.store.delta_files import replay
@@ -69,7 +69,7 @@ class Table:
     def of(cls, folder: Path, rows: int) -> Table:
         """A new one."""
         orders = Orders(open_lake(folder, now=1), rows)
-        options = MergeOptions(policy=MisfitPolicy(), max_bytes=1 << 40)
+        options = MergeOptions(policy=InvalidValuePolicy(), max_bytes=1 << 40)
         # Batches that are this small and this plain are nothing for Spark.
         merger = Merger(cast("SparkSession", None), orders.lake, options)
         return cls(rows, orders, merger)

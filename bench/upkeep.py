@@ -31,7 +31,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from bench.lib.orders import NO_SPARK, Orders
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.run.merging import COMPACT_EVERY, LakeUpkeep
 from ratchet.merge.maintain import prune_change_log, prune_cuts
 from ratchet.merge.rounds import Merger
@@ -59,13 +59,13 @@ class Curve:
         self._merger = Merger(
             NO_SPARK,
             self.lake,
-            MergeOptions(policy=MisfitPolicy()),
+            MergeOptions(policy=InvalidValuePolicy()),
             clock=lambda: int(self.now * 1e6),
         )
         self._upkeep = LakeUpkeep(
             spark=NO_SPARK,
             lake=self.lake,
-            policy=MisfitPolicy(),
+            policy=InvalidValuePolicy(),
             forget=self._merger.forget,
             change_log=DAY,
             tombstones=DAY,

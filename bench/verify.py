@@ -37,7 +37,7 @@ from lab.servers import MariadbServer, MysqlServer, Server
 from ratchet.core.position import Position
 from ratchet.snapshot.keychanges import Changes
 from ratchet.snapshot.mirror import MirrorAt
-from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.tasks import spark_reader
 from ratchet.snapshot.verify import verify_table
 from ratchet.store.delta_tables import newest_version
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARALLEL: Final = 2
-WANTED: Final = Wanted(keyspace="shop", table="orders", shards=(SHARD,))
+WANTED: Final = TableDumpRequest(keyspace="shop", table="orders", shards=(SHARD,))
 DAMAGED: Final = 100
 
 

@@ -39,7 +39,7 @@ from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.capture import capture_slice, close_streams
 from ratchet.ingest.slices import CaptureRequest, SliceLimits
 from ratchet.store.files import open_lake
@@ -246,7 +246,7 @@ def _count(stream: VStream, rows: int) -> int:
 
 
 def _decode(schema: TableSchema, stream: VStream, rows: int) -> int:
-    decoder = VStreamRowDecoder(schema, MisfitPolicy())
+    decoder = VStreamRowDecoder(schema, InvalidValuePolicy())
     total = seen = size = 0
     waiting: list[bytes] = []
     while seen < rows:

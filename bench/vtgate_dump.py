@@ -25,7 +25,13 @@ from lab.vitess import VitessCluster
 from ratchet.core.shard import ShardId
 from ratchet.snapshot.dump import Dumper
 from ratchet.snapshot.reader import read_chunk
-from ratchet.snapshot.records import ChunkDone, DumpSettings, Progress, ShardSource, Wanted
+from ratchet.snapshot.records import (
+    ChunkDone,
+    DumpSettings,
+    Progress,
+    ShardSource,
+    TableDumpRequest,
+)
 from ratchet.store.files import open_lake
 from ratchet.wire.session import Session, SourceConfig
 
@@ -112,7 +118,9 @@ def _dump(config: SourceConfig, rows: int, parallel: int) -> float:
             settings=DumpSettings(parallel=parallel),
             on_progress=note,
         )
-        outcome = dumper.run([Wanted(keyspace="commerce", table="orders", shards=(str(SHARD),))])
+        outcome = dumper.run(
+            [TableDumpRequest(keyspace="commerce", table="orders", shards=(str(SHARD),))]
+        )
         seconds = time.perf_counter() - begun
     assert outcome.done == ("commerce.orders",)
     assert counted == rows

@@ -1,6 +1,7 @@
 """Commit times as a log has them, and what of them can be.
 
-Lives here: `Told`, the bounds on the commit times of a stretch of a stream. Pure. Does not live
+Lives here: `CommitTimes`, the bounds on the commit times of a stretch of a stream. Pure. Does not
+live
 here: the order of changes (`core.token`), which never goes by a clock within a shard.
 
 A log's times are what a session says: MariaDB writes the statement's start, and `SET TIMESTAMP` or
@@ -38,7 +39,7 @@ def moment(micros: int, *, fine: bool = False) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class CommitTimes:
     """What the commit times of the transactions read so far amount to, microseconds UTC.
 
     Attributes:
@@ -53,7 +54,7 @@ class Told:
     last: int | None = None
     odd: int | None = None
 
-    def and_then(self, times: Sequence[int], *, now: int, bound: int) -> Told:
+    def and_then(self, times: Sequence[int], *, now: int, bound: int) -> CommitTimes:
         """With the transactions that follow.
 
         Args:

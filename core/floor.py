@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.core.rounds import Run
+from ratchet.core.rounds import GtidRange
 
 
-def resolve_floor(floor: GtidSet, start: Position, runs: Iterable[Run]) -> int:
+def resolve_floor(floor: GtidSet, start: Position, runs: Iterable[GtidRange]) -> int:
     """The `seq` just below the first captured transaction that is not in the floor.
 
     Args:
@@ -36,18 +36,18 @@ def resolve_floor(floor: GtidSet, start: Position, runs: Iterable[Run]) -> int:
     return seq
 
 
-def join_runs(runs: Iterable[Run]) -> Sequence[Run]:
+def join_runs(runs: Iterable[GtidRange]) -> Sequence[GtidRange]:
     """The same transactions in fewer runs: those that go on where the one before ended."""
-    joined: list[Run] = []
+    joined: list[GtidRange] = []
     for run in runs:
         if joined and _continues(joined[-1], run):
-            joined[-1] = Run(run.origin, joined[-1].first, run.last, joined[-1].seq)
+            joined[-1] = GtidRange(run.origin, joined[-1].first, run.last, joined[-1].seq)
         else:
             joined.append(run)
     return joined
 
 
-def _continues(a: Run, b: Run) -> bool:
+def _continues(a: GtidRange, b: GtidRange) -> bool:
     return a.origin == b.origin and b.first == a.last + 1 and b.seq == a.seq + b.first - a.first
 
 

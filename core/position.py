@@ -12,7 +12,7 @@ from ratchet.core.gtid import Flavor, Gtid, GtidSet, format_gtid, parse_gtid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Witness:
+class LastTransaction:
     """The last transaction of a position: what a server must still have the same.
 
     It is what a stream delivered last, or what the log had last where the stream begins.
@@ -43,7 +43,7 @@ class Witness:
         }
 
     @classmethod
-    def from_json(cls, flavor: Flavor, data: dict[str, Any]) -> Witness:
+    def from_json(cls, flavor: Flavor, data: dict[str, Any]) -> LastTransaction:
         """Read what `to_json` wrote."""
         return cls(
             gtid=parse_gtid(flavor, data["gtid"]),
@@ -71,7 +71,7 @@ class Position:
     server: str = ""
     file: str = ""
     offset: int = 0
-    last: Witness | None = None
+    last: LastTransaction | None = None
 
     @property
     def flavor(self) -> Flavor:
@@ -99,7 +99,7 @@ class Position:
         """Read what `to_json` wrote, also before there was a `last`."""
         last = data.get("last")
         return cls(
-            last=None if last is None else Witness.from_json(data["flavor"], last),
+            last=None if last is None else LastTransaction.from_json(data["flavor"], last),
             executed=GtidSet.parse(data["flavor"], data["executed"]),
             server=data["server"],
             file=data["file"],

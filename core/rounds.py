@@ -35,7 +35,7 @@ Effect = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class GtidRange:
     """Transactions that follow each other in a stream and in their origin's numbers.
 
     Attributes:
@@ -213,7 +213,7 @@ class ShardSlice:
     generation: int
     start: Position
     end: Position
-    runs: tuple[Run, ...]
+    runs: tuple[GtidRange, ...]
     transactions: int
     rows: int
     bytes: int
@@ -339,7 +339,7 @@ def slice_from_json(data: dict[str, Any]) -> ShardSlice:
             **data,
             "start": Position.from_json(data["start"]),
             "end": Position.from_json(data["end"]),
-            "runs": tuple(Run(*run) for run in data["runs"]),
+            "runs": tuple(GtidRange(*run) for run in data["runs"]),
             "journal": Journal.from_json(data["journal"]) if "journal" in data else None,
             "seen": positions_from_json(data.get("seen", {})),
         }

@@ -20,8 +20,8 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import ShardSlice
 from ratchet.ingest.binlog.feed import BinlogFeed, DoubtError
 from ratchet.ingest.binlog.reader import UnfinishedError
-from ratchet.ingest.files import ChangeFiles
-from ratchet.ingest.slices import CaptureRequest, CaptureResult, Feed, Sink
+from ratchet.ingest.files import ChangeFileWriter
+from ratchet.ingest.slices import CaptureRequest, CaptureResult, Feed, SliceCollector
 from ratchet.ingest.vstream.feed import VStreamFeed
 from ratchet.store.crashpoints import reach
 from ratchet.store.files import Lake
@@ -38,7 +38,7 @@ class _Open:
 
     settings: str
     feed: Feed
-    sink: Sink
+    sink: SliceCollector
     position: Position
     used_at: float = 0.0
 
@@ -113,7 +113,7 @@ def _attempt(
     close_streams(idle_for=_IDLE_SECONDS)
     kept = _take(request)
     found = kept or _open(request, by_file=by_file, unfinished=unfinished)
-    files = ChangeFiles(
+    files = ChangeFileWriter(
         Lake.at(request.lake), shard=request.source.shard, round_number=request.round_number
     )
     sink = found.sink
@@ -161,7 +161,7 @@ def _attempt(
 
 
 def _open(request: CaptureRequest, *, by_file: bool, unfinished: tuple[str, int]) -> _Open:
-    sink = Sink()
+    sink = SliceCollector()
     feed: Feed
     if request.vtgate is None:
         feed = BinlogFeed(request, sink, by_file=by_file, unfinished=unfinished)

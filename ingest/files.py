@@ -1,6 +1,6 @@
 """A slice's change files: one Parquet file for each table and schema, written as changes come.
 
-Lives here: `ChangeFiles`, which gathers changes, writes row groups when they are worth it, and
+Lives here: `ChangeFileWriter`, which gathers changes, writes row groups when they are worth it, and
 keeps what it holds in memory bounded. Does not live here: decoding (`changes`), the round that
 names the files (`rounds`), the object that small ones share (`segment`).
 
@@ -66,7 +66,7 @@ class _File:
     unchecked: int = 0
 
 
-class ChangeFiles:
+class ChangeFileWriter:
     """The files of one slice.
 
     Attributes:

@@ -22,7 +22,7 @@ from typing import Any, Final
 from ratchet.core.change import DELETE, INSERT, UPDATE
 from ratchet.core.errors import DecodeError
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.logvalues import NOT_COMPARED, ValueCheck, check_of
 from ratchet.wire.secondlog import SecondTransaction
 from ratchet.wire.secondrows import Image, SecondTable
@@ -136,7 +136,7 @@ class LogCheck:
         *,
         shard: str,
         generation: int,
-        policy: MisfitPolicy,
+        policy: InvalidValuePolicy,
         left_out: Callable[[str, int, int], str] = lambda *_: "",
     ) -> None:
         self.result = LogResult()
@@ -378,7 +378,7 @@ class LogCheck:
         return found[2]
 
 
-def _matched(schema: TableSchema, table: SecondTable, policy: MisfitPolicy) -> _Columns:
+def _matched(schema: TableSchema, table: SecondTable, policy: InvalidValuePolicy) -> _Columns:
     places = {column.name: at for at, column in enumerate(table.columns)}
     checks, left, wrong = [], [], []
     for column in schema.columns:

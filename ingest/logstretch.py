@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.logcheck import LakeChange, LogCheck, LogResult
 from ratchet.ingest.logfiles import changes_in
 from ratchet.store.files import Lake
@@ -28,7 +28,7 @@ _NOT_THEN: Final = "it is not mirrored, or was not then"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RoundPart:
     """What a round took from the shard.
 
     Attributes:
@@ -45,7 +45,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class StretchBounds:
     """How much of a stretch is compared.
 
     Attributes:
@@ -69,7 +69,7 @@ class Stretch:
         parts: one per round, in order.
     """
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[RoundPart] = field(default_factory=list)
 
     @property
     def rounds(self) -> tuple[int, int]:
@@ -101,13 +101,13 @@ def stretches(rounds: Sequence[Round], shard: str) -> list[Stretch]:
     return found
 
 
-def _part(one: Round, piece: ShardSlice) -> Part:
+def _part(one: Round, piece: ShardSlice) -> RoundPart:
     unreadable: dict[str, int] = {}
     for event in one.events:
         if event.shard == piece.shard and event.kind == "unreadable":
             unreadable[event.table] = min(event.seq, unreadable.get(event.table, event.seq))
     files = tuple(file for file in one.files if file.shard == piece.shard)
-    return Part(one.number, piece, files, unreadable)
+    return RoundPart(one.number, piece, files, unreadable)
 
 
 def check_stretch(
@@ -115,10 +115,10 @@ def check_stretch(
     source: SourceConfig,
     stretch: Stretch,
     *,
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
     since: Mapping[str, int] | None = None,
     wants: Callable[[str], bool] = lambda _: True,
-    bounds: Bounds | None = None,
+    bounds: StretchBounds | None = None,
 ) -> tuple[LogResult, int]:
     """Compare a stretch with the server's log.
 
@@ -141,7 +141,7 @@ def check_stretch(
         LakeError: a change file cannot be read.
         DecodeError: mysql-replication cannot read the log.
     """
-    bounds = bounds or Bounds()
+    bounds = bounds or StretchBounds()
     parts = stretch.parts
     ends = [part.slice.end.seq for part in parts]
     gone = set(missing(lake, (file.path for part in parts for file in part.files)))
@@ -166,7 +166,7 @@ def check_stretch(
         largest=bounds.largest,
         tables={*(since or ()), *(file.table for _, file in files)},
     ) as log:
-        theirs = _Bounded(log.transactions(), bounds, check.result)
+        theirs = _TransactionFilter(log.transactions(), bounds, check.result)
         check.compare(
             _behind(ours, bounds.after), theirs, round_of=round_of, whole=lambda: not theirs.cut
         )
@@ -174,7 +174,7 @@ def check_stretch(
 
 
 def _left_out(
-    parts: Sequence[Part], gone: set[str], since: Mapping[str, int] | None
+    parts: Sequence[RoundPart], gone: set[str], since: Mapping[str, int] | None
 ) -> Callable[[str, int, int], str]:
     """Why rows of a table, round and `seq` are not compared; see LogCheck."""
     without = {
@@ -201,7 +201,7 @@ def _behind(changes: Iterator[LakeChange], seq: int) -> Iterator[LakeChange]:
     return (change for change in changes if change.token["seq"] > seq)
 
 
-class _Bounded:
+class _TransactionFilter:
     """Transactions within bounds.
 
     Attributes:
@@ -209,7 +209,7 @@ class _Bounded:
     """
 
     def __init__(
-        self, transactions: Iterator[SecondTransaction], bounds: Bounds, result: LogResult
+        self, transactions: Iterator[SecondTransaction], bounds: StretchBounds, result: LogResult
     ) -> None:
         self.cut = False
         self._transactions, self._bounds, self._result = transactions, bounds, result

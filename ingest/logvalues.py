@@ -22,7 +22,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from ratchet.core.schema import Column
-from ratchet.core.types import MisfitPolicy, rule_for
+from ratchet.core.types import InvalidValuePolicy, rule_for
 from ratchet.ingest.logcharsets import second_text
 from ratchet.wire.secondevents import decompressed
 from ratchet.wire.secondrows import MISFIT, OPAQUE, Form, SecondColumn, json_value
@@ -70,7 +70,7 @@ class ValueCheck:
         return self.same(ours, theirs)
 
 
-def check_of(column: Column, second: SecondColumn, policy: MisfitPolicy) -> ValueCheck | str:
+def check_of(column: Column, second: SecondColumn, policy: InvalidValuePolicy) -> ValueCheck | str:
     """How the values of a column are compared, or why they are not.
 
     Args:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ratchet.core.errors import LakeError
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
-from ratchet.store.segments import Part
+from ratchet.store.segments import SegmentPart
 
 # A request for a part costs as much as reading some 4 MB. A larger file is worth one of its own:
 # Spark splits it, and only the columns that are asked for are read of it.
@@ -103,7 +103,7 @@ class SegmentWriter:
                 self._written.append(self._path)
                 self._sink = self._lake.open_output(self._path)
             self._sink.write(content)
-        part = Part(self._path, self._end, content.size)
+        part = SegmentPart(self._path, self._end, content.size)
         self._end += content.size
         self._places[path] = Place(str(part), content.size)
 

@@ -1,7 +1,7 @@
 """The values of a slice: what is asked for, what came, and what a shard's stream is to capture.
 
-Lives here: `CaptureRequest`, `CaptureResult`, `Feed`, and `Sink`, where a feed puts what it reads.
-Does not live here: taking a slice (`capture`), the feeds (`binlog.feed`, `vstream.feed`).
+Lives here: `CaptureRequest`, `CaptureResult`, `Feed`, and `SliceCollector`, where a feed puts what
+it reads. Does not live here: taking a slice (`capture`), the feeds (`binlog.feed`, `vstream.feed`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ratchet.core.committimes import Told
+from ratchet.core.committimes import CommitTimes
 from ratchet.core.errors import BugError, RatchetError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
-from ratchet.core.rounds import ChangeFile, Journal, Run, ShardSlice, TableEvent
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.rounds import ChangeFile, GtidRange, Journal, ShardSlice, TableEvent
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.changes import TableChanges
-from ratchet.ingest.files import ChangeFiles
+from ratchet.ingest.files import ChangeFileWriter
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.vtgate import VtgateConfig
@@ -81,7 +81,7 @@ class CaptureRequest:
     lake: str
     patterns: TablePatterns
     known: tuple[str, ...] = ()
-    policy: MisfitPolicy = field(default_factory=MisfitPolicy)
+    policy: InvalidValuePolicy = field(default_factory=InvalidValuePolicy)
     limits: SliceLimits = field(default_factory=SliceLimits)
     dump: DumpOptions
     vtgate: VtgateConfig | None = None
@@ -113,7 +113,7 @@ class CaptureResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class SliceSummary:
     """What a feed read for a slice, besides what it put into the sink.
 
     Attributes:
@@ -127,7 +127,7 @@ class Taken:
     """
 
     end: Position
-    runs: tuple[Run, ...]
+    runs: tuple[GtidRange, ...]
     bytes: int
     caught_up: bool
     journal: Journal | None = None
@@ -138,7 +138,7 @@ class Taken:
 class Feed(Protocol):
     """A shard's open stream, whatever it is read through."""
 
-    def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
+    def read(self, *, known: frozenset[str], limits: SliceLimits) -> SliceSummary:
         """Read until a limit, to the end of a transaction.
 
         Args:
@@ -154,7 +154,7 @@ class Feed(Protocol):
 
 
 @dataclass(slots=True)
-class Sink:
+class SliceCollector:
     """Where a feed puts what it reads, one slice after the other.
 
     Attributes:
@@ -169,13 +169,13 @@ class Sink:
     generation: int = 0
     events: list[TableEvent] = field(default_factory=list)
     transactions: int = 0
-    told: Told = field(default_factory=Told)
+    told: CommitTimes = field(default_factory=CommitTimes)
     clock_bound: int = 0
     clock: Callable[[], float] = time.time
-    _files: ChangeFiles | None = None
+    _files: ChangeFileWriter | None = None
 
     def begin(
-        self, files: ChangeFiles, generation: int, *, since: int = 0, clock_bound: int = 0
+        self, files: ChangeFileWriter, generation: int, *, since: int = 0, clock_bound: int = 0
     ) -> None:
         """A new slice, with its files.
 
@@ -186,7 +186,7 @@ class Sink:
             clock_bound: see SliceLimits.
         """
         self._files, self.generation, self.events = files, generation, []
-        self.transactions, self.told, self.clock_bound = 0, Told(since=since), clock_bound
+        self.transactions, self.told, self.clock_bound = 0, CommitTimes(since=since), clock_bound
 
     def end(self) -> None:
         """The slice is over: nothing more may come."""

@@ -164,10 +164,10 @@ def main(port: int, delay: float) -> None:
             answer: Iterable[bytes] = moto(environ, start)
         return answer
 
-    class Kept(WSGIRequestHandler):
+    class KeepAliveHandler(WSGIRequestHandler):
         protocol_version = "HTTP/1.1"  # connections stay open, as a real store's do
 
-    run_simple(LOOPBACK, port, slow, threaded=True, request_handler=Kept)
+    run_simple(LOOPBACK, port, slow, threaded=True, request_handler=KeepAliveHandler)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from ratchet.core.errors import (
     RatchetError,
     TableStoppedError,
 )
-from ratchet.merge.batch import Batch
+from ratchet.merge.batch import MergeBatch
 from ratchet.store.attempts import Attempt, read_attempts, write_attempts
 from ratchet.store.crashpoints import reach
 from ratchet.store.files import Lake
@@ -77,7 +77,7 @@ class Attempts:
             f"`ratchet table CONFIG redump '{table}'` dumps it again, while the others go on",
         )
 
-    def begin(self, key: str, above: int, batch: Batch) -> None:
+    def begin(self, key: str, above: int, batch: MergeBatch) -> None:
         """Note that a batch is tried, if it is one that may end the process."""
         with self._lock:
             if key in self._tried or not _is_heavy(batch):
@@ -144,6 +144,6 @@ def is_of_the_batch(error: RatchetError) -> bool:
     return isinstance(error, BugError)
 
 
-def _is_heavy(batch: Batch) -> bool:
+def _is_heavy(batch: MergeBatch) -> bool:
     rewrites = batch.collapse or bool(batch.truncated) or bool(batch.ancestry)
     return rewrites or batch.bytes > HEAVY_BYTES or batch.rows > HEAVY_ROWS

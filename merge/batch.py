@@ -20,7 +20,7 @@ _CHANGE_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class MergeBatch:
     """What one step brings to one table. Made by merge.plan.
 
     Attributes:

@@ -52,7 +52,7 @@ _GONE: Final = 0.25  # the part of a file's rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class CompactionResult:
     """What was done.
 
     Attributes:
@@ -87,7 +87,9 @@ def groups(files: Iterable[DataFile]) -> list[list[DataFile]]:
     return found + alone
 
 
-def compact_files(lake: Lake, path: str, *, key: Sequence[str], now: int) -> Compacted | None:
+def compact_files(
+    lake: Lake, path: str, *, key: Sequence[str], now: int
+) -> CompactionResult | None:
     """Write some of a table's files again, if it is worth it; None if the table's rules forbid it.
 
     Never while the table is merged.
@@ -108,14 +110,14 @@ def compact_files(lake: Lake, path: str, *, key: Sequence[str], now: int) -> Com
     files = done = 0
     for group in todo:
         if done >= BUDGET:
-            return Compacted(files=files, bytes=done, left=True)
+            return CompactionResult(files=files, bytes=done, left=True)
         rewrite = _Rewrite(lake, path, table, key, now)
         if not rewrite.commit(group):
             break  # somebody else writes to it: the next time comes by itself
         table = replay(lake, path, table) or table
         files += len(group)
         done += sum(file.size for file in group)
-    return Compacted(files=files, bytes=done, left=False)
+    return CompactionResult(files=files, bytes=done, left=False)
 
 
 def _tier(size: int) -> int:

@@ -20,7 +20,7 @@ from ratchet.core.sql.effects import Change
 from ratchet.core.sql.lexer import Mode
 from ratchet.core.sql.names import Scope
 from ratchet.core.sql.statements import classify
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 
 
 def changes_of(event: TableEvent) -> Sequence[Change]:
@@ -40,7 +40,7 @@ def changes_of(event: TableEvent) -> Sequence[Change]:
 def misfit(
     lake: TableSchema,
     found: TableSchema,
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
     *,
     known: TableSchema,
     nulls: Collection[str] = (),

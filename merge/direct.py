@@ -33,16 +33,16 @@ import numpy as np
 import pyarrow as pa
 
 from ratchet.core.change import TOKEN_COLUMN
-from ratchet.merge.batch import Batch
-from ratchet.merge.lookup import Hits, Leaving, look, look_for_truncated
+from ratchet.merge.batch import MergeBatch
+from ratchet.merge.lookup import Hits, ReplacedRows, look, look_for_truncated
 from ratchet.merge.newest import (
     ChangeFiles,
     Flags,
     Images,
     Ints,
-    Newest,
+    NeedsSpark,
+    NewestChanges,
     Oversized,
-    Unfit,
     has_inexact_key,
     newest,
 )
@@ -84,7 +84,7 @@ _FILE_ROWS: Final = 1 << 18  # a new file has so many at least, if there are tha
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Direct:
+class DirectMergeResult:
     """What was done.
 
     Attributes:
@@ -102,12 +102,12 @@ class Direct:
 
 def merge_directly(
     lake: Lake,
-    batch: Batch,
+    batch: MergeBatch,
     known: TableFiles | None,
     *,
     side: TableFiles | None = None,
     must_win: bool = False,
-) -> Direct | None:
+) -> DirectMergeResult | None:
     """Bring a batch into its table; None if it is one for Spark, and the table is untouched.
 
     The caller knows that no change of the batch is older than a tombstone, and that where it
@@ -136,12 +136,12 @@ def merge_directly(
 
 def _tried(
     lake: Lake,
-    batch: Batch,
+    batch: MergeBatch,
     known: TableFiles | None,
     side: TableFiles | None,
     *,
     must_win: bool,
-) -> Direct | None:
+) -> DirectMergeResult | None:
     try:
         held = batch.bytes <= MOST_HELD
         changes = (ChangeFiles.load if held else ChangeFiles.at)(lake, batch.files)
@@ -159,7 +159,7 @@ def _tried(
             if done is not None:
                 return done
             known = files  # another commit came in between
-    except Unfit as why:
+    except NeedsSpark as why:
         log.debug("%s: merged by Spark: %s", batch.shape.name, why)
     return None
 
@@ -169,23 +169,27 @@ class _Change:
     """What a batch brings: its files, the newest change of each key, whether all must win."""
 
     files: ChangeFiles
-    newest: Newest
+    newest: NewestChanges
     must_win: bool
 
 
 def _merge(
-    lake: Lake, batch: Batch, change: _Change, files: TableFiles | None, side: TableFiles | None
-) -> Direct | None:
+    lake: Lake,
+    batch: MergeBatch,
+    change: _Change,
+    files: TableFiles | None,
+    side: TableFiles | None,
+) -> DirectMergeResult | None:
     if files is None or not (files.writable and files.vectors):
-        raise Unfit("the table's rules")
+        raise NeedsSpark("the table's rules")
     if set(files.schema.names) != {*batch.shape.columns.names, TOKEN_COLUMN}:
-        raise Unfit("the table's columns")
+        raise NeedsSpark("the table's columns")
     if (committed(files, batch.app_id) or 0) >= batch.round:
-        return Direct(files=files, side=side, changed=0, tombstones=False)
+        return DirectMergeResult(files=files, side=side, changed=0, tombstones=False)
     hits = look(lake, batch.path, change.newest, files)
     wins, changed = decide(hits, change.newest)
     if change.must_win and not wins.all():
-        raise Unfit("a row is newer than what is said of its key")
+        raise NeedsSpark("a row is newer than what is said of its key")
     leaving = _leaving(hits, wins)
     if batch.truncated:
         changed += _truncate(lake, batch, files, leaving)
@@ -204,17 +208,19 @@ def _merge(
         return None
     reach("merge.after_merge")
     keep_log_short(lake, batch.path, after.version)
-    return Direct(files=after, side=buried or side, changed=changed, tombstones=buried is not None)
+    return DirectMergeResult(
+        files=after, side=buried or side, changed=changed, tombstones=buried is not None
+    )
 
 
 # --- the rule -------------------------------------------------------------------------------------
 
 
-def decide(hits: Sequence[Hits], found: Newest) -> tuple[Flags, int]:
+def decide(hits: Sequence[Hits], found: NewestChanges) -> tuple[Flags, int]:
     """For each key whether its change applies, and how many rows that changes.
 
     Raises:
-        Unfit: a key stands in the table twice.
+        NeedsSpark: a key stands in the table twice.
     """
     met = np.zeros(len(found), np.int64)
     wins = np.ones(len(found), np.bool_)
@@ -222,7 +228,7 @@ def decide(hits: Sequence[Hits], found: Newest) -> tuple[Flags, int]:
         met += np.bincount(one.number, minlength=len(met))
         wins[one.number] = one.newer
     if (met > 1).any():
-        raise Unfit("a key stands in the table twice")
+        raise NeedsSpark("a key stands in the table twice")
     applies = wins & ((met == 1) | ~found.dead)
     return wins, int(np.count_nonzero(applies))
 
@@ -230,28 +236,32 @@ def decide(hits: Sequence[Hits], found: Newest) -> tuple[Flags, int]:
 # --- what is written ------------------------------------------------------------------------------
 
 
-def _leaving(hits: Sequence[Hits], wins: Flags) -> dict[str, Leaving]:
+def _leaving(hits: Sequence[Hits], wins: Flags) -> dict[str, ReplacedRows]:
     """By the path of their file."""
     found = {}
     for one in hits:
         at = one.at[wins[one.number]]
         if at.size:
-            found[one.file.path] = Leaving(file=one.file, gone=one.gone, at=at)
+            found[one.file.path] = ReplacedRows(file=one.file, gone=one.gone, at=at)
     return found
 
 
-def _truncate(lake: Lake, batch: Batch, files: TableFiles, leaving: dict[str, Leaving]) -> int:
+def _truncate(
+    lake: Lake, batch: MergeBatch, files: TableFiles, leaving: dict[str, ReplacedRows]
+) -> int:
     """Let the rows go as well that a TRUNCATE has removed; how many they are besides."""
     besides = 0
     for one in look_for_truncated(lake, batch.path, files, marks=batch.marks, floors=batch.floors):
         known = leaving.get(one.file.path)
         at = one.at if known is None else np.union1d(known.at, one.at)
         besides += at.size - (0 if known is None else known.at.size)
-        leaving[one.file.path] = Leaving(file=one.file, gone=one.gone, at=at)
+        leaving[one.file.path] = ReplacedRows(file=one.file, gone=one.gone, at=at)
     return besides
 
 
-def _vectors(lake: Lake, batch: Batch, leaving: Mapping[str, Leaving]) -> Iterator[Action]:
+def _vectors(
+    lake: Lake, batch: MergeBatch, leaving: Mapping[str, ReplacedRows]
+) -> Iterator[Action]:
     """The files whose rows make way."""
     touched = [one.file for one in leaving.values()]
     vectors = [one.gone | vector_of(one.at) for one in leaving.values()]
@@ -265,7 +275,7 @@ def _vectors(lake: Lake, batch: Batch, leaving: Mapping[str, Leaving]) -> Iterat
 
 
 @dataclass(frozen=True, slots=True)
-class _Coming:
+class _IncomingRows:
     """The rows that a batch brings.
 
     Attributes:
@@ -279,7 +289,7 @@ class _Coming:
     images: Images | None
 
 
-def _rows_that_come(change: _Change, come: Flags, columns: pa.Schema) -> _Coming:
+def _rows_that_come(change: _Change, come: Flags, columns: pa.Schema) -> _IncomingRows:
     found = change.newest
     keys = np.flatnonzero(come)
     weights = change.files.weights()[found.source[keys]]
@@ -288,10 +298,10 @@ def _rows_that_come(change: _Change, come: Flags, columns: pa.Schema) -> _Coming
         with suppress(Oversized):
             needed = come | found.dead
             images = Images.of(change.files, found, needed, columns, most=2 * MOST_ROW_BYTES)
-    return _Coming(keys, weights, images)
+    return _IncomingRows(keys, weights, images)
 
 
-def _new_rows(lake: Lake, batch: Batch, change: _Change, rows: _Coming) -> list[Action]:
+def _new_rows(lake: Lake, batch: MergeBatch, change: _Change, rows: _IncomingRows) -> list[Action]:
     """The files of the rows that come, each with a range of keys of its own."""
     if not rows.keys.size:
         return []
@@ -332,7 +342,7 @@ def _cut(weights: Ints, most: int) -> list[Ints]:
 
 
 def _bury(
-    lake: Lake, batch: Batch, change: _Change, coming: _Coming, side: TableFiles | None
+    lake: Lake, batch: MergeBatch, change: _Change, coming: _IncomingRows, side: TableFiles | None
 ) -> TableFiles | None:
     """Record what the batch deletes; the side table afterwards, None if there was nothing."""
     found = change.newest
@@ -354,7 +364,7 @@ def _bury(
     for _ in range(_TRIES):
         side = replay(lake, batch.side_path, side)
         if side is None or not side.writable or set(side.schema.names) != set(rows.column_names):
-            raise Unfit("the side table's rules")
+            raise NeedsSpark("the side table's rules")
         if (committed(side, batch.app_id) or 0) >= batch.round:
             return side
         actions = [
@@ -365,14 +375,14 @@ def _bury(
         if after is not None:
             keep_log_short(lake, batch.side_path, after.version)
             return after
-    raise Unfit("the side table is being written to")
+    raise NeedsSpark("the side table is being written to")
 
 
-def _said_at(batch: Batch) -> int:
+def _said_at(batch: MergeBatch) -> int:
     return batch.round if batch.said_at is None else batch.said_at
 
 
-def _tombstones(batch: Batch, found: Newest, images: Images, dead: Ints) -> pa.Table:
+def _tombstones(batch: MergeBatch, found: NewestChanges, images: Images, dead: Ints) -> pa.Table:
     """Rows of the side table, as merge.side.tombstones makes them."""
     schema, count, chosen = batch.shape.side_schema, len(dead), pa.array(dead)
     key = found.keys.take(chosen).columns[: len(batch.shape.key)]
@@ -409,7 +419,7 @@ def _data_file(
     )
 
 
-def _head(batch: Batch, read: int) -> list[Action]:
+def _head(batch: MergeBatch, read: int) -> list[Action]:
     """What each commit of the batch says of itself: the first two actions of it."""
     info = commit_info(
         "MERGE",

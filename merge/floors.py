@@ -13,7 +13,7 @@ from ratchet.core.dumps import DumpCommit, DumpedChunk
 from ratchet.core.errors import LakeError
 from ratchet.core.floor import join_runs, resolve_floor
 from ratchet.core.position import Position
-from ratchet.core.rounds import Round, Run
+from ratchet.core.rounds import GtidRange, Round
 from ratchet.store.delta_errors import delta_errors
 from ratchet.store.delta_tables import open_delta
 from ratchet.store.files import Lake
@@ -60,7 +60,7 @@ def floor_overrides(
         rounds: all rounds from the dump's first one on, in order.
         start: shard -> its position before those rounds, or one contained in all chunks.
     """
-    runs: dict[_Stream, list[Run]] = defaultdict(list)
+    runs: dict[_Stream, list[GtidRange]] = defaultdict(list)
     first: dict[_Stream, Position] = {}
     for value in rounds:
         for piece in value.slices:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from ratchet.core.dumps import app_id
 from ratchet.core.errors import RetryableError
 from ratchet.core.rounds import Round
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge import plan, prune, side
 from ratchet.merge.ancestry import Ancestry
 from ratchet.merge.cascades.concern import concerned
@@ -25,7 +25,7 @@ from ratchet.merge.cascades.graph import read_graph
 from ratchet.merge.cascades.reach import Reach, reach
 from ratchet.merge.overlay import overlay
 from ratchet.merge.patch import Patch, patch, patched
-from ratchet.merge.plan import Gathered, SchemaOf
+from ratchet.merge.plan import SchemaOf, TableBacklog
 from ratchet.merge.reduce import Mark, read_changes
 from ratchet.merge.shape import Shape
 from ratchet.store.cuts import Cut, Cuts
@@ -42,7 +42,7 @@ _TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calm:
+class MergeOnReadLimit:
     """How far tables can be shown by their row changes alone.
 
     Attributes:
@@ -55,7 +55,7 @@ class Calm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fresh:
+class MergeOnReadTables:
     """Tables as of one committed round.
 
     Attributes:
@@ -76,8 +76,8 @@ def calm_until(
     rounds: Iterable[Round],
     begin: int,
     schema_of: Callable[[TableState], SchemaOf],
-    policy: MisfitPolicy,
-) -> Calm:
+    policy: InvalidValuePolicy,
+) -> MergeOnReadLimit:
     """Up to which of these rounds all of the tables change by row changes alone. Pure.
 
     Args:
@@ -90,26 +90,28 @@ def calm_until(
     at, known = begin, list(states)
     for value in rounds:
         if plan.begins_heirs(value):
-            return Calm(round=at, reason=f"a reshard in round {value.number}")
+            return MergeOnReadLimit(round=at, reason=f"a reshard in round {value.number}")
         for n, state in enumerate(known):
             found = plan.gather(state, [value], schema_of(state), policy)
             if found.truncated:
-                return Calm(round=at, reason=f"a TRUNCATE of {state.name} in round {value.number}")
+                return MergeOnReadLimit(
+                    round=at, reason=f"a TRUNCATE of {state.name} in round {value.number}"
+                )
             if found.stopped or found.added != state.added:
-                return Calm(
+                return MergeOnReadLimit(
                     round=at, reason=f"columns of {state.name} that change in round {value.number}"
                 )
             known[n] = found.learned(state)
         at = value.number
-    return Calm(round=at)
+    return MergeOnReadLimit(round=at)
 
 
 def read_fresh(
     session: SparkSession,
     lake: Lake,
     wanted: Callable[[TableState], bool] = lambda _: True,
-    policy: MisfitPolicy | None = None,
-) -> Fresh | None:
+    policy: InvalidValuePolicy | None = None,
+) -> MergeOnReadTables | None:
     """The tables at the newest round that they can be shown at; None if there is no cut yet.
 
     Tables that the newest cut does not show as of its moment (being dumped, stopped) are left out.
@@ -125,7 +127,7 @@ def read_fresh(
         LakeError: the lake cannot be read.
         RetryableError: each time that it was read the merge had gone past what can be shown.
     """
-    reader = _Reader(session, lake, policy or MisfitPolicy())
+    reader = _Reader(session, lake, policy or InvalidValuePolicy())
     for _ in range(_TRIES):
         cut = Cuts(lake).last()
         if cut is None:
@@ -144,17 +146,19 @@ def read_fresh(
 
 
 class _Reader:
-    def __init__(self, session: SparkSession, lake: Lake, policy: MisfitPolicy) -> None:
+    def __init__(self, session: SparkSession, lake: Lake, policy: InvalidValuePolicy) -> None:
         self._session, self._lake, self._policy = session, lake, policy
 
-    def read(self, cut: Cut, wanted: Callable[[TableState], bool]) -> Fresh:
+    def read(self, cut: Cut, wanted: Callable[[TableState], bool]) -> MergeOnReadTables:
         states = [s for s in Tables(self._lake).list() if wanted(s) and self._is_shown(s, cut)]
         tables = {one.name: self._version(one.path, cut.tables[one.name]) for one in states}
         log = RoundLog(self._lake)
         rounds = log.since(cut.round)
         ahead = [s.name for s in states if not _fits(s, tables[s.name])]
         if ahead:  # a step that is under way has added columns
-            calm = Calm(round=cut.round, reason=f"columns of {ahead[0]} that are being added")
+            calm = MergeOnReadLimit(
+                round=cut.round, reason=f"columns of {ahead[0]} that are being added"
+            )
         else:
             calm = calm_until(states, rounds, cut.round, self._schemas, self._policy)
         calm = self._before_cascades(calm, cut, rounds, states)
@@ -164,11 +168,15 @@ class _Reader:
             one.name: self._frame(cut, one, tables[one.name], rounds, Ancestry.of(one, streams))
             for one in states
         }
-        return Fresh(round=calm.round, cut=cut, frames=frames, reason=calm.reason)
+        return MergeOnReadTables(round=calm.round, cut=cut, frames=frames, reason=calm.reason)
 
     def _before_cascades(
-        self, calm: Calm, cut: Cut, rounds: Sequence[Round], states: Sequence[TableState]
-    ) -> Calm:
+        self,
+        calm: MergeOnReadLimit,
+        cut: Cut,
+        rounds: Sequence[Round],
+        states: Sequence[TableState],
+    ) -> MergeOnReadLimit:
         """Up to where no foreign key has changed rows of the tables: only the merge follows those.
 
         Those rows are in no change file, and to find them takes a look at all rows of a table.
@@ -186,14 +194,14 @@ class _Reader:
                 below = [one for one in shown if name in above[one]]
                 if below and reach(event) >= Reach.ROWS:
                     reason = f"a statement about {name}, on which {min(below)} hangs"
-                    return Calm(round=at, reason=f"{reason}, in round {value.number}")
+                    return MergeOnReadLimit(round=at, reason=f"{reason}, in round {value.number}")
             found = concerned(self._lake, self._policy, graph, value.files)
             for name in sorted(shown & found.keys()):
                 reason = (
                     f"rows of {name} that follow those of {found[name]} by foreign keys in round "
                     f"{value.number}"
                 )
-                return Calm(round=at, reason=reason)
+                return MergeOnReadLimit(round=at, reason=reason)
             at = value.number
         return calm
 
@@ -234,7 +242,9 @@ class _Reader:
             prune=prune.condition(prune.key_ranges(self._lake, files, shape), shape),
         )
 
-    def _patch(self, cut: Cut, state: TableState, found: Gathered, shape: Shape) -> Patch | None:
+    def _patch(
+        self, cut: Cut, state: TableState, found: TableBacklog, shape: Shape
+    ) -> Patch | None:
         merged = {s: (one.generation, one.position.seq) for s, one in cut.shards.items()}
         return patch(
             self._lake,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.ancestry import NO_ANCESTRY
 from ratchet.merge.plan import shape_of
 from ratchet.merge.reduce import read_changes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_history(
-    session: SparkSession, lake: Lake, state: TableState, policy: MisfitPolicy
+    session: SparkSession, lake: Lake, state: TableState, policy: InvalidValuePolicy
 ) -> DataFrame:
     """All changes of a table that are kept, since its dump began; those not merged yet among them.
 

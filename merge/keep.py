@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ratchet.core.dumps import FORMAT_VERSION, app_id
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge import reduce, side, sql
 from ratchet.merge.ancestry import NO_ANCESTRY
 from ratchet.merge.delta import append_delta, commit_session, read_delta, view
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from ratchet.store.tables import TableState
 
 
-def keep_rows(spark: SparkSession, lake: Lake, state: TableState, *, policy: MisfitPolicy) -> None:
+def keep_rows(
+    spark: SparkSession, lake: Lake, state: TableState, *, policy: InvalidValuePolicy
+) -> None:
     """Leave the rows that a dump keeps in its table; once, whatever is killed.
 
     Args:

@@ -29,8 +29,8 @@ from ratchet.merge.newest import (
     SHARD_LEAF,
     Flags,
     Ints,
-    Newest,
-    Unfit,
+    NeedsSpark,
+    NewestChanges,
     before_marks,
     rank_of,
     settled,
@@ -77,7 +77,7 @@ class Hits:
     newer: Flags
 
 
-def look(lake: Lake, path: str, newest: Newest, files: TableFiles) -> list[Hits]:
+def look(lake: Lake, path: str, newest: NewestChanges, files: TableFiles) -> list[Hits]:
     """Those rows of the table whose keys are in the batch.
 
     Args:
@@ -88,7 +88,7 @@ def look(lake: Lake, path: str, newest: Newest, files: TableFiles) -> list[Hits]
 
     Raises:
         LakeError: a file is gone, damaged or cannot be read.
-        Unfit: it would take too long, or the rows need more than the merge rule.
+        NeedsSpark: it would take too long, or the rows need more than the merge rule.
     """
     if not len(newest):
         return []
@@ -108,7 +108,7 @@ def look(lake: Lake, path: str, newest: Newest, files: TableFiles) -> list[Hits]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class ReplacedRows:
     """Rows of a data file that make way.
 
     Attributes:
@@ -129,7 +129,7 @@ def look_for_truncated(
     *,
     marks: Mapping[str, Mark],
     floors: Mapping[str, Sequence[int | None]],
-) -> list[Leaving]:
+) -> list[ReplacedRows]:
     """The rows that stand before a mark: all tokens of the table are read.
 
     Args:
@@ -137,15 +137,15 @@ def look_for_truncated(
         path: the table's folder.
         files: the table's files.
         marks: shard -> its newest TRUNCATE.
-        floors: see Newest.
+        floors: see NewestChanges.
 
     Raises:
         LakeError: a file is gone, damaged or cannot be read.
-        Unfit: it would take too long.
+        NeedsSpark: it would take too long.
     """
     _check_few(files.files.values(), MOST_TOKENS)
 
-    def look_into(file: DataFile) -> Leaving | None:
+    def look_into(file: DataFile) -> ReplacedRows | None:
         vector = _vector_of(lake, path, file)
         gone, found, begin = positions_of(vector), [np.empty(0, np.int64)], 0
         with (
@@ -162,7 +162,7 @@ def look_for_truncated(
                 found.append(at[_not_among(at + begin, gone)] + begin)
                 begin += len(rank)
         at = np.concatenate(found)
-        return Leaving(file=file, gone=vector, at=at) if at.size else None
+        return ReplacedRows(file=file, gone=vector, at=at) if at.size else None
 
     return _side_by_side(lake, look_into, files.files.values())
 
@@ -170,7 +170,7 @@ def look_for_truncated(
 def _check_few(files: Iterable[DataFile], most: int) -> None:
     rows = [file.rows for file in files]
     if None in rows or sum(n for n in rows if n is not None) > most:
-        raise Unfit("too many rows to look through")
+        raise NeedsSpark("too many rows to look through")
 
 
 def _side_by_side(
@@ -207,7 +207,7 @@ class _Span:
     leading: str
 
     @classmethod
-    def of(cls, newest: Newest) -> _Span:
+    def of(cls, newest: NewestChanges) -> _Span:
         ranges = {}
         for leaf, column in zip(newest.leaves, newest.keys.columns, strict=True):
             told = pa.types.is_integer, pa.types.is_date, pa.types.is_string, pa.types.is_decimal
@@ -275,13 +275,13 @@ def _bounds_in_footer(group: pq.RowGroupMetaData, places: Mapping[str, int]) -> 
 class _Look:
     lake: Lake
     table: str
-    newest: Newest
+    newest: NewestChanges
     span: _Span
     file: DataFile
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _RowGroupRun:
     """Row groups behind each other that may hold keys.
 
     Attributes:
@@ -323,7 +323,7 @@ def _hits(look: _Look, keys: range) -> Hits | None:
 
 def _runs(
     look: _Look, footer: pq.FileMetaData, places: Mapping[str, int], keys: range
-) -> Iterator[_Run]:
+) -> Iterator[_RowGroupRun]:
     """As long as there are more keys than rows: for each run the keys' hash table is made anew."""
     begin, run, rows = 0, None, 0
     for number in range(footer.num_row_groups):
@@ -334,30 +334,32 @@ def _runs(
             run = None
         if here:
             if run is None:
-                run, rows = _Run(range(number, number), begin, here), 0
+                run, rows = _RowGroupRun(range(number, number), begin, here), 0
             both = range(min(run.keys.start, here.start), max(run.keys.stop, here.stop))
-            run = _Run(range(run.groups.start, number + 1), run.begin, both)
+            run = _RowGroupRun(range(run.groups.start, number + 1), run.begin, both)
             rows += group.num_rows
         begin += group.num_rows
     if run:
         yield run
 
 
-def _key_columns(parquet: pq.ParquetFile, run: _Run, newest: Newest) -> list[pa.Array]:
+def _key_columns(
+    parquet: pq.ParquetFile, run: _RowGroupRun, newest: NewestChanges
+) -> list[pa.Array]:
     found = parquet.read_row_groups(run.groups, columns=list(newest.leaves), use_threads=False)
     columns = []
     for leaf, kind in zip(newest.leaves, newest.keys.schema.types, strict=True):
         if leaf == SHARD_LEAF:
             column = pc.struct_field(found[TOKEN_COLUMN].combine_chunks(), ["shard"])
             if column.null_count:
-                raise Unfit("a row has lost its token")
+                raise NeedsSpark("a row has lost its token")
         else:
             column = found[leaf].combine_chunks()
         columns.append(column.cast(kind))
     return columns
 
 
-def _matches(rows: list[pa.Array], newest: Newest, keys: range) -> tuple[Ints, Ints]:
+def _matches(rows: list[pa.Array], newest: NewestChanges, keys: range) -> tuple[Ints, Ints]:
     """The places of rows that have one of the keys, and of their keys."""
     wanted = newest.keys.slice(keys.start, len(keys))
     if len(rows) == 1:
@@ -389,9 +391,9 @@ def _not_among(at: Ints, gone: Ints) -> Flags:
 
 def _newer(  # noqa: PLR0917 - one call
     parquet: pq.ParquetFile,
-    run: _Run,
+    run: _RowGroupRun,
     places: Mapping[str, int],
-    newest: Newest,
+    newest: NewestChanges,
     where: Ints,
     number: Ints,
 ) -> Flags:
@@ -403,12 +405,12 @@ def _newer(  # noqa: PLR0917 - one call
     token = found[TOKEN_COLUMN].combine_chunks().take(pa.array(where))
     shard, rank = _parts(token)
     if any(part.null_count for part in rank):
-        raise Unfit("a row has lost its token")
+        raise NeedsSpark("a row has lost its token")
     return newest.is_newer(number, shard, rank_of(rank))
 
 
 def _highest(
-    footer: pq.FileMetaData, run: _Run, places: Mapping[str, int]
+    footer: pq.FileMetaData, run: _RowGroupRun, places: Mapping[str, int]
 ) -> tuple[str | None, int, int] | None:
     """The one shard of all rows' tokens (None: several), their highest generation and seq.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from ratchet.merge.compaction import SMALL_FILE, Compacted, compact_files
+from ratchet.merge.compaction import SMALL_FILE, CompactionResult, compact_files
 from ratchet.merge.delta import plain_session
 from ratchet.merge.failures import spark_errors
 from ratchet.merge.sql import quoted
@@ -44,7 +44,7 @@ _HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
+class PruneResult:
     """What a clean-up of the change log removed.
 
     Attributes:
@@ -58,7 +58,7 @@ class Pruned:
     before_round: int
 
 
-def compact(spark: SparkSession, lake: Lake, state: TableState, *, now: int) -> Compacted:
+def compact(spark: SparkSession, lake: Lake, state: TableState, *, now: int) -> CompactionResult:
     """Put small files of a table and of its side table together; vectors of their rows go, too.
 
     A part of it at a time, so that merges need not wait for long. Never while the table is merged.
@@ -78,7 +78,7 @@ def compact(spark: SparkSession, lake: Lake, state: TableState, *, now: int) -> 
         _optimize(spark, lake, state)
     both = (done, compact_files(lake, state.side_path, key=(), now=now))
     found = [one for one in both if one is not None]
-    return Compacted(
+    return CompactionResult(
         files=sum(one.files for one in found),
         bytes=sum(one.bytes for one in found),
         left=any(one.left for one in found),
@@ -186,7 +186,7 @@ def needed_from(states: Iterable[TableState], cut: Cut | None) -> int | None:
 
 def prune_change_log(
     lake: Lake, log: RoundLog, states: Sequence[TableState], *, now: int, keep: float
-) -> Pruned:
+) -> PruneResult:
     """Remove rounds, and their change files, that are old and merged everywhere.
 
     The files go first: a round that is still in the log while its files are gone is never read,
@@ -207,13 +207,13 @@ def prune_change_log(
             break
         before = value.number + 1
     if before == first:
-        return Pruned(files=0, bytes=0, before_round=first)
+        return PruneResult(files=0, bytes=0, before_round=first)
     removed = [f for f in lake.list(layout.CHANGES) if (_round_of(f.path) or before) < before]
     check_epoch(lake, log.epoch(), layout.CHANGES, "remove old change files")
     for file in removed:
         lake.delete(file.path)
     log.prune(before)
-    return Pruned(files=len(removed), bytes=sum(f.size for f in removed), before_round=before)
+    return PruneResult(files=len(removed), bytes=sum(f.size for f in removed), before_round=before)
 
 
 def remove_orphans(lake: Lake, log: RoundLog) -> int:

@@ -42,7 +42,7 @@ SHARD_LEAF: Final = f"{TOKEN_COLUMN}.shard"
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
-class Unfit(Exception):  # noqa: N818 - no error: the other way is taken
+class NeedsSpark(Exception):  # noqa: N818 - no error: the other way is taken
     """This batch is for Spark; the text says why."""
 
 
@@ -166,7 +166,7 @@ class ChangeFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Newest:
+class NewestChanges:
     """The newest change of each key, in the order of the keys.
 
     Attributes:
@@ -204,10 +204,10 @@ class Newest:
             rank: of each row's token.
 
         Raises:
-            Unfit: a row has a token of another shard than its change, or none.
+            NeedsSpark: a row has a token of another shard than its change, or none.
         """
         if shard.null_count:
-            raise Unfit("a row has lost its token")
+            raise NeedsSpark("a row has lost its token")
         if self.contested:
             self._meet_own(number, shard)
         return _is_above(self.rank[number], settled(shard, rank, self.floors))
@@ -222,7 +222,7 @@ class Newest:
             seq: the rows' highest.
 
         Raises:
-            Unfit: the rows have a token of another shard than their changes.
+            NeedsSpark: the rows have a token of another shard than their changes.
         """
         if self.floors or (self.contested and shard is None):
             return False
@@ -235,7 +235,7 @@ class Newest:
 
     def _meet_own(self, number: Ints, shard: pa.Array) -> None:
         if not pc.all(pc.equal(self.shard.take(pa.array(number)), shard), min_count=0).as_py():
-            raise Unfit("another shard's row has a key of the batch")
+            raise NeedsSpark("another shard's row has a key of the batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ class Images:
     def of(
         cls,
         files: ChangeFiles,
-        found: Newest,
+        found: NewestChanges,
         needed: Flags,
         columns: pa.Schema,
         *,
@@ -306,7 +306,7 @@ def newest(
     until: Mapping[str, Mark] = _NONE,
     marks: Mapping[str, Mark] = _NONE,
     floors: Mapping[str, Sequence[int | None]] = _NONE,
-) -> Newest:
+) -> NewestChanges:
     """The newest change per key, as merge.reduce.newest says it.
 
     Args:
@@ -315,11 +315,12 @@ def newest(
         since: see merge.reduce.wanted.
         until: likewise.
         marks: shard -> the newest TRUNCATE; what stands before it is gone anyway.
-        floors: see Newest.
+        floors: see NewestChanges.
 
     Raises:
         LakeError: a change file cannot be read.
-        Unfit: a key has NULL in it, or two shards change one key of a table that shows it once.
+        NeedsSpark: a key has NULL in it, or two shards change one key of a table that shows it
+            once.
     """
     changes = files.changes(pa.schema([shape.columns.field(name) for name in shape.key]))
     op = changes["op"].combine_chunks().to_numpy()
@@ -336,7 +337,7 @@ def newest(
         for old, new in zip(before, after, strict=True)
     ]
     if any(column.null_count for column in keys):
-        raise Unfit("NULL in a key")
+        raise NeedsSpark("NULL in a key")
     shard, *rank = changes["token"].combine_chunks().take(pa.array(source)).flatten()
     leaves = shape.key
     if shape.many_shards and shape.shard_in_key:
@@ -354,7 +355,7 @@ def newest(
         _check_one_shard_each(shard.take(order), first)
     chosen = np.flatnonzero(first)
     number = order.to_numpy()[chosen]
-    return Newest(
+    return NewestChanges(
         keys=(ordered if first.all() else ordered.take(pa.array(chosen))).combine_chunks(),
         leaves=leaves,
         shard=shard.take(pa.array(number)),
@@ -401,7 +402,7 @@ def settled(shard: pa.Array, rank: Ints, floors: Mapping[str, Sequence[int | Non
     Args:
         shard: of each row's token.
         rank: of each row's token.
-        floors: see Newest.
+        floors: see NewestChanges.
     """
     if not floors:
         return rank
@@ -431,7 +432,7 @@ def _check_one_shard_each(shard: pa.Array, first: Flags) -> None:
     number = shard.dictionary_encode().indices.to_numpy()
     pairs = np.unique(np.stack([of_key, number]), axis=1)
     if pairs.shape[1] != np.count_nonzero(first):
-        raise Unfit("two shards change a key")
+        raise NeedsSpark("two shards change a key")
 
 
 def _is_above(change: Ints, row: Ints) -> Flags:

@@ -19,7 +19,7 @@ from ratchet.core.errors import DecodeError
 from ratchet.core.floor import resolve_floor
 from ratchet.core.gtid import parse_gtid
 from ratchet.core.position import Position
-from ratchet.core.rounds import Round, Run, TableEvent
+from ratchet.core.rounds import GtidRange, Round, TableEvent
 from ratchet.store.tables import TableState
 
 Stream = tuple[str, int]  # shard and generation
@@ -53,7 +53,7 @@ def older(state: TableState, rounds: Iterable[Round]) -> dict[Stream, Older]:
         return {}
     start = state.dump.start
     first: dict[Stream, Position] = {}
-    runs: dict[Stream, list[Run]] = defaultdict(list)
+    runs: dict[Stream, list[GtidRange]] = defaultdict(list)
     sure: dict[Stream, int] = defaultdict(int)
     likely: dict[Stream, int] = defaultdict(int)
     for value in rounds:

@@ -20,14 +20,14 @@ from ratchet.core.types import misfits_told
 from ratchet.merge import floors, plan
 from ratchet.merge.ancestry import Ancestry
 from ratchet.merge.attempts import Attempts
-from ratchet.merge.batch import Batch
+from ratchet.merge.batch import MergeBatch
 from ratchet.merge.failures import spark_errors
-from ratchet.merge.plan import Gathered, app_id
+from ratchet.merge.plan import TableBacklog, app_id
 from ratchet.merge.progress import Progress
 from ratchet.merge.sidestats import read_side_stats
-from ratchet.merge.step import Done, MergeOptions, Step, Work
+from ratchet.merge.step import MergeOptions, Step, TableOutcome, TableTask
 from ratchet.merge.table import (
-    Merged,
+    MergeResult,
     collapse,
     merge_table,
 )
@@ -81,7 +81,7 @@ class OneTable:
         for key in self._misfits.keys() - there:
             del self._misfits[key]
 
-    def bring(self, step: Step, work: Work) -> Done:
+    def bring(self, step: Step, work: TableTask) -> TableOutcome:
         """Merge what there is for it; its state is saved.
 
         Raises:
@@ -111,9 +111,9 @@ class OneTable:
             )
         else:
             self._tables.save(after)
-        return Done(state=after, changed=changed, error=stopped)
+        return TableOutcome(state=after, changed=changed, error=stopped)
 
-    def settle(self, step: Step, work: Work) -> TableState:
+    def settle(self, step: Step, work: TableTask) -> TableState:
         """Finish a catch-up that is committed, but for its collapse, and save that it streams."""
         state, found = work.state, work.found
         batch = self._batch(step, work)
@@ -125,7 +125,7 @@ class OneTable:
         after = replace(found.learned(state), phase="streaming", merged_round=step.round)
         return self._tables.save(after)
 
-    def _tell_misfits(self, work: Work) -> None:
+    def _tell_misfits(self, work: TableTask) -> None:
         """Once for each column: a source that writes such values does so all the time."""
         told = self._misfits[app_id(work.state)]
         come: Counter[str] = Counter()
@@ -136,7 +136,7 @@ class OneTable:
             told.update(new)
             log.warning(misfits_told(work.state.name, new))
 
-    def _add_columns(self, work: Work, batch: Batch) -> None:
+    def _add_columns(self, work: TableTask, batch: MergeBatch) -> None:
         state, come = work.state, work.found.added[len(work.state.added) :]
         names = ", ".join(column.name for column in come)
         log.info("%s: the source has new columns: %s", state.name, names)
@@ -146,7 +146,7 @@ class OneTable:
         add_columns(self._lake, batch.side_path, shape.side_schema, now=batch.now)
         reach("merge.columns_added")
 
-    def _apply(self, batch: Batch, work: Work) -> Iterable[Merged]:
+    def _apply(self, batch: MergeBatch, work: TableTask) -> Iterable[MergeResult]:
         held = self._progress.held[batch.app_id]
         known = held.sides
         if known is None:
@@ -161,7 +161,7 @@ class OneTable:
                 collapsed = collapse(self._spark, self._lake, batch, known)
             yield collapsed
 
-    def _batch(self, step: Step, work: Work) -> Batch:
+    def _batch(self, step: Step, work: TableTask) -> MergeBatch:
         state, found = work.state, work.found
         dump = state.dump
         if dump is None:
@@ -173,7 +173,7 @@ class OneTable:
         if work.catches_up and found.files:
             chunks = floors.dumped_chunks(self._lake, state.path, dump)
             overrides = floors.floor_overrides(chunks, work.rounds, dump.start)
-        return Batch(
+        return MergeBatch(
             shape=shape,
             path=state.path,
             side_path=state.side_path,
@@ -197,7 +197,7 @@ class OneTable:
         )
 
 
-def _stopped_error(state: TableState, found: Gathered) -> TableStoppedError | None:
+def _stopped_error(state: TableState, found: TableBacklog) -> TableStoppedError | None:
     if found.stopped is None:
         return None
     return TableStoppedError(

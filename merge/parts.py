@@ -22,7 +22,7 @@ from ratchet.merge.fitted import fitted_table
 from ratchet.merge.shape import Shape
 from ratchet.store.failures import lake_errors, sound
 from ratchet.store.files import Lake
-from ratchet.store.segments import Part, open_changes
+from ratchet.store.segments import SegmentPart, open_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 _CHANGE_BYTES: Final = 32  # in a change file, about
 
 
-def read_parts(session: SparkSession, lake: Lake, parts: Sequence[Part], shape: Shape) -> DataFrame:
+def read_parts(
+    session: SparkSession, lake: Lake, parts: Sequence[SegmentPart], shape: Shape
+) -> DataFrame:
     """The changes in those parts (core.change.change_schema).
 
     Args:

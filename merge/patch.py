@@ -27,9 +27,9 @@ from ratchet.merge.lookup import look
 from ratchet.merge.newest import (
     ChangeFiles,
     Images,
-    Newest,
+    NeedsSpark,
+    NewestChanges,
     Oversized,
-    Unfit,
     has_inexact_key,
     newest,
 )
@@ -95,7 +95,7 @@ def patch(
             _meet_own_rows(lake, found, table, side_path)
         come = ~found.dead
         images = Images.of(changes, found, come, shape.columns, most=_MOST_HELD)
-    except (Unfit, Oversized):
+    except (NeedsSpark, Oversized):
         return None
     return Patch(found.keys, images.rows(np.flatnonzero(come)))
 
@@ -131,19 +131,21 @@ def _key_names(shape: Shape, keys: pa.Table) -> list[str]:
     return [*names, "shard"] if keys.num_columns > len(names) else names
 
 
-def _meet_own_rows(lake: Lake, found: Newest, table: tuple[str, int], side_path: str) -> None:
+def _meet_own_rows(
+    lake: Lake, found: NewestChanges, table: tuple[str, int], side_path: str
+) -> None:
     """That no change meets a row or a shadow of another shard: two shards' ranks say nothing.
 
     Raises:
-        Unfit: it may.
+        NeedsSpark: it may.
     """
     path, version = table
     files = replay(lake, path)
     if files is None or files.version != version:
-        raise Unfit("a merge is under way")
+        raise NeedsSpark("a merge is under way")
     look(lake, path, found, files)
     if may_have_shadows(lake, side_path):
-        raise Unfit("shadows")
+        raise NeedsSpark("shadows")
 
 
 def may_have_shadows(lake: Lake, path: str) -> bool:

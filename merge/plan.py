@@ -16,16 +16,16 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, TableSchema
 from ratchet.core.sql.effects import Change
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.ancestry import Ancestry
 from ratchet.merge.cascades.reach import Reach, reach
-from ratchet.merge.cascades.step import Found
+from ratchet.merge.cascades.step import CascadeResult
 from ratchet.merge.ddl import changes_of, key_lost, misfit, unproven
 from ratchet.merge.older import Older, Stream, is_in_chunks, is_in_shape, older
 from ratchet.merge.reduce import Mark
 from ratchet.merge.shape import Shape
 from ratchet.store.rounds import StreamState
-from ratchet.store.tables import Doubt, Stopped, TableState
+from ratchet.store.tables import Doubt, StopReason, TableState
 
 SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 
@@ -97,7 +97,7 @@ def loses_shards(state: TableState, rounds: Iterable[Round]) -> bool:
     return any(_takes_over(state, piece) for value in rounds for piece in value.slices)
 
 
-def shape_of(state: TableState, policy: MisfitPolicy, ancestry: Ancestry) -> Shape:
+def shape_of(state: TableState, policy: InvalidValuePolicy, ancestry: Ancestry) -> Shape:
     """The shape of a table past its dump.
 
     Rows of several shards meet in it if several were dumped, or if its shards came from others
@@ -122,7 +122,7 @@ def covers(positions: Mapping[str, Position], end: Mapping[str, Position]) -> bo
 
 
 @dataclass(slots=True, kw_only=True)
-class Gathered:
+class TableBacklog:
     """What the rounds hold for one table. Filled by `gather`, then only read.
 
     Attributes:
@@ -159,14 +159,14 @@ class Gathered:
     generated: bool | None = None
     keys_changed: bool = False
     keys_stale: bool = False
-    stopped: Stopped | None = None
+    stopped: StopReason | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to merge."""
         return not (self.files or self.truncated)
 
-    def add(self, follows: Found, streams: Mapping[str, StreamState]) -> None:
+    def add(self, follows: CascadeResult, streams: Mapping[str, StreamState]) -> None:
         """Take in what followed by foreign keys.
 
         Args:
@@ -206,17 +206,17 @@ def gather(
     state: TableState,
     rounds: Iterable[Round],
     schema_of: SchemaOf,
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
     *,
     above: Collection[str] = (),
-) -> Gathered:
+) -> TableBacklog:
     """What those rounds hold for a table, up to where it stops.
 
     What stands before the dump's start is in every chunk: neither statements nor row changes of
     there count (merge.older).
 
     What a statement did counts where it stands, not where the next row comes: a table stops, or is
-    in doubt until it has been compared with its source (`Gathered.doubts`).
+    in doubt until it has been compared with its source (`TableBacklog.doubts`).
 
     A table stops where a reshard's targets begin if what its shards wrote until then cannot be
     followed into them: with the shard in its key, during its catch-up, or in the midst of a step.
@@ -229,7 +229,7 @@ def gather(
         above: tables over which it hangs by foreign keys (`merge.cascades.graph`): what is done
             to them may change its keys and, without a word, its rows.
     """
-    found = Gathered(
+    found = TableBacklog(
         round=0,
         logged=dict(state.logged),
         added=state.added,
@@ -269,11 +269,11 @@ class _Shard:
     """
 
     state: TableState
-    found: Gathered
+    found: TableBacklog
     piece: ShardSlice
     older: Older
     schema_of: SchemaOf
-    policy: MisfitPolicy
+    policy: InvalidValuePolicy
     above: Collection[str]
 
     @property
@@ -494,7 +494,7 @@ class _Shard:
     def _stop(self, seq: int, message: str, statement: str) -> None:
         where = f" on {self.shard}: {statement[:200]}" if statement else f" on {self.shard}"
         self.found.until[self.shard] = (self.generation, seq)
-        self.found.stopped = self.found.stopped or Stopped(
+        self.found.stopped = self.found.stopped or StopReason(
             message=message + where,
             hint=_AGAIN.format(table=self.state.name),
             round=self.found.round,

@@ -18,8 +18,8 @@ from typing import Final
 from ratchet.merge.plan import app_id
 from ratchet.merge.step import LOOK_AGAIN
 from ratchet.merge.table import (
-    Held,
-    Merged,
+    MergeResult,
+    TableCache,
     collapse_id,
 )
 from ratchet.store.cuts import Cut
@@ -41,7 +41,7 @@ class Progress:
         """Know nothing."""
         self._lake = lake
         # By app id: a table that was dropped and came back has another one, and begins at 0.
-        self.held: defaultdict[str, Held] = defaultdict(Held)
+        self.held: defaultdict[str, TableCache] = defaultdict(TableCache)
         self._versions: dict[str, int] = {}
         self._looked: dict[str, int] = {}  # when a version was looked at, microseconds UTC
 
@@ -57,7 +57,7 @@ class Progress:
         held = self.held[app_id(state)]
         held.main = held.side = held.sides = None
 
-    def note(self, key: str, merged: Merged, now: int) -> None:
+    def note(self, key: str, merged: MergeResult, now: int) -> None:
         """A table, by app id, was merged into."""
         self.held[key].sides = merged.side
         self._versions[key] = merged.version

@@ -25,7 +25,7 @@ _LONGEST_TEXT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRange:
+class KeyBounds:
     """The lowest and highest value of one key column."""
 
     column: str
@@ -33,7 +33,7 @@ class KeyRange:
     high: Any
 
 
-def key_ranges(lake: Lake, paths: Sequence[str], shape: Shape) -> list[KeyRange]:
+def key_ranges(lake: Lake, paths: Sequence[str], shape: Shape) -> list[KeyBounds]:
     """The ranges of the key's columns over all images in those change files."""
     if not paths or len(paths) > MOST_FILES:
         return []
@@ -45,7 +45,7 @@ def key_ranges(lake: Lake, paths: Sequence[str], shape: Shape) -> list[KeyRange]
     return [one for one in found if one is not None]
 
 
-def condition(ranges: Iterable[KeyRange], shape: Shape, *, row: str = "t") -> str:
+def condition(ranges: Iterable[KeyBounds], shape: Shape, *, row: str = "t") -> str:
     """The ranges as a condition with literals on a row of the table; "true" if there are none."""
     parts = []
     for one in ranges:
@@ -55,7 +55,7 @@ def condition(ranges: Iterable[KeyRange], shape: Shape, *, row: str = "t") -> st
     return " AND ".join(parts) or "true"
 
 
-def _range(footers: Sequence[pq.FileMetaData], name: str, kind: pa.DataType) -> KeyRange | None:
+def _range(footers: Sequence[pq.FileMetaData], name: str, kind: pa.DataType) -> KeyBounds | None:
     if not _usable(kind):
         return None
     lows, highs = [], []
@@ -68,7 +68,7 @@ def _range(footers: Sequence[pq.FileMetaData], name: str, kind: pa.DataType) -> 
     if not lows or any(isinstance(v, str) and len(v) > _LONGEST_TEXT for v in (*lows, *highs)):
         return None
     # Python orders str by code point, which is also the order of UTF-8's bytes.
-    return KeyRange(name, min(lows), max(highs))
+    return KeyBounds(name, min(lows), max(highs))
 
 
 def _statistics(footers: Sequence[pq.FileMetaData], name: str) -> Iterator[pq.Statistics | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge import order, side, sql
 from ratchet.merge.ancestry import Ancestry
 from ratchet.merge.delta import plain_session, read_delta, view
@@ -63,7 +63,7 @@ def purge_side(
     lake: Lake,
     state: TableState,
     *,
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
     now: int,
     keep: float,
 ) -> bool:

@@ -30,10 +30,10 @@ import pyarrow.parquet as pq
 
 from ratchet.core.change import DELETE, INSERT, REPAIR_IDX, change_schema
 from ratchet.core.errors import BugError
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge import reduce, side, sql
 from ratchet.merge.ancestry import Ancestry
-from ratchet.merge.batch import Batch
+from ratchet.merge.batch import MergeBatch
 from ratchet.merge.delta import append_delta, commit_session, view
 from ratchet.merge.direct import merge_directly
 from ratchet.merge.failures import spark_errors
@@ -60,7 +60,7 @@ RowValues = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truth:
+class ExpectedRow:
     """What the source had of a key at the cut.
 
     Attributes:
@@ -79,11 +79,11 @@ def repair_table(
     spark: SparkSession,
     lake: Lake,
     state: TableState,
-    truths: Sequence[Truth],
+    truths: Sequence[ExpectedRow],
     *,
     cut: Cut,
     streams: Mapping[str, StreamState],
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
     now: int,
     direct: bool = True,
 ) -> int:
@@ -120,7 +120,7 @@ def repair_table(
         said = f"{folder}/registers.parquet"
         _write(lake, said, registers)
         if direct and _is_plain(shape, Ancestry.of(state, streams), registers, truths):
-            batch = Batch(
+            batch = MergeBatch(
                 shape=shape, path=state.path, side_path=state.side_path, app_id=app_id,
                 round=number, files=[said], bytes=registers.nbytes,
                 rows=registers.num_rows, may_delete=True, metadata=metadata, now=now,
@@ -160,7 +160,7 @@ def repair_table(
 
 
 def _is_plain(
-    shape: Shape, ancestry: Ancestry, registers: pa.Table, truths: Sequence[Truth]
+    shape: Shape, ancestry: Ancestry, registers: pa.Table, truths: Sequence[ExpectedRow]
 ) -> bool:
     """Whether a merge of the registers puts each of them in the place of all rows of its key.
 
@@ -193,7 +193,7 @@ def _app_id(state: TableState) -> str:
 
 
 def _registers(
-    truths: Iterable[Truth],
+    truths: Iterable[ExpectedRow],
     shape: Shape,
     cut: Cut,
     streams: Mapping[str, StreamState],
@@ -231,7 +231,7 @@ def _registers(
     return pa.Table.from_pylist(found, schema=change_schema(shape.columns))
 
 
-def _keys(truths: Iterable[Truth], shape: Shape) -> pa.Table:
+def _keys(truths: Iterable[ExpectedRow], shape: Shape) -> pa.Table:
     """The keys as k0, k1 ... and `shard`."""
     names = shape.key_list.split(", ")
     kinds = [shape.columns.field(name).type for name in shape.key]

@@ -29,9 +29,9 @@ from ratchet.merge.attempts import Attempts
 from ratchet.merge.cascades.unlogged import Unlogged
 from ratchet.merge.failures import lost_changes, merge_failure
 from ratchet.merge.onetable import OneTable
-from ratchet.merge.plan import Gathered, app_id
+from ratchet.merge.plan import TableBacklog, app_id
 from ratchet.merge.progress import Progress
-from ratchet.merge.step import Done, MergeOptions, Step, StepResult, Work, step_to
+from ratchet.merge.step import MergeOptions, Step, StepResult, TableOutcome, TableTask, step_to
 from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import Lake
@@ -158,7 +158,7 @@ class Merger:
 
     def _works(
         self, states: Sequence[TableState], upto: int | None
-    ) -> tuple[Step, list[Work], list[TableState]] | None:
+    ) -> tuple[Step, list[TableTask], list[TableState]] | None:
         """What there is to do: the step, tables with work, tables without; None if nothing."""
         streaming = [s for s in states if s.phase == "streaming"]
         ready = [s for s in states if s.phase == "catching_up" and s.dump and s.dump.end]
@@ -206,7 +206,7 @@ class Merger:
             if catches_up and not reached:
                 continue
             found = self._gathered(state, mine)
-            work = Work(
+            work = TableTask(
                 state=state,
                 found=found,
                 rounds=mine,
@@ -270,10 +270,10 @@ class Merger:
         mine = [r for r in rounds if begin < r.number <= number]
         found = self._gathered(state, mine)
         step = step_to(number, self._log.streams_at(number), [], None, self._clock())
-        work = Work(state=state, found=found, rounds=mine, above=begin, catches_up=True)
+        work = TableTask(state=state, found=found, rounds=mine, above=begin, catches_up=True)
         return self._one_table.settle(step, work)
 
-    def _side_by_side(self, step: Step, works: Sequence[Work]) -> list[Done]:
+    def _side_by_side(self, step: Step, works: Sequence[TableTask]) -> list[TableOutcome]:
         """All tables; when this returns or raises, none is being merged any more.
 
         One whose batch is suspected of having ended a run is merged alone, behind all others.
@@ -285,10 +285,10 @@ class Merger:
             done += self._at_once(step, [work])
         return done
 
-    def _is_suspect(self, work: Work) -> bool:
+    def _is_suspect(self, work: TableTask) -> bool:
         return self._attempts.is_suspect(app_id(work.state), work.above)
 
-    def _at_once(self, step: Step, works: Sequence[Work]) -> list[Done]:
+    def _at_once(self, step: Step, works: Sequence[TableTask]) -> list[TableOutcome]:
         futures = [self._threads.submit(self._guarded, step, work) for work in works]
         try:
             return [future.result() for future in futures]
@@ -298,7 +298,7 @@ class Merger:
                 future.cancel()
             wait(futures)
 
-    def _guarded(self, step: Step, work: Work) -> Done:
+    def _guarded(self, step: Step, work: TableTask) -> TableOutcome:
         """One table, on one of our threads; its errors are results."""
         if self._options.pool is not None:
             use_pool(self._spark, self._options.pool)
@@ -312,21 +312,25 @@ class Merger:
             stopped = self._tables.stop(
                 state, message=error.message, hint=error.hint, at_round=work.found.round
             )
-            return Done(state=stopped, error=error)
+            return TableOutcome(state=stopped, error=error)
         except Exception as error:  # noqa: BLE001 - it is told, with what it was
             failure = merge_failure(error, self._spark, table=state.name)
             self._attempts.failed(key, work.above, failure)
             # What is remembered of the table may be wrong now: it is read again next time.
             self._progress.held.pop(key, None)
             gone = lost_changes(self._lake, state.name, [file.path for file in work.found.files])
-            return Done(state=state, error=failure) if gone is None else self._set_aside(work, gone)
+            return (
+                TableOutcome(state=state, error=failure)
+                if gone is None
+                else self._set_aside(work, gone)
+            )
 
-    def _set_aside(self, work: Work, why: TableStoppedError) -> Done:
+    def _set_aside(self, work: TableTask, why: TableStoppedError) -> TableOutcome:
         """Stop a table before the first of the rounds that it was to be brought through."""
         stopped = self._tables.stop(
             work.state, message=why.message, hint=why.hint, at_round=work.above + 1
         )
-        return Done(state=stopped, error=why)
+        return TableOutcome(state=stopped, error=why)
 
     def _cut(self, step: Step, states: Iterable[TableState]) -> Cut:
         before = step.before
@@ -363,7 +367,7 @@ class Merger:
             held.extend(self._log.since(held[-1].number))
         return [r for r in held if number < r.number <= last]
 
-    def _gathered(self, state: TableState, rounds: Sequence[Round]) -> Gathered:
+    def _gathered(self, state: TableState, rounds: Sequence[Round]) -> TableBacklog:
         """What rounds hold for a table."""
         return plan.gather(
             state,

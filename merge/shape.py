@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ratchet.core.change import TOKEN_TYPE, change_schema
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.merge import sql
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Shape:
     def of(
         cls,
         schema: TableSchema,
-        policy: MisfitPolicy,
+        policy: InvalidValuePolicy,
         *,
         key: tuple[str, ...],
         many_shards: bool,

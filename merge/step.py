@@ -10,9 +10,9 @@ from ratchet.core.committimes import is_ahead
 from ratchet.core.errors import RatchetError, TableStoppedError
 from ratchet.core.position import Position
 from ratchet.core.rounds import Round, ShardSlice
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.direct import MOST_ROWS
-from ratchet.merge.plan import Gathered
+from ratchet.merge.plan import TableBacklog
 from ratchet.store.cuts import Cut, CutShard
 from ratchet.store.rounds import StreamState
 from ratchet.store.tables import TableState
@@ -36,7 +36,7 @@ class MergeOptions:
         direct: whether small batches may be merged in this process (merge.direct).
     """
 
-    policy: MisfitPolicy
+    policy: InvalidValuePolicy
     parallel: int = 2
     max_bytes: int = 1 << 30
     max_rows: int = MOST_ROWS
@@ -67,7 +67,7 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class TableTask:
     """One table in a step.
 
     Attributes:
@@ -79,7 +79,7 @@ class Work:
     """
 
     state: TableState
-    found: Gathered
+    found: TableBacklog
     rounds: Sequence[Round]
     above: int
     catches_up: bool
@@ -113,7 +113,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class TableOutcome:
     """What became of one table."""
 
     state: TableState

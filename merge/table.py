@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ratchet.merge import order, prune, reduce, side, sql
 from ratchet.merge.ancestry import LAST_SEQ
-from ratchet.merge.batch import Batch
+from ratchet.merge.batch import MergeBatch
 from ratchet.merge.delta import append_delta, commit_session, read_delta, view
 from ratchet.merge.direct import merge_directly
 from ratchet.merge.reduce import Mark
@@ -34,7 +34,7 @@ _NO_TURN: Final[AbstractContextManager[object]] = nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class MergeResult:
     """What a merge did.
 
     Attributes:
@@ -66,7 +66,7 @@ class _Plan:
 
 
 @dataclass(slots=True)
-class Held:
+class TableCache:
     """What a process remembers of a table from one merge to the next; what is None was not read.
 
     Attributes:
@@ -85,12 +85,12 @@ class Held:
 def merge_table(
     spark: SparkSession,
     lake: Lake,
-    batch: Batch,
+    batch: MergeBatch,
     known: SideStats,
-    held: Held | None = None,
+    held: TableCache | None = None,
     *,
     turn: AbstractContextManager[object] = _NO_TURN,
-) -> Merged:
+) -> MergeResult:
     """Bring a batch into its table; done before (by transaction version), it changes nothing.
 
     Args:
@@ -107,12 +107,14 @@ def merge_table(
             held.main, held.side = done.files, done.side
             if done.tombstones:
                 known = known.with_marks(_later(batch.highest, batch.marks), shadows=False)
-            return Merged(version=done.files.version, changed=done.changed, side=known)
+            return MergeResult(version=done.files.version, changed=done.changed, side=known)
     with turn:
         return _merged_by_spark(spark, lake, batch, known)
 
 
-def _merged_by_spark(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> Merged:
+def _merged_by_spark(
+    spark: SparkSession, lake: Lake, batch: MergeBatch, known: SideStats
+) -> MergeResult:
     session = commit_session(
         spark,
         lake=lake,
@@ -132,10 +134,10 @@ def _merged_by_spark(spark: SparkSession, lake: Lake, batch: Batch, known: SideS
     changed = _write_main(session, lake, batch, plan)
     reach("merge.after_merge")
     version = table_version(lake, batch.path)
-    return Merged(version=version or 0, changed=changed, side=known)
+    return MergeResult(version=version or 0, changed=changed, side=known)
 
 
-def _is_plain(batch: Batch, known: SideStats) -> bool:
+def _is_plain(batch: MergeBatch, known: SideStats) -> bool:
     """Whether no other shard's rows, and nothing in the side table, have a say."""
     if batch.collapse or batch.ancestry:
         return False
@@ -149,7 +151,7 @@ def collapse_id(app_id: str) -> str:
     return f"{app_id}/collapse"
 
 
-def collapse(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> Merged:
+def collapse(spark: SparkSession, lake: Lake, batch: MergeBatch, known: SideStats) -> MergeResult:
     """Show one row per key after the dumps of several shards brought one each.
 
     The winner stays, the others become shadows. Done again, it finds nothing to do.
@@ -179,10 +181,10 @@ def collapse(spark: SparkSession, lake: Lake, batch: Batch, known: SideStats) ->
         )
         known = _write_side(session, lake, batch, plan, known, app_id=collapse_id(batch.app_id))
         changed = _write_main(session, lake, batch, plan)
-    return Merged(version=table_version(lake, batch.path) or 0, changed=changed, side=known)
+    return MergeResult(version=table_version(lake, batch.path) or 0, changed=changed, side=known)
 
 
-def _with_ended_marks(session: SparkSession, lake: Lake, batch: Batch) -> Batch:
+def _with_ended_marks(session: SparkSession, lake: Lake, batch: MergeBatch) -> MergeBatch:
     """With the truncations of ended shards of which the last heir is truncated in this batch.
 
     The siblings' marks of earlier steps stand in the side table: that is what keeps them waiting.
@@ -198,7 +200,7 @@ def _with_ended_marks(session: SparkSession, lake: Lake, batch: Batch) -> Batch:
     return replace(batch, truncated={**ended, **batch.truncated})
 
 
-def _pruned(lake: Lake, batch: Batch) -> Batch:
+def _pruned(lake: Lake, batch: MergeBatch) -> MergeBatch:
     """With the ranges of its keys, which tell Spark the files that it need not read."""
     if batch.wide:
         return batch
@@ -206,7 +208,7 @@ def _pruned(lake: Lake, batch: Batch) -> Batch:
     return replace(batch, prune=prune.condition(ranges, batch.shape))
 
 
-def _plan(session: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> _Plan:
+def _plan(session: SparkSession, lake: Lake, batch: MergeBatch, known: SideStats) -> _Plan:
     shape = batch.shape
     changes = _changes(session, lake, batch)
     outdated = known.may_matter(batch.lowest)
@@ -248,7 +250,7 @@ def _plan(session: SparkSession, lake: Lake, batch: Batch, known: SideStats) -> 
     return _Plan(changes=changes.drop("fresh"), drops=None, side=dead)
 
 
-def _tombstones(session: SparkSession, changes: DataFrame, batch: Batch) -> DataFrame:
+def _tombstones(session: SparkSession, changes: DataFrame, batch: MergeBatch) -> DataFrame:
     """Of the deletes. Implied ones say nothing that late changes could meet (reduce.wanted)."""
     if batch.ancestry:
         changes = changes.where(f"token.seq < {LAST_SEQ}")
@@ -256,7 +258,7 @@ def _tombstones(session: SparkSession, changes: DataFrame, batch: Batch) -> Data
 
 
 def _implied_tombstones(
-    session: SparkSession, decided: DataFrame, batch: Batch, known: SideStats
+    session: SparkSession, decided: DataFrame, batch: MergeBatch, known: SideStats
 ) -> tuple[DataFrame, ...]:
     """Those that a shadow in the side table must not outlive. Keys with shadows are contested."""
     if not (batch.ancestry and known.shadows):
@@ -265,7 +267,7 @@ def _implied_tombstones(
     return (side.tombstones(session, implied, batch.shape),)
 
 
-def _changes(session: SparkSession, lake: Lake, batch: Batch) -> DataFrame:
+def _changes(session: SparkSession, lake: Lake, batch: MergeBatch) -> DataFrame:
     changes = reduce.read_changes(session, lake, batch.files, batch.shape)
     changes = reduce.wanted(changes, until=batch.until, since=batch.since, ancestry=batch.ancestry)
     found = reduce.newest(
@@ -279,7 +281,7 @@ def _changes(session: SparkSession, lake: Lake, batch: Batch) -> DataFrame:
 def _write_side(
     session: SparkSession,
     lake: Lake,
-    batch: Batch,
+    batch: MergeBatch,
     plan: _Plan,
     known: SideStats,
     *,
@@ -301,7 +303,7 @@ def _write_side(
     return known.with_marks(marks, shadows=plan.shadows)
 
 
-def _write_main(session: SparkSession, lake: Lake, batch: Batch, plan: _Plan) -> int:
+def _write_main(session: SparkSession, lake: Lake, batch: MergeBatch, plan: _Plan) -> int:
     source = plan.changes.selectExpr(*_names(batch.shape), "token", "dead", "row", "false AS drop")
     if plan.drops is not None:
         source = source.unionByName(
@@ -314,7 +316,7 @@ def _write_main(session: SparkSession, lake: Lake, batch: Batch, plan: _Plan) ->
     return int(found[0]["num_affected_rows"] or 0) if found else 0
 
 
-def merge_statement(target: str, source: str, batch: Batch) -> str:
+def merge_statement(target: str, source: str, batch: MergeBatch) -> str:
     """The MERGE of a batch: the merge rule in SQL.
 
     Args:

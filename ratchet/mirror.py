@@ -24,7 +24,7 @@ from ratchet.core.lineage import NO_LINEAGE
 from ratchet.core.shard import ShardId
 from ratchet.core.token import Coordinates, EventToken, Order, Rank
 from ratchet.core.token import compare as _compare
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.inspect.asof import find_cut, parse_moment
 from ratchet.merge.fresh import read_fresh
 from ratchet.store import layout
@@ -269,10 +269,10 @@ def _gtid(text: str) -> Gtid:
     )
 
 
-def _noted_policy(lake: Lake) -> MisfitPolicy:
+def _noted_policy(lake: Lake) -> InvalidValuePolicy:
     """By which the lake's columns have their types: the last run has noted it."""
     note = lake.read_json(Notes(lake).path(layout.DATES_FILE)) or {}
-    return MisfitPolicy(zero_dates="text" if note.get("text") else "null")
+    return InvalidValuePolicy(zero_dates="text" if note.get("text") else "null")
 
 
 def _not_shown(state: TableState, where: str) -> NoCutError:

@@ -26,7 +26,7 @@ _TOKEN_LEAVES: Final = [f"{TOKEN_COLUMN}.{field.name}" for field in TOKEN_TYPE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
+class ChunkToken:
     """The token that all rows of a chunk carry; see core.change.TOKEN_TYPE. Its gtid is null."""
 
     ts: int
@@ -46,7 +46,7 @@ class ChunkFile:
         folder: str,
         name: str,
         columns: Sequence[str],
-        token: Token | None,
+        token: ChunkToken | None,
         described: Sequence[str],
         compression: str,
     ) -> None:
@@ -133,7 +133,7 @@ class ChunkFile:
         )
         return self._writer
 
-    def _token_column(self, token: Token, rows: int) -> pa.StructArray:
+    def _token_column(self, token: ChunkToken, rows: int) -> pa.StructArray:
         if self._tokens is None or len(self._tokens) < rows:
             values = [
                 pa.scalar(token.ts, TOKEN_TYPE.field("ts").type),

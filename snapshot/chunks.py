@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ratchet.snapshot.keys import Bound, KeyPlan, KeyRange, Query, string_literal
+from ratchet.snapshot.keys import Bound, ChunkRange, KeyPlan, Query, string_literal
 from ratchet.wire.decode.answers import as_count, as_text, or_null, single, single_value
 from ratchet.wire.session import quoted
 
@@ -58,7 +58,7 @@ def table_size(query: Query, plan: KeyPlan) -> TableSize:
     return TableSize(rows=rows, row_bytes=row_bytes, engine=engine.upper())
 
 
-def estimate(query: Query, plan: KeyPlan, keys: KeyRange) -> int:
+def estimate(query: Query, plan: KeyPlan, keys: ChunkRange) -> int:
     """About how many rows a range has, by the server's optimizer.
 
     The index is only suggested: told to use it, MySQL does not look how much is in the range.
@@ -76,7 +76,7 @@ def _explained_rows(row: tuple[Any, ...]) -> int:
 
 
 def key_at(
-    query: Query, plan: KeyPlan, keys: KeyRange, *, offset: int = 0, backwards: bool = False
+    query: Query, plan: KeyPlan, keys: ChunkRange, *, offset: int = 0, backwards: bool = False
 ) -> Bound | None:
     """The key of the row `offset` rows behind a range's first row; None if there is none."""
     rows = query(
@@ -87,8 +87,8 @@ def key_at(
 
 
 def split(
-    query: Query, plan: KeyPlan, keys: KeyRange, *, smallest: int = SMALLEST
-) -> tuple[KeyRange, ...]:
+    query: Query, plan: KeyPlan, keys: ChunkRange, *, smallest: int = SMALLEST
+) -> tuple[ChunkRange, ...]:
     """Cut a range in two, or find that it needs no cut.
 
     Args:
@@ -113,14 +113,14 @@ def split(
     cut = _number_between(query, plan, keys, first, last) or _walk(query, plan, keys, rows)
     if cut is None:
         return (keys,)
-    return (KeyRange(after=keys.after, upto=cut), KeyRange(after=cut, upto=keys.upto))
+    return (ChunkRange(after=keys.after, upto=cut), ChunkRange(after=cut, upto=keys.upto))
 
 
 def first_ranges(
     query: Query, plan: KeyPlan, count: int, *, smallest: int = SMALLEST
-) -> tuple[KeyRange, ...]:
+) -> tuple[ChunkRange, ...]:
     """The whole table in up to `count` ranges of about the same size, in the key's order."""
-    ranges = [(estimate(query, plan, KeyRange()), KeyRange())]  # rows (0: leave it), range
+    ranges = [(estimate(query, plan, ChunkRange()), ChunkRange())]  # rows (0: leave it), range
     while len(ranges) < count:
         at = max(range(len(ranges)), key=lambda i: ranges[i][0])
         rows, largest = ranges[at]
@@ -135,7 +135,7 @@ def first_ranges(
 
 
 def _number_between(
-    query: Query, plan: KeyPlan, keys: KeyRange, first: Bound, last: Bound
+    query: Query, plan: KeyPlan, keys: ChunkRange, first: Bound, last: Bound
 ) -> Bound | None:
     """A cut at an integer with about half of the rows before it; None if there is none."""
     at = next((i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), None)
@@ -151,8 +151,8 @@ def _number_between(
         middle = (low + high) // 2
         bound = (*first[:at], str(middle))
         # Both sides: InnoDB never estimates more than half of the table's rows for a range.
-        left = estimate(query, plan, KeyRange(after=keys.after, upto=bound))
-        right = estimate(query, plan, KeyRange(after=bound, upto=keys.upto))
+        left = estimate(query, plan, ChunkRange(after=keys.after, upto=bound))
+        right = estimate(query, plan, ChunkRange(after=bound, upto=keys.upto))
         share = left / max(1, left + right)
         if best is None or abs(share - 0.5) < abs(best[0] - 0.5):
             best = (share, bound)
@@ -168,5 +168,5 @@ def _number_between(
     return best[1]
 
 
-def _walk(query: Query, plan: KeyPlan, keys: KeyRange, rows: int) -> Bound | None:
+def _walk(query: Query, plan: KeyPlan, keys: ChunkRange, rows: int) -> Bound | None:
     return key_at(query, plan, keys, offset=min(WALK, max(1, rows // 2)) - 1)

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from ratchet.core.change import TOKEN_COLUMN
 from ratchet.snapshot.localjoin import few_mismatches, no_mismatches
-from ratchet.snapshot.mirror import Mirror, Printed, Sorter
+from ratchet.snapshot.mirror import MirrorFingerprint, MirrorReader, Sorter
 from ratchet.snapshot.pairs import NO_SHARD, Pair
-from ratchet.snapshot.prints import PRINT, SHARD, Homes, RowPrinter, every_bucket, odd_buckets
-from ratchet.snapshot.source_df import Kept, SourceScan
+from ratchet.snapshot.prints import PRINT, SHARD, RowHasher, ShardOrigins, every_bucket, odd_buckets
+from ratchet.snapshot.source_df import ScanColumns, SourceScan
 from ratchet.store.delta_tables import quoted
 from ratchet.store.files import Lake
 
@@ -85,18 +85,18 @@ class ManyMismatches:
         self._odd.unpersist()
 
 
-class Sides:
+class TableComparison:
     """Mirror and source of one table, and what of them is compared."""
 
     def __init__(
         self,
         spark: SparkSession,
         lake: Lake,
-        mirror: Mirror,
+        mirror: MirrorReader,
         columns: pa.Schema,
         *,
         key: Sequence[str],
-        homes: Homes,
+        homes: ShardOrigins,
         shard_in_key: bool,
     ) -> None:
         self._spark, self._lake, self._mirror = spark, lake, mirror
@@ -107,15 +107,15 @@ class Sides:
         self.extra = tuple(
             name for name in mirror.columns.names if name not in {*self.names, TOKEN_COLUMN}
         )
-        self._printer = RowPrinter(
+        self._printer = RowHasher(
             types=pa.schema([columns.field(name) for name in self.names]), key=self._key
         )
         self._sorter = Sorter(printer=self._printer, homes=homes, shard_in_key=shard_in_key)
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> ScanColumns:
         """What the scan makes of a row."""
-        return Kept(
+        return ScanColumns(
             printer=self._printer,
             columns=(*self._key, *self.lacking),
             homes=self._homes,
@@ -126,12 +126,12 @@ class Sides:
         """Those of the columns that the mirror lacks that are not NULL in every row."""
         return scan.filled(self._lake, self.lacking)
 
-    def printed(self, halt: threading.Event) -> Printed:
+    def printed(self, halt: threading.Event) -> MirrorFingerprint:
         """The mirror's fingerprint; when told to halt, that of some rows."""
         batches = self._mirror.batches(self.names)
         return self._sorter.printed(takewhile(lambda _: not halt.is_set(), batches))
 
-    def compared(self, printed: Printed, scan: SourceScan) -> Mismatches:
+    def compared(self, printed: MirrorFingerprint, scan: SourceScan) -> Mismatches:
         """The keys that differ; to be closed."""
         odd = odd_buckets(printed.fingerprint, scan.fingerprint)
         if self._homes.are_shared(printed.shards):
@@ -174,7 +174,7 @@ def many_mismatches(
     key: Sequence[str],
     columns: Sequence[str],
     shard_in_key: bool,
-    homes: Homes,
+    homes: ShardOrigins,
 ) -> ManyMismatches:
     """Compare rows by key, in Spark; what it gives is to be closed.
 

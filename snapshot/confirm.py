@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, Round
 from ratchet.snapshot.judge import Kind
-from ratchet.snapshot.mirror import Mirror
-from ratchet.snapshot.piecewise import Compared, rows_of
+from ratchet.snapshot.mirror import MirrorReader
+from ratchet.snapshot.piecewise import ComparisonSpec, rows_of
 from ratchet.snapshot.prints import SHARD, Words
-from ratchet.snapshot.reread import Reread
+from ratchet.snapshot.reread import RereadRows
 from ratchet.snapshot.rows import Row, different_columns, frozen_row
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
@@ -39,7 +39,7 @@ _BACK: Final = 16  # rounds that are looked back at first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class KeyConfirmation:
     """What two looks at a key came to.
 
     Attributes:
@@ -57,12 +57,12 @@ class Finding:
 
 def findings(
     keys: pa.Table,
-    again: Reread,
-    mirror: Mirror,
-    compared: Compared,
+    again: RereadRows,
+    mirror: MirrorReader,
+    compared: ComparisonSpec,
     *,
     moved: Words | None,
-) -> list[Finding]:
+) -> list[KeyConfirmation]:
     """The verdict on each key, by shard where that is a part of the key.
 
     Args:
@@ -91,19 +91,19 @@ def findings(
             name = frozen_row(key, compared.key)
             shard = group[0] if compared.shard_in_key else ""
             if name is None or changing is None or changing[at]:
-                found.append(Finding(key=key, shard=shard, kind="moving"))
+                found.append(KeyConfirmation(key=key, shard=shard, kind="moving"))
                 continue
             source = {s: again.seen[s][name].row for s in group}
             mirrored = [one for one in there.get(name, ()) if not shard or one[0] == shard]
             kind, columns = _verdict(source, mirrored, compared)
-            found.append(Finding(key=key, shard=shard, kind=kind, columns=columns))
+            found.append(KeyConfirmation(key=key, shard=shard, kind=kind, columns=columns))
     return found
 
 
 def _verdict(
     source: Mapping[str, Row | None],
     mirrored: Sequence[tuple[str, Row]],
-    compared: Compared,
+    compared: ComparisonSpec,
 ) -> tuple[Kind | Literal["same", "moving"], tuple[str, ...]]:
     alive = [(shard, row) for shard, row in source.items() if row is not None]
     if len(mirrored) > 1:
@@ -148,7 +148,7 @@ def _goes_beyond(one: Round, floors: Mapping[str, Position]) -> bool:
     )
 
 
-def floors_of(again: Reread) -> dict[str, Position]:
+def floors_of(again: RereadRows) -> dict[str, Position]:
     """For each shard what every read of it is sure to have shown: the first read's floor."""
     found: dict[str, Position] = {}
     for shard, looks in again.seen.items():
@@ -164,7 +164,7 @@ def moved_keys(
     rounds: Iterable[Round],
     table: tuple[str, str],
     parents: Collection[tuple[str, str]],
-    compared: Compared,
+    compared: ComparisonSpec,
 ) -> Words | None:
     """The marks of the keys that those rounds change; None if they may change any.
 
@@ -187,7 +187,7 @@ def moved_keys(
     return np.unique(np.concatenate(marks))
 
 
-def _marks(lake: Lake, file: ChangeFile, compared: Compared) -> list[Words]:
+def _marks(lake: Lake, file: ChangeFile, compared: ComparisonSpec) -> list[Words]:
     wanted = [f"{image}.{name}" for image in ("before", "after") for name in compared.key]
     with lake_errors("read a change file", file.path), open_changes(lake, file.path) as stream:
         # Not by a dataset, which takes a point in a name for a field of a struct.

@@ -29,7 +29,7 @@ from ratchet.core.position import Position
 from ratchet.snapshot import chunks
 from ratchet.snapshot.errors import ShapeChangedError
 from ratchet.snapshot.ledger import Claim, file_prefix
-from ratchet.snapshot.patience import Patience
+from ratchet.snapshot.patience import RetryBudget
 from ratchet.snapshot.reader import FIRST_BYTES, ChunkRequest, ChunkResult, ReadLimits
 from ratchet.snapshot.records import (
     ChunkDone,
@@ -39,15 +39,15 @@ from ratchet.snapshot.records import (
     Progress,
     ShardSource,
     TableDone,
+    TableDumpRequest,
     TableFailed,
     TableRestarted,
     TableStarted,
     Waiting,
-    Wanted,
 )
 from ratchet.snapshot.sessions import close_sessions, open_session
 from ratchet.snapshot.source import SourceCatalog
-from ratchet.snapshot.start import KeepRows, Started, finish_table, start_table, stop_table
+from ratchet.snapshot.start import KeepRows, TableDump, finish_table, start_table, stop_table
 from ratchet.snapshot.tasks import ReadChunk
 from ratchet.store import crashpoints
 from ratchet.store.files import Lake
@@ -81,11 +81,11 @@ class DumpOutcome:
 class _Table:
     """One table's dump in this run. Everything in it is guarded by the dumper's lock."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: TableDumpRequest) -> None:
         self.wanted = wanted
         self.again = wanted.again
         self.phase: Phase = "waiting"
-        self.started: Started | None = None
+        self.started: TableDump | None = None
         self.error: RatchetError | None = None
         self.restarts = 0
         self.strikes = 0
@@ -95,7 +95,7 @@ class _Table:
         self.begun = 0.0
         self.meter = Meter(0.0)
 
-    def is_current(self, started: Started) -> bool:
+    def is_current(self, started: TableDump) -> bool:
         """Whether work on `started` still counts: it does not after a restart or a failure."""
         return self.started is started and self.phase in {"reading", "finishing"}
 
@@ -141,14 +141,14 @@ class Dumper:
         self._clock = clock
         self._now = now
         self._throttle = self._settings.throttle
-        self._patience = Patience(self._settings.patience, clock=clock)
+        self._patience = RetryBudget(self._settings.patience, clock=clock)
         self._tables: list[_Table] = []
         self._changed = threading.Condition()
         self._reading = 0  # chunks being read
         self._resume_at: dict[str, float] = {}  # shard -> no chunk before
         self._fatal: BaseException | None = None
 
-    def run(self, tables: Sequence[Wanted]) -> DumpOutcome:
+    def run(self, tables: Sequence[TableDumpRequest]) -> DumpOutcome:
         """Dump tables that are not dumped yet, and go on with those that are half done.
 
         Raises:
@@ -260,7 +260,7 @@ class Dumper:
             expected = max(started.estimated_rows, rows)
             self._report(TableStarted(table=table.wanted.name, estimated_rows=expected, rows=rows))
 
-    def _chunk(self, table: _Table, started: Started, claim: Claim) -> None:
+    def _chunk(self, table: _Table, started: TableDump, claim: Claim) -> None:
         mine: Claim | None = claim
         try:
             mine = self._prepare(started, claim)
@@ -278,7 +278,7 @@ class Dumper:
                 self._changed.notify_all()
         self._chunk_read(table, started, mine, result)
 
-    def _prepare(self, started: Started, claim: Claim) -> Claim | None:
+    def _prepare(self, started: TableDump, claim: Claim) -> Claim | None:
         """What of a claimed range is to be read now; None if nothing is."""
         source = self._shards[claim.shard]
         reason = self._throttle.reason_on(source)
@@ -300,7 +300,7 @@ class Dumper:
             self._changed.notify_all()
         return kept
 
-    def _request(self, started: Started, claim: Claim) -> ChunkRequest:
+    def _request(self, started: TableDump, claim: Claim) -> ChunkRequest:
         settings, source = self._settings, started.sources[claim.shard]
         shard, fixed = self._shards[claim.shard], settings.chunk_rows
         limits = ReadLimits(
@@ -327,7 +327,7 @@ class Dumper:
             since=_since(shard.config, started, claim.shard),
         )
 
-    def _finish(self, table: _Table, started: Started) -> None:
+    def _finish(self, table: _Table, started: TableDump) -> None:
         self._commit(table)
         try:
             finish_table(self._lake, started, self._shards)
@@ -348,7 +348,7 @@ class Dumper:
     # --- what comes of them -----------------------------------------------------------------------
 
     def _chunk_read(
-        self, table: _Table, started: Started, claim: Claim, result: ChunkResult
+        self, table: _Table, started: TableDump, claim: Claim, result: ChunkResult
     ) -> None:
         self._patience.succeeded(claim.shard)
         self._throttle.count(result.rows)
@@ -405,7 +405,7 @@ class Dumper:
                 self._changed.notify_all()
 
     def _chunk_failed(
-        self, table: _Table, started: Started, claim: Claim, error: RatchetError
+        self, table: _Table, started: TableDump, claim: Claim, error: RatchetError
     ) -> None:
         with self._changed:
             started.ledger.give_back(claim)
@@ -459,7 +459,7 @@ class Dumper:
             self._on_progress(record)
 
 
-def _since(config: SourceConfig, started: Started, shard: str) -> Position | None:
+def _since(config: SourceConfig, started: TableDump, shard: str) -> Position | None:
     """What a chunk must contain: a vtgate's replicas may still be behind the dump's start."""
     dump = started.state.dump
     return dump.start[shard] if config.target and dump is not None else None

@@ -20,7 +20,7 @@ Kind = Literal["changed", "missing", "extra", "doubled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class KeyChange:
     """A change of one key.
 
     Attributes:
@@ -39,7 +39,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class PointRead:
     """What a read of the source showed of a key on one shard.
 
     Attributes:
@@ -52,7 +52,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class KeyVerdict:
     """What is to be said of a key.
 
     Attributes:
@@ -68,7 +68,7 @@ class Verdict:
 
 def events_of(
     changes: Iterable[Mapping[str, Any]], *, key: Sequence[str], columns: Sequence[str]
-) -> dict[Row, list[Event]]:
+) -> dict[Row, list[KeyChange]]:
     """The changes of each key, in the order of their shards' streams.
 
     A change that moves a row to another key is a change of both keys. A change that is given
@@ -79,7 +79,7 @@ def events_of(
         key: columns that identify a row.
         columns: columns of the frozen rows.
     """
-    found: dict[Row, dict[tuple[str, tuple[int, int, int]], Event]] = {}
+    found: dict[Row, dict[tuple[str, tuple[int, int, int]], KeyChange]] = {}
     for change in changes:
         token, before, after = change["token"], change["before"], change["after"]
         rank = (token["generation"], token["seq"], token["idx"])
@@ -90,7 +90,7 @@ def events_of(
                 frozen_row(image, columns) if frozen_row(image, key) == name else None
                 for image in (before, after)
             ]
-            event = Event(
+            event = KeyChange(
                 shard=token["shard"],
                 rank=rank,
                 gtid=token["gtid"],
@@ -106,12 +106,12 @@ def events_of(
 
 def judge(
     mirror: Row | None,
-    events: Sequence[Event],
-    looks: Mapping[str, Look],
+    events: Sequence[KeyChange],
+    looks: Mapping[str, PointRead],
     columns: Sequence[str],
     *,
     scanned: bool,
-) -> Verdict:
+) -> KeyVerdict:
     """The verdict on a key.
 
     Args:
@@ -129,19 +129,19 @@ def judge(
         # Moving between shards, whose streams have no common order.
         known = {mirror, *(event.after for event in events)}
         if len(rows) <= 1 and (rows[0] if rows else None) in known:
-            return Verdict(kind="same")
-        return Verdict(kind="unsettled", reason="the row moves between shards")
+            return KeyVerdict(kind="same")
+        return KeyVerdict(kind="unsettled", reason="the row moves between shards")
     if events[0].before != mirror:
         return _difference(mirror, events[0].before, columns)
     look = looks[next(iter(shards))]
     certain = [i for i, event in enumerate(events, start=1) if _inside(event, look.floor)]
     states = [mirror, *(event.after for event in events)]
     if look.row in states[max(certain, default=0) :]:
-        return Verdict(kind="same")
+        return KeyVerdict(kind="same")
     return _difference(states[-1], look.row, columns)
 
 
-def row_at_cut(events: Sequence[Event], look: Look) -> Row | None:
+def row_at_cut(events: Sequence[KeyChange], look: PointRead) -> Row | None:
     """A key's row on one shard at the mirror's cut.
 
     Args:
@@ -151,27 +151,27 @@ def row_at_cut(events: Sequence[Event], look: Look) -> Row | None:
     return events[0].before if events else look.row
 
 
-def _inside(event: Event, floor: Position) -> bool:
+def _inside(event: KeyChange, floor: Position) -> bool:
     flavor: Flavor = floor.flavor
     return floor.executed.contains(parse_gtid(flavor, event.gtid))
 
 
 def _unexplained(
     mirror: Row | None, rows: Sequence[Row], columns: Sequence[str], *, scanned: bool
-) -> Verdict:
+) -> KeyVerdict:
     """The verdict on a key of which the log has no changes: nothing explains the scan's row."""
     if mirror is None:
-        return Verdict(kind="missing")
+        return KeyVerdict(kind="missing")
     if not scanned:
-        return Verdict(kind="extra")
+        return KeyVerdict(kind="extra")
     # The second look's values are the scan's, unless rows change without the log.
     odd = different_columns(mirror, rows[0], columns) if len(rows) == 1 else ()
-    return Verdict(kind="changed", columns=odd)
+    return KeyVerdict(kind="changed", columns=odd)
 
 
-def _difference(mirror: Row | None, source: Row | None, columns: Sequence[str]) -> Verdict:
+def _difference(mirror: Row | None, source: Row | None, columns: Sequence[str]) -> KeyVerdict:
     if mirror is None:
-        return Verdict(kind="missing")
+        return KeyVerdict(kind="missing")
     if source is None:
-        return Verdict(kind="extra")
-    return Verdict(kind="changed", columns=different_columns(mirror, source, columns))
+        return KeyVerdict(kind="extra")
+    return KeyVerdict(kind="changed", columns=different_columns(mirror, source, columns))

@@ -171,7 +171,7 @@ class KeyColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRange:
+class ChunkRange:
     """The rows behind `after` up to and including `upto`; None: from the beginning, to the end.
 
     A bound of fewer texts than the key has columns stands for all rows that begin with them:
@@ -186,7 +186,7 @@ class KeyRange:
         return [self.after and list(self.after), self.upto and list(self.upto)]
 
     @classmethod
-    def from_json(cls, data: Sequence[Any]) -> KeyRange:
+    def from_json(cls, data: Sequence[Any]) -> ChunkRange:
         """Read what `to_json` wrote."""
         after, upto = data
         return cls(after=after and tuple(after), upto=upto and tuple(upto))
@@ -229,7 +229,7 @@ class KeyPlan:
         items = (f"{c.sql}{' DESC' if c.descending != backwards else ''}" for c in self.columns)
         return f" ORDER BY {', '.join(items)}"
 
-    def where(self, keys: KeyRange) -> str:
+    def where(self, keys: ChunkRange) -> str:
         """The WHERE clause of a range; empty for the whole table."""
         parts = []
         if keys.after is not None:

@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 
 from ratchet.core.dumps import FORMAT_VERSION, DumpCommit, DumpedChunk, app_id
 from ratchet.core.errors import BugError, LakeError
-from ratchet.snapshot.keys import KeyRange
+from ratchet.snapshot.keys import ChunkRange
 from ratchet.snapshot.reader import ChunkResult
 from ratchet.store.commits import check_epoch, commit_files, committed, epoch_of
 from ratchet.store.delta_errors import conflict, delta_errors
@@ -47,7 +47,7 @@ class Claim:
 
     number: int
     shard: str
-    keys: KeyRange
+    keys: ChunkRange
     whole: bool = False
 
 
@@ -64,7 +64,7 @@ class Draft:
     results: tuple[ChunkResult, ...]
 
 
-class Ledger:
+class ChunkTracker:
     """The books of one dump of one table. Not for several threads at once."""
 
     def __init__(
@@ -83,11 +83,11 @@ class Ledger:
         self.dump = dump
         self._generations = generations
         todo: Mapping[str, tuple[list[Any], ...]] = (
-            last.todo if last else {shard: (KeyRange().to_json(),) for shard in generations}
+            last.todo if last else {shard: (ChunkRange().to_json(),) for shard in generations}
         )
         # (range, whether splitting it was tried in vain); the front is read next
-        self._queues: dict[str, deque[tuple[KeyRange, bool]]] = {
-            shard: deque((KeyRange.from_json(keys), False) for keys in ranges)
+        self._queues: dict[str, deque[tuple[ChunkRange, bool]]] = {
+            shard: deque((ChunkRange.from_json(keys), False) for keys in ranges)
             for shard, ranges in todo.items()
         }
         self._claims: dict[int, Claim] = {}
@@ -142,7 +142,7 @@ class Ledger:
         self._claims[claim.number] = claim
         return claim
 
-    def narrow(self, claim: Claim, parts: tuple[KeyRange, ...]) -> Claim | None:
+    def narrow(self, claim: Claim, parts: tuple[ChunkRange, ...]) -> Claim | None:
         """Keep the first part of a claimed range and queue the others; None if there is no part."""
         self._settle(claim)
         if not parts:
@@ -254,7 +254,7 @@ def open_ledger(
     columns: pa.Schema,
     key: Sequence[str],
     empty: bool = True,
-) -> Ledger:
+) -> ChunkTracker:
     """The books of a dump, as its commits say; its first time empties the table.
 
     That first commit gives the table the source's columns and no rows, and leaves its history. It
@@ -268,7 +268,7 @@ def open_ledger(
         generations: shard -> generation of its stream, for all shards of the table.
         columns: all columns of the Delta table.
         key: columns that files keep statistics of.
-        empty: whether it does; rows may be kept (store.tables.Kept).
+        empty: whether it does; rows may be kept (store.tables.RetainedRows).
 
     Raises:
         LakeError: the table is missing or damaged, or another process writes to it.
@@ -286,7 +286,7 @@ def open_ledger(
         table = _emptied(lake, table, path, dump, columns=columns, key=key)
     last = _newest(table, path, dump, number) if number else None
     remove_orphans(lake, path=path, dump=dump)
-    return Ledger(lake, path=path, dump=dump, generations=generations, last=last)
+    return ChunkTracker(lake, path=path, dump=dump, generations=generations, last=last)
 
 
 def _emptied(

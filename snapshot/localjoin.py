@@ -16,11 +16,11 @@ from typing import Any, Self
 import pyarrow as pa
 
 from ratchet.snapshot.pairs import NO_SHARD, Pair
-from ratchet.snapshot.prints import PRINT, SHARD, Homes
+from ratchet.snapshot.prints import PRINT, SHARD, ShardOrigins
 
 
 @dataclass(frozen=True, slots=True)
-class _Meeting:
+class _RowMatch:
     """A row of the mirror and one of the scan, by their numbers; None: there is none."""
 
     mirror: int | None
@@ -44,7 +44,7 @@ class FewMismatches:
         self,
         mirror: pa.Table,
         source: pa.Table,
-        odd: Sequence[_Meeting],
+        odd: Sequence[_RowMatch],
         copies: Sequence[int],
         *,
         key: Sequence[str],
@@ -61,7 +61,7 @@ class FewMismatches:
         if found:
             yield self._pairs(found)
 
-    def _pairs(self, meetings: Sequence[_Meeting]) -> list[Pair]:
+    def _pairs(self, meetings: Sequence[_RowMatch]) -> list[Pair]:
         ours = _taken(self._mirror, (one.mirror for one in meetings))
         theirs = _taken(self._source, (one.scan for one in meetings))
         rows = iter(ours.select([*self._columns, SHARD]).to_pylist())
@@ -103,7 +103,7 @@ def few_mismatches(
     key: Sequence[str],
     columns: Sequence[str],
     shard_in_key: bool,
-    homes: Homes,
+    homes: ShardOrigins,
 ) -> FewMismatches:
     """Compare rows by key.
 
@@ -123,18 +123,18 @@ def few_mismatches(
     scanned: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
     for n, place in enumerate(theirs):
         scanned[place].append(n)
-    odd: list[_Meeting] = []
+    odd: list[_RowMatch] = []
     for m, place in enumerate(ours):
         met = [] if None in place else scanned.get(place, [])
         if not met:
-            odd.append(_Meeting(m, None, alike=False))
+            odd.append(_RowMatch(m, None, alike=False))
         for s in met:
             alike = our_prints[m] == their_prints[s]
             right = homes.is_right(their_shards[s], our_shards[m])
             if not (alike and copies[place] == 1 and right):
-                odd.append(_Meeting(m, s, alike))
+                odd.append(_RowMatch(m, s, alike))
     there = {place for place in ours if None not in place}
-    odd += [_Meeting(None, s, alike=False) for s, place in enumerate(theirs) if place not in there]
+    odd += [_RowMatch(None, s, alike=False) for s, place in enumerate(theirs) if place not in there]
     return FewMismatches(
         mirror, source, odd, [copies[place] for place in ours], key=key, columns=columns
     )

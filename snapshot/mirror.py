@@ -25,8 +25,8 @@ from ratchet.snapshot.prints import (
     SHARD,
     Fingerprint,
     Flags,
-    Homes,
-    RowPrinter,
+    RowHasher,
+    ShardOrigins,
     Tally,
     Words,
 )
@@ -60,7 +60,7 @@ class MirrorAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ColumnBounds:
     """The lowest and the highest value of a column, as the lake orders them; both are inside.
 
     Attributes:
@@ -81,7 +81,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Printed:
+class MirrorFingerprint:
     """A mirror's fingerprint.
 
     Attributes:
@@ -103,11 +103,11 @@ class Sorter:
         shard_in_key: whether two shards may hold the same key.
     """
 
-    printer: RowPrinter
-    homes: Homes
+    printer: RowHasher
+    homes: ShardOrigins
     shard_in_key: bool
 
-    def printed(self, batches: Iterable[pa.RecordBatch]) -> Printed:
+    def printed(self, batches: Iterable[pa.RecordBatch]) -> MirrorFingerprint:
         """The fingerprint of these rows, which have the printer's columns and `SHARD`."""
         tally, seen = Tally(), set[str]()
         for batch in batches:
@@ -119,7 +119,7 @@ class Sorter:
                 self._buckets(batch, names, number),
                 np.array([homes[name] for name in names], np.uint64)[number],
             )
-        return Printed(fingerprint=tally.fingerprint, shards=frozenset(seen))
+        return MirrorFingerprint(fingerprint=tally.fingerprint, shards=frozenset(seen))
 
     def picked(self, batches: Iterable[pa.RecordBatch], odd: Flags) -> Iterator[pa.RecordBatch]:
         """The rows of these buckets, with `PRINT` behind their columns."""
@@ -142,7 +142,7 @@ def _shards(batch: pa.RecordBatch) -> tuple[list[str], Words]:
     return coded.dictionary.to_pylist(), coded.indices.to_numpy()
 
 
-class Mirror:
+class MirrorReader:
     """One version of a mirrored table.
 
     Raises:
@@ -162,7 +162,7 @@ class Mirror:
         self.columns: pa.Schema = pa.schema(table.schema().to_arrow())
 
     def batches(
-        self, names: Sequence[str], bounds: Sequence[Bounds] = ()
+        self, names: Sequence[str], bounds: Sequence[ColumnBounds] = ()
     ) -> Iterator[pa.RecordBatch]:
         """All rows, or those within all of some bounds: these columns and `SHARD`."""
         wanted = ", ".join(f"t.{_identifier(name)}" for name in names)

@@ -16,7 +16,7 @@ _FIRST: Final = 0.5
 _LONGEST: Final = 15.0
 
 
-class Patience:
+class RetryBudget:
     """Failures of servers, by name. For several threads."""
 
     def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:

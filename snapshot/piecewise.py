@@ -31,10 +31,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ratchet.core.position import Position
-from ratchet.snapshot.keys import KeyRange
-from ratchet.snapshot.mirror import Bounds, Mirror
-from ratchet.snapshot.prints import PRINT, SHARD, Flags, Homes, RowPrinter, Words, shard_print
-from ratchet.snapshot.reader import ChunkRequest, Printing, ReadLimits, read_chunk
+from ratchet.snapshot.keys import ChunkRange
+from ratchet.snapshot.mirror import ColumnBounds, MirrorReader
+from ratchet.snapshot.prints import PRINT, SHARD, Flags, RowHasher, ShardOrigins, Words, shard_print
+from ratchet.snapshot.reader import ChunkRequest, ReadLimits, RowHashSpec, read_chunk
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.source import SourceTable
 from ratchet.snapshot.source_df import seen_positions
@@ -47,7 +47,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparisonSpec:
     """What of a table is compared, and how its rows are printed.
 
     Attributes:
@@ -57,7 +57,7 @@ class Compared:
         shard_in_key: whether two shards may hold the same key.
     """
 
-    printer: RowPrinter
+    printer: RowHasher
     lacking: tuple[str, ...]
     homes: Mapping[str, Collection[str]]
     shard_in_key: bool
@@ -102,7 +102,7 @@ class Piece:
     """
 
     shard: str
-    rest: KeyRange | None
+    rest: ChunkRange | None
     keys: pa.Table
     marks: Words
     prints: Words
@@ -120,9 +120,9 @@ def read_piece(
     source: SourceTable,
     shards: Mapping[str, ShardSource],
     shard: str,
-    keys: KeyRange,
+    keys: ChunkRange,
     *,
-    compared: Compared,
+    compared: ComparisonSpec,
     columns: Sequence[str],
     settings: DumpSettings,
     seconds: float,
@@ -169,11 +169,11 @@ def read_piece(
             ),
             columns=tuple(columns),
             compression="none",
-            printing=Printing(
+            printing=RowHashSpec(
                 printer=compared.printer,
                 columns=(*compared.key, *compared.lacking),
                 shard=shard,
-                home=Homes(None).of_shard(shard),
+                home=ShardOrigins(None).of_shard(shard),
                 key_shard=None,
             ),
         )
@@ -204,7 +204,7 @@ def read_piece(
     )
 
 
-def suspects(piece: Piece, mirror: Mirror, compared: Compared) -> pa.Table:
+def suspects(piece: Piece, mirror: MirrorReader, compared: ComparisonSpec) -> pa.Table:
     """The keys of a piece's rows that the mirror does not have just so: the key's columns."""
     if not piece.rows:
         return piece.keys
@@ -228,7 +228,7 @@ def suspects(piece: Piece, mirror: Mirror, compared: Compared) -> pa.Table:
 
 
 def strangers(
-    mirror: Mirror, compared: Compared, seen: Iterable[Words], *, parts: int
+    mirror: MirrorReader, compared: ComparisonSpec, seen: Iterable[Words], *, parts: int
 ) -> Iterator[pa.Table]:
     """The mirror's rows whose keys no piece had: the key's columns; a table a batch, mostly empty.
 
@@ -250,7 +250,7 @@ def strangers(
 
 
 def rows_of(
-    mirror: Mirror, compared: Compared, keys: pa.Table, shards: Sequence[str]
+    mirror: MirrorReader, compared: ComparisonSpec, keys: pa.Table, shards: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The mirror's rows of some keys: all compared columns and `SHARD`.
 
@@ -271,7 +271,7 @@ def rows_of(
             yield rows.filter(pa.array(hit))
 
 
-def bounds_of(keys: pa.Table, mirror: Mirror) -> list[Bounds]:
+def bounds_of(keys: pa.Table, mirror: MirrorReader) -> list[ColumnBounds]:
     """Between which values the columns of some keys lie, as the lake orders them.
 
     A bit wider than that, where the statistics by which files are skipped are not exact: readers
@@ -285,7 +285,9 @@ def bounds_of(keys: pa.Table, mirror: Mirror) -> list[Bounds]:
             continue
         ends = pc.min_max(column.cast(kind))
         low, high = _widened(ends["min"].as_py(), ends["max"].as_py(), kind)
-        found.append(Bounds(column=name, low=pa.scalar(low, kind), high=pa.scalar(high, kind)))
+        found.append(
+            ColumnBounds(column=name, low=pa.scalar(low, kind), high=pa.scalar(high, kind))
+        )
     return found
 
 
@@ -308,9 +310,9 @@ def _widened(low: Any, high: Any, kind: pa.DataType) -> tuple[Any, Any]:
 
 
 def _marked(
-    mirror: Mirror,
-    compared: Compared,
-    bounds: Sequence[Bounds],
+    mirror: MirrorReader,
+    compared: ComparisonSpec,
+    bounds: Sequence[ColumnBounds],
     names: Sequence[str] | None = None,
 ) -> Iterator[tuple[Words, pa.RecordBatch]]:
     """Rows of the mirror with the prints of their keys."""

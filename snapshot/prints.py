@@ -88,7 +88,7 @@ class Tally:
         self._buckets = np.zeros((BUCKETS, 2), np.uint64)
 
     def rows(self, prints: Words, buckets: Words, homes: Words) -> None:
-        """Take rows in: all three arrays have one value a row; see `RowPrinter` and `Homes`."""
+        """Take rows in: all three arrays have one value a row; see `RowHasher`, `ShardOrigins`."""
         _sum_up(prints, buckets, homes, self._buckets)
 
     def part(self, part: Fingerprint) -> None:
@@ -129,7 +129,7 @@ def odd_buckets(a: Fingerprint, b: Fingerprint) -> Flags:
 
 
 @dataclass(frozen=True, slots=True)
-class Homes:
+class ShardOrigins:
     """Under which shard's name the rows of a shard may stand, and what that adds to their prints.
 
     Attributes:
@@ -171,7 +171,7 @@ def shard_print(shard: str) -> np.uint64:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowPrinter:
+class RowHasher:
     """Prints the rows of batches.
 
     Attributes:

@@ -26,11 +26,11 @@ from ratchet.core.change import FLOOR_IDX
 from ratchet.core.errors import RetryableError, TableStoppedError
 from ratchet.core.position import Position
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy
-from ratchet.snapshot.chunkfile import ChunkFile, Token
+from ratchet.core.types import InvalidValuePolicy
+from ratchet.snapshot.chunkfile import ChunkFile, ChunkToken
 from ratchet.snapshot.errors import ShapeChangedError
-from ratchet.snapshot.keys import Bound, KeyPlan, KeyRange
-from ratchet.snapshot.prints import BUCKET, PRINT, SHARD, Fingerprint, RowPrinter, Tally
+from ratchet.snapshot.keys import Bound, ChunkRange, KeyPlan
+from ratchet.snapshot.prints import BUCKET, PRINT, SHARD, Fingerprint, RowHasher, Tally
 from ratchet.snapshot.sessions import open_session
 from ratchet.snapshot.source import table_shapes
 from ratchet.store.files import Lake
@@ -64,18 +64,18 @@ class ReadLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Printing:
+class RowHashSpec:
     """To keep the prints of rows in place of their values.
 
     Attributes:
         printer: prints the rows.
         columns: the columns that are written nevertheless, the key's among them.
         shard: its name.
-        home: what the shard adds to its rows' prints (`prints.Homes`).
+        home: what the shard adds to its rows' prints (`prints.ShardOrigins`).
         key_shard: `prints.shard_print` of the shard, where that is a part of the key.
     """
 
-    printer: RowPrinter
+    printer: RowHasher
     columns: tuple[str, ...]
     shard: str
     home: np.uint64
@@ -126,18 +126,18 @@ class ChunkRequest:
     schema: TableSchema
     shape: str
     plan: KeyPlan
-    keys: KeyRange
+    keys: ChunkRange
     generation: int
     lake: Lake
     folder: str
     name: str
-    policy: MisfitPolicy
+    policy: InvalidValuePolicy
     key: tuple[str, ...]
     limits: ReadLimits = field(default_factory=ReadLimits)
     columns: tuple[str, ...] = ()
     since: Position | None = None
     compression: str = "zstd"
-    printing: Printing | None = None
+    printing: RowHashSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ class ChunkResult:
 
     number: int
     shard: str
-    keys: KeyRange
+    keys: ChunkRange
     end: Bound | None
     file: str
     size: int
@@ -177,9 +177,9 @@ class ChunkResult:
     fingerprint: Fingerprint | None = None
 
     @property
-    def rest(self) -> KeyRange | None:
+    def rest(self) -> ChunkRange | None:
         """What is left of the range; None if nothing is."""
-        return None if self.end is None else KeyRange(after=self.end, upto=self.keys.upto)
+        return None if self.end is None else ChunkRange(after=self.end, upto=self.keys.upto)
 
 
 def read_chunk(request: ChunkRequest) -> ChunkResult:
@@ -197,7 +197,7 @@ def read_chunk(request: ChunkRequest) -> ChunkResult:
     with open_session(request.config, table=name) as session, session.snapshot() as snapshot:
         check_since(snapshot, request.since, source=request.config, table=name)
         _check_shape(session, request)
-        return _Reading(request, session, snapshot).run()
+        return _ChunkReader(request, session, snapshot).run()
 
 
 def check_since(
@@ -237,7 +237,7 @@ def _check_shape(session: Session, request: ChunkRequest) -> None:
         )
 
 
-class _Reading:
+class _ChunkReader:
     """One chunk being read. Used once."""
 
     def __init__(self, request: ChunkRequest, session: Session, snapshot: Snapshot) -> None:
@@ -309,9 +309,9 @@ class _Reading:
                 return end
             if end == keys.after:
                 raise refusal(f"rows behind the key {end} that end with it")
-            keys = KeyRange(after=end, upto=keys.upto)
+            keys = ChunkRange(after=end, upto=keys.upto)
 
-    def _select_rows(self, keys: KeyRange, *, limit: int | None) -> bool:
+    def _select_rows(self, keys: ChunkRange, *, limit: int | None) -> bool:
         """Read one SELECT; False if it was broken off."""
         plan = self._request.plan
         sql = f"SELECT {self._select} FROM {plan.source}{plan.where(keys)}{plan.order()}"
@@ -391,8 +391,8 @@ class _Reading:
         )
 
 
-def _token(request: ChunkRequest, snapshot: Snapshot) -> Token:
-    return Token(
+def _token(request: ChunkRequest, snapshot: Snapshot) -> ChunkToken:
+    return ChunkToken(
         ts=snapshot.read_at,
         shard=str(request.config.shard),
         generation=request.generation,

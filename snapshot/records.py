@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ratchet.core.errors import RatchetError
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.snapshot.throttle import Throttle, ThrottleLimits
 from ratchet.wire.session import SourceConfig
 from ratchet.wire.vitess import on_primary
@@ -64,12 +64,12 @@ class DumpSettings:
     commit_seconds: float = 1.0
     patience: float = 300.0
     throttle: Throttle = field(default_factory=lambda: Throttle(ThrottleLimits()))
-    policy: MisfitPolicy = field(default_factory=MisfitPolicy)
+    policy: InvalidValuePolicy = field(default_factory=InvalidValuePolicy)
     deletion_vectors: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TableDumpRequest:
     """A table to dump.
 
     Attributes:

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from ratchet.core.position import Position
-from ratchet.core.types import MisfitPolicy
-from ratchet.snapshot.judge import Look
+from ratchet.core.types import InvalidValuePolicy
+from ratchet.snapshot.judge import PointRead
 from ratchet.snapshot.reader import check_since
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.rows import Row, frozen_row, key_literal
@@ -32,7 +32,7 @@ _READ: Final = 4_000  # keys asked for in one consistent read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reread:
+class RereadRows:
     """What the source showed of some keys.
 
     Attributes:
@@ -40,7 +40,7 @@ class Reread:
         end: shard -> position that contains everything that was shown.
     """
 
-    seen: Mapping[str, Mapping[Row, Look]]
+    seen: Mapping[str, Mapping[Row, PointRead]]
     end: Mapping[str, Position]
 
 
@@ -53,7 +53,7 @@ def read_keys(
     settings: DumpSettings,
     since: Mapping[str, Position] | None = None,
     stop: threading.Event | None = None,
-) -> Reread:
+) -> RereadRows:
     """Read rows of the source by key, on every shard of the table.
 
     Args:
@@ -70,7 +70,7 @@ def read_keys(
         RetryableError: a server does not answer, lacks `since`, or it was told to stop.
         TableStoppedError: the table is gone or has changed.
     """
-    seen: dict[str, dict[Row, Look]] = {shard: {} for shard in tables}
+    seen: dict[str, dict[Row, PointRead]] = {shard: {} for shard in tables}
     for shard, table in tables.items():
         config = shards[shard].config
         floor = since.get(shard) if since and config.target else None
@@ -88,8 +88,8 @@ def read_keys(
                 for key in group:
                     name = frozen_row(key, table.schema.key)
                     assert name is not None  # noqa: S101 - keys are rows
-                    seen[shard][name] = Look(row=found.get(name), floor=snapshot.floor)
-    return Reread(seen=seen, end=seen_positions(shards, tables))
+                    seen[shard][name] = PointRead(row=found.get(name), floor=snapshot.floor)
+    return RereadRows(seen=seen, end=seen_positions(shards, tables))
 
 
 def _select(
@@ -97,7 +97,7 @@ def _select(
     table: SourceTable,
     keys: Sequence[Mapping[str, Any]],
     columns: Sequence[str],
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
 ) -> dict[Row, Row]:
     schema, plan = table.schema, table.plan
     decoder = TextRowDecoder(schema, policy)

@@ -17,7 +17,7 @@ from ratchet.core.position import Position
 from ratchet.snapshot.judge import events_of, row_at_cut
 from ratchet.snapshot.keychanges import Changes, changes_of_keys
 from ratchet.snapshot.positions import is_committed
-from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.reread import read_keys
 from ratchet.snapshot.rows import frozen_row, thawed_row
 from ratchet.snapshot.sessions import open_session
@@ -62,7 +62,7 @@ class RowsAt:
 
 def rows_at(
     spark: SparkSession,
-    wanted: Wanted,
+    wanted: TableDumpRequest,
     keys: Sequence[Mapping[str, Any]],
     *,
     key: Sequence[str],

@@ -28,7 +28,7 @@ from ratchet.wire.decode.answers import (
 from ratchet.wire.session import MARK
 
 
-class Busy(Protocol):
+class LoadSession(Protocol):
     """What is needed of a session (wire.session.Session has it)."""
 
     @property
@@ -40,7 +40,7 @@ class Busy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ServerLoad:
     """Threads that a server runs.
 
     Attributes:
@@ -58,7 +58,7 @@ _OURS: Final = (
 )
 
 
-def running(server: Busy) -> Running:
+def running(server: LoadSession) -> ServerLoad:
     """Ask a server, by three short statements.
 
     Raises:
@@ -70,10 +70,10 @@ def running(server: Busy) -> Running:
     ours = max(before, _ours(server))
     scheduler = single_value(server.query("SELECT @@GLOBAL.event_scheduler"), as_text)
     waits = scheduler.upper() in {"ON", "1"}
-    return Running(total=total, others=max(0, total - ours - waits))
+    return ServerLoad(total=total, others=max(0, total - ours - waits))
 
 
-def _ours(server: Busy) -> int:
+def _ours(server: LoadSession) -> int:
     rows = shaped(server.query(_OURS), or_null(as_text), or_null(as_flag))
     if server.through_vtgate:
         # The tablet's accounts are everybody's, and its streams feed replicas and VStreams.

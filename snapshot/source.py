@@ -22,7 +22,7 @@ from ratchet.core.errors import (
     TableStoppedError,
 )
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.snapshot.chunks import TableSize, table_size
 from ratchet.snapshot.damage import rows_without_keys
 from ratchet.snapshot.keys import KeyPlan, Query, find_plan, string_literal
@@ -37,7 +37,7 @@ from ratchet.wire.decode.answers import (
     single,
     single_value,
 )
-from ratchet.wire.decode.catalog import Declared, read_declared
+from ratchet.wire.decode.catalog import DeclaredTable, read_declared
 from ratchet.wire.session import Session, SourceConfig, quoted
 
 # Between looks at schemas that change meanwhile, seconds.
@@ -275,12 +275,12 @@ def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str] | None]
     return found
 
 
-def _is_of(declared: Declared, columns: _Shown) -> bool:
+def _is_of(declared: DeclaredTable, columns: _Shown) -> bool:
     names = [column.name for column in declared.schema.columns]
     return list(zip(names, declared.types, strict=True)) == [one[:2] for one in columns]
 
 
-def common_columns(tables: Sequence[SourceTable], policy: MisfitPolicy) -> pa.Schema:
+def common_columns(tables: Sequence[SourceTable], policy: InvalidValuePolicy) -> pa.Schema:
     """The lake's columns of a table that several shards have; the first shard's order.
 
     Raises:

@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 
 from ratchet.core.errors import RetryableError
 from ratchet.core.position import Position
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.snapshot.chunks import first_ranges
 from ratchet.snapshot.errors import ShapeChangedError
-from ratchet.snapshot.keys import KeyRange
-from ratchet.snapshot.patience import Patience
+from ratchet.snapshot.keys import ChunkRange
+from ratchet.snapshot.patience import RetryBudget
 from ratchet.snapshot.positions import require_committed, seen_position
 from ratchet.snapshot.prints import (
     BUCKET,
@@ -35,13 +35,13 @@ from ratchet.snapshot.prints import (
     SHARD,
     Fingerprint,
     Flags,
-    Homes,
-    RowPrinter,
+    RowHasher,
+    ShardOrigins,
     combined,
     shard_print,
 )
-from ratchet.snapshot.reader import ChunkRequest, ChunkResult, Printing, ReadLimits
-from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.reader import ChunkRequest, ChunkResult, ReadLimits, RowHashSpec
+from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.sessions import close_sessions, open_session
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns
 from ratchet.snapshot.tasks import ReadChunk
@@ -149,7 +149,7 @@ class SourceScan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class ScanColumns:
     """What a scan makes of a row.
 
     Attributes:
@@ -159,14 +159,14 @@ class Kept:
         shard_in_key: whether two shards may hold the same key.
     """
 
-    printer: RowPrinter
+    printer: RowHasher
     columns: tuple[str, ...]
-    homes: Homes
+    homes: ShardOrigins
     shard_in_key: bool
 
-    def of_shard(self, shard: str) -> Printing:
+    def of_shard(self, shard: str) -> RowHashSpec:
         """The same for the rows of one shard."""
-        return Printing(
+        return RowHashSpec(
             printer=self.printer,
             columns=self.columns,
             shard=shard,
@@ -176,9 +176,9 @@ class Kept:
 
 
 def source_tables(
-    wanted: Wanted,
+    wanted: TableDumpRequest,
     shards: Mapping[str, ShardSource],
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
     *,
     key: Sequence[str] = (),
 ) -> tuple[dict[str, SourceTable], pa.Schema]:
@@ -215,7 +215,7 @@ def scan_source(
     read: ReadChunk,
     *,
     columns: pa.Schema,
-    kept: Kept,
+    kept: ScanColumns,
     settings: DumpSettings,
     now: int,
     since: Mapping[str, Position] | None = None,
@@ -301,7 +301,7 @@ class _Scan:
         shards: Mapping[str, ShardSource],
         tables: Mapping[str, SourceTable],
         columns: tuple[str, ...],
-        kept: Kept,
+        kept: ScanColumns,
         read: ReadChunk,
         settings: DumpSettings,
         since: Mapping[str, Position],
@@ -318,7 +318,7 @@ class _Scan:
         self._since = since
         self._stop = stop or threading.Event()
         self._failed = threading.Event()  # then the other ranges' work would be lost
-        self._patience = Patience(settings.patience)
+        self._patience = RetryBudget(settings.patience)
         self._lock = threading.Lock()
         self._number = 0
 
@@ -334,9 +334,9 @@ class _Scan:
             parts = list(pool.map(lambda one: self._range(*one), ranges))
         return tuple(chunk for part in parts for chunk in part)
 
-    def _range(self, shard: str, keys: KeyRange) -> list[ChunkResult]:
+    def _range(self, shard: str, keys: ChunkRange) -> list[ChunkResult]:
         chunks: list[ChunkResult] = []
-        rest: KeyRange | None = keys
+        rest: ChunkRange | None = keys
         try:
             while rest is not None:
                 chunks.append(self._chunk(shard, rest))
@@ -348,7 +348,7 @@ class _Scan:
             close_sessions()
         return chunks
 
-    def _chunk(self, shard: str, keys: KeyRange) -> ChunkResult:
+    def _chunk(self, shard: str, keys: ChunkRange) -> ChunkResult:
         while not (self._stop.is_set() or self._failed.is_set()):
             try:
                 self._settings.throttle.wait(self._shards[shard], self._stop)
@@ -363,7 +363,7 @@ class _Scan:
             "the scan was told to stop", operation="read a table to verify it", source=shard
         )
 
-    def _request(self, shard: str, keys: KeyRange) -> ChunkRequest:
+    def _request(self, shard: str, keys: ChunkRange) -> ChunkRequest:
         table, settings = self._tables[shard], self._settings
         with self._lock:
             self._number += 1

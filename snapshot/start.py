@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 from ratchet.core.errors import BugError, TableStoppedError
 from ratchet.core.position import Position
-from ratchet.snapshot.ledger import Ledger, open_ledger
+from ratchet.snapshot.ledger import ChunkTracker, open_ledger
 from ratchet.snapshot.positions import seen_position
-from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.sessions import open_session
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns, made_at
 from ratchet.store import crashpoints
@@ -35,7 +35,7 @@ _LOOK_BACK = 20  # rounds looked at first for the one to begin with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class TableDump:
     """A table that is being dumped.
 
     Attributes:
@@ -47,7 +47,7 @@ class Started:
     """
 
     state: TableState
-    ledger: Ledger
+    ledger: ChunkTracker
     sources: Mapping[str, SourceTable]
     columns: tuple[str, ...]
     estimated_rows: int
@@ -55,7 +55,7 @@ class Started:
 
 def start_table(
     lake: Lake,
-    wanted: Wanted,
+    wanted: TableDumpRequest,
     *,
     again: bool,
     shards: Mapping[str, ShardSource],
@@ -63,7 +63,7 @@ def start_table(
     settings: DumpSettings,
     keep: KeepRows,
     now: int,
-) -> Started | None:
+) -> TableDump | None:
     """Begin a table's dump or go on with it; None if it is dumped already.
 
     Args:
@@ -132,7 +132,7 @@ def start_table(
         key=state.key,
         empty=dump.kept is None,
     )
-    return Started(
+    return TableDump(
         state=state,
         ledger=ledger,
         sources=sources,
@@ -142,7 +142,10 @@ def start_table(
 
 
 def _new_dump(
-    wanted: Wanted, old: TableState | None, sources: Mapping[str, SourceTable], dump: DumpState
+    wanted: TableDumpRequest,
+    old: TableState | None,
+    sources: Mapping[str, SourceTable],
+    dump: DumpState,
 ) -> TableState:
     schema = next(iter(sources.values())).schema
     # A key that the config chose stays; it was the source's own otherwise.
@@ -161,7 +164,7 @@ def _new_dump(
     )
 
 
-def _places(wanted: Wanted, shards: Mapping[str, ShardSource]) -> DumpState:
+def _places(wanted: TableDumpRequest, shards: Mapping[str, ShardSource]) -> DumpState:
     """A dump that begins now, but for its first round."""
     start, shaped, made = {}, {}, {}
     for shard in wanted.shards:
@@ -214,7 +217,7 @@ def start_round(lake: Lake, start: Mapping[str, Position]) -> int:
         back *= 4
 
 
-def finish_table(lake: Lake, started: Started, shards: Mapping[str, ShardSource]) -> TableState:
+def finish_table(lake: Lake, started: TableDump, shards: Mapping[str, ShardSource]) -> TableState:
     """Note that a table's last chunk is committed; from here on the merge has it.
 
     Raises:
@@ -232,7 +235,7 @@ def finish_table(lake: Lake, started: Started, shards: Mapping[str, ShardSource]
     return Tables(lake).save(replace(state, phase="catching_up", dump=dump))
 
 
-def stop_table(lake: Lake, wanted: Wanted, error: TableStoppedError) -> None:
+def stop_table(lake: Lake, wanted: TableDumpRequest, error: TableStoppedError) -> None:
     """Note why a table cannot be dumped, if it has a state to note it in."""
     states = Tables(lake)
     state = states.load(wanted.keyspace, wanted.table)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ratchet.core.errors import RatchetError
-from ratchet.snapshot.keys import KeyRange
+from ratchet.snapshot.keys import ChunkRange
 from ratchet.snapshot.reader import FIRST_BYTES, ChunkRequest, ChunkResult, read_chunk
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def near_reader(far: ReadChunk) -> ReadChunk:
 
     def read(request: ChunkRequest) -> ChunkResult:
         # A table that nothing bounds is read in one statement, however large it is.
-        if request.keys != KeyRange() or not request.plan.walkable:
+        if request.keys != ChunkRange() or not request.plan.walkable:
             return far(request)
         limits = replace(
             request.limits,

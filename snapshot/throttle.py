@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from ratchet.core.errors import RetryableError, SourceUnfitError
-from ratchet.snapshot.running import Busy, running
+from ratchet.snapshot.running import LoadSession, running
 from ratchet.snapshot.sessions import open_session
 from ratchet.snapshot.waits import Waits
 from ratchet.wire.decode.answers import as_is, as_number, or_null, shaped
@@ -33,7 +33,7 @@ _BURST: Final = 2.0  # seconds' worth of rows that may be ahead of the rate
 _PAUSE: Final = 0.5  # seconds until a shard that is held back is looked at again
 
 
-class Asked(Busy, Protocol):
+class ThrottleSession(LoadSession, Protocol):
     """What is needed of a session (wire.session.Session has it)."""
 
     @property
@@ -81,7 +81,7 @@ class Throttle:
         self._rows_until = clock()  # by when the rows read so far are due at the wanted rate
         self._waits = Waits(clock)
         # Not by the server's id(), which is another one's when that is gone.
-        self._looks: WeakKeyDictionary[Asked, tuple[float, str]] = WeakKeyDictionary()
+        self._looks: WeakKeyDictionary[ThrottleSession, tuple[float, str]] = WeakKeyDictionary()
 
     def most_rows(self, wanted: int) -> int:
         """Rows that one read may take, so that the rate bites: some two seconds' worth.
@@ -99,7 +99,7 @@ class Throttle:
                 start = max(self._rows_until, self._clock() - _BURST)
                 self._rows_until = start + rows / self.limits.rows_per_second
 
-    def reason(self, source: Asked, replicas: Sequence[Asked] = ()) -> str:
+    def reason(self, source: ThrottleSession, replicas: Sequence[ThrottleSession] = ()) -> str:
         """Why the next chunk must wait; empty if it may begin.
 
         Args:
@@ -157,7 +157,7 @@ class Throttle:
                     source=str(shard.config.shard),
                 )
 
-    def _running(self, source: Asked) -> str:
+    def _running(self, source: ThrottleSession) -> str:
         limit = self.limits.threads_running
         if not limit:
             return ""
@@ -173,7 +173,7 @@ class Throttle:
 
         return self._recent(source, look)
 
-    def _lag(self, replica: Asked) -> str:
+    def _lag(self, replica: ThrottleSession) -> str:
         limit = self.limits.replica_lag
         if not limit:
             return ""
@@ -189,7 +189,7 @@ class Throttle:
 
         return self._recent(replica, look)
 
-    def _recent(self, server: Asked, look: Callable[[], str]) -> str:
+    def _recent(self, server: ThrottleSession, look: Callable[[], str]) -> str:
         now = self._clock()
         when, found = self._looks.get(server, (now - _LOOK_EVERY, ""))
         if now - when >= _LOOK_EVERY:
@@ -198,7 +198,7 @@ class Throttle:
         return found
 
 
-def replica_lag(replica: Asked) -> float:
+def replica_lag(replica: ThrottleSession) -> float:
     """Seconds that a replica is behind its source; the largest, if it has several.
 
     Raises:

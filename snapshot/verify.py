@@ -33,14 +33,14 @@ import pyarrow as pa
 
 from ratchet.core.change import TOKEN_COLUMN
 from ratchet.core.position import Position
-from ratchet.snapshot.compare import Sides
-from ratchet.snapshot.judge import Event, Kind, Verdict, events_of, judge, row_at_cut
+from ratchet.snapshot.compare import TableComparison
+from ratchet.snapshot.judge import KeyChange, KeyVerdict, Kind, events_of, judge, row_at_cut
 from ratchet.snapshot.keychanges import Changes, changes_of_keys
-from ratchet.snapshot.mirror import Mirror, MirrorAt
+from ratchet.snapshot.mirror import MirrorAt, MirrorReader
 from ratchet.snapshot.pairs import NO_SHARD, Pair
-from ratchet.snapshot.prints import Homes
-from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
-from ratchet.snapshot.reread import Reread, read_keys
+from ratchet.snapshot.prints import ShardOrigins
+from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
+from ratchet.snapshot.reread import RereadRows, read_keys
 from ratchet.snapshot.rows import Row, frozen_row, thawed_row
 from ratchet.snapshot.source_df import require_all_committed, scan_source, source_tables
 from ratchet.snapshot.tasks import ReadChunk
@@ -154,7 +154,7 @@ class VerifyResult:
 def verify_table(
     spark: SparkSession,
     lake: Lake,
-    wanted: Wanted,
+    wanted: TableDumpRequest,
     *,
     mirror: MirrorAt,
     key: Sequence[str],
@@ -203,13 +203,13 @@ def verify_table(
     # what a doubt is about, which no row event tells, would be found equal.
     require_all_committed(shards, {shard: positions[shard] for shard in wanted.shards})
     tables, columns = source_tables(wanted, shards, chosen.policy, key=key)
-    sides = Sides(
+    sides = TableComparison(
         spark,
         lake,
-        Mirror(lake, mirror),
+        MirrorReader(lake, mirror),
         columns,
         key=key,
-        homes=Homes(homes),
+        homes=ShardOrigins(homes),
         shard_in_key=wanted.shard_in_key,
     )
     halt = threading.Event()
@@ -279,7 +279,7 @@ def verify_table(
         scan.remove(lake)
 
 
-def unreached(again: Reread, changes: Changes) -> list[str]:
+def unreached(again: RereadRows, changes: Changes) -> list[str]:
     """The shards of which the changes do not reach as far as what was read again."""
     return sorted(
         shard
@@ -316,7 +316,7 @@ class _Tally:
     def decide(
         self,
         pairs: Sequence[Pair],
-        again: Reread,
+        again: RereadRows,
         changes: Changes,
         change_rows: Sequence[Mapping[str, Any]],
     ) -> None:
@@ -332,13 +332,13 @@ class _Tally:
                 continue  # one of them has several rows of the key
             done.add(place)
             if short:
-                verdict = Verdict(
+                verdict = KeyVerdict(
                     kind="unsettled", reason=f"the log was not read far enough on {short[0]}"
                 )
             else:
                 verdict = self._judge(pair, shard, events, again)
             if changes.disturbed and verdict.kind != "same":
-                verdict = Verdict(kind="unsettled", reason=changes.disturbed)
+                verdict = KeyVerdict(kind="unsettled", reason=changes.disturbed)
             difference = self._count(verdict, pair.key, shard)
             if difference is not None:
                 self._tell(self._correction(difference, pair.mirror, events, again))
@@ -353,15 +353,15 @@ class _Tally:
         self,
         pair: Pair,
         shard: str,
-        events: Mapping[Row, Sequence[Event]],
-        again: Reread,
-    ) -> Verdict:
+        events: Mapping[Row, Sequence[KeyChange]],
+        again: RereadRows,
+    ) -> KeyVerdict:
         key = frozen_row(pair.key, self._key) or ()
         known = [e for e in events.get(key, ()) if not shard or e.shard == shard]
         if pair.copies > 1:
-            return Verdict(kind="doubled")
+            return KeyVerdict(kind="doubled")
         if pair.alike and not known:
-            return Verdict(kind="changed", columns=(_PLACE,))  # else they would not be here
+            return KeyVerdict(kind="changed", columns=(_PLACE,))  # else they would not be here
         return judge(
             frozen_row(pair.mirror, self._columns),
             known,
@@ -370,7 +370,7 @@ class _Tally:
             scanned=pair.scanned,
         )
 
-    def _count(self, verdict: Verdict, key: Mapping[str, Any], shard: str) -> Difference | None:
+    def _count(self, verdict: KeyVerdict, key: Mapping[str, Any], shard: str) -> Difference | None:
         if verdict.kind == "same":
             self.settled += 1
         elif verdict.kind == "unsettled":
@@ -388,8 +388,8 @@ class _Tally:
         self,
         difference: Difference,
         mirror: Mapping[str, Any] | None,
-        events: Mapping[Row, Sequence[Event]],
-        again: Reread,
+        events: Mapping[Row, Sequence[KeyChange]],
+        again: RereadRows,
     ) -> Correction:
         """What the source had of the key at the cut, on each shard by its own log."""
         key = frozen_row(difference.key, self._key) or ()

@@ -20,7 +20,7 @@ from ratchet.core.errors import DecodeError, LakeError
 from ratchet.core.gtid import parse_gtid
 from ratchet.core.position import Position
 from ratchet.store import layout
-from ratchet.store.delta_log import DeltaLogTable, Where, microseconds
+from ratchet.store.delta_log import DeltaLogTable, NumberRange, microseconds
 from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 
@@ -254,7 +254,7 @@ class Cuts:
 
     def _get(self, number: int) -> Cut:
         if number not in self._read:
-            (row,) = self._table.read(columns=["record"], where=Where("cut", number, number))
+            (row,) = self._table.read(columns=["record"], where=NumberRange("cut", number, number))
             if len(self._read) >= _KEPT:
                 self._read.clear()
             self._read[number] = _cut(row["record"])

@@ -44,7 +44,7 @@ _VACUUM_HOURS = 1  # a reader of the log holds a snapshot for seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class NumberRange:
     """Rows whose number lies in a range.
 
     Attributes:
@@ -102,7 +102,7 @@ class DeltaLogTable:
         self._files = replay(self._lake, self._path, self._files)
         return self._files.apps.get(app_id, 0) if self._files else 0
 
-    def read(self, *, columns: list[str], where: Where | None = None) -> list[dict[str, Any]]:
+    def read(self, *, columns: list[str], where: NumberRange | None = None) -> list[dict[str, Any]]:
         """Rows of the table as last looked at by `version_of`, in no order.
 
         Args:
@@ -119,7 +119,7 @@ class DeltaLogTable:
             return [row for rows in pool.map(read, chosen) for row in rows]
 
     def _rows(
-        self, file: DataFile, *, columns: list[str], where: Where | None = None
+        self, file: DataFile, *, columns: list[str], where: NumberRange | None = None
     ) -> list[dict[str, Any]]:
         path = f"{self._path}/{file.path}"
         needed = dict.fromkeys([*columns, *([where.column] if where else [])])
@@ -214,7 +214,7 @@ class DeltaLogTable:
             LateError: another run has taken the lake over.
         """
         files = self._files = replay(self._lake, self._path, self._files)
-        below, kept = Where(column, 0, number - 1), Where(column, number)
+        below, kept = NumberRange(column, 0, number - 1), NumberRange(column, number)
         touched = [f for f in files.files.values() if below.in_file(f)] if files else []
         if files is not None and touched:
             rows = [

@@ -18,7 +18,7 @@ from ratchet.store.notes import Notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class LeftOutTable:
     """One table.
 
     Attributes:
@@ -39,20 +39,20 @@ class LeftOut:
         return f"{self.keyspace}.{self.table}"
 
 
-class LeftOuts:
+class LeftOutTables:
     """Those of one lake. Every call looks at the file."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
 
-    def list(self) -> tuple[LeftOut, ...]:
+    def list(self) -> tuple[LeftOutTable, ...]:
         """What the last look of a run found, by name."""
         path = Notes(self._lake).path(layout.LEFT_OUT_FILE)
         found = self._lake.read_json(path)
         with sound(path):
-            return () if found is None else tuple(LeftOut(**one) for one in found["tables"])
+            return () if found is None else tuple(LeftOutTable(**one) for one in found["tables"])
 
-    def save(self, tables: Collection[LeftOut]) -> None:
+    def save(self, tables: Collection[LeftOutTable]) -> None:
         """Replace them, if they are others than before."""
         wanted = tuple(sorted(tables, key=lambda one: one.name))
         if wanted != self.list():

@@ -18,7 +18,7 @@ from ratchet.store.notes import Notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogChecked:
+class ShardLogChecks:
     """All samples of one shard.
 
     Attributes:
@@ -44,7 +44,7 @@ class LogChecked:
     example: str = ""
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> LogChecked:
+    def from_json(cls, data: dict[str, Any]) -> ShardLogChecks:
         """Read what `asdict` made."""
         return cls(**data)
 
@@ -57,7 +57,7 @@ class LogChecked:
         round_number: int,
         differences: int,
         example: str,
-    ) -> LogChecked:
+    ) -> ShardLogChecks:
         """With one more sample; see the attributes."""
         more = replace(
             self,
@@ -84,14 +84,14 @@ class LogChecks:
         self._lake = lake
         self._notes = Notes(lake)
 
-    def of(self, shard: str) -> LogChecked:
+    def of(self, shard: str) -> ShardLogChecks:
         """The record of a shard; an empty one if it was never looked at."""
         path = self._notes.path(_path(shard))
         found = self._lake.read_json(path)
         with sound(path):
-            return LogChecked(shard=shard) if found is None else LogChecked.from_json(found)
+            return ShardLogChecks(shard=shard) if found is None else ShardLogChecks.from_json(found)
 
-    def save(self, record: LogChecked) -> LogChecked:
+    def save(self, record: ShardLogChecks) -> ShardLogChecks:
         """Replace the shard's record; gives it back."""
         self._lake.write_json(self._notes.own(_path(record.shard)), asdict(record))
         return record

@@ -18,7 +18,7 @@ from ratchet.core.errors import LakeError
 from ratchet.core.position import Position
 from ratchet.core.rounds import Journal, Round, ShardSlice, positions_from_json, positions_to_json
 from ratchet.store import layout
-from ratchet.store.delta_log import DeltaLogTable, Where, microseconds
+from ratchet.store.delta_log import DeltaLogTable, NumberRange, microseconds
 from ratchet.store.failures import sound
 from ratchet.store.files import PARTS_FORMAT, Lake, need_format
 from ratchet.store.segments import part_of
@@ -140,7 +140,7 @@ class RoundLog:
             last = self._read_last()
         if last is not None and last.round.number == number:
             return dict(last.streams)
-        rows = self._table.read(columns=["positions"], where=Where("round", number, number))
+        rows = self._table.read(columns=["positions"], where=NumberRange("round", number, number))
         if not rows:
             raise LakeError(
                 f"round {number} is not in the log",
@@ -180,7 +180,7 @@ class RoundLog:
         """The earliest commit time in rounds above `number`; microseconds UTC, None if none."""
         if number >= self.last_number():
             return None
-        rows = self._table.read(columns=["min_ts"], where=Where("round", number + 1))
+        rows = self._table.read(columns=["min_ts"], where=NumberRange("round", number + 1))
         times = [row["min_ts"] for row in rows if row["min_ts"] is not None]
         return min((microseconds(time) for time in times), default=None)
 
@@ -249,7 +249,7 @@ class RoundLog:
 
     def _rows(self, above: int) -> list[dict[str, Any]]:
         found = self._table.read(
-            columns=["round", "positions", "record"], where=Where("round", above + 1)
+            columns=["round", "positions", "record"], where=NumberRange("round", above + 1)
         )
         return sorted(found, key=lambda row: int(row["round"]))
 

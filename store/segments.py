@@ -1,7 +1,8 @@
 """Change files that lie together in one object: a segment, and what a round calls its parts.
 
-Lives here: `Part`, the only place that makes and reads such a name; and the ways to read a change
-file, whether it lies alone or in a segment. Does not live here: writing them (`ingest.files`).
+Lives here: `SegmentPart`, the only place that makes and reads such a name; and the ways to read a
+change file, whether it lies alone or in a segment. Does not live here: writing them
+(`ingest.files`).
 
 A segment is nothing but complete Parquet files, one behind the other. Its index is the record of
 the round: `<segment>#<offset>+<length>` in the place of a file's path. No path of ours has a `#` in
@@ -24,7 +25,7 @@ _PART: Final = re.compile(r"([^#]+)#(\d+)\+([1-9]\d*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SegmentPart:
     """A change file inside a segment.
 
     Attributes:
@@ -42,7 +43,7 @@ class Part:
         return f"{self.path}#{self.offset}+{self.length}"
 
 
-def part_of(path: str) -> Part | None:
+def part_of(path: str) -> SegmentPart | None:
     """Where in a segment a change file lies; None: it is a file of its own.
 
     >>> part_of("a.segment#10+5"), part_of("a.parquet")
@@ -63,7 +64,7 @@ def part_of(path: str) -> Part | None:
             operation="read a change file",
             hint="the lake was written by a later version of Ratchet, or is damaged",
         )
-    return Part(found[1], int(found[2]), int(found[3]))
+    return SegmentPart(found[1], int(found[2]), int(found[3]))
 
 
 def object_of(path: str) -> str:

@@ -32,7 +32,7 @@ Phase = Literal["new", "dumping", "catching_up", "streaming", "stopped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class RetainedRows:
     """What a dump leaves in its table: the rows of shards that it does not read.
 
     Attributes:
@@ -71,7 +71,7 @@ class DumpState:
     end: dict[str, Position] | None = None
     done: bool = False
     shaped: dict[str, Position] = field(default_factory=dict)
-    kept: Kept | None = None
+    kept: RetainedRows | None = None
     made: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -109,13 +109,13 @@ class DumpState:
             end=None if end is None else _positions_from_json(end),
             done=data["done"],
             shaped=_positions_from_json(data.get("shaped", {})),
-            kept=None if kept is None else Kept(**{**kept, "names": tuple(kept["names"])}),
+            kept=None if kept is None else RetainedRows(**{**kept, "names": tuple(kept["names"])}),
             made=data.get("made", {}),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Healing:
+class RowRecovery:
     """A table of which some rows are being read again, because a server has lost what changed them.
 
     Attributes:
@@ -128,7 +128,7 @@ class Healing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class StopReason:
     """Why a table stopped.
 
     Attributes:
@@ -143,14 +143,14 @@ class Stopped:
     message: str
     hint: str
     round: int
-    healing: Healing | None = None
+    healing: RowRecovery | None = None
     differs: bool = False
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Stopped:
+    def from_json(cls, data: dict[str, Any]) -> StopReason:
         """Read what `asdict` made."""
         healing = data.get("healing")
-        return cls(**{**data, "healing": None if healing is None else Healing(**healing)})
+        return cls(**{**data, "healing": None if healing is None else RowRecovery(**healing)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +234,7 @@ class TableState:
     phase: Phase = "new"
     dump: DumpState | None = None
     merged_round: int = 0
-    stopped: Stopped | None = None
+    stopped: StopReason | None = None
     logged: dict[str, str] = field(default_factory=dict)
     added: tuple[Column, ...] = ()
     nulls: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -320,7 +320,7 @@ class TableState:
             phase=data["phase"],
             dump=None if data["dump"] is None else DumpState.from_json(data["dump"]),
             merged_round=data["merged_round"],
-            stopped=None if stopped is None else Stopped.from_json(stopped),
+            stopped=None if stopped is None else StopReason.from_json(stopped),
             logged=data.get("logged", {}),
             added=tuple(Column.from_json(one) for one in data.get("added", ())),
             nulls={shard: tuple(names) for shard, names in data.get("nulls", {}).items()},
@@ -387,7 +387,7 @@ class Tables:
 
     def stop(self, state: TableState, *, message: str, hint: str, at_round: int) -> TableState:
         """Put a table into phase stopped."""
-        why = Stopped(message=message, hint=hint, round=at_round)
+        why = StopReason(message=message, hint=hint, round=at_round)
         return self.save(replace(state, phase="stopped", stopped=why))
 
 

@@ -17,7 +17,7 @@ from ratchet.store.notes import Notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
+class TableCleanup:
     """When a table was cleaned.
 
     Attributes:
@@ -32,7 +32,7 @@ class Cleaned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upkeep:
+class UpkeepRecord:
     """What was done.
 
     Attributes:
@@ -41,7 +41,7 @@ class Upkeep:
     """
 
     logs: float = 0.0
-    tables: Mapping[str, Cleaned] = field(default_factory=dict)
+    tables: Mapping[str, TableCleanup] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -51,12 +51,12 @@ class Upkeep:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Upkeep:
+    def from_json(cls, data: dict[str, Any]) -> UpkeepRecord:
         """Read what `to_json` wrote."""
         return cls(
             logs=data["logs"],
             tables={
-                name: Cleaned(
+                name: TableCleanup(
                     place=(str(one["place"][0]), int(one["place"][1])),
                     since=one["since"],
                     last=one["last"],
@@ -66,7 +66,7 @@ class Upkeep:
         )
 
 
-def read_upkeep(lake: Lake) -> Upkeep:
+def read_upkeep(lake: Lake) -> UpkeepRecord:
     """What was done; nothing in a lake that knows of none.
 
     Raises:
@@ -74,9 +74,9 @@ def read_upkeep(lake: Lake) -> Upkeep:
     """
     found = lake.read_json(Notes(lake).path(layout.UPKEEP_FILE))
     with sound(layout.UPKEEP_FILE):
-        return Upkeep() if found is None else Upkeep.from_json(found)
+        return UpkeepRecord() if found is None else UpkeepRecord.from_json(found)
 
 
-def write_upkeep(lake: Lake, done: Upkeep) -> None:
+def write_upkeep(lake: Lake, done: UpkeepRecord) -> None:
     """Remember what was done."""
     lake.write_json(Notes(lake).own(layout.UPKEEP_FILE), done.to_json())

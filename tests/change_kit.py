@@ -13,7 +13,7 @@ from ratchet.core.rounds import ChangeFile
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.ingest.changes import TableChanges
 from ratchet.store.files import Lake
-from ratchet.store.segments import Part, open_changes, read_changes
+from ratchet.store.segments import SegmentPart, open_changes, read_changes
 
 TOKEN = {"ts": 0, "shard": "s", "gtid": "g", "generation": 1, "seq": 1, "idx": 0}
 # Each type that is written as differences, and the lowest and highest value that Spark can read.
@@ -38,7 +38,7 @@ def in_a_segment(lake: Lake, file: ChangeFile) -> ChangeFile:
     """The same changes between others in a segment, and in no file of their own."""
     content = read_changes(lake, file.path).to_pybytes()
     lake.delete(file.path)
-    part = Part(f"{file.path}.segment", 6, len(content))
+    part = SegmentPart(f"{file.path}.segment", 6, len(content))
     with lake.open_output(part.path) as sink:
         sink.write(b"before" + content + b"behind")
     return replace(file, path=str(part))

@@ -12,11 +12,11 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from ratchet.core.dumps import app_id
-from ratchet.merge.batch import Batch
-from ratchet.merge.direct import Direct, merge_directly
+from ratchet.merge.batch import MergeBatch
+from ratchet.merge.direct import DirectMergeResult, merge_directly
 from ratchet.merge.shape import Shape
 from ratchet.merge.side import SideStats
-from ratchet.merge.table import Merged
+from ratchet.merge.table import MergeResult
 from ratchet.store.delta_files import DataFile, TableFiles, replay
 from tests.merge_kit import POLICY, Source, merger
 
@@ -46,11 +46,11 @@ def streaming(
     return source
 
 
-def nothing_to_collapse(_: Any, lake: Any, one: Batch, known: SideStats) -> Merged:
+def nothing_to_collapse(_: Any, lake: Any, one: MergeBatch, known: SideStats) -> MergeResult:
     """Of several shards' dumps, which are empty: it would start a Spark."""
     files = replay(lake, one.path)
     assert files is not None
-    return Merged(version=files.version, changed=0, side=known)
+    return MergeResult(version=files.version, changed=0, side=known)
 
 
 def of_ours(files: TableFiles) -> dict[str, DataFile]:
@@ -58,7 +58,7 @@ def of_ours(files: TableFiles) -> dict[str, DataFile]:
     return {path: file for path, file in files.files.items() if path.startswith("merge-")}
 
 
-def batch(source: Source, number: int | None = None, **other: Any) -> Batch:
+def batch(source: Source, number: int | None = None, **other: Any) -> MergeBatch:
     """The changes of a round, by default the last."""
     state, number = source.state, number or source.rounds.last_number()
     files = source.rounds.since(number - 1)[0].files
@@ -81,10 +81,10 @@ def batch(source: Source, number: int | None = None, **other: Any) -> Batch:
         "may_delete": any(file.deletes for file in files),
         "now": source.clock,
     }
-    return Batch(**{**values, **other})
+    return MergeBatch(**{**values, **other})
 
 
-def merged(source: Source, known: TableFiles | None = None, **other: Any) -> Direct:
+def merged(source: Source, known: TableFiles | None = None, **other: Any) -> DirectMergeResult:
     """The last round, merged; its values are the mirror's."""
     done = merge_directly(source.lake, batch(source, **other), known)
     assert done is not None
@@ -92,7 +92,7 @@ def merged(source: Source, known: TableFiles | None = None, **other: Any) -> Dir
     return done
 
 
-def changed(source: Source, *ops: Op, **other: Any) -> Direct:
+def changed(source: Source, *ops: Op, **other: Any) -> DirectMergeResult:
     source.tx(source.names[0], *ops)
     source.round()
     return merged(source, **other)

@@ -18,7 +18,7 @@ from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.rounds import TableEvent
 from ratchet.core.shard import ShardId
-from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.ingest.binlog.reader import Reader
 from ratchet.wire import framing
 
@@ -169,7 +169,7 @@ class Collected:
     began: list[int] = field(default_factory=list)  # as in PlainTransaction
     counted: int = 0
 
-    def keep(self, batch: Batch) -> int:
+    def keep(self, batch: TransactionBatch) -> int:
         """A reader's `keep`; counts a rows event as one row."""
         gtids = batch.gtids()
         self.gtids += gtids[: batch.ended]

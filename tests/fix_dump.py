@@ -19,7 +19,13 @@ from ratchet.core.dumps import DumpCommit
 from ratchet.core.shard import ShardId
 from ratchet.snapshot.dump import Dumper, DumpOutcome
 from ratchet.snapshot.reader import ChunkRequest, ChunkResult, read_chunk
-from ratchet.snapshot.records import ChunkDone, DumpSettings, Progress, ShardSource, Wanted
+from ratchet.snapshot.records import (
+    ChunkDone,
+    DumpSettings,
+    Progress,
+    ShardSource,
+    TableDumpRequest,
+)
 from ratchet.snapshot.sessions import close_sessions
 from ratchet.store.files import Lake, open_lake
 from ratchet.wire.session import SourceConfig
@@ -38,8 +44,8 @@ def config_of(server: Server, database: str, shard: str = SHARD) -> SourceConfig
     )
 
 
-def wanted(table: str = "t", *, again: bool = False) -> Wanted:
-    return Wanted(keyspace="shop", table=table, shards=(SHARD,), again=again)
+def wanted(table: str = "t", *, again: bool = False) -> TableDumpRequest:
+    return TableDumpRequest(keyspace="shop", table=table, shards=(SHARD,), again=again)
 
 
 @pytest.fixture
@@ -61,7 +67,7 @@ class Dump:
         self.on_record: Callable[[Progress], None] = lambda _: None
         self.read: Callable[[ChunkRequest], ChunkResult] = read_chunk
 
-    def run(self, *wanted: Wanted) -> DumpOutcome:
+    def run(self, *wanted: TableDumpRequest) -> DumpOutcome:
         """Dump, and keep the records of this run."""
         self.records = []
         dumper = Dumper(

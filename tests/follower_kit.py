@@ -15,7 +15,7 @@ from fix_e2e import assert_identical
 
 from lab.servers import Server
 from ratchet.core.patterns import TablePatterns
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, read_all
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions, StepResult
@@ -25,7 +25,7 @@ from ratchet.wire.decode.catalog import read_schemas
 from ratchet.wire.decode.foreignkeys import ForeignKeys, read_foreign_keys
 from ratchet.wire.session import Session
 
-POLICY = MisfitPolicy()
+POLICY = InvalidValuePolicy()
 
 
 class Follower:

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from ratchet.core.sql.lexer import Lexed, Mode, Token
+from ratchet.core.sql.lexer import LexResult, Mode, SqlToken
 
 # Versions of executable comments that every server executes which Ratchet reads.
 _EXECUTED: Final = {False: (range(80_001),), True: (range(50_700), range(100_000, 100_401))}
@@ -40,7 +40,7 @@ _TOKEN: Final = {
 _VERSION: Final = re.compile(r"\d{5,6}")
 
 
-def plain_lex(text: str, mode: Mode) -> Lexed:
+def plain_lex(text: str, mode: Mode) -> LexResult:
     """Split a statement."""
     found = _lex(text, mode)
     if mode.known or not ('"' in text or "\\" in text):
@@ -51,12 +51,12 @@ def plain_lex(text: str, mode: Mode) -> Lexed:
     ]
     if all(other == found for other in others):
         return found
-    return Lexed(found.tokens, found.unsure or "what its quotes mean is not known here")
+    return LexResult(found.tokens, found.unsure or "what its quotes mean is not known here")
 
 
-def _lex(text: str, mode: Mode) -> Lexed:
+def _lex(text: str, mode: Mode) -> LexResult:
     forms = _TOKEN[mode.ansi_quotes, mode.plain_backslashes]
-    tokens: list[Token] = []
+    tokens: list[SqlToken] = []
     unsure, executed, at = "", False, 0
     while at < len(text):
         match = forms.match(text, at)
@@ -66,7 +66,7 @@ def _lex(text: str, mode: Mode) -> Lexed:
         if kind == "comment" and not (head := _executable(text, at, mode)):
             at = text.find("*/", at) + 2
             if at < 2:
-                return Lexed(tuple(tokens), "a comment does not end")
+                return LexResult(tuple(tokens), "a comment does not end")
         elif kind == "comment":
             unsure = unsure or ("an executable comment within another" if executed else "")
             executed = True
@@ -76,10 +76,10 @@ def _lex(text: str, mode: Mode) -> Lexed:
             executed = False
             at += 1
         elif kind == "sign" and value in "`'\"":
-            return Lexed(tuple(tokens), "a quote does not end")
+            return LexResult(tuple(tokens), "a quote does not end")
         elif kind != "space":
             tokens.append(_token(kind, value))
-    return Lexed(tuple(tokens), unsure or ("a comment does not end" if executed else ""))
+    return LexResult(tuple(tokens), unsure or ("a comment does not end" if executed else ""))
 
 
 def _executable(text: str, at: int, mode: Mode) -> int:
@@ -99,7 +99,7 @@ def _version(text: str, at: int, mode: Mode) -> tuple[int, str]:
     return version.end(), "" if sure else f"a comment for servers from version {number} on"
 
 
-def _token(kind: str | None, value: str) -> Token:
+def _token(kind: str | None, value: str) -> SqlToken:
     if kind == "name":
-        return Token("name", value[1:-1].replace(value[0] * 2, value[0]))
-    return Token("word" if kind == "word" else "string" if kind == "string" else "sign", value)
+        return SqlToken("name", value[1:-1].replace(value[0] * 2, value[0]))
+    return SqlToken("word" if kind == "word" else "string" if kind == "string" else "sign", value)

@@ -24,9 +24,9 @@ from ratchet.core.change import DELETE, FLOOR_IDX, INSERT, UPDATE, change_schema
 from ratchet.core.dumps import DumpCommit, DumpedChunk, app_id
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.core.rounds import ChangeFile, Journal, Round, Run, ShardSlice, TableEvent
+from ratchet.core.rounds import ChangeFile, GtidRange, Journal, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.jobs.topology.gaps import begin_after_a_gap
 from ratchet.merge.ancestry import LAST_SEQ
 from ratchet.merge.delta import plain_session, read_delta
@@ -39,11 +39,11 @@ from ratchet.store.files import Lake
 from ratchet.store.layout import change_file_path, segment_path
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import put_schema
-from ratchet.store.segments import Part, object_of
+from ratchet.store.segments import SegmentPart, object_of
 from ratchet.store.tables import DumpState, Tables, TableState
 from tests.model.reference import Life, Place, Register, ended_marks, implied, shown
 
-POLICY = MisfitPolicy()
+POLICY = InvalidValuePolicy()
 Row = dict[str, Any]
 Rank = tuple[int, int, int]
 
@@ -196,7 +196,7 @@ class Source:
 
     def _slice(self, name: str) -> ShardSlice:
         log = self.logs[name]
-        run = Run(log.uuid, log.start + 1, log.seq, log.start + 1)
+        run = GtidRange(log.uuid, log.start + 1, log.seq, log.start + 1)
         return ShardSlice(
             shard=name,
             generation=log.life.generation,
@@ -363,7 +363,7 @@ class Source:
         if self.segments.random() < self.in_segments:
             before, behind = (self.segments.randbytes(self.segments.randint(0, 9)) for _ in "ab")
             place = segment_path(schema.keyspace, **about)
-            path = str(Part(place, len(before), content.size))
+            path = str(SegmentPart(place, len(before), content.size))
             content = before + content.to_pybytes() + behind
         with self.lake.open_output(object_of(path)) as out:
             out.write(content)

@@ -8,9 +8,9 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.plan import (
-    Gathered,
+    TableBacklog,
     gather,
 )
 from ratchet.store.tables import DumpState, TableState
@@ -109,8 +109,8 @@ def make_round(number: int, *items: ChangeFile | TableEvent, generation: int = 0
     )
 
 
-def gathered(*rounds: Round, state: TableState = STATE) -> Gathered:
-    return gather(state, rounds, KNOWN.__getitem__, MisfitPolicy())
+def gathered(*rounds: Round, state: TableState = STATE) -> TableBacklog:
+    return gather(state, rounds, KNOWN.__getitem__, InvalidValuePolicy())
 
 
 def shapes(*more: TableSchema) -> dict[str, TableSchema]:

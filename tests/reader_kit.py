@@ -15,7 +15,7 @@ from event_kit import (
 
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.core.rounds import Run
+from ratchet.core.rounds import GtidRange
 
 IMAGE = b"\2\xff\0\1\0\0\0\1a"
 
@@ -37,7 +37,9 @@ def opened() -> Log:
     return Log().rotate("bin.000001").format()
 
 
-def read(start: Position, log: Log, **more: Any) -> tuple[Collected, Position, tuple[Run, ...]]:
+def read(
+    start: Position, log: Log, **more: Any
+) -> tuple[Collected, Position, tuple[GtidRange, ...]]:
     found = Collected()
     reader = make_reader(start, found, **more)
     feed(reader, log.events)

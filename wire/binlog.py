@@ -37,7 +37,7 @@ from ratchet.wire.failures import HEAL_HINT, binlog_failure
 from ratchet.wire.logstart import first_file
 from ratchet.wire.session import BINLOG_START, Session
 from ratchet.wire.stream import Bytes, parse_error_packet
-from ratchet.wire.window import Window, borrow, give_back
+from ratchet.wire.window import EventBuffer, borrow, give_back
 
 log: Final = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class BinlogStream:
         """
         self.config = config
         self.options = options
-        self._window = Window()
+        self._window = EventBuffer()
         self._broken: RatchetError | None = None  # what reading ahead ended with
         self._framing = np.zeros(framing.STATE_SIZE, np.int64)
         self._framing[framing.VERIFY] = int(options.verify_checksums)
@@ -222,7 +222,7 @@ class BinlogStream:
         finally:
             give_back(idle)
 
-    def _read_ahead(self, window: Window, done: Event) -> RatchetError | None:
+    def _read_ahead(self, window: EventBuffer, done: Event) -> RatchetError | None:
         """Receive until told to end, or there is no use; why nothing more will come, if so."""
         try:
             while not (done.is_set() or window.is_full or window.is_at_fault):
@@ -232,7 +232,7 @@ class BinlogStream:
             return error
         return None
 
-    def _receive(self, window: Window, timeout: float) -> bool:
+    def _receive(self, window: EventBuffer, timeout: float) -> bool:
         if timeout != self._timeout:
             self._sock.settimeout(timeout)
             self._timeout = timeout

@@ -19,10 +19,10 @@ from pymysql.constants import CR
 
 from ratchet.core.errors import ConfigError, RatchetError
 from ratchet.core.shard import ShardId
-from ratchet.wire.connected import PLUGINS, Connected, Verified
+from ratchet.wire.connected import PLUGINS, RawConnection, Verified
 from ratchet.wire.failures import server_failure
 from ratchet.wire.peer import is_local
-from ratchet.wire.secrets import Sealed, reveal, state_without
+from ratchet.wire.secrets import SecretName, reveal, state_without
 from ratchet.wire.tls import tls_context
 
 TlsMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
@@ -67,7 +67,7 @@ class SourceConfig:
     port: int = 3306
     standbys: tuple[tuple[str, int], ...] = ()
     user: str
-    password: str | Sealed = field(default="", repr=False)
+    password: str | SecretName = field(default="", repr=False)
     database: str
     target: str = ""
     tls: Tls = "auto"
@@ -116,9 +116,9 @@ class SourceConfig:
         return tuple(replace(self, host=host, port=port, standbys=()) for host, port in places)
 
 
-def open_connection(config: SourceConfig) -> Connected:
+def open_connection(config: SourceConfig) -> RawConnection:
     """A PyMySQL connection that is logged in; see `Session.connect` for its errors."""
-    connection: Connected = Connected(
+    connection: RawConnection = RawConnection(
         host=config.host,
         port=config.port,
         user=config.user,

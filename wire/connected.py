@@ -1,7 +1,7 @@
 """A PyMySQL connection that takes neither a server's word nor any number of its bytes.
 
-Lives here: `Connected`: what a server may send in each phase, to whom the password is shown, and
-the few places where PyMySQL's inner parts are used (its version is pinned). Does not live here:
+Lives here: `RawConnection`: what a server may send in each phase, to whom the password is shown,
+and the few places where PyMySQL's inner parts are used (its version is pinned). Does not live here:
 which TLS there is to be (`connect`), what errors mean (`failures`).
 
 Invariants:
@@ -106,7 +106,7 @@ PLUGINS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-class _Paced:
+class _PacedReader:
     """What a server sends, as PyMySQL reads it; told of each piece that comes."""
 
     def __init__(self, stream: Any, came: Callable[[int], None]) -> None:
@@ -125,7 +125,7 @@ class _Paced:
         self._stream.close()
 
 
-class Connected(_Base):
+class RawConnection(_Base):
     """A PyMySQL connection that lets us send commands and read their answers ourselves.
 
     Attributes:
@@ -139,7 +139,7 @@ class Connected(_Base):
     _auth_plugin_name: str
     _room = HANDSHAKE
     _due = 0.0  # when the answer must have come, by the monotonic clock
-    _paced: _Paced | None = None
+    _paced: _PacedReader | None = None
     _columns = 0
     _at_head = False  # of an answer, where its columns are counted
 
@@ -243,12 +243,12 @@ class Connected(_Base):
         return super()._read_bytes(num_bytes)  # type: ignore[misc, no-any-return]
 
     @property
-    def _rfile(self) -> _Paced | None:
+    def _rfile(self) -> _PacedReader | None:
         return self._paced
 
     @_rfile.setter
     def _rfile(self, stream: Any) -> None:
-        self._paced = None if stream is None else _Paced(stream, self._came)
+        self._paced = None if stream is None else _PacedReader(stream, self._came)
 
     def _came(self, size: int) -> None:
         self._due += size / _SLOWEST

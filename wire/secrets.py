@@ -26,7 +26,7 @@ _LARGEST: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SecretName:
     """The name of a password.
 
     Attributes:
@@ -65,7 +65,7 @@ class _Vault:
         self._lock = threading.Lock()
         self._owner = self._file = -1
 
-    def seal(self, password: str) -> Sealed:
+    def seal(self, password: str) -> SecretName:
         with self._lock:
             if self._owner != os.getpid():  # another process's, if we are a fork of it
                 self._file = os.memfd_create("ratchet")
@@ -77,7 +77,7 @@ class _Vault:
                 value = base64.b64encode(password.encode()).decode()
                 os.write(self._file, f"{name} {value}\n".encode())
                 self._names[password] = name
-        return Sealed(
+        return SecretName(
             name=self._names[password],
             path=f"/proc/{self._owner}/fd/{self._file}",
             variable=self.ways.variables.get(password, ""),
@@ -101,12 +101,12 @@ def state_without(config: Any) -> list[Any]:
     ]
 
 
-def sealed(password: str | Sealed) -> str | Sealed:
+def sealed(password: str | SecretName) -> str | SecretName:
     """The name of a password; an empty one has none."""
     return _vault.seal(password) if isinstance(password, str) and password else password
 
 
-def reveal(password: str | Sealed) -> str:
+def reveal(password: str | SecretName) -> str:
     """The password, where a connection is opened.
 
     Raises:
@@ -129,7 +129,7 @@ def reveal(password: str | Sealed) -> str:
     return found
 
 
-def _from_file(password: Sealed) -> str | None:
+def _from_file(password: SecretName) -> str | None:
     """What the giver's file says; None if there is none, as on another machine."""
     try:
         # On another machine there may be anything of that name: a pipe would make us wait.

@@ -34,7 +34,7 @@ from ratchet.core.errors import (
 from ratchet.core.gtid import Flavor, GtidSet, pack_file
 from ratchet.core.position import Position
 from ratchet.wire.connect import SourceConfig, open_connection
-from ratchet.wire.connected import Connected, Verified
+from ratchet.wire.connected import RawConnection, Verified
 from ratchet.wire.decode.answers import (
     as_count,
     as_name,
@@ -92,7 +92,7 @@ _entered: Final[set[SourceConfig]] = set()
 class Session:
     """One logged-in connection. Not for several threads at once. Use `Session.connect`."""
 
-    def __init__(self, config: SourceConfig, connection: Connected) -> None:
+    def __init__(self, config: SourceConfig, connection: RawConnection) -> None:
         """Take over a connection that is logged in."""
         self.config = config
         self._connection = connection

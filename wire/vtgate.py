@@ -37,7 +37,7 @@ from ratchet.core.errors import (
 )
 from ratchet.wire.failures import HEAL_HINT
 from ratchet.wire.peer import is_local
-from ratchet.wire.secrets import Sealed, reveal, state_without
+from ratchet.wire.secrets import SecretName, reveal, state_without
 from ratchet.wire.tls import tls_context, tls_trouble
 from ratchet.wire.vstreamproto import messages
 
@@ -86,7 +86,7 @@ class VtgateConfig:
     host: str
     port: int
     user: str = ""
-    password: str | Sealed = field(default="", repr=False)
+    password: str | SecretName = field(default="", repr=False)
     tls: Literal["auto", "disabled", "required"] = "auto"
     tls_ca: str = ""
     tls_cert: str = ""

@@ -1,6 +1,6 @@
 """Received bytes and the index of the whole events in them.
 
-Lives here: `Window`, what stands between a stream's socket and who uses its events, and the
+Lives here: `EventBuffer`, what stands between a stream's socket and who uses its events, and the
 spare ones of a process. Does not live here: the socket and its errors (`binlog`), framing
 (`framing`).
 
@@ -24,7 +24,7 @@ ROOM: Final = 1 << 20  # to receive into at a time, at least
 _EVENTS: Final = 1 << 17
 
 
-class Window:
+class EventBuffer:
     """A buffer and the events found in it.
 
     Attributes:
@@ -100,7 +100,7 @@ class Window:
             buffer.reserve(ROOM)
         self._place(waiting, self.framed, before - buffer.start)
 
-    def hand_over(self, other: Window) -> None:
+    def hand_over(self, other: EventBuffer) -> None:
         """Copy what is unused into another window, which holds nothing else afterwards."""
         waiting = self._waiting()
         begin = self._unused(waiting)
@@ -124,22 +124,22 @@ class Window:
 
 
 # None: not made yet.
-_spares: Final[queue.SimpleQueue[Window | None]] = queue.SimpleQueue()
+_spares: Final[queue.SimpleQueue[EventBuffer | None]] = queue.SimpleQueue()
 for _ in range(os.cpu_count() or 1):
     _spares.put(None)
 
 
-def borrow() -> Window | None:
+def borrow() -> EventBuffer | None:
     """A second window, for a while; None if all are lent.
 
     A process has as many as cores: more streams than that keep the cores busy without.
     """
     try:
-        return _spares.get_nowait() or Window()
+        return _spares.get_nowait() or EventBuffer()
     except queue.Empty:
         return None
 
 
-def give_back(window: Window) -> None:
+def give_back(window: EventBuffer) -> None:
     """Lend it to the next: the one that was borrowed, or the one in whose place it came."""
     _spares.put(None if window.is_large else window)

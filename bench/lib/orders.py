@@ -17,9 +17,9 @@ from ratchet.core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_TYPE, UPDATE, c
 from ratchet.core.dumps import app_id
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.core.rounds import ChangeFile, Round, Run, ShardSlice
+from ratchet.core.rounds import ChangeFile, GtidRange, Round, ShardSlice
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.store.delta_tables import create_mirrored_table, mirrored_schema
 from ratchet.store.files import Lake
 from ratchet.store.layout import change_file_path
@@ -50,7 +50,7 @@ SCHEMA: Final = TableSchema(
     ),
     key=("id",),
 )
-COLUMNS: Final = arrow_schema(SCHEMA, MisfitPolicy())
+COLUMNS: Final = arrow_schema(SCHEMA, InvalidValuePolicy())
 MOMENT: Final = 1_700_000_000_000_000
 
 
@@ -224,7 +224,7 @@ def _round(number: int, first: int, last: int, file: ChangeFile, at: int) -> Rou
         generation=0,
         start=_position(first - 1),
         end=_position(last),
-        runs=(Run(UUID, first, last, first),),
+        runs=(GtidRange(UUID, first, last, first),),
         transactions=last - first + 1,
         rows=file.rows,
         bytes=file.bytes,

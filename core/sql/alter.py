@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ratchet.core.sql.columns import check, definition, index_body, references
-from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
+from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
 from ratchet.core.sql.effects import (
     COLUMN_GOES,
     COLUMN_RENAMED,
@@ -23,9 +23,9 @@ from ratchet.core.sql.effects import (
     MISPLACED,
     MOVED,
     Change,
-    Named,
+    TableName,
 )
-from ratchet.core.sql.lexer import Token
+from ratchet.core.sql.lexer import SqlToken
 from ratchet.core.sql.options import option, partition_by, partitions
 
 _FOREIGN: Final = Change("foreign_key", "its foreign keys changed")
@@ -53,7 +53,7 @@ class Alteration:
     """
 
     changes: list[Change] = field(default_factory=list)
-    others: list[tuple[Named, Change]] = field(default_factory=list)
+    others: list[tuple[TableName, Change]] = field(default_factory=list)
     nulls: list[str] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     heeds_default: bool = False
@@ -76,7 +76,9 @@ class Alteration:
         return (*come, *reversed(found.values()))
 
 
-def alter_table(cursor: Cursor, *, ignore: bool, heeds_default: bool) -> tuple[Alteration, str]:
+def alter_table(
+    cursor: TokenCursor, *, ignore: bool, heeds_default: bool
+) -> tuple[Alteration, str]:
     """Take all that follows the table's name.
 
     Args:
@@ -104,7 +106,7 @@ def alter_table(cursor: Cursor, *, ignore: bool, heeds_default: bool) -> tuple[A
     return found, problem
 
 
-def waiting(cursor: Cursor) -> bool:
+def waiting(cursor: TokenCursor) -> bool:
     """MariaDB's WAIT n, NOWAIT."""
     if cursor.accept("NOWAIT"):
         return True
@@ -115,7 +117,7 @@ def waiting(cursor: Cursor) -> bool:
     return True
 
 
-def how(cursor: Cursor) -> bool:
+def how(cursor: TokenCursor) -> bool:
     """Take how it is to be done: ALGORITHM, LOCK, VALIDATION, WAIT."""
     if cursor.one_of("ALGORITHM", "LOCK"):
         cursor.sign("=")
@@ -126,7 +128,7 @@ def how(cursor: Cursor) -> bool:
     ) or waiting(cursor)
 
 
-def _specification(cursor: Cursor, found: Alteration) -> None:
+def _specification(cursor: TokenCursor, found: Alteration) -> None:
     judge = _HEADS.get(cursor.peek().word)
     if judge is not None:
         cursor.take()
@@ -138,7 +140,7 @@ def _specification(cursor: Cursor, found: Alteration) -> None:
         if change is not None:
             found.changes.append(change)
         if union:
-            _union(Cursor(union), found)
+            _union(TokenCursor(union), found)
 
 
 def _may_be_one(name: str, other: str) -> bool:
@@ -153,14 +155,14 @@ def _added(name: str) -> Change:
     return Change("rows", f"its columns changed (added {name})")
 
 
-def _modify(cursor: Cursor, found: Alteration) -> None:
+def _modify(cursor: TokenCursor, found: Alteration) -> None:
     cursor.accept("COLUMN")
     cursor.accept("IF", "EXISTS")
     found.touched.add(cursor.name())
     _retype(cursor, found)
 
 
-def _change(cursor: Cursor, found: Alteration) -> None:
+def _change(cursor: TokenCursor, found: Alteration) -> None:
     cursor.accept("COLUMN")
     cursor.accept("IF", "EXISTS")
     old, new = cursor.name(), cursor.name()
@@ -170,12 +172,12 @@ def _change(cursor: Cursor, found: Alteration) -> None:
     _retype(cursor, found)
 
 
-def _place(cursor: Cursor) -> None:
+def _place(cursor: TokenCursor) -> None:
     if not cursor.accept("FIRST") and cursor.accept("AFTER"):
         cursor.name()
 
 
-def _retype(cursor: Cursor, found: Alteration) -> None:
+def _retype(cursor: TokenCursor, found: Alteration) -> None:
     made = definition(cursor)
     _place(cursor)
     if made.odd:
@@ -185,7 +187,7 @@ def _retype(cursor: Cursor, found: Alteration) -> None:
         found.changes.append(_FOREIGN)
 
 
-def _add(cursor: Cursor, found: Alteration) -> None:
+def _add(cursor: TokenCursor, found: Alteration) -> None:
     if cursor.accept("PARTITION"):
         cursor.accept("IF", "NOT", "EXISTS")
         _local(cursor)
@@ -198,7 +200,7 @@ def _add(cursor: Cursor, found: Alteration) -> None:
         raise cursor.stuck()
 
 
-def add_key(cursor: Cursor, found: Alteration) -> bool:
+def add_key(cursor: TokenCursor, found: Alteration) -> bool:
     """Take a key or a constraint, where its name may be missing; whether there was one."""
     if cursor.one_of(*_INDEX_KINDS):
         cursor.one_of("INDEX", "KEY")
@@ -214,7 +216,7 @@ def add_key(cursor: Cursor, found: Alteration) -> bool:
     return _constraint(cursor, found)
 
 
-def _constraint(cursor: Cursor, found: Alteration) -> bool:
+def _constraint(cursor: TokenCursor, found: Alteration) -> bool:
     if cursor.accept("PRIMARY", "KEY"):
         cursor.accept("IF", "NOT", "EXISTS")
         if cursor.peek().text != "(" and cursor.peek().word not in {"USING", "TYPE"}:
@@ -240,14 +242,14 @@ def _constraint(cursor: Cursor, found: Alteration) -> bool:
     return True
 
 
-def _named_index(cursor: Cursor) -> None:
+def _named_index(cursor: TokenCursor) -> None:
     cursor.accept("IF", "NOT", "EXISTS")
     if cursor.peek().text != "(" and cursor.peek().word not in {"USING", "TYPE"}:
         cursor.name()
     index_body(cursor)
 
 
-def _add_columns(cursor: Cursor, found: Alteration) -> bool:
+def _add_columns(cursor: TokenCursor, found: Alteration) -> bool:
     if cursor.peek().word in {"PERIOD", "SYSTEM"}:
         return False
     cursor.accept("COLUMN")
@@ -257,7 +259,7 @@ def _add_columns(cursor: Cursor, found: Alteration) -> bool:
         _add_column(cursor, found)
         _place(cursor)
         return True
-    inner = Cursor(inside)
+    inner = TokenCursor(inside)
     while True:
         if not add_key(inner, found):
             _add_column(inner, found)
@@ -268,7 +270,7 @@ def _add_columns(cursor: Cursor, found: Alteration) -> bool:
     return True
 
 
-def _add_column(cursor: Cursor, found: Alteration) -> None:
+def _add_column(cursor: TokenCursor, found: Alteration) -> None:
     name = cursor.name()
     made = definition(cursor)
     if made.references:
@@ -279,7 +281,7 @@ def _add_column(cursor: Cursor, found: Alteration) -> None:
         found.changes.append(_added(name))
 
 
-def _drop(cursor: Cursor, found: Alteration) -> None:
+def _drop(cursor: TokenCursor, found: Alteration) -> None:
     if cursor.accept("PRIMARY", "KEY"):
         found.changes.append(Change("rows", KEY_GOES))
     elif cursor.one_of("INDEX", "KEY"):
@@ -311,7 +313,7 @@ def _drop(cursor: Cursor, found: Alteration) -> None:
         found.changes.append(Change("rows", COLUMN_GOES))
 
 
-def _rename(cursor: Cursor, found: Alteration) -> None:
+def _rename(cursor: TokenCursor, found: Alteration) -> None:
     if cursor.accept("COLUMN"):
         cursor.accept("IF", "EXISTS")
         cursor.name()
@@ -327,10 +329,10 @@ def _rename(cursor: Cursor, found: Alteration) -> None:
         if not cursor.one_of("TO", "AS"):
             cursor.sign("=")
         found.changes.append(_ROWS)
-        found.others.append((Named(*cursor.table()), _ROWS))
+        found.others.append((TableName(*cursor.table()), _ROWS))
 
 
-def _alter(cursor: Cursor, found: Alteration) -> None:
+def _alter(cursor: TokenCursor, found: Alteration) -> None:
     """ALTER of a column's default, or of who sees an index or heeds a constraint."""
     if cursor.one_of("INDEX", "KEY", "CHECK", "CONSTRAINT"):
         cursor.accept("IF", "EXISTS")
@@ -357,7 +359,7 @@ def _alter(cursor: Cursor, found: Alteration) -> None:
         cursor.parens()
 
 
-def _convert(cursor: Cursor, found: Alteration) -> None:
+def _convert(cursor: TokenCursor, found: Alteration) -> None:
     if cursor.accept("TO", "CHARACTER", "SET") or cursor.accept("TO", "CHARSET"):
         for _ in range(2):
             cursor.sign("=")
@@ -370,18 +372,18 @@ def _convert(cursor: Cursor, found: Alteration) -> None:
         cursor.name()
         cursor.need("TO", "TABLE")
         found.changes.append(_ROWS)
-        found.others.append((Named(*cursor.table()), _ROWS))
+        found.others.append((TableName(*cursor.table()), _ROWS))
         waiting(cursor)
     elif cursor.accept("TABLE"):
         found.changes.append(_ROWS)
-        found.others.append((Named(*cursor.table()), _ROWS))
+        found.others.append((TableName(*cursor.table()), _ROWS))
         cursor.need("TO", "PARTITION")
         cursor.at += len(cursor.rest())
     else:
         raise cursor.stuck()
 
 
-def _whole_table(cursor: Cursor, found: Alteration) -> bool:
+def _whole_table(cursor: TokenCursor, found: Alteration) -> bool:
     """What is about all rows."""
     if cursor.one_of("DISCARD", "IMPORT"):
         cursor.need("TABLESPACE")
@@ -399,7 +401,7 @@ def _whole_table(cursor: Cursor, found: Alteration) -> bool:
     return True
 
 
-def _partition(cursor: Cursor, found: Alteration) -> bool:
+def _partition(cursor: TokenCursor, found: Alteration) -> bool:
     if cursor.accept("PARTITION", "BY"):
         partition_by(cursor)
     elif cursor.accept("COALESCE", "PARTITION"):
@@ -411,7 +413,7 @@ def _partition(cursor: Cursor, found: Alteration) -> bool:
     elif cursor.accept("EXCHANGE", "PARTITION"):
         cursor.name()
         cursor.need("WITH", "TABLE")
-        found.others.append((Named(*cursor.table()), _ROWS))
+        found.others.append((TableName(*cursor.table()), _ROWS))
         unchecked = cursor.accept("WITHOUT", "VALIDATION")
         found.changes.append(Change("rows", MISPLACED) if unchecked else _ROWS)
     elif cursor.peek(1).word == "PARTITION" and cursor.one_of("TRUNCATE", "DISCARD", "IMPORT"):
@@ -430,7 +432,7 @@ def _partition(cursor: Cursor, found: Alteration) -> bool:
     return True
 
 
-def _reorganize(cursor: Cursor, found: Alteration) -> None:
+def _reorganize(cursor: TokenCursor, found: Alteration) -> None:
     _local(cursor)
     if cursor.peek().word == "INTO" or cursor.done:
         return  # of HASH or KEY, and all of them
@@ -441,7 +443,7 @@ def _reorganize(cursor: Cursor, found: Alteration) -> None:
     partitions(cursor)
 
 
-def _are_ranges(tokens: Sequence[Token]) -> bool:
+def _are_ranges(tokens: Sequence[SqlToken]) -> bool:
     """Whether each partition of a list says VALUES LESS THAN. Its name may be any word."""
     depth, begins = 0, []
     for at, token in enumerate(tokens):
@@ -453,11 +455,11 @@ def _are_ranges(tokens: Sequence[Token]) -> bool:
     return bool(ranges) and all(words == ["VALUES", "LESS", "THAN"] for words in ranges)
 
 
-def _local(cursor: Cursor) -> None:
+def _local(cursor: TokenCursor) -> None:
     cursor.one_of("NO_WRITE_TO_BINLOG", "LOCAL")
 
 
-def _partition_names(cursor: Cursor) -> None:
+def _partition_names(cursor: TokenCursor) -> None:
     cursor.accept("IF", "EXISTS")
     if cursor.accept("ALL"):
         return
@@ -467,14 +469,14 @@ def _partition_names(cursor: Cursor) -> None:
         cursor.name()
 
 
-def _union(cursor: Cursor, found: Alteration) -> None:
+def _union(cursor: TokenCursor, found: Alteration) -> None:
     why = Change("rows", "a MERGE table changes its rows without row events of its own")
     while not cursor.done:
-        found.others.append((Named(*cursor.table()), why))
+        found.others.append((TableName(*cursor.table()), why))
         cursor.sign(",")
 
 
-_HEADS: Final[dict[str, Callable[[Cursor, Alteration], None]]] = {
+_HEADS: Final[dict[str, Callable[[TokenCursor, Alteration], None]]] = {
     "ADD": _add,
     "DROP": _drop,
     "MODIFY": _modify,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
+from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
 
 _INTS: Final = frozenset(
     {"TINYINT", "SMALLINT", "MEDIUMINT", "MIDDLEINT", "INT", "INTEGER", "BIGINT"}
@@ -71,7 +71,7 @@ class Definition:
         return not (self.valued or (self.timestamp and not nullable))
 
 
-def definition(cursor: Cursor) -> Definition:
+def definition(cursor: TokenCursor) -> Definition:
     """Take a type and what follows it, up to the first word that is no part of a definition.
 
     Raises:
@@ -84,11 +84,11 @@ def definition(cursor: Cursor) -> Definition:
     return found
 
 
-def _type(cursor: Cursor, found: Definition) -> None:
+def _type(cursor: TokenCursor, found: Definition) -> None:
     word = cursor.peek().word
     if word in {"ENUM", "SET"}:
         cursor.take()
-        inner = Cursor(cursor.need_parens())
+        inner = TokenCursor(cursor.need_parens())
         while inner.string() and inner.sign(","):
             pass
         if not inner.done:
@@ -105,7 +105,7 @@ def _type(cursor: Cursor, found: Definition) -> None:
         raise cursor.stuck()
 
 
-def _more_words(cursor: Cursor, word: str) -> None:
+def _more_words(cursor: TokenCursor, word: str) -> None:
     """The further words of types that have several."""
     if word == "NATIONAL":
         if not cursor.one_of("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER"):
@@ -119,11 +119,11 @@ def _more_words(cursor: Cursor, word: str) -> None:
         cursor.accept("PRECISION")
 
 
-def _sizes(cursor: Cursor, found: Definition, word: str) -> None:
+def _sizes(cursor: TokenCursor, found: Definition, word: str) -> None:
     inside = cursor.parens()
     if inside is None:
         return
-    inner = Cursor(inside)
+    inner = TokenCursor(inside)
     if not inner.number():
         raise inner.stuck()
     several = inner.sign(",")
@@ -135,12 +135,12 @@ def _sizes(cursor: Cursor, found: Definition, word: str) -> None:
         found.odd = f"{word} with a number of digits rounds values"
 
 
-def _attribute(cursor: Cursor, found: Definition) -> bool:
+def _attribute(cursor: TokenCursor, found: Definition) -> bool:
     """Take one attribute; whether there was one."""
     return _value(cursor, found) or _constraint(cursor, found) or _look(cursor, found)
 
 
-def _value(cursor: Cursor, found: Definition) -> bool:
+def _value(cursor: TokenCursor, found: Definition) -> bool:
     """What says which values are in the column."""
     if cursor.accept("NOT", "NULL"):
         found.valued = True
@@ -165,7 +165,7 @@ def _value(cursor: Cursor, found: Definition) -> bool:
     return True
 
 
-def _constraint(cursor: Cursor, found: Definition) -> bool:
+def _constraint(cursor: TokenCursor, found: Definition) -> bool:
     """Keys, checks, references."""
     if cursor.accept("UNIQUE"):
         cursor.accept("KEY")
@@ -183,7 +183,7 @@ def _constraint(cursor: Cursor, found: Definition) -> bool:
     return True
 
 
-def _look(cursor: Cursor, found: Definition) -> bool:
+def _look(cursor: TokenCursor, found: Definition) -> bool:
     """What is about characters and how the column is shown and kept."""
     if cursor.one_of("CHARACTER", "CHAR"):
         cursor.need("SET")
@@ -207,19 +207,19 @@ def _look(cursor: Cursor, found: Definition) -> bool:
     return True
 
 
-def _text_name(cursor: Cursor) -> None:
+def _text_name(cursor: TokenCursor) -> None:
     """A character set or a collation; a string will do."""
     if not cursor.string():
         cursor.name()
 
 
-def _default(cursor: Cursor, found: Definition) -> None:
+def _default(cursor: TokenCursor, found: Definition) -> None:
     if cursor.accept("NULL"):
         found.default_null = True
         return
     inside = cursor.parens()
     if inside is not None:
-        inner = Cursor(inside)
+        inner = TokenCursor(inside)
         if not (inner.accept("NULL") and inner.done):
             found.valued = True
         return
@@ -233,7 +233,7 @@ def _default(cursor: Cursor, found: Definition) -> None:
     cursor.need_parens()
 
 
-def check(cursor: Cursor) -> None:
+def check(cursor: TokenCursor) -> None:
     """CHECK (...), enforced or not."""
     cursor.need("CHECK")
     cursor.need_parens()
@@ -241,7 +241,7 @@ def check(cursor: Cursor) -> None:
         cursor.accept("ENFORCED")
 
 
-def references(cursor: Cursor) -> None:
+def references(cursor: TokenCursor) -> None:
     """REFERENCES t (...) with its rules."""
     cursor.need("REFERENCES")
     cursor.table()
@@ -263,7 +263,7 @@ def references(cursor: Cursor) -> None:
             return
 
 
-def index_body(cursor: Cursor) -> None:
+def index_body(cursor: TokenCursor) -> None:
     """What follows the name of an index: its kind, its columns, its options."""
     if cursor.one_of("USING", "TYPE"):
         cursor.name()
@@ -271,7 +271,7 @@ def index_body(cursor: Cursor) -> None:
     index_options(cursor)
 
 
-def index_options(cursor: Cursor) -> None:
+def index_options(cursor: TokenCursor) -> None:
     """The options of an index."""
     while True:
         if cursor.one_of("USING", "TYPE"):

@@ -1,7 +1,7 @@
 """A place among tokens, for grammars that take them one after the other.
 
-Lives here: `Cursor`, and `NotUnderstoodError`, which ends a grammar at what it does not know. Does
-not live here: any statement's grammar.
+Lives here: `TokenCursor`, and `NotUnderstoodError`, which ends a grammar at what it does not know.
+Does not live here: any statement's grammar.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ratchet.core.sql.lexer import Token
+from ratchet.core.sql.lexer import SqlToken
 
 _NAME: Final = 256  # characters; servers allow 64
-_END: Final = Token("sign", "")
+_END: Final = SqlToken("sign", "")
 _DIGITS: Final = re.compile(r"[0-9]+\Z")
 _INTRODUCER: Final = re.compile(r"[NXB]\Z|_[A-Za-z0-9]+\Z", re.IGNORECASE)
 
@@ -22,15 +22,15 @@ class NotUnderstoodError(Exception):
     """A statement goes on with something that is not known; the argument says where."""
 
 
-class Cursor:
+class TokenCursor:
     """Tokens, and how many of them were taken."""
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
+    def __init__(self, tokens: Sequence[SqlToken]) -> None:
         """Begin in front of the first one."""
         self._tokens = tokens
         self.at = 0
 
-    def peek(self, ahead: int = 0) -> Token:
+    def peek(self, ahead: int = 0) -> SqlToken:
         """The next token, or one further on; an empty sign behind the last."""
         at = self.at + ahead
         return self._tokens[at] if at < len(self._tokens) else _END
@@ -40,11 +40,11 @@ class Cursor:
         """Whether all are taken."""
         return self.at >= len(self._tokens)
 
-    def rest(self) -> Sequence[Token]:
+    def rest(self) -> Sequence[SqlToken]:
         """What is not taken yet."""
         return self._tokens[self.at :]
 
-    def take(self) -> Token:
+    def take(self) -> SqlToken:
         """The next token."""
         if self.done:
             raise NotUnderstoodError("it ends too early")
@@ -108,7 +108,7 @@ class Cursor:
         first = self.name()
         return (first, self.name()) if self.sign(".") else (None, first)
 
-    def parens(self) -> Sequence[Token] | None:
+    def parens(self) -> Sequence[SqlToken] | None:
         """Take everything in the parentheses that come next; None if none do.
 
         Raises:
@@ -123,7 +123,7 @@ class Cursor:
                 depth += {"(": 1, ")": -1}.get(token.text, 0)
         return self._tokens[begin : self.at - 1]
 
-    def need_parens(self) -> Sequence[Token]:
+    def need_parens(self) -> Sequence[SqlToken]:
         """The same, where they have to come."""
         found = self.parens()
         if found is None:

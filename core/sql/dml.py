@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
-from ratchet.core.sql.effects import Named
-from ratchet.core.sql.lexer import Token
+from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
+from ratchet.core.sql.effects import TableName
+from ratchet.core.sql.lexer import SqlToken
 
 HEADS: Final = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "EXECUTE"}
@@ -24,9 +24,9 @@ CHANGES_ROWS_ONLY: Final = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "DO", "SELECT"}
 )
 _APART: Final = r"(?:\s+\(|\s*(?:/\*|\*/|--|\#))"  # a space or a remark, and perhaps a parenthesis
-_OPENS: Final = Token("sign", "(")
-_CLOSES: Final = Token("sign", ")")
-_COMMA: Final = Token("sign", ",")
+_OPENS: Final = SqlToken("sign", "(")
+_CLOSES: Final = SqlToken("sign", ")")
+_COMMA: Final = SqlToken("sign", ",")
 _NAME: Final = 4  # tokens that a table's name takes, and one
 # Clauses behind that of the tables that are read.
 _BEHIND: Final = frozenset(
@@ -61,8 +61,8 @@ _HARMLESS: Final = _GRAMMAR | _FUNCTIONS
 
 
 def only_target(
-    tokens: Sequence[Token], text: str, is_base_table: Callable[[Named], bool]
-) -> Named | None:
+    tokens: Sequence[SqlToken], text: str, is_base_table: Callable[[TableName], bool]
+) -> TableName | None:
     """The one table that a statement changes by itself; None if that cannot be told.
 
     None as well where it calls a function or reads something that may change rows on the way.
@@ -72,7 +72,7 @@ def only_target(
         text: the whole text that they are of.
         is_base_table: whether a table that is only read is no view.
     """
-    cursor = Cursor(tokens)
+    cursor = TokenCursor(tokens)
     try:
         target = _target(cursor)
         if target is None:
@@ -83,7 +83,9 @@ def only_target(
     return target if only_reads(cursor.rest(), text, is_base_table) else None
 
 
-def only_reads(tokens: Sequence[Token], text: str, is_base_table: Callable[[Named], bool]) -> bool:
+def only_reads(
+    tokens: Sequence[SqlToken], text: str, is_base_table: Callable[[TableName], bool]
+) -> bool:
     """Whether what follows a statement's target changes nothing on the way, for certain.
 
     So it is if all functions that it calls are of a list, and all that it reads are no views.
@@ -116,7 +118,7 @@ def only_reads(tokens: Sequence[Token], text: str, is_base_table: Callable[[Name
     return not called or re.search(apart, text) is None
 
 
-def _minds_lists(token: Token, following: Token | None, lists: list[bool]) -> bool:
+def _minds_lists(token: SqlToken, following: SqlToken | None, lists: list[bool]) -> bool:
     """Whether a token lists no further table: wherever in a clause of tables, by a comma.
 
     It may stand behind an alias, index hints, a condition of a join.
@@ -139,31 +141,31 @@ def _minds_lists(token: Token, following: Token | None, lists: list[bool]) -> bo
     return True
 
 
-def _reads_one(tokens: Sequence[Token], is_base_table: Callable[[Named], bool]) -> bool:
+def _reads_one(tokens: Sequence[SqlToken], is_base_table: Callable[[TableName], bool]) -> bool:
     """Whether the name of a table follows that is no view."""
     try:
-        return is_base_table(Named(*Cursor(tokens).table()))
+        return is_base_table(TableName(*TokenCursor(tokens).table()))
     except NotUnderstoodError:
         return False
 
 
-def _target(cursor: Cursor) -> Named | None:
+def _target(cursor: TokenCursor) -> TableName | None:
     if cursor.one_of("INSERT", "REPLACE"):
         while cursor.one_of("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE"):
             pass
         cursor.accept("INTO")
-        return Named(*cursor.table())
+        return TableName(*cursor.table())
     if cursor.accept("UPDATE"):
         while cursor.one_of("LOW_PRIORITY", "IGNORE"):
             pass
-        found = Named(*cursor.table())
+        found = TableName(*cursor.table())
         return found if cursor.accept("SET") else None
     if cursor.accept("DELETE"):
         while cursor.one_of("LOW_PRIORITY", "QUICK", "IGNORE"):
             pass
         if not cursor.accept("FROM"):
             return None
-        found = Named(*cursor.table())
+        found = TableName(*cursor.table())
         ends = cursor.done or cursor.peek().word in {"WHERE", "ORDER", "LIMIT"}
         return found if ends else None
     return None

@@ -29,7 +29,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class TableName:
     """A table as a statement names it; `database` is None where it does not say."""
 
     database: str | None

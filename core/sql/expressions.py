@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ratchet.core.sql.lexer import Mode, Token, lex
+from ratchet.core.sql.lexer import Mode, SqlToken, lex
 from ratchet.core.sql.sessionrules import Operand, left_to_settings
 
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -118,7 +118,9 @@ def outside_of_row(
     return left_to_settings(tokens, operands, own, mariadb=mariadb)
 
 
-def _outside(tokens: Sequence[Token], at: int, columns: Mapping[str, str], *, mariadb: bool) -> str:
+def _outside(
+    tokens: Sequence[SqlToken], at: int, columns: Mapping[str, str], *, mariadb: bool
+) -> str:
     """What one token depends on."""
     token = tokens[at]
     if token.kind == "name":
@@ -140,7 +142,7 @@ def _is_placed(word: str) -> bool:
     return word.startswith(("ST_", "MBR")) and word not in _UNPLACED
 
 
-def _outside_word(word: str, tokens: Sequence[Token], behind: int) -> str:
+def _outside_word(word: str, tokens: Sequence[SqlToken], behind: int) -> str:
     """What a word depends on; `behind`: the number of the token that follows it."""
     following = tokens[behind] if behind < len(tokens) else None
     if following is not None and following.kind == "string":
@@ -154,7 +156,7 @@ def _outside_word(word: str, tokens: Sequence[Token], behind: int) -> str:
     return "" if known else word
 
 
-def _is_plain_format(tokens: Sequence[Token], begin: int) -> bool:
+def _is_plain_format(tokens: Sequence[SqlToken], begin: int) -> bool:
     """Whether the last argument of a call that opens there has no names of days and months."""
     depth = 0
     for at in range(begin, len(tokens)):

@@ -1,7 +1,7 @@
 """What a statement is and does, and the collecting of it while it is read.
 
-Lives here: `Statement`, what is told of one; `Found`, one under way. Does not live here: reading it
-(`statements`, `objects`, `dml`, `alter`), whose a name is (`names`).
+Lives here: `Statement`, what is told of one; `StatementEffects`, one under way. Does not live here:
+reading it (`statements`, `objects`, `dml`, `alter`), whose a name is (`names`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from ratchet.core.sql.effects import Change, Named
-from ratchet.core.sql.lexer import Token
+from ratchet.core.sql.effects import Change, TableName
+from ratchet.core.sql.lexer import SqlToken
 from ratchet.core.sql.names import Scope
 
 Form = Literal[
@@ -66,19 +66,19 @@ class Statement:
     truncates: tuple[str, ...] = ()
     rebuilds: tuple[str, ...] = ()
     xid: str = ""
-    asks: Named | None = None
+    asks: TableName | None = None
     changes_alone: tuple[tuple[str, Change], ...] = ()
     frees: bool = False
-    named: frozenset[Named] = frozenset()
+    named: frozenset[TableName] = frozenset()
 
 
 @dataclass(slots=True)
-class Found:
+class StatementEffects:
     """A statement under way: what it does, to tables as it names them."""
 
     scope: Scope
     text: str
-    tokens: Sequence[Token]
+    tokens: Sequence[SqlToken]
     log: Log
     tables: dict[str, None] = field(default_factory=dict)
     changes: dict[tuple[str, Change], None] = field(default_factory=dict)
@@ -86,15 +86,15 @@ class Found:
     rebuilds: dict[str, None] = field(default_factory=dict)
     only: tuple[list[str], list[str]] = ([], [])
     frees: bool = False
-    named: set[Named] = field(default_factory=set)
+    named: set[TableName] = field(default_factory=set)
 
-    def is_mirrored(self, named: Named) -> bool:
+    def is_mirrored(self, named: TableName) -> bool:
         """Whether a name is surely that of a known table, which is no view."""
         sure, maybe = self.scope.tables(named)
         known = not maybe and len(sure) == 1 and sure[0] in self.scope.known
         return known and self.scope.is_base(sure[0])
 
-    def add(self, named: Named, *changes: Change) -> None:
+    def add(self, named: TableName, *changes: Change) -> None:
         """It does this to a table that it names."""
         self.named.add(replace(named, database=named.database or self.scope.default))
         sure, maybe = self.scope.tables(named)
@@ -104,7 +104,7 @@ class Found:
             if changes:
                 self.doubt([table], f"{named.table} may be its name: {changes[0].reason}")
 
-    def rebuild(self, named: Named) -> None:
+    def rebuild(self, named: TableName) -> None:
         """It may write the rows of a table anew."""
         sure, maybe = self.scope.tables(named)
         self.rebuilds |= dict.fromkeys([*sure, *maybe])
@@ -129,7 +129,7 @@ class Found:
         self.tables |= dict.fromkeys(tables)
         self.changes |= {(table, change): None for table in tables}
 
-    def done(self, form: Form, asks: Named | None = None) -> Statement:
+    def done(self, form: Form, asks: TableName | None = None) -> Statement:
         """It has been read: what it does; see `Statement.asks`."""
         moved = {table for table, change in self.changes if change.effect == "rows"}
         return Statement(

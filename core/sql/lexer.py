@@ -8,7 +8,8 @@ that it did not execute: of these it blanks the `!`. So what is left is what it 
 
 Invariant: takes time in proportion to the text, and holds no more than `MOST_TOKENS` tokens. What
 the server may have split otherwise (an end that is missing, a mode that is not known, an executable
-comment of a version that not every server has) is told in `Lexed.unsure`, as is what is too long.
+comment of a version that not every server has) is told in `LexResult.unsure`, as is what is too
+long.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Mode:
         )
 
 
-class Token(NamedTuple):
+class SqlToken(NamedTuple):
     """A bare word, a quoted name, a string, or another character.
 
     Attributes:
@@ -128,7 +129,7 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lexed:
+class LexResult:
     """A text's tokens.
 
     Attributes:
@@ -137,17 +138,17 @@ class Lexed:
         cut: whether the text goes on.
     """
 
-    tokens: tuple[Token, ...]
+    tokens: tuple[SqlToken, ...]
     unsure: str = ""
     cut: bool = False
 
 
-def lex(text: str, mode: Mode) -> Lexed:
+def lex(text: str, mode: Mode) -> LexResult:
     """Split a statement."""
     return _lex(text, mode, len(text))
 
 
-def lex_head(text: str, mode: Mode, size: int) -> Lexed:
+def lex_head(text: str, mode: Mode, size: int) -> LexResult:
     """Split the beginning of a statement: the tokens that end within so many characters.
 
     What follows is not looked at, but for the end of a comment that begins there.
@@ -155,24 +156,24 @@ def lex_head(text: str, mode: Mode, size: int) -> Lexed:
     return _lex(text, mode, min(size, len(text)))
 
 
-def _lex(text: str, mode: Mode, size: int) -> Lexed:
-    run = _Run(text, mode, size)
+def _lex(text: str, mode: Mode, size: int) -> LexResult:
+    run = _Lexer(text, mode, size)
     found = tuple(run)
     unsure = run.unsure
     if not mode.known and ('"' in text or "\\" in text):
         for ansi in _BOTH:
             for plain in _BOTH:
-                other = _Run(text, replace(mode, ansi_quotes=ansi, plain_backslashes=plain), size)
+                other = _Lexer(text, replace(mode, ansi_quotes=ansi, plain_backslashes=plain), size)
                 if not unsure and not other.is_like(found, cut=run.cut):
                     unsure = "what its quotes mean is not known here"
-    return Lexed(found, unsure, run.cut)
+    return LexResult(found, unsure, run.cut)
 
 
-class _Run:
+class _Lexer:
     """Goes over a text once and hands its tokens out, one at a time.
 
     Attributes:
-        unsure: as in `Lexed`, once all were taken.
+        unsure: as in `LexResult`, once all were taken.
         cut: the same.
     """
 
@@ -185,7 +186,7 @@ class _Run:
         self.unsure = ""
         self.cut = False
 
-    def is_like(self, tokens: tuple[Token, ...], *, cut: bool) -> bool:
+    def is_like(self, tokens: tuple[SqlToken, ...], *, cut: bool) -> bool:
         """Whether it hands out these, and is sure of them."""
         at = 0
         for token in self:
@@ -194,7 +195,7 @@ class _Run:
             at += 1
         return at == len(tokens) and not self.unsure and self.cut == cut
 
-    def __iter__(self) -> Iterator[Token]:
+    def __iter__(self) -> Iterator[SqlToken]:
         text, size, match_at = self._text, self._size, self._forms.match
         at, left, whole = 0, MOST_TOKENS, size == len(text)
         while at < size:
@@ -218,7 +219,7 @@ class _Run:
                 if value == "*" and self._ends_here(at):
                     at += 1
                 else:
-                    yield _SIGNS.get(value) or Token("sign", value)
+                    yield _SIGNS.get(value) or SqlToken("sign", value)
             elif kind != "space":
                 yield _token(kind, match.group())
         self.cut = not whole
@@ -267,10 +268,10 @@ def _version(text: str, at: int, mode: Mode) -> tuple[int, str]:
 
 
 _QUOTES: Final = frozenset("`'\"")
-_SIGNS: Final = {chr(code): Token("sign", chr(code)) for code in range(128)}
+_SIGNS: Final = {chr(code): SqlToken("sign", chr(code)) for code in range(128)}
 
 
-def _token(kind: str | None, value: str) -> Token:
+def _token(kind: str | None, value: str) -> SqlToken:
     if kind == "name":
-        return Token("name", value[1:-1].replace(value[0] * 2, value[0]))
-    return Token("word" if kind == "word" else "string", value)
+        return SqlToken("name", value[1:-1].replace(value[0] * 2, value[0]))
+    return SqlToken("word" if kind == "word" else "string", value)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ratchet.core.filenames import PREFIX, may_stand_for, stands_for
-from ratchet.core.sql.effects import Named
-from ratchet.core.sql.lexer import Token
+from ratchet.core.sql.effects import TableName
+from ratchet.core.sql.lexer import SqlToken
 
 _LONG: Final = 1000  # characters of a token, of which no name has so many
 _PIECE: Final = 1 << 20
@@ -84,7 +84,7 @@ class Scope:
             return None if may_stand_for(name, [self.database]) else False
         return self._same(name, self.database)
 
-    def tables(self, named: Named) -> tuple[list[str], list[str]]:
+    def tables(self, named: TableName) -> tuple[list[str], list[str]]:
         """The mirror's tables that a name stands for, and those that it may stand for.
 
         One that is not known is among the first, as it is written.
@@ -107,13 +107,13 @@ class Scope:
             return [], [*found, *maybe]
         return found, maybe
 
-    def mentioned(self, tokens: Sequence[Token]) -> list[str]:
+    def mentioned(self, tokens: Sequence[SqlToken]) -> list[str]:
         """The known tables whose name occurs in a statement, wherever that is."""
         names = set()
         for at, token in enumerate(tokens):
             if token.kind == "sign":
                 continue
-            qualified = at >= 2 and tokens[at - 1] == Token("sign", ".")
+            qualified = at >= 2 and tokens[at - 1] == SqlToken("sign", ".")
             database = tokens[at - 2].inner if qualified else None
             if qualified and tokens[at - 2].kind == "sign":
                 continue

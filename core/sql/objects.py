@@ -15,10 +15,10 @@ from typing import Final
 from ratchet.core.sql import dml
 from ratchet.core.sql.alter import alter_table, how, waiting
 from ratchet.core.sql.columns import index_body, index_options
-from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
-from ratchet.core.sql.effects import KEY_GOES, MOVED, Change, Named
-from ratchet.core.sql.found import BY_STATEMENT, Found
-from ratchet.core.sql.lexer import Token
+from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
+from ratchet.core.sql.effects import KEY_GOES, MOVED, Change, TableName
+from ratchet.core.sql.found import BY_STATEMENT, StatementEffects
+from ratchet.core.sql.lexer import SqlToken
 from ratchet.core.sql.options import ELSEWHERE, character_set
 
 # Statements that change no row of a table, whatever follows their first word.
@@ -37,7 +37,7 @@ _PERHAPS_TEMPORARY: Final = Change("doubt", "it may have been about a temporary 
 _KEY: Final = Change("key", KEY_GOES)
 
 
-def judge(cursor: Cursor, found: Found) -> bool:
+def judge(cursor: TokenCursor, found: StatementEffects) -> bool:
     """Whether the statement is known.
 
     Raises:
@@ -55,7 +55,7 @@ def judge(cursor: Cursor, found: Found) -> bool:
     return True
 
 
-def is_aside(cursor: Cursor) -> bool:
+def is_aside(cursor: TokenCursor) -> bool:
     """Whether it is one of those that change no row, whatever follows."""
     first = cursor.take().word
     if first == "SET":
@@ -66,12 +66,12 @@ def is_aside(cursor: Cursor) -> bool:
     return first in ASIDE
 
 
-def _over(cursor: Cursor) -> None:
+def _over(cursor: TokenCursor) -> None:
     if not cursor.done:
         raise cursor.stuck()
 
 
-def _aside(cursor: Cursor) -> str:
+def _aside(cursor: TokenCursor) -> str:
     """Take the modifiers in front of an object and the object, if it is one that holds no rows."""
     begin = cursor.at
     while True:
@@ -93,7 +93,7 @@ def _aside(cursor: Cursor) -> str:
     return ""
 
 
-def _account(cursor: Cursor) -> None:
+def _account(cursor: TokenCursor) -> None:
     if not cursor.string():
         cursor.name()
         cursor.parens()
@@ -103,7 +103,7 @@ def _account(cursor: Cursor) -> None:
             cursor.name()
 
 
-def _create(cursor: Cursor, found: Found) -> None:
+def _create(cursor: TokenCursor, found: StatementEffects) -> None:
     replaces = found.frees = cursor.accept("OR", "REPLACE")
     if object_ := _aside(cursor):
         _create_aside(object_, cursor, found)
@@ -120,7 +120,7 @@ def _create(cursor: Cursor, found: Found) -> None:
         return
     if cursor.accept("SEQUENCE"):
         cursor.accept("IF", "NOT", "EXISTS")
-        found.add(Named(*cursor.table()), *((_ROWS,) if replaces else ()))
+        found.add(TableName(*cursor.table()), *((_ROWS,) if replaces else ()))
         return
     if cursor.accept("TABLE"):
         _create_table(cursor, found, replaces=replaces)
@@ -134,7 +134,7 @@ def _create(cursor: Cursor, found: Found) -> None:
         cursor.name()
     waiting(cursor)
     cursor.need("ON")
-    table = Named(*cursor.table())
+    table = TableName(*cursor.table())
     waiting(cursor)
     index_body(cursor)
     while how(cursor):
@@ -144,7 +144,7 @@ def _create(cursor: Cursor, found: Found) -> None:
     found.rebuild(table)
 
 
-def _create_aside(object_: str, cursor: Cursor, found: Found) -> None:
+def _create_aside(object_: str, cursor: TokenCursor, found: StatementEffects) -> None:
     """A trigger changes no row, but what its table's rows look like in the log may be another."""
     if object_ != "TRIGGER":
         return
@@ -155,30 +155,30 @@ def _create_aside(object_: str, cursor: Cursor, found: Found) -> None:
         raise cursor.stuck()
     while not cursor.accept("ON"):
         cursor.take()
-    sure, maybe = found.scope.tables(Named(*cursor.table()))
+    sure, maybe = found.scope.tables(TableName(*cursor.table()))
     found.tables |= dict.fromkeys([*sure, *maybe])
 
 
-def _is_filled(tokens: Sequence[Token]) -> bool:
+def _is_filled(tokens: Sequence[SqlToken]) -> bool:
     """Whether a table that is made gets rows by the same statement."""
     words = {token.word for token in tokens}
     values = any(
-        one.word == "VALUES" and (other.word == "ROW" or other == Token("sign", "("))
+        one.word == "VALUES" and (other.word == "ROW" or other == SqlToken("sign", "("))
         for one, other in pairwise(tokens)
     )
     return values or not words.isdisjoint({"SELECT", "TABLE"})
 
 
-def _fill(tokens: Sequence[Token], found: Found) -> None:
+def _fill(tokens: Sequence[SqlToken], found: StatementEffects) -> None:
     """What it calls and reads to fill a table may change others."""
     if _is_filled(tokens) and not dml.only_reads(tokens, found.text, found.is_mirrored):
         found.change_rows(f"{BY_STATEMENT}: functions that it called may have changed rows")
 
 
-def _create_table(cursor: Cursor, found: Found, *, replaces: bool) -> None:
+def _create_table(cursor: TokenCursor, found: StatementEffects, *, replaces: bool) -> None:
     """A table that comes: its own rows are in no log, and it may lead to others (UNION)."""
     exists = cursor.accept("IF", "NOT", "EXISTS")
-    table = Named(*cursor.table())
+    table = TableName(*cursor.table())
     filled = _is_filled(cursor.rest())
     # With IF NOT EXISTS it is logged also where there was one already, and nothing happened.
     if not exists or replaces:
@@ -200,21 +200,21 @@ def _create_table(cursor: Cursor, found: Found, *, replaces: bool) -> None:
         others = [one for one in found.scope.mentioned(rest) if one != table.table]
         why = "a table of another engine may change its rows without row events of its own"
         for other in others:
-            found.add(Named(found.scope.database, other), Change("rows", why))
+            found.add(TableName(found.scope.database, other), Change("rows", why))
     # Else it only reads the other tables that it names: LIKE, REFERENCES, SELECT.
 
 
-def _drop_database(cursor: Cursor, found: Found) -> None:
+def _drop_database(cursor: TokenCursor, found: StatementEffects) -> None:
     database = cursor.name()
     ours = found.scope.is_ours(database)
     if ours is None:
         found.doubt_all(f"{database} may be its database, and was dropped")
     if ours:
         for table in sorted(found.scope.known):
-            found.add(Named(database, table), _ROWS)
+            found.add(TableName(database, table), _ROWS)
 
 
-def _drop(cursor: Cursor, found: Found) -> None:
+def _drop(cursor: TokenCursor, found: StatementEffects) -> None:
     if object_ := _aside(cursor):
         found.frees = object_ in {"TRIGGER", "VIEW", "FUNCTION", "PROCEDURE"}
         return
@@ -231,7 +231,7 @@ def _drop(cursor: Cursor, found: Found) -> None:
     if cursor.one_of("TABLE", "TABLES", "SEQUENCE"):
         cursor.accept("IF", "EXISTS")
         while True:
-            found.add(Named(*cursor.table()), _ROWS)
+            found.add(TableName(*cursor.table()), _ROWS)
             if not cursor.sign(","):
                 break
         cursor.one_of("RESTRICT", "CASCADE")
@@ -243,7 +243,7 @@ def _drop(cursor: Cursor, found: Found) -> None:
     cursor.accept("IF", "EXISTS")
     primary = cursor.name().upper() == "PRIMARY"
     cursor.need("ON")
-    table = Named(*cursor.table())
+    table = TableName(*cursor.table())
     while how(cursor):
         pass
     _over(cursor)
@@ -251,7 +251,7 @@ def _drop(cursor: Cursor, found: Found) -> None:
     found.rebuild(table)
 
 
-def _rename(cursor: Cursor, found: Found) -> None:
+def _rename(cursor: TokenCursor, found: StatementEffects) -> None:
     if _aside(cursor):
         return
     if not cursor.one_of("TABLE", "TABLES"):
@@ -259,19 +259,19 @@ def _rename(cursor: Cursor, found: Found) -> None:
     cursor.accept("IF", "EXISTS")
     change = _PERHAPS_TEMPORARY if found.log.temporary else _ROWS
     while True:
-        found.add(Named(*cursor.table()), change)
+        found.add(TableName(*cursor.table()), change)
         waiting(cursor)
         if not (cursor.one_of("TO", "AS") or cursor.sign("=")):
             raise cursor.stuck()
-        found.add(Named(*cursor.table()), change)
+        found.add(TableName(*cursor.table()), change)
         if not cursor.sign(","):
             break
     _over(cursor)
 
 
-def _truncate(cursor: Cursor, found: Found) -> None:
+def _truncate(cursor: TokenCursor, found: StatementEffects) -> None:
     cursor.accept("TABLE")
-    table = Named(*cursor.table())
+    table = TableName(*cursor.table())
     waiting(cursor)
     _over(cursor)
     if found.log.temporary:
@@ -284,7 +284,7 @@ def _truncate(cursor: Cursor, found: Found) -> None:
         found.doubt(maybe, f"{table.table} may be its name, and was emptied")
 
 
-def _alter(cursor: Cursor, found: Found) -> None:
+def _alter(cursor: TokenCursor, found: StatementEffects) -> None:
     if cursor.one_of("DATABASE", "SCHEMA"):
         _alter_database(cursor, found)
         return
@@ -296,7 +296,7 @@ def _alter(cursor: Cursor, found: Found) -> None:
         return
     cursor.need("TABLE")
     cursor.accept("IF", "EXISTS")
-    table = Named(*cursor.table())
+    table = TableName(*cursor.table())
     done, problem = alter_table(cursor, ignore=ignore, heeds_default=found.log.heeds_default)
     if problem:
         done.nulls = []
@@ -315,7 +315,7 @@ def _alter(cursor: Cursor, found: Found) -> None:
         found.doubt(others, f"a statement was not understood: {problem}")
 
 
-def _alter_database(cursor: Cursor, found: Found) -> None:
+def _alter_database(cursor: TokenCursor, found: StatementEffects) -> None:
     """What comes for tables that are made later leaves those that are there."""
     ours = found.scope.is_ours(None)
     if cursor.peek().word not in {"DEFAULT", "CHARACTER", "CHARSET", "COLLATE"} or (
@@ -340,7 +340,7 @@ def _alter_database(cursor: Cursor, found: Found) -> None:
             found.doubt_all(f"a statement was not understood: {error}")
 
 
-def _read_through(cursor: Cursor, found: Found) -> None:
+def _read_through(cursor: TokenCursor, found: StatementEffects) -> None:
     """ANALYZE, CHECK."""
     del found
     cursor.one_of("NO_WRITE_TO_BINLOG", "LOCAL")
@@ -348,19 +348,19 @@ def _read_through(cursor: Cursor, found: Found) -> None:
         raise cursor.stuck()
 
 
-def _optimize(cursor: Cursor, found: Found) -> None:
+def _optimize(cursor: TokenCursor, found: StatementEffects) -> None:
     cursor.one_of("NO_WRITE_TO_BINLOG", "LOCAL")
     if not cursor.one_of("TABLE", "TABLES"):
         raise cursor.stuck()
     while True:
-        found.rebuild(Named(*cursor.table()))
+        found.rebuild(TableName(*cursor.table()))
         if not cursor.sign(","):
             break
     waiting(cursor)
     _over(cursor)
 
 
-def _repair(cursor: Cursor, found: Found) -> None:
+def _repair(cursor: TokenCursor, found: StatementEffects) -> None:
     cursor.one_of("NO_WRITE_TO_BINLOG", "LOCAL")
     if cursor.accept("VIEW"):
         return
@@ -369,7 +369,7 @@ def _repair(cursor: Cursor, found: Found) -> None:
     found.doubt_mentioned("REPAIR TABLE may have lost rows")
 
 
-_JUDGES: Final[dict[str, Callable[[Cursor, Found], None]]] = {
+_JUDGES: Final[dict[str, Callable[[TokenCursor, StatementEffects], None]]] = {
     "CREATE": _create,
     "DROP": _drop,
     "RENAME": _rename,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
+from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
 from ratchet.core.sql.effects import Change
-from ratchet.core.sql.lexer import Token
+from ratchet.core.sql.lexer import SqlToken
 
 # Engines that have rows of their own, all of them, and log each change.
 ORDINARY: Final = frozenset(["INNODB", "MYISAM", "ARIA", "MEMORY", "HEAP"])
@@ -44,7 +44,7 @@ def engine_change(name: str) -> Change | None:
     return Change("doubt", f"its engine becomes {name}, which is not known")
 
 
-def option(cursor: Cursor) -> tuple[bool, Change | None, Sequence[Token]]:
+def option(cursor: TokenCursor) -> tuple[bool, Change | None, Sequence[SqlToken]]:
     """Take one table option.
 
     Returns:
@@ -75,7 +75,7 @@ def option(cursor: Cursor) -> tuple[bool, Change | None, Sequence[Token]]:
     return True, None, ()
 
 
-def character_set(cursor: Cursor) -> bool:
+def character_set(cursor: TokenCursor) -> bool:
     """Take [DEFAULT] CHARACTER SET or COLLATE with a value; whether there was one."""
     ahead = 1 if cursor.peek().word == "DEFAULT" else 0
     two = cursor.peek(ahead).word, cursor.peek(ahead + 1).word
@@ -89,7 +89,7 @@ def character_set(cursor: Cursor) -> bool:
     return True
 
 
-def _value(cursor: Cursor) -> str:
+def _value(cursor: TokenCursor) -> str:
     cursor.sign("=")
     first = cursor.peek()
     if cursor.string():
@@ -97,13 +97,13 @@ def _value(cursor: Cursor) -> str:
     return cursor.name()
 
 
-def _string(cursor: Cursor) -> None:
+def _string(cursor: TokenCursor) -> None:
     cursor.sign("=")
     if not cursor.string():
         raise cursor.stuck()
 
 
-def partition_by(cursor: Cursor) -> None:
+def partition_by(cursor: TokenCursor) -> None:
     """Take what follows PARTITION BY, to its end."""
     _partition_kind(cursor, sub=False)
     if cursor.accept("PARTITIONS") and not cursor.number():
@@ -115,7 +115,7 @@ def partition_by(cursor: Cursor) -> None:
     partitions(cursor)
 
 
-def partitions(cursor: Cursor) -> None:
+def partitions(cursor: TokenCursor) -> None:
     """Take the list of partitions, if there is one.
 
     Raises:
@@ -124,7 +124,7 @@ def partitions(cursor: Cursor) -> None:
     inside = cursor.parens()
     if inside is None:
         return
-    inner = Cursor(inside)
+    inner = TokenCursor(inside)
     while not inner.done:
         if not inner.accept("ENGINE"):
             inner.take()
@@ -132,7 +132,7 @@ def partitions(cursor: Cursor) -> None:
             raise NotUnderstoodError(f"a partition's engine becomes {name}")
 
 
-def _partition_kind(cursor: Cursor, *, sub: bool) -> None:
+def _partition_kind(cursor: TokenCursor, *, sub: bool) -> None:
     cursor.accept("LINEAR")
     kind = cursor.one_of("HASH", "KEY") or ("" if sub else cursor.one_of("RANGE", "LIST"))
     if not kind:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ratchet.core.sql.lexer import Token
+from ratchet.core.sql.lexer import SqlToken
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ _COUNTED: Final = frozenset({"MAKEDATE", "FROM_DAYS"})
 # Results that may be longer than what they are made of by as much as a number says.
 _GROWING: Final = frozenset({"REPEAT", "LPAD", "RPAD", "SPACE"})
 _LONGEST: Final = 4096  # characters; far below any max_allowed_packet
-_OPENS: Final = Token("sign", "(")
+_OPENS: Final = SqlToken("sign", "(")
 _BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 # Operators and functions that compare texts by a collation.
 _COMPARES: Final = frozenset({"IN", "LIKE", "BETWEEN", "REGEXP", "RLIKE", "WHEN"})
@@ -111,7 +111,7 @@ _TIME: Final = re.compile(r"'-?(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?'"
 
 
 def left_to_settings(
-    tokens: Sequence[Token], columns: Mapping[str, Operand], own: Operand, *, mariadb: bool
+    tokens: Sequence[SqlToken], columns: Mapping[str, Operand], own: Operand, *, mariadb: bool
 ) -> str:
     """Which setting may have a say in the value, and by what; empty: none.
 
@@ -139,7 +139,7 @@ def _own(own: Operand) -> str:
     return "time_zone, as it is a TIMESTAMP itself" if own.kind == "timestamp" else ""
 
 
-def _division(tokens: Sequence[Token], columns: Mapping[str, Operand]) -> str:
+def _division(tokens: Sequence[SqlToken], columns: Mapping[str, Operand]) -> str:
     """`/` gives a DOUBLE, without a setting, only where one side is surely one."""
     for at, token in enumerate(tokens):
         if token.kind == "sign" and token.text == "/":
@@ -151,7 +151,7 @@ def _division(tokens: Sequence[Token], columns: Mapping[str, Operand]) -> str:
     return ""
 
 
-def _padding(tokens: Sequence[Token], columns: Mapping[str, Operand]) -> str:
+def _padding(tokens: Sequence[SqlToken], columns: Mapping[str, Operand]) -> str:
     """A CHAR's spaces at its end: no matter where they are cut off, or where it is NULL or not."""
     for at, token in enumerate(tokens):
         if token.kind != "name" or columns[token.text.casefold()].kind != "char":
@@ -164,12 +164,12 @@ def _padding(tokens: Sequence[Token], columns: Mapping[str, Operand]) -> str:
     return ""
 
 
-def _backslashes(tokens: Sequence[Token], *, mariadb: bool) -> str:
+def _backslashes(tokens: Sequence[SqlToken], *, mariadb: bool) -> str:
     found = any(token.kind == "string" and "\\" in token.text for token in tokens)
     return "sql_mode NO_BACKSLASH_ESCAPES, by a backslash" if found and not mariadb else ""
 
 
-def _patterns(tokens: Sequence[Token], words: set[str], *, mariadb: bool) -> str:
+def _patterns(tokens: Sequence[SqlToken], words: set[str], *, mariadb: bool) -> str:
     for at, token in enumerate(tokens):
         if token.word == "LIKE":
             rest = [one for one in tokens[at + 1 : at + 4] if one.text != "("]
@@ -181,7 +181,7 @@ def _patterns(tokens: Sequence[Token], words: set[str], *, mariadb: bool) -> str
     return ""
 
 
-def _collations(tokens: Sequence[Token], columns: Mapping[str, Operand]) -> str:
+def _collations(tokens: Sequence[SqlToken], columns: Mapping[str, Operand]) -> str:
     """Texts that are compared have the session's collation, unless a column's text is among them.
 
     One that is converted to another character set has it too, whatever it is made of.
@@ -200,7 +200,7 @@ def _collations(tokens: Sequence[Token], columns: Mapping[str, Operand]) -> str:
     return ""
 
 
-def _is_loose(side: Sequence[Token], columns: Mapping[str, Operand]) -> bool:
+def _is_loose(side: Sequence[SqlToken], columns: Mapping[str, Operand]) -> bool:
     """Whether it is a text whose collation no column decides."""
     words = {token.word for token in side}
     kinds = {columns[token.text.casefold()].kind for token in side if token.kind == "name"}
@@ -211,7 +211,7 @@ def _is_loose(side: Sequence[Token], columns: Mapping[str, Operand]) -> bool:
     return bool(words & _MAKES_TEXT) or any(token.kind == "string" for token in side)
 
 
-def _left(tokens: Sequence[Token], at: int) -> Sequence[Token]:
+def _left(tokens: Sequence[SqlToken], at: int) -> Sequence[SqlToken]:
     """The value in front of an operator: one token, or a call with its name."""
     end, depth = at, 0
     while at > 0:
@@ -223,7 +223,7 @@ def _left(tokens: Sequence[Token], at: int) -> Sequence[Token]:
     return tokens[begin:end]
 
 
-def _right(tokens: Sequence[Token], at: int) -> Sequence[Token]:
+def _right(tokens: Sequence[SqlToken], at: int) -> Sequence[SqlToken]:
     """The value behind an operator: an introduced text, one token, or a call."""
     at += 1
     while at < len(tokens) and tokens[at].kind == "sign" and tokens[at].text in "=<>":
@@ -235,11 +235,11 @@ def _right(tokens: Sequence[Token], at: int) -> Sequence[Token]:
     return tokens[at : at + 2] if tokens[at : at + 1] and tokens[at].word else tokens[at : at + 1]
 
 
-def _opens(tokens: Sequence[Token], at: int) -> bool:
+def _opens(tokens: Sequence[SqlToken], at: int) -> bool:
     return at < len(tokens) and tokens[at] == _OPENS
 
 
-def _call(tokens: Sequence[Token], at: int) -> Sequence[Token]:
+def _call(tokens: Sequence[SqlToken], at: int) -> Sequence[SqlToken]:
     """A word and the parenthesis behind it, up to its end."""
     depth = 0
     for end in range(at + 1, len(tokens)):
@@ -249,7 +249,9 @@ def _call(tokens: Sequence[Token], at: int) -> Sequence[Token]:
     return tokens[at:]
 
 
-def _growth(tokens: Sequence[Token], words: set[str], used: Sequence[Operand], own: Operand) -> str:
+def _growth(
+    tokens: Sequence[SqlToken], words: set[str], used: Sequence[Operand], own: Operand
+) -> str:
     for at, token in enumerate(tokens):
         if token.word in _GROWING and tokens[at + 1 : at + 2]:
             args = _arguments(tokens, at + 1)
@@ -262,9 +264,9 @@ def _growth(tokens: Sequence[Token], words: set[str], used: Sequence[Operand], o
     return ""
 
 
-def _arguments(tokens: Sequence[Token], at: int) -> list[list[Token]]:
+def _arguments(tokens: Sequence[SqlToken], at: int) -> list[list[SqlToken]]:
     """Of a call whose parenthesis stands there."""
-    found: list[list[Token]] = [[]]
+    found: list[list[SqlToken]] = [[]]
     depth = 0
     for token in tokens[at:]:
         if token.kind == "sign" and token.text in "()":
@@ -281,7 +283,7 @@ def _arguments(tokens: Sequence[Token], at: int) -> list[list[Token]]:
 
 
 def _moments(
-    tokens: Sequence[Token], words: set[str], used: Sequence[Operand], own: Operand
+    tokens: Sequence[SqlToken], words: set[str], used: Sequence[Operand], own: Operand
 ) -> str:
     """Dates that do not exist, and fractions of seconds that are cut or rounded."""
     kinds = {one.kind for one in used}
@@ -296,7 +298,7 @@ def _moments(
     )
 
 
-def _read(tokens: Sequence[Token], words: set[str], kinds: set[str], own: Operand) -> str:
+def _read(tokens: Sequence[SqlToken], words: set[str], kinds: set[str], own: Operand) -> str:
     """Texts and numbers that are taken for dates and times."""
     compares = any(t.kind == "sign" and t.text in "=<>" for t in tokens)
     if kinds - _MOMENTS - _NUMBERS and (compares or not _only_texts(words, own)):
@@ -310,7 +312,7 @@ def _read(tokens: Sequence[Token], words: set[str], kinds: set[str], own: Operan
 
 
 def _fractions(
-    tokens: Sequence[Token], words: set[str], used: Sequence[Operand], own: Operand
+    tokens: Sequence[SqlToken], words: set[str], used: Sequence[Operand], own: Operand
 ) -> str:
     kinds = {one.kind for one in used}
     finest = max((one.fraction for one in used), default=0)
@@ -323,7 +325,7 @@ def _fractions(
     return ""
 
 
-def _chosen(tokens: Sequence[Token], words: set[str], kinds: set[str], own: Operand) -> str:
+def _chosen(tokens: Sequence[SqlToken], words: set[str], kinds: set[str], own: Operand) -> str:
     """Dates that are made, and checked when they are made."""
     if not kinds & _DAYS:
         return ""
@@ -358,7 +360,7 @@ def _only_texts(words: set[str], own: Operand) -> bool:
 _SHOWING: Final = frozenset({"", "CONCAT", "CONCAT_WS", "IF", "IS", "NOT", "NULL", "AND", "OR"})
 
 
-def _is_cast(tokens: Sequence[Token]) -> bool:
+def _is_cast(tokens: Sequence[SqlToken]) -> bool:
     """Whether something is turned into a date or time."""
     pairs = itertools.pairwise(tokens)
     return any(a.word in {"AS", "RETURNING"} and b.word in _MOMENT_TYPES for a, b in pairs)

@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Final
 
 from ratchet.core.sql import dml
-from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
-from ratchet.core.sql.found import BY_STATEMENT, Form, Found, Log, Statement
-from ratchet.core.sql.lexer import Lexed, Mode, Token, lex, lex_head
+from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
+from ratchet.core.sql.found import BY_STATEMENT, Form, Log, Statement, StatementEffects
+from ratchet.core.sql.lexer import LexResult, Mode, SqlToken, lex, lex_head
 from ratchet.core.sql.names import Scope, occurring
 from ratchet.core.sql.objects import ASIDE, is_aside, judge
 
@@ -60,10 +60,10 @@ def _whole(text: str, mode: Mode, scope: Scope, log: Log) -> Statement:
     tokens, unsure = _tokens(lex(text, mode), text, mode, log)
     if not tokens and not unsure:
         return Statement(form="statement")  # MariaDB logs a comment in place of some events
-    cursor = Cursor(tokens)
+    cursor = TokenCursor(tokens)
     if tokens and (control := _control(cursor)) is not None:
         return replace(control, xid=_xid(text)) if control.form.startswith("xa ") else control
-    found = Found(scope, text, tokens, log)
+    found = StatementEffects(scope, text, tokens, log)
     if unsure:
         return _unsure(found, f"a statement was not understood: {unsure}")
     if _is_rows(tokens):
@@ -98,18 +98,18 @@ def _by_first_words(text: str, mode: Mode, scope: Scope, log: Log) -> Statement 
     tokens, unsure = _tokens(head, text, mode, log)
     if not head.cut or unsure or not tokens:
         return None
-    cursor = Cursor(tokens)
+    cursor = TokenCursor(tokens)
     if _control(cursor) is not None:
         return None
-    found = Found(scope, text, tokens, log)
+    found = StatementEffects(scope, text, tokens, log)
     try:
-        told = is_aside(cursor) and judge(Cursor(tokens), found)
+        told = is_aside(cursor) and judge(TokenCursor(tokens), found)
     except NotUnderstoodError:
         return None  # it may be for want of what follows
     return found.done("statement") if told else None
 
 
-def _tokens(lexed: Lexed, text: str, mode: Mode, log: Log) -> tuple[list[Token], str]:
+def _tokens(lexed: LexResult, text: str, mode: Mode, log: Log) -> tuple[list[SqlToken], str]:
     """The statement's own tokens, and why the server may have read others; empty if not."""
     unsure = lexed.unsure
     if mode.other_grammar:
@@ -117,11 +117,11 @@ def _tokens(lexed: Lexed, text: str, mode: Mode, log: Log) -> tuple[list[Token],
     if not log.clear:
         unsure = unsure or "it has characters that its character set does not have"
     tokens = list(lexed.tokens)
-    while tokens and tokens[-1] == Token("sign", ";"):
+    while tokens and tokens[-1] == SqlToken("sign", ";"):
         tokens.pop()
     begin = _behind_settings(tokens)
     measured = _behind_analyze(tokens[begin:])
-    if begin and Token("sign", "(") in tokens[:begin]:
+    if begin and SqlToken("sign", "(") in tokens[:begin]:
         unsure = unsure or "what its settings call may change rows"
     # The server has read it before they were in force; the log has the mode of behind that.
     sets = begin or ("/*+" in text and occurring(text, ("set_var",)))
@@ -130,15 +130,15 @@ def _tokens(lexed: Lexed, text: str, mode: Mode, log: Log) -> tuple[list[Token],
     return tokens[begin + measured :], unsure
 
 
-def _is_rows(tokens: Sequence[Token]) -> bool:
+def _is_rows(tokens: Sequence[SqlToken]) -> bool:
     """Whether it may change rows by itself."""
     head = tokens[0].word
-    if head in dml.HEADS or tokens[0] == Token("sign", "("):
+    if head in dml.HEADS or tokens[0] == SqlToken("sign", "("):
         return True
     return head in {"ANALYZE", "EXPLAIN", "DESCRIBE", "DESC"} and not _about_tables(tokens)
 
 
-def _behind_settings(tokens: Sequence[Token]) -> int:
+def _behind_settings(tokens: Sequence[SqlToken]) -> int:
     """Where it begins behind what MariaDB takes in front: SET STATEMENT x=1, y=2 FOR ..."""
     begin = 0
     while [token.word for token in tokens[begin : begin + 2]] == ["SET", "STATEMENT"]:
@@ -150,7 +150,7 @@ def _behind_settings(tokens: Sequence[Token]) -> int:
     return begin
 
 
-def _behind_analyze(tokens: Sequence[Token]) -> int:
+def _behind_analyze(tokens: Sequence[SqlToken]) -> int:
     """Where it begins behind what MariaDB takes to do it and tell how: ANALYZE FORMAT=JSON ..."""
     words = [token.word or token.text for token in tokens[:5]]
     behind = 4 if words[1:3] == ["FORMAT", "="] else 1
@@ -158,7 +158,7 @@ def _behind_analyze(tokens: Sequence[Token]) -> int:
     return behind if measures and words[behind] in dml.CHANGES_ROWS_ONLY else 0
 
 
-def _control(cursor: Cursor) -> Statement | None:
+def _control(cursor: TokenCursor) -> Statement | None:
     """Statements that begin, end or divide a transaction, without their xid; None for others."""
     first, second = cursor.peek().word, cursor.peek(1).word
     if first == "ROLLBACK":
@@ -176,7 +176,7 @@ def _xid(text: str) -> str:
     return text.split(None, 2)[-1].rstrip().removesuffix("ONE PHASE").rstrip()
 
 
-def _unsure(found: Found, why: str) -> Statement:
+def _unsure(found: StatementEffects, why: str) -> Statement:
     """The server may have read something else than is read here."""
     heads = {token.word for token in found.tokens[:1]}
     # What it made, dropped or moved is not known, of any database; see `Statement.frees`.
@@ -196,7 +196,7 @@ def _unsure(found: Found, why: str) -> Statement:
 # --- rows that were changed by a statement --------------------------------------------------------
 
 
-def _rows(found: Found, why: str = "") -> Statement:
+def _rows(found: StatementEffects, why: str = "") -> Statement:
     """A statement that changes rows, without events that tell which."""
     scope, written = found.scope, found.log.written
     if written is not None:
@@ -219,7 +219,7 @@ def _rows(found: Found, why: str = "") -> Statement:
     return found.done("rows", asks=target)
 
 
-def _about_tables(tokens: Sequence[Token]) -> bool:
+def _about_tables(tokens: Sequence[SqlToken]) -> bool:
     words = [token.word for token in tokens[1:3]]
     if words[0] in {"LOCAL", "NO_WRITE_TO_BINLOG"}:
         words = words[1:]

@@ -19,12 +19,12 @@ from ratchet.core.columnrules import unfit_name
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.schema import ColumnType, TableSchema
 from ratchet.core.types import binary, network, numeric, temporal, text
-from ratchet.core.types.rule import Family, MisfitPolicy, Rules, TypeRule, ZeroDates
+from ratchet.core.types.rule import Family, InvalidValuePolicy, Rules, TypeRule, ZeroDates
 
 __all__ = [
     "FAMILIES",
     "Family",
-    "MisfitPolicy",
+    "InvalidValuePolicy",
     "TypeRule",
     "ZeroDates",
     "arrow_schema",
@@ -44,7 +44,7 @@ _RULES: Final[Rules] = {
 }
 
 
-def rule_for(column: ColumnType, policy: MisfitPolicy) -> TypeRule:
+def rule_for(column: ColumnType, policy: InvalidValuePolicy) -> TypeRule:
     """The rule for a column's type; TableStoppedError for a type that has none."""
     found = _RULES.get(column.name)
     if found is None:
@@ -67,7 +67,7 @@ def misfits_told(table: str, misfits: Mapping[str, int]) -> str:
     return f"{table}: zero or invalid dates became NULL ({counts}); see `zero_dates`"
 
 
-def arrow_schema(schema: TableSchema, policy: MisfitPolicy) -> pa.Schema:
+def arrow_schema(schema: TableSchema, policy: InvalidValuePolicy) -> pa.Schema:
     """The lake's columns of a table in their order, all nullable, without the token column.
 
     Nullable, because a source may drop NOT NULL at any time, and older files keep their schema.

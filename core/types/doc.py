@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ratchet.core.schema import ColumnType
-from ratchet.core.types import FAMILIES, MisfitPolicy, TypeRule, ZeroDates, rule_for
+from ratchet.core.types import FAMILIES, InvalidValuePolicy, TypeRule, ZeroDates, rule_for
 
 _HEAD: Final = """\
 # Types
@@ -92,14 +92,16 @@ def page() -> str:
     parts = [_HEAD]
     for title, family in FAMILIES.items():
         parts.append(f"\n## {title}\n\n| source | Delta | Arrow | |\n|---|---|---|---|\n")
-        parts += _rows((example, rule_for(example, MisfitPolicy())) for example in family.EXAMPLES)
+        parts += _rows(
+            (example, rule_for(example, InvalidValuePolicy())) for example in family.EXAMPLES
+        )
     parts.append(_DATES)
     for choice, outcome in _OUTCOMES.items():
         types = [
-            rule_for(ColumnType(name=name), MisfitPolicy(zero_dates=choice)).delta
+            rule_for(ColumnType(name=name), InvalidValuePolicy(zero_dates=choice)).delta
             for name in ("date", "datetime", "timestamp")
         ]
-        default = " (default)" if choice == MisfitPolicy().zero_dates else ""
+        default = " (default)" if choice == InvalidValuePolicy().zero_dates else ""
         parts.append(f"| `{choice}`{default} | {' | '.join(types)} | {outcome} |\n")
     parts.append(_TAIL)
     return "".join(parts)

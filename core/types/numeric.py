@@ -10,7 +10,7 @@ from ratchet.core.schema import ColumnType
 from ratchet.core.types.rule import (
     DECIMAL_DIGITS,
     UNSIGNED_64,
-    MisfitPolicy,
+    InvalidValuePolicy,
     Rules,
     TypeRule,
     always,
@@ -28,19 +28,19 @@ _BIT_64: Final = 64
 _WIDE = f"more than {DECIMAL_DIGITS} digits: the number as text, all digits of its scale"
 
 
-def _integer(column: ColumnType, _: MisfitPolicy) -> TypeRule:
+def _integer(column: ColumnType, _: InvalidValuePolicy) -> TypeRule:
     signed, unsigned = _INTEGERS[column.name]
     return TypeRule(family="integer", arrow=unsigned if column.unsigned else signed)
 
 
-def _decimal(column: ColumnType, _: MisfitPolicy) -> TypeRule:
+def _decimal(column: ColumnType, _: InvalidValuePolicy) -> TypeRule:
     digits, scale = column.precision or 0, column.scale or 0
     if digits > DECIMAL_DIGITS:
         return TypeRule(family="decimal", arrow=pa.string(), note=_WIDE)
     return TypeRule(family="decimal", arrow=pa.decimal128(digits, scale))
 
 
-def _bit(column: ColumnType, _: MisfitPolicy) -> TypeRule:
+def _bit(column: ColumnType, _: InvalidValuePolicy) -> TypeRule:
     wide = (column.length or 1) >= _BIT_64
     note = "the bits as an unsigned number"
     return TypeRule(family="bit", arrow=UNSIGNED_64 if wide else pa.int64(), note=note)

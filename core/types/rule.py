@@ -1,6 +1,7 @@
 """What a source column becomes in the lake: the record that every type family fills in.
 
-Lives here: `TypeRule`, `MisfitPolicy` and the Arrow types that several families use. Does not live
+Lives here: `TypeRule`, `InvalidValuePolicy` and the Arrow types that several families use. Does not
+live
 here: which type gets which rule (the family modules), and how bytes are decoded (`wire.decode`).
 
 Invariant: a rule depends on the column's type and the policy only, so a snapshot, the log and
@@ -46,7 +47,7 @@ UNSIGNED_64: Final = pa.decimal128(20, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MisfitPolicy:
+class InvalidValuePolicy:
     """What happens to source values that their lake type cannot hold.
 
     Attributes:
@@ -81,7 +82,7 @@ class TypeRule:
         return delta_name(self.arrow)
 
 
-RuleMaker = Callable[[ColumnType, MisfitPolicy], TypeRule]
+RuleMaker = Callable[[ColumnType, InvalidValuePolicy], TypeRule]
 Rules = Mapping[str, RuleMaker]
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from ratchet.core.schema import ColumnType
-from ratchet.core.types.rule import Family, MisfitPolicy, Rules, TypeRule, always
+from ratchet.core.types.rule import Family, InvalidValuePolicy, Rules, TypeRule, always
 
 _ARROW: Final[dict[Family, pa.DataType]] = {
     "date": pa.date32(),
@@ -21,7 +21,7 @@ _NOTES: Final[dict[Family, str]] = {
 }
 
 
-def _calendar(family: Family, policy: MisfitPolicy) -> TypeRule:
+def _calendar(family: Family, policy: InvalidValuePolicy) -> TypeRule:
     if policy.zero_dates == "text":
         note = "the server's own text" + (", in UTC" if family == "timestamp" else "")
         return TypeRule(family=family, arrow=pa.string(), note=note)

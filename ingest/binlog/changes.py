@@ -1,7 +1,7 @@
 """Batches of transactions to changes: row images decoded, tokens attached, in stream order.
 
-Lives here: `Decoders` and `changes_of`, from a Batch to one Arrow table for each table map, and
-`hand_out`, which does that in pieces of bounded memory. Does not live here: files
+Lives here: `Decoders` and `changes_of`, from a TransactionBatch to one Arrow table for each table
+map, and `hand_out`, which does that in pieces of bounded memory. Does not live here: files
 (`ingest.files`), how an image is decoded (`wire.decode`).
 
 Invariant: every row event of the batch comes out, or an event that stops its table; `idx` counts
@@ -25,9 +25,9 @@ from ratchet.core.change import DELETE, INSERT, UPDATE, captured_schema
 from ratchet.core.errors import BugError, DecodeError, TableStoppedError
 from ratchet.core.rounds import TableEvent
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.ingest.binlog.names import gtid_column
-from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.ingest.changes import TableChanges, Tokens
 from ratchet.wire.decode.rows import DecodedRows, RowImageDecoder
 from ratchet.wire.decode.tablemap import TableMap
@@ -61,7 +61,7 @@ class Decoders:
     """
 
     def __init__(
-        self, policy: MisfitPolicy, *, verified: Callable[[], bool] = lambda: False
+        self, policy: InvalidValuePolicy, *, verified: Callable[[], bool] = lambda: False
     ) -> None:
         self._policy = policy
         self.verified = verified
@@ -115,7 +115,7 @@ class Decoders:
 
 
 def hand_out(
-    batch: Batch,
+    batch: TransactionBatch,
     decoders: Decoders,
     take: Callable[[list[TableChanges]], None],
     *,
@@ -144,7 +144,7 @@ def hand_out(
     return rows, left_out
 
 
-def _pieces(batch: Batch, decoders: Decoders) -> Iterator[tuple[Batch, bool]]:
+def _pieces(batch: TransactionBatch, decoders: Decoders) -> Iterator[tuple[TransactionBatch, bool]]:
     """In stream order; and whether a piece begins in the transaction in which the last one ends."""
     events = batch.rows
     swelling = np.ones(len(batch.maps))
@@ -174,7 +174,7 @@ def _pieces(batch: Batch, decoders: Decoders) -> Iterator[tuple[Batch, bool]]:
 
 
 def changes_of(
-    batch: Batch, decoders: Decoders, *, shard: ShardId, generation: int
+    batch: TransactionBatch, decoders: Decoders, *, shard: ShardId, generation: int
 ) -> tuple[list[TableChanges], int, list[TableEvent]]:
     """Decode a batch.
 
@@ -235,13 +235,13 @@ def _mirrored(table_map: TableMap | None) -> TableMap:
     return table_map
 
 
-def _first(batch: Batch, slot: int) -> int:
+def _first(batch: TransactionBatch, slot: int) -> int:
     """The number of the transaction of a slot's first row in the batch."""
     return int(batch.rows["txn"][batch.rows["slot"] == slot].min())
 
 
 def _decode(
-    batch: Batch, decoders: Decoders
+    batch: TransactionBatch, decoders: Decoders
 ) -> tuple[dict[int, list[tuple[Ints, _Group]]], dict[int, TableStoppedError]]:
     """Slot -> (numbers of its events, decoded) for each buffer, or why it is not."""
     events = batch.rows
@@ -288,7 +288,7 @@ def _assemble(
     txn: Ints,
     idx: Ints,
     tokens: Tokens,
-    batch: Batch,
+    batch: TransactionBatch,
     schema: pa.Schema,
 ) -> TableChanges:
     tables = []

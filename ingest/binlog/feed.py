@@ -16,12 +16,12 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import TableEvent
 from ratchet.ingest.binlog.changes import Decoders, hand_out
 from ratchet.ingest.binlog.history import check_same_history
-from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.ingest.binlog.payload import LIMIT as SIDE_LIMIT
 from ratchet.ingest.binlog.reader import Reader
 from ratchet.ingest.binlog.workflows import JOURNAL, SIDECAR, Workflows
 from ratchet.ingest.changes import TableChanges
-from ratchet.ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
+from ratchet.ingest.slices import DRAINED, CaptureRequest, SliceCollector, SliceLimits, SliceSummary
 from ratchet.wire.binlog import BinlogStream
 from ratchet.wire.continues import check_not_purged
 from ratchet.wire.hints import ServerCatalog
@@ -56,7 +56,12 @@ class BinlogFeed:
     """
 
     def __init__(
-        self, request: CaptureRequest, sink: Sink, *, by_file: bool, unfinished: tuple[str, int]
+        self,
+        request: CaptureRequest,
+        sink: SliceCollector,
+        *,
+        by_file: bool,
+        unfinished: tuple[str, int],
     ) -> None:
         source = request.source
         self._sink = sink
@@ -106,13 +111,13 @@ class BinlogFeed:
         self._end = stream.control.binlog_end() if stream.flavor == "mysql" else None
         self._lacks_since = 0.0  # since when the server has purged what has not come; 0 if it has
 
-    def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
+    def read(self, *, known: frozenset[str], limits: SliceLimits) -> SliceSummary:
         """See ingest.slices.Feed."""
         self._sink.events += self._doubts
         self._doubts = []
         caught_up = self._read(known, limits)
         reader = self._reader
-        return Taken(
+        return SliceSummary(
             end=reader.position(),
             runs=reader.runs,
             bytes=reader.bytes_read,
@@ -126,7 +131,7 @@ class BinlogFeed:
         """See ingest.slices.Feed."""
         self._stream.close()
 
-    def _keep(self, batch: Batch) -> int:
+    def _keep(self, batch: TransactionBatch) -> int:
         flows = self._workflows
         if flows is None:
             return self._hand_out(batch)
@@ -148,12 +153,12 @@ class BinlogFeed:
         return rows
 
     def _decode(
-        self, batch: Batch, take: Callable[[list[TableChanges]], None]
+        self, batch: TransactionBatch, take: Callable[[list[TableChanges]], None]
     ) -> tuple[int, list[TableEvent]]:
         generation = self._sink.generation
         return hand_out(batch, self._decoders, take, shard=self._shard, generation=generation)
 
-    def _hand_out(self, batch: Batch) -> int:
+    def _hand_out(self, batch: TransactionBatch) -> int:
         rows, left_out = self._decode(batch, self._sink.add)
         self._sink.events += [*batch.events, *left_out]
         self._sink.ended(batch.ended, batch.txns["ts"].tolist())

@@ -35,9 +35,9 @@ from ratchet.core.errors import (
     SourceUnfitError,
 )
 from ratchet.core.gtid import Flavor, Gtid, GtidSet, format_gtid, pack_file
-from ratchet.core.position import Position, Witness
-from ratchet.ingest.binlog.notes import Batch
-from ratchet.ingest.binlog.skim import Skim
+from ratchet.core.position import LastTransaction, Position
+from ratchet.ingest.binlog.notes import TransactionBatch
+from ratchet.ingest.binlog.skim import LogScanner
 from ratchet.wire.binlog import DumpOptions, probe_server_id
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.continues import check_continues, unlogged, used_twice
@@ -66,7 +66,7 @@ class Found:
 
     Attributes:
         gtid: its name.
-        committed: see Witness.
+        committed: see LastTransaction.
         offset: where it begins in its file.
         moved: whether it is not where it was in this server's log.
     """
@@ -150,7 +150,7 @@ def with_witness(control: Session, start: Position) -> Position:
     for group in _asked_together(control, newest):
         before = start.executed
         for gtid in group:
-            before = _before(before, Witness(gtid=gtid, committed=0))
+            before = _before(before, LastTransaction(gtid=gtid, committed=0))
         found += _all_of(control.config, Position(executed=before), group)
     if not found:
         return start
@@ -158,7 +158,8 @@ def with_witness(control: Session, start: Position) -> Position:
     file = file_of(control, last.gtid)
     offset = last.offset if file else 0
     return replace(
-        start, last=Witness(gtid=last.gtid, committed=last.committed, file=file, offset=offset)
+        start,
+        last=LastTransaction(gtid=last.gtid, committed=last.committed, file=file, offset=offset),
     )
 
 
@@ -176,7 +177,7 @@ def _all_of(source: SourceConfig, before: Position, wanted: Sequence[Gtid]) -> l
     names = {(gtid.origin, gtid.number) for gtid in wanted}
     found: list[Found] = []
 
-    def named(batch: Batch) -> Iterator[Found]:
+    def named(batch: TransactionBatch) -> Iterator[Found]:
         return (one for one in _all(batch) if (one.gtid.origin, one.gtid.number) in names)
 
     try:
@@ -216,7 +217,7 @@ def is_shared(control: Session, place: Position) -> bool | None:
     return None if found is None else not differs(place.flavor, place.last, found)
 
 
-def differs(flavor: Flavor, last: Witness, found: Found) -> bool:
+def differs(flavor: Flavor, last: LastTransaction, found: Found) -> bool:
     """Whether two transactions that should be one are not.
 
     Args:
@@ -229,7 +230,7 @@ def differs(flavor: Flavor, last: Witness, found: Found) -> bool:
     return flavor == "mariadb" and found.gtid.server != last.gtid.server
 
 
-def _look_up(control: Session, start: Position, last: Witness) -> Found | None:
+def _look_up(control: Session, start: Position, last: LastTransaction) -> Found | None:
     """What the server's log has in the place of a transaction; None if that cannot be told."""
     before = Position(executed=_before(start.executed, last), server=start.server)
     was_there = bool(last.file) and start.server == control.server_identity
@@ -253,7 +254,7 @@ def _look_up(control: Session, start: Position, last: Witness) -> Found | None:
 
 
 def _at_its_place(
-    control: Session, start: Position, last: Witness, before: Position
+    control: Session, start: Position, last: LastTransaction, before: Position
 ) -> Found | None:
     """What this server's log has where a transaction was; None: nothing, or its file is purged."""
     by_place = replace(before, file=last.file, offset=last.offset)
@@ -273,7 +274,9 @@ def _at_its_place(
         return None
 
 
-def _nothing_there(error: RatchetError, start: Position, last: Witness) -> PositionLostError:
+def _nothing_there(
+    error: RatchetError, start: Position, last: LastTransaction
+) -> PositionLostError:
     """Without GTIDs: no event begins where a mirrored transaction began."""
     return PositionLostError(
         f"the server has another history than the mirror: in {last.file}, where the last mirrored "
@@ -285,7 +288,7 @@ def _nothing_there(error: RatchetError, start: Position, last: Witness) -> Posit
     )
 
 
-def _before(executed: GtidSet, last: Witness) -> GtidSet:
+def _before(executed: GtidSet, last: LastTransaction) -> GtidSet:
     """What had been executed before a transaction, which nothing in the set came after."""
     gtid = last.gtid
     if executed.flavor == "mysql":
@@ -303,7 +306,7 @@ def _before(executed: GtidSet, last: Witness) -> GtidSet:
 
 
 def _first(
-    source: SourceConfig, before: Position, wanted: Callable[[Batch], Iterable[Found]]
+    source: SourceConfig, before: Position, wanted: Callable[[TransactionBatch], Iterable[Found]]
 ) -> Found | None:
     """The first transaction behind a position that is wanted; None if the log ends before."""
     found: list[Found] = []
@@ -314,29 +317,29 @@ def _first(
 def _collect(
     source: SourceConfig,
     before: Position,
-    wanted: Callable[[Batch], Iterable[Found]],
+    wanted: Callable[[TransactionBatch], Iterable[Found]],
     found: list[Found],
     *,
     most: int,
 ) -> None:
     """Read on behind a position until so many are found; they are kept also where that fails."""
 
-    def keep(batch: Batch) -> int:
+    def keep(batch: TransactionBatch) -> int:
         found.extend(wanted(batch))
         return 0
 
     options = DumpOptions(server_id=probe_server_id(random.SystemRandom()))
-    with Skim(source, before, options, keep=keep) as skim:
+    with LogScanner(source, before, options, keep=keep) as skim:
         skim.read(enough=lambda: len(found) >= most)
 
 
-def _all(batch: Batch) -> Iterator[Found]:
+def _all(batch: TransactionBatch) -> Iterator[Found]:
     for txn in batch.txns:
         gtid = Gtid(batch.names[int(txn["origin"])], int(txn["number"]), int(txn["server"]))
         yield Found(gtid, int(txn["committed"]), int(txn["begin"]))
 
 
-def _candidates(batch: Batch, last: Witness) -> Iterator[Found]:
+def _candidates(batch: TransactionBatch, last: LastTransaction) -> Iterator[Found]:
     """The transactions of a batch that stand where the wanted one should."""
     for found in _all(batch):
         same = found.gtid.number == last.gtid.number or batch.flavor != "mysql"
@@ -344,6 +347,6 @@ def _candidates(batch: Batch, last: Witness) -> Iterator[Found]:
             yield found
 
 
-def _told(flavor: Flavor, one: Witness | Found) -> str:
+def _told(flavor: Flavor, one: LastTransaction | Found) -> str:
     at = moment(one.committed, fine=True)
     return f"{format_gtid(flavor, one.gtid)} was committed at {at} UTC"

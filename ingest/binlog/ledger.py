@@ -1,6 +1,7 @@
 """Which transactions a stream has delivered: the executed set, origins by number, runs.
 
-Lives here: `Ledger`. Does not live here: where a transaction begins and ends (`walk`, `reader`).
+Lives here: `GtidTracker`. Does not live here: where a transaction begins and ends (`walk`,
+`reader`).
 
 Invariant: `executed` holds exactly the start's transactions and those that were folded in; an
 origin keeps its number as long as the ledger lives.
@@ -15,8 +16,8 @@ import numpy as np
 
 from ratchet.core.errors import DecodeError, PositionLostError
 from ratchet.core.gtid import Gtid, pack_file
-from ratchet.core.position import Position, Witness
-from ratchet.core.rounds import Run
+from ratchet.core.position import LastTransaction, Position
+from ratchet.core.rounds import GtidRange
 from ratchet.ingest.binlog import places
 from ratchet.ingest.binlog.notes import (
     Records,
@@ -32,7 +33,7 @@ from ratchet.wire.failures import HEAL_HINT
 _ORIGINS: Final = 64
 
 
-class Ledger:
+class GtidTracker:
     """The transactions of one stream.
 
     Attributes:
@@ -47,7 +48,7 @@ class Ledger:
         """Begin with what `start` holds; the number of origins is kept in the walker's state."""
         self.flavor = start.flavor
         self.executed = start.executed
-        self.runs: list[Run] = []
+        self.runs: list[GtidRange] = []
         self.last = start.last
         self._begun = start.executed
         self._state = state
@@ -120,7 +121,7 @@ class Ledger:
     def witness(self, txn: np.void, file: str) -> None:
         """Remember the last of the transactions that were folded in, and the file it is in."""
         gtid = Gtid(self.names()[int(txn["origin"])], int(txn["number"]), int(txn["server"]))
-        self.last = Witness(
+        self.last = LastTransaction(
             gtid=gtid,
             committed=int(txn["committed"]),
             file=file,

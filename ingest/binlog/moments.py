@@ -1,8 +1,8 @@
 """Which transaction something in the log belongs to, where it has no name of its own, too.
 
-Lives here: `Moments`: the open transaction, the one before, and whether one counts that has a name
-which was there already. Does not live here: which transactions were delivered (`ledger`), reading
-names (`events`), what is told of the tables (`watch`).
+Lives here: `TransactionStamps`: the open transaction, the one before, and whether one counts that
+has a name which was there already. Does not live here: which transactions were delivered
+(`ledger`), reading names (`events`), what is told of the tables (`watch`).
 
 Invariant: what has no name belongs to the last whole transaction, and to none if there was none.
 """
@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from ratchet.core.gtid import Gtid, format_gtid
 from ratchet.ingest.binlog import places
-from ratchet.ingest.binlog.ledger import Ledger
+from ratchet.ingest.binlog.ledger import GtidTracker
 from ratchet.ingest.binlog.notes import Records
-from ratchet.ingest.binlog.watch import Moment
+from ratchet.ingest.binlog.watch import TransactionStamp
 
 
-class Moments:
+class TransactionStamps:
     """The transactions of one stream that something may belong to."""
 
-    def __init__(self, ledger: Ledger, state: places.Ints, txns: Records) -> None:
+    def __init__(self, ledger: GtidTracker, state: places.Ints, txns: Records) -> None:
         """Begin.
 
         Args:
@@ -39,14 +39,14 @@ class Moments:
         if self._ledger.repeats(origin, number):
             state[places.SKIP] = places.REPEATED
 
-    def open(self) -> Moment | None:
+    def open(self) -> TransactionStamp | None:
         """The open transaction; None if it leaves no trace."""
         state = self._state
         if not state[places.TXNS] or state[places.SKIP]:
             return None
         return self.noted(int(state[places.TXNS]) - 1)
 
-    def before(self) -> Moment | None:
+    def before(self) -> TransactionStamp | None:
         """The transaction before, for what has no name, or the name of another one; None: none.
 
         MySQL 9.7 writes both: where a statement that it logs otherwise calls a function (`SHOW ...
@@ -56,13 +56,13 @@ class Moments:
         if last is None:
             return None
         gtid = format_gtid(self._ledger.flavor, last.gtid)
-        return Moment(gtid=gtid, seq=int(self._state[places.SEQ]), ts=last.committed)
+        return TransactionStamp(gtid=gtid, seq=int(self._state[places.SEQ]), ts=last.committed)
 
-    def noted(self, number: int) -> Moment:
+    def noted(self, number: int) -> TransactionStamp:
         """A transaction that is noted."""
         txn = self._txns[number]
         name = self._ledger.names()[int(txn["origin"])]
         gtid = Gtid(name, int(txn["number"]), int(txn["server"]))
-        return Moment(
+        return TransactionStamp(
             gtid=format_gtid(self._ledger.flavor, gtid), seq=int(txn["seq"]), ts=int(txn["ts"])
         )

@@ -1,6 +1,7 @@
 """The names of transactions in the server's notation, as an Arrow column.
 
-Lives here: the kernel and what calls it. Does not live here: the plain twin (`notes.Batch.gtids`).
+Lives here: the kernel and what calls it. Does not live here: the plain twin
+(`notes.TransactionBatch.gtids`).
 
 A stream of single-row transactions has as many names as rows: made by Python they were a fifth of
 all that was done for it.
@@ -13,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.wire.decode.arrays import Bytes, Int, Longs
 from ratchet.wire.kernel import kernel
 
@@ -23,8 +24,8 @@ _DIGITS: Final = 19  # of a number, at most
 _SERVER_DIGITS: Final = 10
 
 
-def gtid_column(batch: Batch) -> pa.StringArray:
-    """The same as `Batch.gtids`, per transaction."""
+def gtid_column(batch: TransactionBatch) -> pa.StringArray:
+    """The same as `TransactionBatch.gtids`, per transaction."""
     if batch.flavor == "file":
         return pa.array(batch.gtids(), pa.string())
     mariadb = batch.flavor == "mariadb"

@@ -1,7 +1,8 @@
 """What the walker has noted, as values: transactions, row events, table events.
 
-Lives here: `Batch` and the arithmetic over a batch's transactions (names, runs, the set they make).
-Does not live here: how they were found (`walk`, `reader`), the rows' values (`ingest.changes`).
+Lives here: `TransactionBatch` and the arithmetic over a batch's transactions (names, runs, the set
+they make). Does not live here: how they were found (`walk`, `reader`), the rows' values
+(`ingest.changes`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ratchet.core.gtid import Flavor, Gtid, GtidSet, format_gtid
-from ratchet.core.rounds import Run, TableEvent
+from ratchet.core.rounds import GtidRange, TableEvent
 from ratchet.wire.decode.tablemap import TableMap
 
 Bytes = npt.NDArray[np.uint8]
@@ -22,7 +23,7 @@ Records = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class TransactionBatch:
     """Transactions in stream order and the row events of mirrored tables in them.
 
     Attributes:
@@ -74,7 +75,7 @@ def origin_bytes(flavor: Flavor, name: str) -> bytes:
     return uuid.UUID(name).bytes
 
 
-def runs_of(flavor: Flavor, txns: Records, names: Sequence[str]) -> list[Run]:
+def runs_of(flavor: Flavor, txns: Records, names: Sequence[str]) -> list[GtidRange]:
     """Whole transactions, in stream order, as runs."""
     if not txns.size:
         return []
@@ -85,12 +86,12 @@ def runs_of(flavor: Flavor, txns: Records, names: Sequence[str]) -> list[Run]:
     firsts = np.flatnonzero(np.concatenate(([True], breaks)))
     lasts = np.append(firsts[1:], txns.size) - 1
     return [
-        Run(names[int(origins[a])], int(numbers[a]), int(numbers[b]), int(txns["seq"][a]))
+        GtidRange(names[int(origins[a])], int(numbers[a]), int(numbers[b]), int(txns["seq"][a]))
         for a, b in zip(firsts, lasts, strict=True)
     ]
 
 
-def join_runs(flavor: Flavor, earlier: list[Run], later: list[Run]) -> list[Run]:
+def join_runs(flavor: Flavor, earlier: list[GtidRange], later: list[GtidRange]) -> list[GtidRange]:
     """Two lists of runs that follow each other as one."""
     if not earlier or not later:
         return earlier + later
@@ -98,10 +99,10 @@ def join_runs(flavor: Flavor, earlier: list[Run], later: list[Run]) -> list[Run]
     follows = b.first == a.last + 1 if flavor == "mysql" else b.first > a.last
     if a.origin != b.origin or not follows:
         return earlier + later
-    return [*earlier[:-1], Run(a.origin, a.first, b.last, a.seq), *later[1:]]
+    return [*earlier[:-1], GtidRange(a.origin, a.first, b.last, a.seq), *later[1:]]
 
 
-def add_runs(executed: GtidSet, runs: Sequence[Run], servers: dict[str, int]) -> GtidSet:
+def add_runs(executed: GtidSet, runs: Sequence[GtidRange], servers: dict[str, int]) -> GtidSet:
     """The set with these transactions; `servers`: MariaDB domain -> server of its last one."""
     for run in runs:
         # MariaDB and files: numbers only rise, so what was skipped will never come.

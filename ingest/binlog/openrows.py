@@ -13,11 +13,11 @@ import numpy as np
 
 from ratchet.ingest.binlog import places
 from ratchet.ingest.binlog.machine import Kind
-from ratchet.ingest.binlog.moments import Moments
+from ratchet.ingest.binlog.moments import TransactionStamps
 from ratchet.ingest.binlog.notes import Records
-from ratchet.ingest.binlog.slots import Slots
+from ratchet.ingest.binlog.slots import TableMapCache
 from ratchet.ingest.binlog.statements import savepoint_of
-from ratchet.ingest.binlog.watch import Moment, StatementWatch
+from ratchet.ingest.binlog.watch import StatementWatch, TransactionStamp
 
 
 class OpenRows:
@@ -27,9 +27,9 @@ class OpenRows:
         self,
         state: places.Ints,
         rows: Records,
-        slots: Slots,
+        slots: TableMapCache,
         watch: StatementWatch,
-        moments: Moments,
+        moments: TransactionStamps,
     ) -> None:
         """Begin.
 
@@ -58,7 +58,7 @@ class OpenRows:
         """No transaction is open that has given out rows."""
         self._handed = set()
 
-    def mind_points(self, kind: Kind, statement: str, now: Moment) -> None:
+    def mind_points(self, kind: Kind, statement: str, now: TransactionStamp) -> None:
         """Leave out the rows that a transaction took back.
 
         Seen on both servers: what is undone is of InnoDB, and tables without transactions have
@@ -87,7 +87,7 @@ class OpenRows:
         self._state[places.ROW_EVENTS] = begin
         self._watch.prepare(body, tables=tables, handed=handed, now=now)
 
-    def bulk_of(self, count: int) -> dict[str, Moment]:
+    def bulk_of(self, count: int) -> dict[str, TransactionStamp]:
         """Tables into which rows were inserted in bulk, and the last transaction that did so."""
         rows = self._rows[:count]
         rows = rows[rows["bulk"] == 1]

@@ -26,7 +26,7 @@ _PIECE: Final = 4 << 20
 _OPERATION: Final = "unpack a compressed transaction"
 
 
-class SideBuffer:
+class DecompressionBuffer:
     """A growing array of uncompressed bytes.
 
     Attributes:

@@ -25,11 +25,11 @@ from ratchet.core.errors import (
 )
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
-from ratchet.core.rounds import Run
+from ratchet.core.rounds import GtidRange
 from ratchet.core.shard import ShardId
 from ratchet.ingest.binlog import events, places, walk
 from ratchet.ingest.binlog.failures import event_told, partial_json, refusal
-from ratchet.ingest.binlog.ledger import Ledger
+from ratchet.ingest.binlog.ledger import GtidTracker
 from ratchet.ingest.binlog.machine import (
     COMPRESSED_V2,
     GTID_TAGGED,
@@ -41,12 +41,12 @@ from ratchet.ingest.binlog.machine import (
     Kind,
     State,
 )
-from ratchet.ingest.binlog.moments import Moments
-from ratchet.ingest.binlog.notes import Batch, Bytes, Records
+from ratchet.ingest.binlog.moments import TransactionStamps
+from ratchet.ingest.binlog.notes import Bytes, Records, TransactionBatch
 from ratchet.ingest.binlog.openrows import OpenRows
-from ratchet.ingest.binlog.payload import SideBuffer
-from ratchet.ingest.binlog.slots import Catalog, Slots
-from ratchet.ingest.binlog.watch import Moment, StatementWatch
+from ratchet.ingest.binlog.payload import DecompressionBuffer
+from ratchet.ingest.binlog.slots import Catalog, TableMapCache
+from ratchet.ingest.binlog.watch import StatementWatch, TransactionStamp
 from ratchet.wire.failures import nameless
 from ratchet.wire.framing import HEADER
 
@@ -76,7 +76,7 @@ class Reader:
         patterns: TablePatterns,
         start: Position,
         catalog: Catalog,
-        keep: Callable[[Batch], int],
+        keep: Callable[[TransactionBatch], int],
         unfinished: tuple[str, int] = ("", 0),
         sidecar: tuple[str, frozenset[str]] = ("", frozenset()),
         last: str = "",
@@ -99,7 +99,7 @@ class Reader:
         self.flavor = start.flavor
         self._keep = keep
         self._known: frozenset[str] = frozenset()
-        self._slots = Slots(
+        self._slots = TableMapCache(
             shard=shard,
             database=database,
             patterns=patterns,
@@ -110,7 +110,7 @@ class Reader:
         )
         self._ends = False
         self._left_out: set[str] = set()  # tables that this slice tells of already
-        self._side = SideBuffer()
+        self._side = DecompressionBuffer()
         self._data: Bytes = np.zeros(0, np.uint8)
         self._server = start.server
         self._file = self._next_file = start.file
@@ -132,8 +132,8 @@ class Reader:
         state[places.LIMIT] = state[places.NOT_AFTER] = state[places.BELIEVED] = _NEVER
         state[places.UNFINISHED] = -1
         state[places.END_OFFSET] = start.offset if start.file else 0
-        self._ledger = Ledger(start, state)
-        self._moments = Moments(self._ledger, state, self._txns)
+        self._ledger = GtidTracker(start, state)
+        self._moments = TransactionStamps(self._ledger, state, self._txns)
         self._open = OpenRows(state, self._rows, self._slots, self._watch, self._moments)
         self._enter_file(start.file, start.offset)
 
@@ -150,7 +150,7 @@ class Reader:
         return int(self._state[places.BYTES])
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[GtidRange, ...]:
         """The transactions since `start_slice`, in stream order."""
         self._fold()
         return tuple(self._ledger.runs)
@@ -254,7 +254,7 @@ class Reader:
         if txns or self._watch.events:
             self._watch.inserted_in_bulk(self._open.bulk_of(rows))
             self._rows_before = self._keep(
-                Batch(
+                TransactionBatch(
                     flavor=self.flavor,
                     txns=self._txns[:txns],
                     rows=self._rows[:rows],
@@ -513,7 +513,7 @@ class Reader:
         elif self.between:  # nothing before it has a name that could stand for it
             raise self._refusal(Action.INCIDENT, event, body)
 
-    def _moment_before(self) -> Moment | None:
+    def _moment_before(self) -> TransactionStamp | None:
         self._fold()
         return self._moments.before()
 

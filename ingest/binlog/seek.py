@@ -13,8 +13,8 @@ from typing import Final
 
 from ratchet.core.errors import PositionLostError, SourceUnfitError
 from ratchet.core.position import Position
-from ratchet.ingest.binlog.notes import Batch
-from ratchet.ingest.binlog.skim import Skim
+from ratchet.ingest.binlog.notes import TransactionBatch
+from ratchet.ingest.binlog.skim import LogScanner
 from ratchet.ingest.binlog.workflows import Workflows
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig
@@ -49,7 +49,7 @@ def position_at(source: SourceConfig, ts: int, options: DumpOptions) -> Position
             )
         for file in reversed(session.binlog_files()):
             before = Position(executed=executed_before(session, file))
-            with Skim(source, before, options) as walk:
+            with LogScanner(source, before, options) as walk:
                 found = walk.read(not_after=ts)
             if found.executed != before.executed or not before.executed.intervals:
                 return found
@@ -88,9 +88,9 @@ def check_follows(
         shard=source.shard, database=source.database, generation=generation, seen=seen
     )
 
-    def keep(batch: Batch) -> int:
+    def keep(batch: TransactionBatch) -> int:
         workflows.look(batch)
         return 0
 
-    with Skim(source, start, options, watched=workflows.watched(), keep=keep) as walk:
+    with LogScanner(source, start, options, watched=workflows.watched(), keep=keep) as walk:
         walk.read(enough=lambda: not workflows.seen)

@@ -1,6 +1,7 @@
 """Reading through a binlog without capturing it: for what it says of its transactions.
 
-Lives here: `Skim`. Does not live here: what is looked for (`seek`, `history`), following (`feed`).
+Lives here: `LogScanner`. Does not live here: what is looked for (`seek`, `history`), following
+(`feed`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ratchet.core.errors import RatchetError, RetryableError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
-from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.ingest.binlog.payload import LIMIT as SIDE_LIMIT
 from ratchet.ingest.binlog.reader import Reader
 from ratchet.ingest.binlog.workflows import SIDECAR
@@ -29,7 +30,7 @@ _LEAST: Final = 1 << 20
 _NOTHING: Final = TablePatterns(("!*",))
 
 
-class Skim:
+class LogScanner:
     """A stream that is read through, and left out but for what it says of itself.
 
     Args:
@@ -51,7 +52,7 @@ class Skim:
         options: DumpOptions,
         *,
         watched: frozenset[str] = frozenset(),
-        keep: Callable[[Batch], int] = lambda _: 0,
+        keep: Callable[[TransactionBatch], int] = lambda _: 0,
     ) -> None:
         self._shard = source.shard
         self._stream = BinlogStream(source, start, options)

@@ -1,7 +1,7 @@
 """The table maps a stream has shown, numbered, in the form that the walker's kernel compares with.
 
-Lives here: `Slots`, a registry of table maps by their bytes. Does not live here: parsing one
-(`wire.decode.tablemap`).
+Lives here: `TableMapCache`, a registry of table maps by their bytes. Does not live here: parsing
+one (`wire.decode.tablemap`).
 
 Invariant: a slot stands for one table map, byte by byte. A table id that comes to mean another
 map (ids begin anew when a server restarts) gets another slot, because the bytes are compared.
@@ -57,7 +57,7 @@ class Catalog(Protocol):
         """The names of the database's tables as they are now, without views."""
 
 
-class Slots:
+class TableMapCache:
     """A registry of table maps.
 
     Attributes:

@@ -17,7 +17,7 @@ from ratchet.core.errors import TableStoppedError
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.rounds import STATEMENT_LENGTH, TableEvent
 from ratchet.core.shard import ShardId
-from ratchet.core.sql.effects import REBUILT, Change, Named
+from ratchet.core.sql.effects import REBUILT, Change, TableName
 from ratchet.core.sql.found import Log, Statement
 from ratchet.core.sql.lexer import Mode
 from ratchet.core.sql.names import Scope
@@ -44,7 +44,7 @@ _EARLY: Final = Change("prepared", "rows of an XA transaction came before it was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class TransactionStamp:
     """The open transaction: its name in the server's notation, seq, commit time in microseconds."""
 
     gtid: str
@@ -66,7 +66,7 @@ class Hooks(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class StatementOutcome:
     """What the reader has to know of a statement.
 
     Attributes:
@@ -108,8 +108,8 @@ class StatementWatch:
         self._hooks = hooks
         self._folds: bool | None = None
         self._asked = False
-        self._plain: dict[Named, bool] = {}  # what was asked since the last statement but rows
-        self._trusted: set[Named] = set()  # of all that were passed over for that
+        self._plain: dict[TableName, bool] = {}  # what was asked since the last statement but rows
+        self._trusted: set[TableName] = set()  # of all that were passed over for that
         self._bases: frozenset[str] | None = None  # asked since the last statement but rows
         self._moved: set[str] = set()  # names that may be those of views by now
         # Of open and prepared XA transactions: what their statements did to tables.
@@ -117,7 +117,9 @@ class StatementWatch:
         self._prepared: dict[str, list[TableEvent]] = {}
         self.events: list[TableEvent] = []
 
-    def look(self, query: Query, *, known: Collection[str], now: Moment | None) -> Looked:
+    def look(
+        self, query: Query, *, known: Collection[str], now: TransactionStamp | None
+    ) -> StatementOutcome:
         """Judge a statement and note what it does to tables.
 
         Args:
@@ -149,10 +151,10 @@ class StatementWatch:
             held = self._prepared.pop(found.xid.lower(), None)
             if found.form == "xa commit" and now is not None:
                 self._commit(held, query.statement, known, now)
-            return Looked(kind)
+            return StatementOutcome(kind)
         if now is not None:
             self._note(found, query, sorted(known), now)
-        return Looked(kind, () if kind is Kind.DML else found.tables)
+        return StatementOutcome(kind, () if kind is Kind.DML else found.tables)
 
     def _spelled(self, table: str, own: Mapping[str, str]) -> str:
         """A name as the mirror has it: a statement may have it in any letter case there."""
@@ -160,7 +162,7 @@ class StatementWatch:
             return table
         return own.get(table.lower(), table.lower())
 
-    def unreadable(self, table: str, error: TableStoppedError, now: Moment) -> None:
+    def unreadable(self, table: str, error: TableStoppedError, now: TransactionStamp) -> None:
         """Note that rows of a table are left out from here on, since they cannot be read."""
         why = error.message + (f" ({error.hint})" if error.hint else "")
         self.events.append(
@@ -176,7 +178,7 @@ class StatementWatch:
             )
         )
 
-    def inserted_in_bulk(self, tables: Mapping[str, Moment]) -> None:
+    def inserted_in_bulk(self, tables: Mapping[str, TransactionStamp]) -> None:
         """Note that rows may be in the log and not in their tables.
 
         Args:
@@ -185,16 +187,16 @@ class StatementWatch:
         text = "INSERT in bulk"
         self.events += [self._event(one, text, now, _BULK) for one, now in tables.items()]
 
-    def repeated(self, table: str, now: Moment) -> None:
+    def repeated(self, table: str, now: TransactionStamp) -> None:
         """Note that a transaction changed a table which has the name of another one."""
         self.events.append(self._event(table, "a transaction with a GTID for two", now, _TWICE))
 
-    def lost(self, known: Collection[str], now: Moment) -> None:
+    def lost(self, known: Collection[str], now: TransactionStamp) -> None:
         """Note that the server could not log what it did: any table may have other rows."""
         tables = [table for table in sorted(known) if self._patterns.matches(table)]
         self.events += [self._event(table, "", now, _LOST) for table in tables]
 
-    def undone(self, tables: Collection[str], statement: str, now: Moment) -> None:
+    def undone(self, tables: Collection[str], statement: str, now: TransactionStamp) -> None:
         """Note that rows of tables were rolled back which the log has nevertheless."""
         why = Change("untold", "a transaction that had changed it was rolled back, in part perhaps")
         self.events += [self._event(table, statement, now, why) for table in sorted(tables)]
@@ -205,7 +207,7 @@ class StatementWatch:
         *,
         tables: Collection[str],
         handed: Collection[str],
-        now: Moment,
+        now: TransactionStamp,
     ) -> None:
         """An XA transaction was prepared: what it did comes with the commit, whenever that is.
 
@@ -228,7 +230,7 @@ class StatementWatch:
         held: Sequence[TableEvent] | None,
         statement: str,
         known: Collection[str],
-        now: Moment,
+        now: TransactionStamp,
     ) -> None:
         """A prepared transaction happens. If nobody saw what it did, it may have been anything."""
         if held is None:
@@ -248,7 +250,9 @@ class StatementWatch:
             self._bases = self._hooks.base_tables()
         return table in self._bases
 
-    def _note(self, found: Statement, query: Query, known: Sequence[str], now: Moment) -> None:
+    def _note(
+        self, found: Statement, query: Query, known: Sequence[str], now: TransactionStamp
+    ) -> None:
         changes = self._changes(found, known)
         if found.form == "statement":
             self._bases = None
@@ -292,7 +296,7 @@ class StatementWatch:
             return [*found.changes, *((table, Change("untold", why)) for table in known)]
         return found.changes
 
-    def _is_plain(self, table: Named) -> bool:
+    def _is_plain(self, table: TableName) -> bool:
         if table not in self._plain:
             self._plain[table] = self._hooks is not None and self._hooks.is_plain(
                 table.database or "", table.table
@@ -305,7 +309,9 @@ class StatementWatch:
         self._asked = True
         return self._folds
 
-    def _event(self, table: str, text: str, now: Moment, change: Change | None) -> TableEvent:
+    def _event(
+        self, table: str, text: str, now: TransactionStamp, change: Change | None
+    ) -> TableEvent:
         return TableEvent(
             keyspace=self._shard.keyspace,
             table=table,

@@ -28,9 +28,9 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import Journal
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.binlog.changes import Decoders, changes_of
-from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.wire.failures import HEAL_HINT
 from ratchet.wire.journal import executed_of, journal_of, parse_journal, parse_source
 
@@ -44,7 +44,7 @@ _TAKEN_OVER: Final = b"FROZEN"
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyProgress:
     """How far a stream of VReplication has come.
 
     Attributes:
@@ -73,8 +73,8 @@ class Workflows:
         self._shard = shard
         self._database = database.encode()
         self._generation = generation
-        self._decoders = Decoders(MisfitPolicy())
-        self._streams: dict[int, Copied] = {}  # by the id of their rows
+        self._decoders = Decoders(InvalidValuePolicy())
+        self._streams: dict[int, CopyProgress] = {}  # by the id of their rows
         self._copies_of_batch: frozenset[int] = frozenset()
         # The `seq` from which statements count. Before a shard takes over they are Vitess's own:
         # it makes the tables before it copies their rows.
@@ -84,7 +84,7 @@ class Workflows:
         """Which of Vitess's tables have to be read."""
         return frozenset({JOURNAL, STREAMS, COPYING} if self.seen else {JOURNAL})
 
-    def look(self, batch: Batch) -> Batch:
+    def look(self, batch: TransactionBatch) -> TransactionBatch:
         """The batch without Vitess's own rows, and without copies of what the mirror has.
 
         Raises:
@@ -110,7 +110,7 @@ class Workflows:
         """Whether a transaction that ended in the newest batch was left out."""
         return seq in self._copies_of_batch
 
-    def knows(self, batch: Batch) -> bool:
+    def knows(self, batch: TransactionBatch) -> bool:
         """Whether each of the batch's transactions is known to be a copy or not.
 
         The end of one tells, and a large one is handed out before it is there.
@@ -127,7 +127,7 @@ class Workflows:
             hint=HEAL_HINT,
         )
 
-    def _copies(self, batch: Batch) -> set[int]:
+    def _copies(self, batch: TransactionBatch) -> set[int]:
         """The `seq` of each transaction that is a copy of what the mirror has."""
         tables, _, left_out = changes_of(
             batch, self._decoders, shard=self._shard, generation=self._generation
@@ -170,7 +170,7 @@ class Workflows:
             return False
         source = str(parse_source(row["source"]))
         executed = executed_of(row["pos"].decode()) if row["pos"] else None
-        self._streams[row["id"]] = Copied(source, executed)
+        self._streams[row["id"]] = CopyProgress(source, executed)
         if source not in self.seen:
             return False
         inside = executed is None or self._has(source, executed)

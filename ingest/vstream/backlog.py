@@ -39,7 +39,7 @@ SPOOL: Final = 64 << 20  # bytes of an open transaction that are held in memory
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BacklogEntry:
     """A stretch of the stream.
 
     Attributes:
@@ -87,7 +87,7 @@ class Backlog:
     def __init__(self, implementation: Engine | None = None) -> None:
         self._kernels = (implementation or engine()).vstream
         self._inbox: list[bytes] = []
-        self._pieces: list[Piece] = []
+        self._pieces: list[BacklogEntry] = []
         self._file: IO[bytes] | None = None
         self.inbox_bytes = 0  # received and not indexed
         self.whole_bytes = 0  # of transactions that can be taken
@@ -125,7 +125,7 @@ class Backlog:
                 operation="read VStream",
                 hint="the stream may be damaged; reading it again tells",
             )
-        piece = Piece(places, data)
+        piece = BacklogEntry(places, data)
         self._take_back(piece)
         ends = np.flatnonzero(is_end(piece.types()))
         if ends.size:
@@ -139,7 +139,7 @@ class Backlog:
             self._pieces.append(piece)
             self.open_bytes += piece.size
 
-    def _take_back(self, piece: Piece) -> None:
+    def _take_back(self, piece: BacklogEntry) -> None:
         """Make void what a transaction brought before it began once more.
 
         vtgate goes on at another tablet when one is lost, from the position behind the last whole
@@ -159,7 +159,9 @@ class Backlog:
             if not began:
                 held = []
 
-    def take(self, not_after: int | None = None, believed: int | None = None) -> Sequence[Piece]:
+    def take(
+        self, not_after: int | None = None, believed: int | None = None
+    ) -> Sequence[BacklogEntry]:
         """Whole transactions, in stream order; they are not held any more.
 
         Args:
@@ -204,7 +206,9 @@ class Backlog:
                 if one.held is not None:
                     begin = self._file.seek(0, 2)
                     self._file.write(one.held.tobytes())
-                    self._pieces[number] = Piece(one.places, None, (self._file, begin, one.size))
+                    self._pieces[number] = BacklogEntry(
+                        one.places, None, (self._file, begin, one.size)
+                    )
             self._file.flush()
 
     def release(self) -> None:
@@ -225,16 +229,16 @@ def is_end(types: Longs) -> npt.NDArray[np.bool_]:
     return np.isin(types, (proto.COMMIT, proto.DDL, proto.OTHER))
 
 
-def _split(piece: Piece, count: int) -> tuple[Piece, Piece]:
+def _split(piece: BacklogEntry, count: int) -> tuple[BacklogEntry, BacklogEntry]:
     """The first `count` events, and the others."""
     data = piece.data()
     at = int(piece.places[count - 1, kernels.END])
     rest = piece.places[count:].copy()
     rest[:, kernels.START :] -= at  # what an event lacks is from 0 to 0, and stays empty
-    return Piece(piece.places[:count], data[:at]), Piece(rest, data[at:])
+    return BacklogEntry(piece.places[:count], data[:at]), BacklogEntry(rest, data[at:])
 
 
-def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
+def _joined(pieces: Sequence[BacklogEntry]) -> Sequence[BacklogEntry]:
     """Small neighbours in memory as one: decoding a few large ones is cheaper than many small."""
     if any(one.held is None for one in pieces):
         return pieces
@@ -245,7 +249,7 @@ def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
     ]
 
 
-def _as_one(pieces: Sequence[Piece]) -> Piece:
+def _as_one(pieces: Sequence[BacklogEntry]) -> BacklogEntry:
     if len(pieces) == 1:
         return pieces[0]
     begin, places = 0, []
@@ -254,7 +258,7 @@ def _as_one(pieces: Sequence[Piece]) -> Piece:
         moved[:, kernels.START :] += begin
         places.append(moved)
         begin += one.size
-    return Piece(np.concatenate(places), np.concatenate([one.data() for one in pieces]))
+    return BacklogEntry(np.concatenate(places), np.concatenate([one.data() for one in pieces]))
 
 
 @contextmanager

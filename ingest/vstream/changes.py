@@ -20,7 +20,7 @@ from ratchet.core.rounds import TableEvent
 from ratchet.ingest.changes import TableChanges, Tokens
 
 if TYPE_CHECKING:
-    from ratchet.ingest.vstream.tables import Slot, Tables
+    from ratchet.ingest.vstream.tables import StreamTables, TableDecoder
     from ratchet.wire.decode.vstream import DecodedChanges
 
 Bytes = npt.NDArray[np.uint8]
@@ -47,7 +47,7 @@ class RowEvents:
 
 
 def changes_of(
-    events: RowEvents, tables: Tables, tokens: Tokens, *, before: tuple[int, int]
+    events: RowEvents, tables: StreamTables, tokens: Tokens, *, before: tuple[int, int]
 ) -> tuple[list[TableChanges], tuple[int, int], list[TableEvent]]:
     """Decode row events.
 
@@ -66,7 +66,7 @@ def changes_of(
     """
     if not events.txn.size:
         return [], before, []
-    decoded: list[tuple[Slot, Ints, DecodedChanges]] = []
+    decoded: list[tuple[TableDecoder, Ints, DecodedChanges]] = []
     left_out: list[TableEvent] = []
     counts = np.zeros(events.txn.size, np.int64)  # row changes per event
     for number in np.unique(events.slot).tolist():
@@ -95,7 +95,7 @@ def changes_of(
 
 
 def _assemble(
-    slot: Slot,
+    slot: TableDecoder,
     members: Ints,
     found: DecodedChanges,
     events: tuple[Ints, Ints],

@@ -24,21 +24,21 @@ from google.protobuf.message import DecodeError as ProtobufError
 from ratchet.core.errors import DecodeError, RetryableError, SourceUnfitError
 from ratchet.core.gtid import GtidSet, parse_gtid
 from ratchet.core.position import Position
-from ratchet.core.rounds import Journal, Run
+from ratchet.core.rounds import GtidRange, Journal
 from ratchet.core.shard import ShardId
 from ratchet.core.vitess import is_internal
 from ratchet.ingest.binlog import places
 from ratchet.ingest.binlog.events import Query
-from ratchet.ingest.binlog.ledger import Ledger
+from ratchet.ingest.binlog.ledger import GtidTracker
 from ratchet.ingest.binlog.notes import join_runs
-from ratchet.ingest.binlog.watch import Moment, StatementWatch
+from ratchet.ingest.binlog.watch import StatementWatch, TransactionStamp
 from ratchet.ingest.changes import Tokens
-from ratchet.ingest.slices import DRAINED, CaptureRequest, Sink, SliceLimits, Taken
-from ratchet.ingest.vstream.backlog import Backlog, Piece, is_end
+from ratchet.ingest.slices import DRAINED, CaptureRequest, SliceCollector, SliceLimits, SliceSummary
+from ratchet.ingest.vstream.backlog import Backlog, BacklogEntry, is_end
 from ratchet.ingest.vstream.changes import RowEvents, changes_of
-from ratchet.ingest.vstream.tables import NOT_MIRRORED, Tables
+from ratchet.ingest.vstream.tables import NOT_MIRRORED, StreamTables
 from ratchet.wire.continues import check_continues, check_not_lost
-from ratchet.wire.decode.catalog import Declared, read_declared
+from ratchet.wire.decode.catalog import DeclaredTable, read_declared
 from ratchet.wire.decode.engine import engine
 from ratchet.wire.decode.kernels import vstream as kernels
 from ratchet.wire.journal import FLAVOR, executed_of, journal_of
@@ -75,7 +75,9 @@ class VStreamFeed:
         RatchetError: the stream cannot be opened.
     """
 
-    def __init__(self, request: CaptureRequest, sink: Sink, *, vtgate: VtgateConfig) -> None:
+    def __init__(
+        self, request: CaptureRequest, sink: SliceCollector, *, vtgate: VtgateConfig
+    ) -> None:
         source = request.source
         self._source = source
         self._shard: ShardId = source.shard
@@ -84,11 +86,11 @@ class VStreamFeed:
         self._primary: Session | None = None  # asked where the stream is not its own
         self._checked = False
         self._backlog = Backlog()
-        self._ledger = Ledger(request.start, np.zeros(places.SIZE, np.int64))
+        self._ledger = GtidTracker(request.start, np.zeros(places.SIZE, np.int64))
         self._watch = StatementWatch(
             shard=source.shard, database=source.database, patterns=request.patterns
         )
-        self._tables = Tables(
+        self._tables = StreamTables(
             keyspace=source.shard.keyspace,
             patterns=request.patterns,
             policy=request.policy,
@@ -109,12 +111,12 @@ class VStreamFeed:
 
     # --- a slice ----------------------------------------------------------------------------------
 
-    def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
+    def read(self, *, known: frozenset[str], limits: SliceLimits) -> SliceSummary:
         """See ingest.slices.Feed."""
         self._ledger.runs = []
         self._bytes = 0
         caught_up = self._read(known, limits)
-        return Taken(
+        return SliceSummary(
             end=Position(executed=self._ledger.executed),
             runs=tuple(self._ledger.runs),
             bytes=self._bytes,
@@ -238,8 +240,8 @@ class VStreamFeed:
             self._checked = False  # another tablet may answer next, which lacks what we have
             return []
 
-    def _declared(self) -> Mapping[str, Declared]:
-        def question(control: Session) -> Mapping[str, Declared]:
+    def _declared(self) -> Mapping[str, DeclaredTable]:
+        def question(control: Session) -> Mapping[str, DeclaredTable]:
             return read_declared(
                 control.query, keyspace=self._shard.keyspace, database=self._source.database
             )
@@ -276,7 +278,7 @@ class VStreamFeed:
         self._sink.ended(txns.size, txns["ts"].tolist())
         self._backlog.release()
 
-    def _named(self, pieces: Sequence[Piece]) -> Records:
+    def _named(self, pieces: Sequence[BacklogEntry]) -> Records:
         """The transactions that end in these pieces, as places.TXN; notes them in the ledger."""
         found = [self._ends(piece) for piece in pieces if is_end(piece.types()).any()]
         txns = np.concatenate(found)
@@ -297,7 +299,7 @@ class VStreamFeed:
         both = zip(txns["origin"].tolist(), txns["number"].tolist(), strict=True)
         return [f"{heads[origin]}{number}" for origin, number in both]
 
-    def _ends(self, piece: Piece) -> Records:
+    def _ends(self, piece: BacklogEntry) -> Records:
         """The transactions that end in a piece, without `seq`."""
         ends = piece.places[is_end(piece.types())]
         begins, stops = (np.ascontiguousarray(ends[:, c]) for c in (kernels.GTID, kernels.GTID_END))
@@ -318,7 +320,7 @@ class VStreamFeed:
             txns["origin"][hashes == value] = self._ledger.origin(origin)
         return txns
 
-    def _shown(self, pieces: Sequence[Piece], upto: int | None = None) -> GtidSet:
+    def _shown(self, pieces: Sequence[BacklogEntry], upto: int | None = None) -> GtidSet:
         """The position that stands last in these pieces (before the event `upto` of the last)."""
         for piece in reversed(pieces):
             at = np.flatnonzero(piece.types()[:upto] == messages().VGTID)
@@ -335,7 +337,7 @@ class VStreamFeed:
                 return Position(executed=executed_of(place.gtid))
         raise self._refusal(f"a position without shard {shard}")
 
-    def _fold_by_position(self, pieces: Sequence[Piece], txns: Records) -> None:
+    def _fold_by_position(self, pieces: Sequence[BacklogEntry], txns: Records) -> None:
         """Take the transactions in one by one, each by the position in front of its end.
 
         What stands in the position besides it was passed over before it.
@@ -355,7 +357,9 @@ class VStreamFeed:
                 seq = ledger.executed.cardinality + 1
                 for origin, spans in passed.intervals.items():
                     for low, high in spans:
-                        ledger.runs = join_runs("mysql", ledger.runs, [Run(origin, low, high, seq)])
+                        ledger.runs = join_runs(
+                            "mysql", ledger.runs, [GtidRange(origin, low, high, seq)]
+                        )
                         seq += high - low + 1
                 ledger.executed = ledger.executed.union(passed)
                 txns[number]["seq"] = seq
@@ -366,7 +370,7 @@ class VStreamFeed:
 
     def _look(
         self,
-        piece: Piece,
+        piece: BacklogEntry,
         data: Bytes,
         known: frozenset[str],
         txns: Records,
@@ -388,7 +392,7 @@ class VStreamFeed:
                 continue
             number = first + int(np.searchsorted(ends, at))
             txn = txns[number]
-            now = Moment(
+            now = TransactionStamp(
                 gtid=self._gtids(txns[[number]])[0],
                 seq=int(txn["seq"]),
                 ts=int(txn["ts"]),
@@ -398,7 +402,7 @@ class VStreamFeed:
             self._doubt(self._described_before(piece, data, int(at)), now)
             self._tables.forget()
 
-    def _described_before(self, piece: Piece, data: Bytes, upto: int) -> dict[str, int]:
+    def _described_before(self, piece: BacklogEntry, data: Bytes, upto: int) -> dict[str, int]:
         """Table -> when it was described last in front of an event of a piece."""
         found = dict(self._described)
         for at in np.flatnonzero(piece.types()[:upto] == messages().FIELD):
@@ -407,7 +411,7 @@ class VStreamFeed:
             found[self._tables.name_of(event)] = int(sent)
         return found
 
-    def _doubt(self, described: Mapping[str, int], now: Moment) -> None:
+    def _doubt(self, described: Mapping[str, int], now: TransactionStamp) -> None:
         """Note that rows may have been read under columns that their table did not have yet.
 
         A vttablet describes a table as it is when it sends the rows, not as it was when they were
@@ -427,7 +431,7 @@ class VStreamFeed:
             and described.get(one.table, 0) >= one.ts * 1000
         ]
 
-    def _rows(self, piece: Piece, data: Bytes, first: int) -> RowEvents:
+    def _rows(self, piece: BacklogEntry, data: Bytes, first: int) -> RowEvents:
         """The row events of mirrored tables, with the tables that FIELD events describe."""
         proto = messages()
         types = piece.types()

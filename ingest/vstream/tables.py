@@ -1,6 +1,6 @@
 """The tables of a VStream: from FIELD events to schemas and decoders.
 
-Lives here: `Tables`. Does not live here: decoding rows (`wire.decode.vstream`), SQL (`wire`).
+Lives here: `StreamTables`. Does not live here: decoding rows (`wire.decode.vstream`), SQL (`wire`).
 
 A FIELD event says how the rows behind it look, but not which unique key takes the place of a
 primary key, nor every character set. So where information_schema declares the same columns, its
@@ -21,9 +21,9 @@ from ratchet.core.change import change_schema
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.core.vitess import is_internal
-from ratchet.wire.decode.catalog import Declared
+from ratchet.wire.decode.catalog import DeclaredTable
 from ratchet.wire.decode.vstream import VStreamRowDecoder
 from ratchet.wire.decode.vstreamfields import schema_of
 
@@ -31,7 +31,7 @@ NOT_MIRRORED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class TableDecoder:
     """A table as one FIELD event described it.
 
     Attributes:
@@ -45,7 +45,7 @@ class Slot:
     changes: pa.Schema
 
 
-class Tables:
+class StreamTables:
     """The tables that one stream has described.
 
     Args:
@@ -61,16 +61,16 @@ class Tables:
         *,
         keyspace: str,
         patterns: TablePatterns,
-        policy: MisfitPolicy,
-        read: Callable[[], Mapping[str, Declared]],
+        policy: InvalidValuePolicy,
+        read: Callable[[], Mapping[str, DeclaredTable]],
     ) -> None:
         self._keyspace = keyspace
         self._patterns = patterns
         self._policy = policy
         self._read = read
-        self._catalog: Mapping[str, Declared] = {}
+        self._catalog: Mapping[str, DeclaredTable] = {}
         self._numbers: dict[TableSchema | tuple[str, str], int] = {}
-        self._slots: list[tuple[str, Slot | TableStoppedError]] = []
+        self._slots: list[tuple[str, TableDecoder | TableStoppedError]] = []
 
     @property
     def names(self) -> frozenset[str]:
@@ -109,7 +109,7 @@ class Tables:
         """The own name of a table that was described."""
         return self._slots[number][0]
 
-    def slot(self, number: int) -> Slot:
+    def slot(self, number: int) -> TableDecoder:
         """A table that was described.
 
         Raises:
@@ -125,7 +125,7 @@ class Tables:
         """Some table has changed: ask the server again."""
         self._catalog = {}
 
-    def _slot(self, found: TableSchema | TableStoppedError) -> Slot | TableStoppedError:
+    def _slot(self, found: TableSchema | TableStoppedError) -> TableDecoder | TableStoppedError:
         if isinstance(found, TableStoppedError):
             return found
         try:
@@ -133,7 +133,7 @@ class Tables:
             changes = change_schema(arrow_schema(found, self._policy))
         except TableStoppedError as error:
             return error
-        return Slot(found, decoder, changes)
+        return TableDecoder(found, decoder, changes)
 
     def _schema(self, event: Any, table: str) -> TableSchema:
         shown = tuple((field.name, field.column_type) for field in event.fields)

@@ -1,7 +1,7 @@
 """One capture round for the loop: requests for the shards that take part, and what came of it.
 
-Lives here: `Capturing`, and `Target`, which knows when a run has everything that it was started
-for. Does not live here: when to take a round (`loops`), taking it (`ingest`).
+Lives here: `CaptureRunner`, and `CatchUpTarget`, which knows when a run has everything that it was
+started for. Does not live here: when to take a round (`loops`), taking it (`ingest`).
 
 Invariant: a round is committed only while the lease is held.
 """
@@ -18,12 +18,12 @@ from ratchet.core.errors import BugError, RatchetError, RetryableError, ShardGon
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.rounds import Round, ShardSlice
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.rounds import RoundTaker, Runner
 from ratchet.ingest.slices import CaptureRequest, CaptureResult, SliceLimits
-from ratchet.jobs.capture.loops import Captured
+from ratchet.jobs.capture.loops import CaptureOutcome
 from ratchet.jobs.capture.skew import Skew
-from ratchet.jobs.config.selection import Turnstile
+from ratchet.jobs.config.selection import RoundBarrier
 from ratchet.jobs.reporting.observe import Observer, RoundCommitted
 from ratchet.jobs.reporting.text import counted, moment, one_line
 from ratchet.jobs.topology.asides import name_source
@@ -87,18 +87,18 @@ class CaptureSettings:
     round_seconds: float
     round_bytes: int
     heartbeat: float
-    policy: MisfitPolicy = field(default_factory=MisfitPolicy)
+    policy: InvalidValuePolicy = field(default_factory=InvalidValuePolicy)
     max_skew: float | None = None
     clock_bound: float = 0.0
 
 
 @dataclass(slots=True)
-class _Broken:
+class _ShardFailure:
     count: int = 0  # since it was told of
     told: float = -_BROKEN_EVERY
 
 
-class Target:
+class CatchUpTarget:
     """What `--until-caught-up` waits for: all that each shard had executed when the run began.
 
     Args:
@@ -131,7 +131,7 @@ class Target:
             self.round = last_round
 
 
-class Capturing:
+class CaptureRunner:
     """Takes rounds. For one thread.
 
     Args:
@@ -157,9 +157,9 @@ class Capturing:
         *,
         patterns: Callable[[str], TablePatterns],
         known: Callable[[str], tuple[str, ...]],
-        turnstile: Turnstile,
+        turnstile: RoundBarrier,
         observer: Observer,
-        target: Target | None = None,
+        target: CatchUpTarget | None = None,
         turn: Callable[[], None] = lambda: None,
         reopened: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -180,11 +180,11 @@ class Capturing:
         # Shard -> everything committed before this moment has been read; microseconds UTC.
         self.seen_until: dict[str, int] = {}
         self._odd: dict[str, float] = {}  # shard -> when it was told of an odd commit time
-        self._broken: dict[str, _Broken] = {}
+        self._broken: dict[str, _ShardFailure] = {}
         self._empty: dict[str, float] = {}  # shard -> since when its slices bring nothing
         self.skew = Skew(settings.max_skew, slack=settings.clock_bound, clock=clock, wall=wall)
 
-    def round(self, resting: Collection[str]) -> Captured:
+    def round(self, resting: Collection[str]) -> CaptureOutcome:
         """Take one round of all shards that are not resting and have something to read.
 
         Raises:
@@ -195,7 +195,7 @@ class Capturing:
         if not plan:
             # Those that are left rest, or wait for those that rest, or the run is about to turn.
             time.sleep(_PAUSE)
-            return Captured(committed=None)
+            return CaptureOutcome(committed=None)
         try:
             with self._turnstile:
                 requests = [self._request(*one) for one in plan.items()]
@@ -203,7 +203,7 @@ class Capturing:
         except RetryableError as error:
             # The job failed as a whole: nothing of it counts, for any shard.
             self.skew.note((), plan)
-            return Captured(committed=None, failures=dict.fromkeys(plan, error))
+            return CaptureOutcome(committed=None, failures=dict.fromkeys(plan, error))
         for shard, failure in outcome.errors.items():
             name_source(failure, shard)
         for shard, reasons in outcome.broken.items():
@@ -227,7 +227,7 @@ class Capturing:
         if self._target is not None:
             self._target.note(outcome.positions, self._taker.next_number - 1)
         number = None if outcome.committed is None else outcome.committed.number
-        return Captured(committed=number, failures=self._without_gone(outcome.errors))
+        return CaptureOutcome(committed=number, failures=self._without_gone(outcome.errors))
 
     def _watch(self, piece: ShardSlice) -> None:
         """Say so when a stream that should give something gives nothing, round after round."""
@@ -255,7 +255,7 @@ class Capturing:
 
     def _tell_broken(self, shard: str, reasons: Sequence[str]) -> None:
         """Say so, not too often, when a stream breaks and is opened anew: a link may be failing."""
-        broken = self._broken.setdefault(shard, _Broken())
+        broken = self._broken.setdefault(shard, _ShardFailure())
         broken.count += len(reasons)
         now = self._clock()
         if now - broken.told >= _BROKEN_EVERY:

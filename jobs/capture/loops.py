@@ -27,7 +27,7 @@ LONGEST_PAUSE: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class CaptureOutcome:
     """What one round of capture came to.
 
     Attributes:
@@ -203,7 +203,7 @@ class CaptureLoop(Loop):
     def __init__(
         self,
         control: Control,
-        capture: Callable[[Collection[str]], Captured],
+        capture: Callable[[Collection[str]], CaptureOutcome],
         *,
         shards: Collection[str],
         patience: float,

@@ -1,7 +1,7 @@
 """Keeping shards together: how far each may be read, given how far the others are.
 
-Lives here: `Reach`, `bound_of` (pure), and `Skew`, which remembers what rounds brought and plans
-the next one. Does not live here: stopping there (`SliceLimits.not_after`, the feeds).
+Lives here: `ShardProgress`, `bound_of` (pure), and `Skew`, which remembers what rounds brought and
+plans the next one. Does not live here: stopping there (`SliceLimits.not_after`, the feeds).
 
 A row that moves from one shard to another is a delete here and an insert there. While the shard it
 left is read further than the one it went to, the mirror lacks it. So no shard is read beyond the
@@ -48,7 +48,7 @@ LOOK: Final = 5.0  # seconds after which a held shard is asked all the same: sta
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ShardProgress:
     """How far a shard's stream is known to be read.
 
     Attributes:
@@ -62,7 +62,7 @@ class Reach:
     held_ts: int | None = None
 
 
-def reach_of(piece: ShardSlice, before: Reach) -> Reach:
+def reach_of(piece: ShardSlice, before: ShardProgress) -> ShardProgress:
     """What a slice tells.
 
     Not later than the moment of the slice, whatever a server's clock says: else a commit time from
@@ -73,14 +73,14 @@ def reach_of(piece: ShardSlice, before: Reach) -> Reach:
         before: what was known before it.
     """
     if piece.caught_up:
-        return Reach(piece.observed_at)
+        return ShardProgress(piece.observed_at)
     until = before.until if piece.max_ts is None else piece.max_ts
     if piece.held_ts is not None:
         until = piece.held_ts
-    return Reach(min(until, piece.observed_at), piece.held_ts)
+    return ShardProgress(min(until, piece.observed_at), piece.held_ts)
 
 
-def bound_of(shard: str, reaches: Mapping[str, Reach], margin: int) -> int | None:
+def bound_of(shard: str, reaches: Mapping[str, ShardProgress], margin: int) -> int | None:
     """The latest commit time that a shard may be read up to; None: any.
 
     Args:
@@ -97,7 +97,7 @@ def _is_through(piece: ShardSlice) -> bool:
     return piece.caught_up or piece.held_ts is not None
 
 
-def _keeps(piece: ShardSlice, reaches: Mapping[str, Reach], margin: int) -> bool:
+def _keeps(piece: ShardSlice, reaches: Mapping[str, ShardProgress], margin: int) -> bool:
     bound = bound_of(piece.shard, reaches, margin)
     return piece.max_ts is None or bound is None or piece.max_ts <= bound
 
@@ -123,7 +123,7 @@ class Skew:
         self._margin = None if threshold is None else int((threshold + slack) * 1e6)
         self._clock = clock
         self._wall = wall
-        self._reaches: dict[str, Reach] = {}
+        self._reaches: dict[str, ShardProgress] = {}
         self._asked: dict[str, float] = {}
         self._counted: frozenset[str] = frozenset()  # in the newest plan
         self._leap = 0  # microseconds beyond the margin
@@ -202,11 +202,11 @@ class Skew:
             else:
                 self._stuck.setdefault(piece.shard, now)
         for shard in failed:
-            self._reaches[shard] = Reach(self._reach(shard).until)
+            self._reaches[shard] = ShardProgress(self._reach(shard).until)
             self._stuck.setdefault(shard, now)
 
-    def _reach(self, shard: str) -> Reach:
-        return self._reaches.get(shard, Reach())
+    def _reach(self, shard: str) -> ShardProgress:
+        return self._reaches.get(shard, ShardProgress())
 
     def _stretch(self, slices: Sequence[ShardSlice], failed: Collection[str]) -> None:
         """Decide how far the next round leaps, if it does."""

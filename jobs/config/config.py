@@ -20,7 +20,7 @@ from ratchet.core.errors import ConfigError
 from ratchet.core.keyrange import KeyRange
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.config.settings import (
     DAY,
     SECTIONS,
@@ -39,7 +39,7 @@ from ratchet.jobs.config.settings import (
     secret_file,
     text,
 )
-from ratchet.jobs.config.yamlfile import Item, read_yaml
+from ratchet.jobs.config.yamlfile import ConfigNode, read_yaml
 from ratchet.wire.vtgate import TabletType
 
 T = TypeVar("T")
@@ -92,9 +92,9 @@ class Config:
         }
 
     @property
-    def policy(self) -> MisfitPolicy:
+    def policy(self) -> InvalidValuePolicy:
         """What becomes of values that Delta cannot hold."""
-        return MisfitPolicy(zero_dates=self.types.zero_dates)
+        return InvalidValuePolicy(zero_dates=self.types.zero_dates)
 
     def mirrors(self, keyspace: str, table: str) -> bool:
         """Whether `tables` of that source takes the table in."""
@@ -148,7 +148,7 @@ def load_config(
     )
 
 
-def _umask(item: Item | None) -> int | None:
+def _umask(item: ConfigNode | None) -> int | None:
     if item is None or is_null(item):
         return None
     if not re.fullmatch("0?[0-7]{3}", item.text or ""):
@@ -159,11 +159,11 @@ def _umask(item: Item | None) -> int | None:
     return found
 
 
-def _wait(item: Item | None) -> float:
+def _wait(item: ConfigNode | None) -> float:
     return LAKE_WAIT if item is None else item.seconds(0, 30 * DAY)
 
 
-def _secret_files(item: Item, path: Path) -> tuple[Path, ...]:
+def _secret_files(item: ConfigNode, path: Path) -> tuple[Path, ...]:
     """Where passwords stand. One of `${NAME}` alone stands nowhere."""
     found: dict[Path, None] = {}
     for one in item.inner():
@@ -176,20 +176,20 @@ def _secret_files(item: Item, path: Path) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def _need(item: Item, key: str) -> Item:
+def _need(item: ConfigNode, key: str) -> ConfigNode:
     found = item.mapping().get(key)
     if found is None or is_null(found):
         (found or item).fail(f"the key {key!r} is missing or empty")
     return found
 
 
-def _section(kind: type[T], item: Item | None) -> T:
+def _section(kind: type[T], item: ConfigNode | None) -> T:
     if item is None or is_null(item):
         return kind()
     return _fill(kind, item)
 
 
-def _fill(kind: type[T], item: Item) -> T:
+def _fill(kind: type[T], item: ConfigNode) -> T:
     entries = item.mapping(keys_of(kind))
     known = [f for f in fields(cast("Any", kind)) if "read" in f.metadata]
     for one in known:
@@ -204,21 +204,21 @@ def _fill(kind: type[T], item: Item) -> T:
     )
 
 
-def _lake(item: Item, folder: Path) -> str:
+def _lake(item: ConfigNode, folder: Path) -> str:
     value = text(item)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
         return value.rstrip("/")
     return _path(item, value, folder)
 
 
-def _path(item: Item, value: str, folder: Path) -> str:
+def _path(item: ConfigNode, value: str, folder: Path) -> str:
     try:
         return os.path.normpath(folder / Path(value).expanduser())
     except RuntimeError:  # what pathlib says of ~nobody
         item.fail(f"there is no home directory for {item.shown()}")
 
 
-def _sources(item: Item, folder: Path) -> Mapping[str, SourceSection]:
+def _sources(item: ConfigNode, folder: Path) -> Mapping[str, SourceSection]:
     entries = item.mapping()
     if not entries:
         item.fail("at least one source is needed")
@@ -238,7 +238,7 @@ def _sources(item: Item, folder: Path) -> Mapping[str, SourceSection]:
 
 
 def _source(
-    item: Item, keyspace: str, folder: Path, servers: dict[tuple[str, int, str], str]
+    item: ConfigNode, keyspace: str, folder: Path, servers: dict[tuple[str, int, str], str]
 ) -> SourceSection:
     kind = _need(item, "kind").choice(("binlog", "vitess"))
     entries = item.mapping(SOURCE_KEYS if kind == "binlog" else VITESS_KEYS)
@@ -269,7 +269,7 @@ def _source(
 
 
 def _shards(
-    item: Item,
+    item: ConfigNode,
     keyspace: str,
     folder: Path,
     servers: dict[tuple[str, int, str], str],
@@ -300,7 +300,7 @@ def _shards(
     return shards
 
 
-def _vtgate(item: Item, folder: Path) -> VtgateSection:
+def _vtgate(item: ConfigNode, folder: Path) -> VtgateSection:
     found = _fill(VtgateSection, item)
     for name in ("user", "password"):
         value = getattr(found, name)
@@ -311,19 +311,19 @@ def _vtgate(item: Item, folder: Path) -> VtgateSection:
     return VtgateSection(**values)
 
 
-def _check_name(item: Item, name: str, what: str) -> None:
+def _check_name(item: ConfigNode, name: str, what: str) -> None:
     if not name.strip() or len(name) > 64 or "/" in name or any(ord(c) < ord(" ") for c in name):
         item.fail(f"{what} has 1 to 64 characters, none of them '/' or a control character")
 
 
-def _check_range(item: Item, name: str) -> None:
+def _check_range(item: ConfigNode, name: str) -> None:
     try:
         KeyRange.of(name)
     except ConfigError as error:
         item.fail(error.message, hint=error.hint)
 
 
-def _shard(item: Item, keyspace: str, folder: Path) -> ShardConfig:
+def _shard(item: ConfigNode, keyspace: str, folder: Path) -> ShardConfig:
     shard = _fill(ShardConfig, item)
     values = {name: getattr(shard, name) for name in keys_of(ShardConfig)}
     values["database"] = shard.database or keyspace
@@ -332,7 +332,7 @@ def _shard(item: Item, keyspace: str, folder: Path) -> ShardConfig:
 
 
 def _tls_files(
-    item: Item, values: Mapping[str, Any], folder: Path, *, useless: set[str]
+    item: ConfigNode, values: Mapping[str, Any], folder: Path, *, useless: set[str]
 ) -> dict[str, str]:
     """The files for TLS as absolute paths; `useless`: values of `tls` that need none."""
     found = {}
@@ -352,7 +352,7 @@ def _tls_files(
     return found
 
 
-def _patterns(item: Item) -> TablePatterns:
+def _patterns(item: ConfigNode) -> TablePatterns:
     found = tuple(text(element) for element in item.sequence())
     if not found:
         item.fail("an empty list mirrors nothing", hint='["*"] mirrors every table')

@@ -74,7 +74,7 @@ class Selection:
                 self._sources[keyspace] = replace(self._sources[keyspace], tables=tables)
 
 
-class Turnstile:
+class RoundBarrier:
     """Lets a thread wait until what another one has in hand was begun after some change.
 
     Capture reads with the patterns and names of when a round began. A dump must not begin before

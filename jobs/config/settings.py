@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from ratchet.core.patterns import TablePatterns
-from ratchet.jobs.config.yamlfile import Item
+from ratchet.jobs.config.yamlfile import ConfigNode
 from ratchet.wire.vtgate import TabletType
 
 Tls = Literal["auto", "disabled", "preferred", "required", "verify_ca", "verify_identity"]
@@ -30,47 +30,47 @@ _LONGEST_SECRET: Final = 4096  # bytes
 T = TypeVar("T")
 
 
-def setting(default: T, read: Callable[[Item], T]) -> T:
+def setting(default: T, read: Callable[[ConfigNode], T]) -> T:
     """A field that may stand in the file, and how to read it."""
     return field(default=default, metadata={"read": read})
 
 
-def required(read: Callable[[Item], Any]) -> Any:
+def required(read: Callable[[ConfigNode], Any]) -> Any:
     """A field that must stand in the file."""
     return field(metadata={"read": read})
 
 
-def _optional(read: Callable[[Item], T]) -> Callable[[Item], T | None]:
+def _optional(read: Callable[[ConfigNode], T]) -> Callable[[ConfigNode], T | None]:
     """`null` stands for the default behaviour."""
     return lambda item: None if is_null(item) else read(item)
 
 
-def is_null(item: Item) -> bool:
+def is_null(item: ConfigNode) -> bool:
     """Whether the key stands there without a value."""
     return item.text is None and item.entries is None and item.elements is None
 
 
-def _seconds(low: float, high: float) -> Callable[[Item], float]:
+def _seconds(low: float, high: float) -> Callable[[ConfigNode], float]:
     return lambda item: item.seconds(low, high)
 
 
-def _integer(low: int, high: int) -> Callable[[Item], int]:
+def _integer(low: int, high: int) -> Callable[[ConfigNode], int]:
     return lambda item: item.integer(low, high)
 
 
-def _bytes(low: int, high: int) -> Callable[[Item], int]:
+def _bytes(low: int, high: int) -> Callable[[ConfigNode], int]:
     return lambda item: item.bytes(low, high)
 
 
-def _choice(*options: str) -> Callable[[Item], Any]:
+def _choice(*options: str) -> Callable[[ConfigNode], Any]:
     return lambda item: item.choice(options)
 
 
-def _boolean(item: Item) -> bool:
+def _boolean(item: ConfigNode) -> bool:
     return item.boolean()
 
 
-def text(item: Item) -> str:
+def text(item: ConfigNode) -> str:
     """A text that says something: not empty, on one line."""
     value = item.string()
     if not value.strip() or any(ord(c) < ord(" ") for c in value):
@@ -78,7 +78,7 @@ def text(item: Item) -> str:
     return value
 
 
-def _addresses(item: Item) -> tuple[tuple[str, int], ...]:
+def _addresses(item: ConfigNode) -> tuple[tuple[str, int], ...]:
     found = []
     for element in item.sequence():
         match = re.fullmatch(r"(\S+?)(?::(\d{1,5}))?", text(element))
@@ -88,13 +88,13 @@ def _addresses(item: Item) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-def _secret(item: Item) -> str:
+def _secret(item: ConfigNode) -> str:
     if item.entries is None:
         return item.string(secret=True)
     return "" if item.unused else read_secret(item, secret_file(item))
 
 
-def secret_file(item: Item) -> Path:
+def secret_file(item: ConfigNode) -> Path:
     """Where a password stands that is given as `{file: ...}`."""
     entries = item.mapping(("file",))
     if "file" not in entries:
@@ -106,7 +106,7 @@ def secret_file(item: Item) -> Path:
     return Path(item.file).resolve().parent / given
 
 
-def read_secret(item: Item, path: Path) -> str:
+def read_secret(item: ConfigNode, path: Path) -> str:
     """A password that is all of a file, but for the end of its line."""
     try:
         with path.open("rb") as file:
@@ -291,7 +291,7 @@ class SnapshotSection:
         return self.parallel or min(8, max(2, os.cpu_count() or 2))
 
 
-def _share(item: Item) -> float:
+def _share(item: ConfigNode) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", (item.text or "").strip())
     share = float(match[1]) / 100 if match else 0.0
     if not 0.0001 <= share <= 1:
@@ -324,7 +324,7 @@ class MergeSection:
     clock_bound_ms: int = setting(500, _integer(0, 3_600_000))
 
 
-def _interval(item: Item) -> float | None:
+def _interval(item: ConfigNode) -> float | None:
     return None if item.text in {"off", "never"} else item.seconds(60, 3650 * DAY)
 
 
@@ -359,7 +359,7 @@ class TypesSection:
     zero_dates: ZeroDates = setting("null", _choice("null", "text", "fail"))  # noqa: RUF009 - a field
 
 
-def _spark_conf(item: Item) -> Mapping[str, str]:
+def _spark_conf(item: ConfigNode) -> Mapping[str, str]:
     found = {}
     for name, value in item.mapping().items():
         if not re.fullmatch(r"spark(\.[A-Za-z0-9_-]+)+", name):
@@ -368,7 +368,7 @@ def _spark_conf(item: Item) -> Mapping[str, str]:
     return found
 
 
-def _memory(item: Item) -> str:
+def _memory(item: ConfigNode) -> str:
     value = item.string()
     if not re.fullmatch(r"[1-9]\d{0,5}[mg]", value):
         item.fail(f"a size as Java takes it is needed here (2g, 1500m), not {item.shown()}")

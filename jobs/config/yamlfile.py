@@ -31,7 +31,7 @@ _NULL: Final = "tag:yaml.org,2002:null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class ConfigNode:
     """One value of the file, with its place.
 
     Attributes:
@@ -49,8 +49,8 @@ class Item:
     line: int
     path: str
     text: str | None = None
-    entries: Mapping[str, Item] | None = None
-    elements: tuple[Item, ...] | None = None
+    entries: Mapping[str, ConfigNode] | None = None
+    elements: tuple[ConfigNode, ...] | None = None
     variables: tuple[str, ...] = ()
     unused: bool = False
 
@@ -67,7 +67,7 @@ class Item:
             hint=hint or "conf/example.yaml explains every key",
         )
 
-    def inner(self) -> Iterator[Item]:
+    def inner(self) -> Iterator[ConfigNode]:
         """Itself and all items in it, however deep."""
         yield self
         for one in (*(self.entries or {}).values(), *(self.elements or ())):
@@ -87,7 +87,7 @@ class Item:
             return "a list"
         return "nothing" if self.text is None else repr(self.text[:80])
 
-    def mapping(self, known: Iterable[str] | None = None) -> Mapping[str, Item]:
+    def mapping(self, known: Iterable[str] | None = None) -> Mapping[str, ConfigNode]:
         """Its entries; with `known`, any other key is an error that names the nearest one."""
         if self.entries is None:
             self.fail(f"a mapping (key: value) is needed here, not {self.shown()}")
@@ -98,7 +98,7 @@ class Item:
                     entry.fail(f"unknown key {key!r}{_nearest(key, names)}")
         return self.entries
 
-    def sequence(self) -> tuple[Item, ...]:
+    def sequence(self) -> tuple[ConfigNode, ...]:
         """Its elements."""
         if self.elements is None:
             self.fail(f"a list is needed here, not {self.shown()}")
@@ -175,7 +175,7 @@ def _nearest(key: str, names: Iterable[str]) -> str:
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
-def read_yaml(path: Path, environment: Mapping[str, str], *, unused: str = "") -> Item:
+def read_yaml(path: Path, environment: Mapping[str, str], *, unused: str = "") -> ConfigNode:
     """Read a file.
 
     Args:
@@ -206,7 +206,9 @@ def read_yaml(path: Path, environment: Mapping[str, str], *, unused: str = "") -
     return parse_yaml(text, str(path), environment, unused=unused)
 
 
-def parse_yaml(text: str, file: str, environment: Mapping[str, str], *, unused: str = "") -> Item:
+def parse_yaml(
+    text: str, file: str, environment: Mapping[str, str], *, unused: str = ""
+) -> ConfigNode:
     """Parse the text of a file; see `read_yaml`."""
     try:
         _check_depth(text, file)
@@ -267,9 +269,9 @@ class _Builder:
         self._environment = environment
         self._count = 0
 
-    def build(self, node: yaml.Node, path: str, depth: int) -> Item:
+    def build(self, node: yaml.Node, path: str, depth: int) -> ConfigNode:
         unused = bool(self._unused) and path.partition(".")[0] == self._unused
-        here = Item(file=self._file, line=node.start_mark.line + 1, path=path, unused=unused)
+        here = ConfigNode(file=self._file, line=node.start_mark.line + 1, path=path, unused=unused)
         self._count += 1
         if self._count > MAX_ITEMS or depth > MAX_DEPTH:
             here.fail(
@@ -290,10 +292,10 @@ class _Builder:
             return here
         return self._scalar(node.value, here)
 
-    def _mapping(self, node: yaml.MappingNode, here: Item, depth: int) -> Item:
-        entries: dict[str, Item] = {}
+    def _mapping(self, node: yaml.MappingNode, here: ConfigNode, depth: int) -> ConfigNode:
+        entries: dict[str, ConfigNode] = {}
         for key, value in node.value:
-            place = Item(file=self._file, line=key.start_mark.line + 1, path=here.path)
+            place = ConfigNode(file=self._file, line=key.start_mark.line + 1, path=here.path)
             if not isinstance(key, yaml.ScalarNode):
                 place.fail("a key must be a plain text")
             if key.value in entries:
@@ -304,7 +306,7 @@ class _Builder:
             entries[key.value] = replace(entry, line=place.line)
         return replace(here, entries=entries)
 
-    def _scalar(self, text: str, here: Item) -> Item:
+    def _scalar(self, text: str, here: ConfigNode) -> ConfigNode:
         variables: list[str] = []
 
         def value(match: re.Match[str]) -> str:

@@ -31,7 +31,7 @@ _WARN_OF_TASKS: Final = 600.0  # the same where tasks are at work: one may take 
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SparkProgress:
     """What Spark has to do, and how far it is.
 
     Attributes:
@@ -63,13 +63,13 @@ class SparkWatch:
         spark: SparkSession,
         *,
         limit: float,
-        read: Callable[[SparkSession], Work],
+        read: Callable[[SparkSession], SparkProgress],
         cancel: Callable[[SparkSession], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spark, self._limit, self._clock = spark, limit, clock
         self._read, self._cancel = read, cancel
-        self._last = Work((), 0, 0, 0)
+        self._last = SparkProgress((), 0, 0, 0)
         self._since = self._told = clock()
 
     def look(self) -> None:
@@ -108,7 +108,7 @@ class SparkWatch:
                 extra={"fields": {"event": "spark_stands", "seconds": round(still)}},
             )
 
-    def _work(self) -> Work | None:
+    def _work(self) -> SparkProgress | None:
         from py4j.protocol import Py4JError
 
         try:
@@ -119,13 +119,13 @@ class SparkWatch:
             return None
 
 
-def _told(work: Work) -> str:
+def _told(work: SparkProgress) -> str:
     jobs, tasks = counted(len(work.jobs), "job"), counted(work.running, "task")
     executors = counted(work.executors, "executor")
     return f"{jobs} open, {tasks} at work, {executors}"
 
 
-def read_work(spark: SparkSession, *, driver_works: bool) -> Work:
+def read_work(spark: SparkSession, *, driver_works: bool) -> SparkProgress:
     """Ask a session's Spark; takes no job.
 
     Args:
@@ -138,7 +138,7 @@ def read_work(spark: SparkSession, *, driver_works: bool) -> Work:
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
     executors = context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001
-    return Work(
+    return SparkProgress(
         jobs=jobs,
         done=sum(stage.numCompletedTasks + stage.numFailedTasks for stage in known),
         running=sum(stage.numActiveTasks for stage in known),

@@ -29,7 +29,7 @@ log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class AsOfPoint:
     """What `--as-of` names.
 
     Attributes:
@@ -43,7 +43,7 @@ class Moment:
     value: int = 0
 
 
-def parse_moment(text: str) -> Moment:
+def parse_moment(text: str) -> AsOfPoint:
     """Read `2026-03-01T12:00:00Z`, `round:12` or `gtid:0-1-100`.
 
     A time without an offset is UTC.
@@ -56,10 +56,10 @@ def parse_moment(text: str) -> Moment:
     """
     kind, _, rest = text.partition(":")
     if kind == "gtid" and rest:
-        return Moment("gtid", rest)
+        return AsOfPoint("gtid", rest)
     try:
         if kind == "round":
-            return Moment("round", rest, int(rest))
+            return AsOfPoint("round", rest, int(rest))
         found = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
@@ -71,10 +71,10 @@ def parse_moment(text: str) -> Moment:
     if found.tzinfo is None:
         found = found.replace(tzinfo=datetime.UTC)
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return Moment("time", text, (found - epoch) // datetime.timedelta(microseconds=1))
+    return AsOfPoint("time", text, (found - epoch) // datetime.timedelta(microseconds=1))
 
 
-def find_cut(lake: Lake, moment: Moment) -> Cut:
+def find_cut(lake: Lake, moment: AsOfPoint) -> Cut:
     """The cut that shows this moment.
 
     Raises:

@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from ratchet.core.errors import RetryableError
 from ratchet.core.position import Position
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.inspect.scratch import changes_from
 from ratchet.merge.cascades.graph import read_graph
 from ratchet.snapshot.keychanges import Changes
@@ -49,7 +49,7 @@ class ChangeLog:
         lake: Lake,
         cut: Cut,
         *,
-        policy: MisfitPolicy,
+        policy: InvalidValuePolicy,
         stop: threading.Event,
         patience: float,
         clock: Callable[[], float] = time.monotonic,

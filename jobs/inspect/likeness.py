@@ -7,13 +7,13 @@ Does not live here: whether a change of shape has left values alone (`merge.ddl`
 from __future__ import annotations
 
 from ratchet.core.types import arrow_schema
-from ratchet.jobs.inspect.reading import Reading
-from ratchet.snapshot.records import Wanted
+from ratchet.jobs.inspect.reading import ReadOptions
+from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.source_df import source_tables
 from ratchet.store.tables import TableState
 
 
-def unlike(state: TableState, wanted: Wanted, reading: Reading) -> str:
+def unlike(state: TableState, wanted: TableDumpRequest, reading: ReadOptions) -> str:
     """Why a table's columns are no longer the source's; empty if they are.
 
     Columns that the mirror lacks are left to the comparison: it knows whether they have values.

@@ -19,8 +19,8 @@ from ratchet.core.gtid import Flavor, Gtid, parse_gtid
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.rounds import ShardSlice
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy
-from ratchet.ingest.logstretch import Part, Stretch, stretches
+from ratchet.core.types import InvalidValuePolicy
+from ratchet.ingest.logstretch import RoundPart, Stretch, stretches
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
 from ratchet.store.files import Lake
@@ -41,7 +41,7 @@ TABLET: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogReading:
+class LogReadOptions:
     """What the log of one shard is read again with.
 
     Attributes:
@@ -55,7 +55,7 @@ class LogReading:
 
     lake: Lake
     source: SourceConfig
-    policy: MisfitPolicy
+    policy: InvalidValuePolicy
     since: Mapping[str, int] = field(default_factory=dict)
     tables: frozenset[str] = frozenset()
     patterns: TablePatterns = field(default_factory=TablePatterns)
@@ -66,7 +66,7 @@ class LogReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class LogBoundary:
     """What --from and --to name.
 
     Attributes:
@@ -80,7 +80,7 @@ class Moment:
     gtid: Gtid | None = None
 
     @classmethod
-    def parse(cls, text: str, flavor: Flavor) -> Moment:
+    def parse(cls, text: str, flavor: Flavor) -> LogBoundary:
         """Read `17`, `2026-03-01T12:00:00Z` or `gtid:0-1-100`.
 
         Raises:
@@ -155,7 +155,7 @@ def choose_shards(
     return chosen, left
 
 
-def log_reading(config: Config, lake: Lake, shard: ShardId) -> LogReading:
+def log_reading(config: Config, lake: Lake, shard: ShardId) -> LogReadOptions:
     """What a shard's log is read again with."""
     states = Tables(lake).list(shard.keyspace)
     since = {
@@ -163,7 +163,7 @@ def log_reading(config: Config, lake: Lake, shard: ShardId) -> LogReading:
         for state in states
         if state.dump is not None and config.mirrors(shard.keyspace, state.table)
     }
-    return LogReading(
+    return LogReadOptions(
         lake=lake,
         source=source_configs(config)[shard],
         policy=config.policy,
@@ -219,11 +219,11 @@ def _cut(stretch: Stretch, first: str | None, last: str | None) -> Stretch:
     parts = stretch.parts
     flavor = parts[0].slice.end.flavor
     if first is not None:
-        moment = Moment.parse(first, flavor)
+        moment = LogBoundary.parse(first, flavor)
         inside = [moment.begins_in(part.round, part.slice) for part in parts]
         parts = parts[inside.index(True) :] if any(inside) else []
     if last is not None:
-        moment = Moment.parse(last, flavor)
+        moment = LogBoundary.parse(last, flavor)
         inside = [moment.ends_in(part.round, part.slice) for part in parts]
         parts = parts[: len(inside) - inside[::-1].index(True)] if any(inside) else []
     return Stretch(parts)
@@ -238,7 +238,7 @@ def _newest(stretch: Stretch) -> Stretch:
     return Stretch(stretch.parts[begin:])
 
 
-def still_there(source: SourceConfig, parts: Sequence[Part]) -> list[Part]:
+def still_there(source: SourceConfig, parts: Sequence[RoundPart]) -> list[RoundPart]:
     """The parts of a stretch that the server's binlogs still hold: its end."""
     with Session.connect(source) as session:
         if session.flavor == "file":

@@ -20,10 +20,10 @@ from typing import Any, Final
 from ratchet.core.errors import DecodeError, LakeError, PositionLostError, TableStoppedError
 from ratchet.core.shard import ShardId
 from ratchet.ingest.logcheck import LogDifference, LogResult
-from ratchet.ingest.logstretch import Bounds, Stretch, check_stretch
+from ratchet.ingest.logstretch import Stretch, StretchBounds, check_stretch
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.inspect.logrounds import (
-    LogReading,
+    LogReadOptions,
     choose_shards,
     log_reading,
     still_there,
@@ -129,7 +129,7 @@ def run_verify_log(
     return TableStoppedError.exit_code if left and (shards or first or last) else 0
 
 
-def _compared(reading: LogReading, stretch: Stretch, left: dict[str, str]) -> ShardLog | None:
+def _compared(reading: LogReadOptions, stretch: Stretch, left: dict[str, str]) -> ShardLog | None:
     shard = stretch.parts[0].slice.shard
     parts = still_there(reading.source, stretch.parts)
     if gone := stretch.parts[: len(stretch.parts) - len(parts)]:
@@ -147,7 +147,7 @@ def _compared(reading: LogReading, stretch: Stretch, left: dict[str, str]) -> Sh
             policy=reading.policy,
             since=reading.since,
             wants=reading.wants,
-            bounds=Bounds(largest=_LARGEST),
+            bounds=StretchBounds(largest=_LARGEST),
         )
     except (PositionLostError, DecodeError) as error:
         left[shard] = error.message

@@ -4,8 +4,8 @@ Lives here: the one composition of servers, replicas, throttle and pace for dump
 heal and a run's own verification. Does not live here: connections' settings (`sources`), reading
 (`snapshot`).
 
-Invariant: nothing reads whole tables but by a `Reading`, so the config's throttle holds for all of
-it; of one process together, as a run makes one and hands it to all its parts.
+Invariant: nothing reads whole tables but by a `ReadOptions`, so the config's throttle holds for all
+of it; of one process together, as a run makes one and hands it to all its parts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ratchet.snapshot.throttle import Throttle, ThrottleLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReadOptions:
     """How tables are read.
 
     Attributes:
@@ -32,7 +32,7 @@ class Reading:
     settings: DumpSettings
 
 
-def reading_of(config: Config, generations: Mapping[str, int]) -> Reading:
+def reading_of(config: Config, generations: Mapping[str, int]) -> ReadOptions:
     """What the config says of it.
 
     Args:
@@ -62,4 +62,4 @@ def reading_of(config: Config, generations: Mapping[str, int]) -> Reading:
         policy=config.policy,
         deletion_vectors=config.merge.deletion_vectors,
     )
-    return Reading(shards=shards, settings=settings)
+    return ReadOptions(shards=shards, settings=settings)

@@ -21,7 +21,7 @@ from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, TableEvent
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.rounds import Runner
 from ratchet.ingest.slices import CaptureRequest, SliceLimits
 from ratchet.jobs.capture.capturing import CaptureSettings, Stream
@@ -42,7 +42,7 @@ def changes_from(
     table: tuple[str, str],
     reached: Mapping[str, Position],
     keys: KeyGraph,
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
 ) -> Changes:
     """What captured files and events say of one table, and of those that its foreign keys lead to.
 
@@ -71,7 +71,7 @@ def _followed(
     root: Lake,
     files: Iterable[ChangeFile],
     keys: KeyGraph,
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
 ) -> str:
     """Whether foreign keys may have changed rows of a table behind the cut: that is in no log."""
     if name not in keys.by_child:

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ratchet.core.errors import ConfigError
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.engine.spark import spark_session
 from ratchet.jobs.inspect.asof import find_cut, parse_moment, tables_of
@@ -185,7 +185,7 @@ def make_fresh_views(
     lake: Lake,
     states: Sequence[TableState],
     names: Mapping[Name, Name],
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
 ) -> dict[Name, Name]:
     """Make a view of each table with what is captured and not merged yet.
 
@@ -207,7 +207,7 @@ def make_change_views(
     lake: Lake,
     states: Sequence[TableState],
     names: Mapping[Name, Name],
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
 ) -> dict[Name, Name]:
     """Make a view of each table's changes, as far as the change log is kept.
 

@@ -35,8 +35,8 @@ from ratchet.store.delta_tables import open_delta, query
 from ratchet.store.endings import Ending, Endings
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Holder, is_alive, read_holder
-from ratchet.store.leftout import LeftOut, LeftOuts
-from ratchet.store.logchecks import LogChecked, LogChecks
+from ratchet.store.leftout import LeftOutTable, LeftOutTables
+from ratchet.store.logchecks import LogChecks, ShardLogChecks
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
 from ratchet.wire.connect import SourceConfig
@@ -154,8 +154,8 @@ class Status:
     tables: tuple[TableStatus, ...]
     change_files: int
     change_bytes: int
-    samples: tuple[LogChecked, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    samples: tuple[ShardLogChecks, ...] = ()
+    left_out: tuple[LeftOutTable, ...] = ()
     ended: Ending | None = None
 
 
@@ -226,16 +226,16 @@ def gather(config: Config) -> Status:
         samples=tuple(
             one for one in map(LogChecks(lake).of, map(str, config.shards)) if one.samples
         ),
-        left_out=left_out(LeftOuts(lake).list(), states, config.mirrors),
+        left_out=left_out(LeftOutTables(lake).list(), states, config.mirrors),
         ended=None if running else Endings(lake).last(),
     )
 
 
 def left_out(
-    noted: Sequence[LeftOut],
+    noted: Sequence[LeftOutTable],
     states: Sequence[TableState],
     mirrors: Callable[[str, str], bool],
-) -> tuple[LeftOut, ...]:
+) -> tuple[LeftOutTable, ...]:
     """Those tables that the config still names, and that have not stopped with a reason of theirs.
 
     Args:

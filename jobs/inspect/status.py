@@ -20,8 +20,8 @@ from ratchet.jobs.reporting.terminal import terminal
 from ratchet.jobs.reporting.text import age, counted, moment, one_line, size, within
 from ratchet.store.comparisons import Comparison
 from ratchet.store.endings import Ending
-from ratchet.store.leftout import LeftOut
-from ratchet.store.logchecks import LogChecked
+from ratchet.store.leftout import LeftOutTable
+from ratchet.store.logchecks import ShardLogChecks
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,11 +128,11 @@ def _told_ending(ended: Ending) -> str:
     return f"{told}\n  {one_line(ended.hint)}" if ended.hint else told
 
 
-def _told_left_out(table: LeftOut) -> str:
+def _told_left_out(table: LeftOutTable) -> str:
     return f"{table.name} is left out: {one_line(table.reason)}\n  {one_line(table.hint)}"
 
 
-def _sampled(one: LogChecked, now: float) -> str:
+def _sampled(one: ShardLogChecks, now: float) -> str:
     rows, samples = counted(one.rows, "row change"), counted(one.samples, "sample")
     return (
         f"log of {one.shard}: {rows} of {samples} read again by a second decoder, "

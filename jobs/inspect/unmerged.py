@@ -21,7 +21,7 @@ _STANDS_STILL: Final = 900 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Unmerged:
+class UnmergedRounds:
     """The rounds behind a cut.
 
     Attributes:
@@ -35,7 +35,7 @@ class Unmerged:
     trouble: str = ""
 
 
-def look_behind(lake: Lake, cut: Cut, tables: Collection[str], *, now: int) -> Unmerged:
+def look_behind(lake: Lake, cut: Cut, tables: Collection[str], *, now: int) -> UnmergedRounds:
     """Look at the rounds behind a cut, and whether they can be merged.
 
     Args:
@@ -49,9 +49,9 @@ def look_behind(lake: Lake, cut: Cut, tables: Collection[str], *, now: int) -> U
     """
     rounds = RoundLog(lake).since(cut.round)
     if not rounds:
-        return Unmerged(0, None)
+        return UnmergedRounds(0, None)
     trouble = _lost(lake, rounds, tables) or _standing_still(rounds, cut, now)
-    return Unmerged(len(rounds), rounds[0].committed_at, trouble)
+    return UnmergedRounds(len(rounds), rounds[0].committed_at, trouble)
 
 
 def _lost(lake: Lake, rounds: Sequence[Round], tables: Collection[str]) -> str:

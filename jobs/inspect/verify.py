@@ -34,20 +34,20 @@ from ratchet.jobs.engine.spark import spark_session
 from ratchet.jobs.engine.sparksettings import DUMP
 from ratchet.jobs.inspect.asof import tables_of
 from ratchet.jobs.inspect.changelog import ChangeLog
-from ratchet.jobs.inspect.reading import Reading, reading_of
+from ratchet.jobs.inspect.reading import ReadOptions, reading_of
 from ratchet.jobs.inspect.scratch import Scratch
 from ratchet.jobs.inspect.unmerged import look_behind
 from ratchet.jobs.reporting import logs
 from ratchet.jobs.reporting.observe import tell_doubtful
 from ratchet.jobs.reporting.terminal import say
 from ratchet.jobs.reporting.text import clock_time, counted, moment
-from ratchet.jobs.topology.discover import Found, look
+from ratchet.jobs.topology.discover import DiscoveredTable, look
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import with_serving_shards
 from ratchet.merge.plan import app_id
-from ratchet.snapshot.confirm import Finding
+from ratchet.snapshot.confirm import KeyConfirmation
 from ratchet.snapshot.mirror import MirrorAt
-from ratchet.snapshot.records import Wanted
+from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.rowsat import RowsAt, rows_at
 from ratchet.snapshot.tasks import near_reader, spark_reader
 from ratchet.snapshot.verify import EXAMINED, Correction, Difference, VerifyResult, verify_table
@@ -71,7 +71,7 @@ _LARGE_ID: Final = 4_000_000_000  # ids are below 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class VerifyTarget:
     """A table to compare.
 
     Attributes:
@@ -82,7 +82,7 @@ class Chosen:
 
     state: TableState
     version: int
-    wanted: Wanted
+    wanted: TableDumpRequest
 
 
 def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
@@ -133,7 +133,7 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
 def _compare(
     verifier: Verifier,
     cut: Cut,
-    chosen: Sequence[Chosen],
+    chosen: Sequence[VerifyTarget],
     left: dict[str, str],
     show: Callable[[VerifyResult], None],
 ) -> tuple[list[VerifyResult], int]:
@@ -158,10 +158,10 @@ def _compare(
 
 def choose(
     lake: Lake,
-    found: Sequence[Found],
+    found: Sequence[DiscoveredTable],
     names: Collection[str],
     mirrors: Callable[[str, str], bool],
-) -> tuple[Cut, list[Chosen], dict[str, str]]:
+) -> tuple[Cut, list[VerifyTarget], dict[str, str]]:
     """The newest cut, its tables, and why the others are not compared.
 
     A table's newest version counts as long as nothing behind the cut is merged into it: what was
@@ -205,14 +205,14 @@ def choose(
         elif state.name not in sources:
             left[state.name] = "the sources do not have it"
         else:
-            wanted = Wanted(
+            wanted = TableDumpRequest(
                 keyspace=state.keyspace,
                 table=state.table,
                 shards=sources[state.name].shards,
                 shard_in_key=state.shard_in_key,
             )
             version = newest_at(lake, cut, state, versions[state.name])
-            chosen.append(Chosen(state=state, version=version, wanted=wanted))
+            chosen.append(VerifyTarget(state=state, version=version, wanted=wanted))
     return cut, chosen, left
 
 
@@ -239,7 +239,7 @@ def nothing_to(do: str, left: Mapping[str, str], hint: str) -> RatchetError:
     )
 
 
-def _stopped_meanwhile(lake: Lake, table: Chosen) -> str:
+def _stopped_meanwhile(lake: Lake, table: VerifyTarget) -> str:
     """Why a table has stopped since verify began: its rows have been left behind on purpose."""
     state = Tables(lake).load(table.state.keyspace, table.state.table)
     if state is None or state.phase != "stopped" or state.stopped is None:
@@ -273,7 +273,7 @@ class Verifier:
         lake: Lake,
         spark: SparkSession,
         *,
-        reading: Reading | None = None,
+        reading: ReadOptions | None = None,
         since: Callable[[Cut], Scratch | ChangeLog] | None = None,
         stop: threading.Event | None = None,
     ) -> None:
@@ -285,7 +285,7 @@ class Verifier:
         self._since = since or self._scratch
         self._stop = stop
 
-    def table(self, cut: Cut, table: Chosen) -> VerifyResult:
+    def table(self, cut: Cut, table: VerifyTarget) -> VerifyResult:
         """Compare one table; again, at a newer cut, if no verdict was possible on some rows.
 
         Raises:
@@ -303,7 +303,7 @@ class Verifier:
     def once(
         self,
         cut: Cut,
-        table: Chosen,
+        table: VerifyTarget,
         on_difference: Callable[[Correction], None] = lambda _: None,
         examined: int = EXAMINED,
     ) -> VerifyResult:
@@ -341,7 +341,11 @@ class Verifier:
             )
 
     def rows_at(
-        self, cut: Cut, state: TableState, wanted: Wanted, keys: Sequence[Mapping[str, Any]]
+        self,
+        cut: Cut,
+        state: TableState,
+        wanted: TableDumpRequest,
+        keys: Sequence[Mapping[str, Any]],
     ) -> RowsAt:
         """What the sources had of some keys at a cut.
 
@@ -364,7 +368,7 @@ class Verifier:
                 settings=self._reading.settings,
             )
 
-    def _refuse_resharded(self, cut: Cut, wanted: Wanted) -> None:
+    def _refuse_resharded(self, cut: Cut, wanted: TableDumpRequest) -> None:
         if strange := [shard for shard in wanted.shards if shard not in cut.shards]:
             raise RetryableError(
                 f"the newest cut is from before {', '.join(strange)} took over",
@@ -434,7 +438,7 @@ def print_result(result: VerifyResult) -> None:
         say(f"  and {result.differences - _SHOWN:,} more (--json lists up to 100)")
 
 
-def describe(one: Difference | Finding) -> str:
+def describe(one: Difference | KeyConfirmation) -> str:
     """A difference as a line for people."""
     what = f" columns {', '.join(one.columns)}" if one.columns else ""
     where = f" on {one.shard}" if one.shard else ""

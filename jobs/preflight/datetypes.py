@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.store import layout
 from ratchet.store.delta_tables import open_delta
 from ratchet.store.files import Lake
@@ -28,7 +28,7 @@ _DATES: Final = frozenset({"date", "datetime", "timestamp"})
 _FOLLOWED: Final = frozenset({"dumping", "catching_up", "streaming"})
 
 
-def stop_other_types(lake: Lake, tables: Tables, policy: MisfitPolicy) -> None:
+def stop_other_types(lake: Lake, tables: Tables, policy: InvalidValuePolicy) -> None:
     """Stop tables whose dates have other types in the lake than the config now gives them.
 
     A dump that is under way begins anew.
@@ -47,7 +47,7 @@ def stop_other_types(lake: Lake, tables: Tables, policy: MisfitPolicy) -> None:
     lake.write_json(Notes(lake).own(layout.DATES_FILE), note)
 
 
-def _other_types(lake: Lake, state: TableState, policy: MisfitPolicy) -> list[str]:
+def _other_types(lake: Lake, state: TableState, policy: InvalidValuePolicy) -> list[str]:
     dates = [c.name for c in state.whole.columns if c.type.name in _DATES]
     delta = open_delta(lake, state.path) if dates else None
     if delta is None:

@@ -72,7 +72,7 @@ _COLUMNS: Final = (
 )
 
 
-class Asks(Protocol):
+class QuerySession(Protocol):
     """The part of `wire.session.Session` that is used here."""
 
     version: str
@@ -199,7 +199,7 @@ class ServerFacts(LogFacts):
 
 
 def gather(
-    session: Asks,
+    session: QuerySession,
     *,
     shard: ShardId,
     host: str,
@@ -262,7 +262,7 @@ def gather(
     )
 
 
-def gather_log(session: Asks, *, shard: ShardId, database: str) -> LogFacts:
+def gather_log(session: QuerySession, *, shard: ShardId, database: str) -> LogFacts:
     """Ask a server what its log has: some small questions that it does not feel.
 
     Raises:
@@ -284,13 +284,13 @@ def gather_log(session: Asks, *, shard: ShardId, database: str) -> LogFacts:
     )
 
 
-def _variables(session: Asks, sql: str) -> dict[str, str]:
+def _variables(session: QuerySession, sql: str) -> dict[str, str]:
     """Names in lower case -> values."""
     found = shaped(session.query(sql), as_name, or_null(as_text))
     return {name.lower(): str(value) for name, value in found}
 
 
-def _clock(session: Asks, clock: Callable[[], float]) -> tuple[float, float]:
+def _clock(session: QuerySession, clock: Callable[[], float]) -> tuple[float, float]:
     """The quickest of three questions tells the most."""
     found = []
     for _ in range(3):
@@ -303,7 +303,7 @@ def _clock(session: Asks, clock: Callable[[], float]) -> tuple[float, float]:
     return ahead, error
 
 
-def _grants(session: Asks) -> tuple[str, ...]:
+def _grants(session: QuerySession) -> tuple[str, ...]:
     rows = session.query("SHOW GRANTS")
     if not session.is_mariadb:
         roles = single_value(session.query("SELECT CURRENT_ROLE()"), or_null(as_text))
@@ -314,7 +314,7 @@ def _grants(session: Asks) -> tuple[str, ...]:
     return tuple(re.sub(r" IDENTIFIED .*", "", grant, flags=re.DOTALL) for grant in grants)
 
 
-def _logging(session: Asks) -> tuple[bool | None, tuple[str, str] | None]:
+def _logging(session: QuerySession) -> tuple[bool | None, tuple[str, str] | None]:
     """`writes_log` and `binlog_filters`."""
     new = not session.is_mariadb and session.version_numbers >= (8, 2)
     rows = _allowed(session, f"SHOW {'BINARY LOG' if new else 'MASTER'} STATUS")
@@ -327,7 +327,7 @@ def _logging(session: Asks) -> tuple[bool | None, tuple[str, str] | None]:
     return True, (does or "", ignores or "")
 
 
-def _replicas(session: Asks) -> frozenset[int] | None:
+def _replicas(session: QuerySession) -> frozenset[int] | None:
     new = not session.is_mariadb and session.version_numbers >= (8, 0, 22)
     rows = _allowed(session, "SHOW REPLICAS" if new else "SHOW SLAVE HOSTS")
     if rows is None:
@@ -336,7 +336,7 @@ def _replicas(session: Asks) -> frozenset[int] | None:
 
 
 def _following(
-    session: Asks, variables: Mapping[str, str]
+    session: QuerySession, variables: Mapping[str, str]
 ) -> tuple[bool | None, tuple[ReplicaFilters, ...]]:
     """Whether the server is a replica, None if we may not ask, and what it leaves out as one."""
     if session.is_mariadb:
@@ -359,7 +359,7 @@ def _following(
     return follows, (read_filters(variables),)
 
 
-def _allowed(session: Asks, sql: str) -> Rows | None:
+def _allowed(session: QuerySession, sql: str) -> Rows | None:
     try:
         return session.query(sql)
     except SourceUnfitError:  # a privilege is missing: fitness says which ones are needed
@@ -367,7 +367,7 @@ def _allowed(session: Asks, sql: str) -> Rows | None:
 
 
 def _tables(
-    session: Asks, database: str, listed: Rows, patterns: TablePatterns
+    session: QuerySession, database: str, listed: Rows, patterns: TablePatterns
 ) -> tuple[TableFacts, ...]:
     columns: dict[str, list[tuple[str, str]]] = {}
     rows = session.query(_COLUMNS, (database,))

@@ -1,7 +1,7 @@
 """The dump's look at the servers: which tables it may dump, which are left out, and why.
 
-Lives here: `Sight`. Does not live here: the look itself (`discover`), the rules (`unfit`), where
-those that are left out are noted for `ratchet status` (`store.leftout`).
+Lives here: `LeftOutCheck`. Does not live here: the look itself (`discover`), the rules (`unfit`),
+where those that are left out are noted for `ratchet status` (`store.leftout`).
 
 Invariant: after each look the lake has all tables that the config names and the run leaves out, and
 no others: one that has come while the run goes on, and one that has been mended.
@@ -12,19 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ratchet.jobs.preflight.unfit import Refused
-from ratchet.jobs.topology.discover import Found, Tell
-from ratchet.store.leftout import LeftOut, LeftOuts
+from ratchet.jobs.preflight.unfit import UnfitReason
+from ratchet.jobs.topology.discover import DiscoveredTable, Tell
+from ratchet.store.leftout import LeftOutTable, LeftOutTables
 
 
-class Look(Protocol):
+class TableDiscovery(Protocol):
     """Asks the servers for their tables (`discover.look`)."""
 
-    def __call__(self, *, unfit: Tell) -> Sequence[Found]:
+    def __call__(self, *, unfit: Tell) -> Sequence[DiscoveredTable]:
         """The tables there are; `unfit` is told of those that nothing can mirror."""
 
 
-class Sight:
+class LeftOutCheck:
     """Looks, and notes what is left out. For one thread.
 
     Args:
@@ -36,16 +36,16 @@ class Sight:
 
     def __init__(
         self,
-        look: Look,
-        refused: Callable[[str, str], Refused | None],
+        look: TableDiscovery,
+        refused: Callable[[str, str], UnfitReason | None],
         *,
-        noted: LeftOuts,
+        noted: LeftOutTables,
         tell: Tell,
     ) -> None:
         self._look, self._refused = look, refused
         self._noted, self._tell = noted, tell
 
-    def tables(self) -> list[Found]:
+    def tables(self) -> list[DiscoveredTable]:
         """The tables that may be mirrored.
 
         Raises:
@@ -53,11 +53,11 @@ class Sight:
             SourceUnfitError: a server refuses us.
             LakeError: what is left out cannot be noted.
         """
-        out: dict[str, LeftOut] = {}
+        out: dict[str, LeftOutTable] = {}
 
         def leave_out(name: str, reason: str, hint: str) -> None:
             keyspace, _, table = name.partition(".")
-            out[name] = LeftOut(keyspace=keyspace, table=table, reason=reason, hint=hint)
+            out[name] = LeftOutTable(keyspace=keyspace, table=table, reason=reason, hint=hint)
             self._tell(name, reason, hint)
 
         fit = []

@@ -1,7 +1,7 @@
 """What a run must not mirror, looked at all the while: sources whose log lacks changes, tables.
 
-Lives here: `Unfit`, which the loops share, and the look that fills it. Does not live here: the
-rules (`fitness`, `wire.decode.unfit`), which `check` goes by too; when it is looked (`loops`).
+Lives here: `UnfitRegister`, which the loops share, and the look that fills it. Does not live here:
+the rules (`fitness`, `wire.decode.unfit`), which `check` goes by too; when it is looked (`loops`).
 
 Invariant: a table that is refused is stopped by name before the next merge step, and is not dumped
 while it is refused.
@@ -24,11 +24,11 @@ from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.preflight.facts import gather_log
 from ratchet.jobs.preflight.fitness import judge_log, unlogged
 from ratchet.jobs.preflight.restarts import Life, Start, look_at_life, note_looks
-from ratchet.jobs.reporting.observe import Stops
+from ratchet.jobs.reporting.observe import StopReporter
 from ratchet.jobs.reporting.text import how_to_exclude
 from ratchet.jobs.topology.discover import look
 from ratchet.store.files import Lake
-from ratchet.store.tables import Stopped, Tables, TableState
+from ratchet.store.tables import StopReason, Tables, TableState
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.decode.answers import as_name, shaped
 from ratchet.wire.decode.unfit import unfit_tables
@@ -40,7 +40,7 @@ _FOLLOWED: Final = frozenset({"catching_up", "streaming"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class UnfitReason:
     """Why something is not mirrored.
 
     Attributes:
@@ -57,7 +57,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class FitnessResult:
     """What one look has found.
 
     Attributes:
@@ -67,12 +67,12 @@ class Verdict:
         present: ShardId as text -> the tables that its database has.
     """
 
-    sources: Mapping[str, Refused] = field(default_factory=dict)
-    tables: Mapping[str, Refused] = field(default_factory=dict)
+    sources: Mapping[str, UnfitReason] = field(default_factory=dict)
+    tables: Mapping[str, UnfitReason] = field(default_factory=dict)
     lives: Mapping[str, Life] = field(default_factory=dict)
     present: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def of(self, keyspace: str, table: str) -> Refused | None:
+    def of(self, keyspace: str, table: str) -> UnfitReason | None:
         """Why a table is not mirrored; None if it may be."""
         return self.sources.get(keyspace) or self.tables.get(f"{keyspace}.{table}")
 
@@ -82,7 +82,7 @@ def look_at(
     configs: Mapping[ShardId, SourceConfig],
     starts: Mapping[str, Start],
     before: Mapping[str, Life],
-) -> Verdict:
+) -> FitnessResult:
     """Ask each server what its log has; a keyspace is refused if one of its shards is.
 
     Shards that are read through a vtgate are not asked: their tablets look after that themselves.
@@ -97,8 +97,8 @@ def look_at(
         RetryableError: a server does not answer.
         SourceUnfitError: a server refuses us.
     """
-    refused: dict[str, Refused] = {}
-    tables: dict[str, Refused] = {}
+    refused: dict[str, UnfitReason] = {}
+    tables: dict[str, UnfitReason] = {}
     lives: dict[str, Life] = {}
     present: dict[str, frozenset[str]] = {}
     for shard, config in configs.items():
@@ -119,7 +119,7 @@ def look_at(
             )
         failed = [one for one in judge_log(facts) if one.status == "fail"]
         if failed and shard.keyspace not in refused:
-            refused[shard.keyspace] = Refused(
+            refused[shard.keyspace] = UnfitReason(
                 message="; ".join(f"{one.check}: {one.text}" for one in failed),
                 mend=" ".join(one.mend for one in failed),
                 loses=any(map(unlogged, failed)),
@@ -129,8 +129,10 @@ def look_at(
         for table, reason in ({t: why for t, why in filtered.items() if why} | odd).items():
             if matches(table):
                 name = f"{shard.keyspace}.{table}"
-                tables[name] = Refused(message=reason, mend=how_to_exclude(table), of_table=True)
-    return Verdict(sources=refused, tables=tables, lives=lives, present=present)
+                tables[name] = UnfitReason(
+                    message=reason, mend=how_to_exclude(table), of_table=True
+                )
+    return FitnessResult(sources=refused, tables=tables, lives=lives, present=present)
 
 
 _NAMES: Final = (
@@ -139,7 +141,7 @@ _NAMES: Final = (
 )
 
 
-class Unfit:
+class UnfitRegister:
     """What is refused now. For several threads.
 
     Args:
@@ -147,12 +149,14 @@ class Unfit:
         verdict: what was found when the run began.
     """
 
-    def __init__(self, look: Callable[[Mapping[str, Life]], Verdict], verdict: Verdict) -> None:
+    def __init__(
+        self, look: Callable[[Mapping[str, Life]], FitnessResult], verdict: FitnessResult
+    ) -> None:
         self._look = look
         self._lock = threading.Lock()
         self._verdict = verdict
         self._due = True  # whether nobody was stopped by it yet
-        self._news: Verdict | None = None  # of a look since `take_news`
+        self._news: FitnessResult | None = None  # of a look since `take_news`
         self._away = False  # whether a server did not answer the last look
 
     def look(self) -> None:
@@ -186,18 +190,18 @@ class Unfit:
                 lives = self._verdict.lives
             note_looks(lake, lives)
 
-    def of(self, keyspace: str, table: str) -> Refused | None:
+    def of(self, keyspace: str, table: str) -> UnfitReason | None:
         """Why a table is not mirrored; None if it may be."""
         with self._lock:
             return self._verdict.of(keyspace, table)
 
-    def take_news(self) -> Verdict | None:
+    def take_news(self) -> FitnessResult | None:
         """What a look has found since this was last asked; None if there was none."""
         with self._lock:
             news, self._news = self._news, None
         return news
 
-    def stop(self, tables: Tables, stops: Stops) -> None:
+    def stop(self, tables: Tables, stops: StopReporter) -> None:
         """Stop the tables that are followed and refused; for the thread that merges.
 
         Once for each look: a table that was being dumped then is stopped after the next one.
@@ -210,7 +214,7 @@ class Unfit:
                     stops.tell(state.name, state.stopped.message, state.stopped.hint)
 
 
-def begin_without(config: Config, tables: Tables, verdict: Verdict) -> Config:
+def begin_without(config: Config, tables: Tables, verdict: FitnessResult) -> Config:
     """When a run begins: stop what is refused, and leave out the sources of which that is all.
 
     Where only what the log shows is wrong, and no other source is there, nothing is stopped: once
@@ -242,7 +246,7 @@ def begin_without(config: Config, tables: Tables, verdict: Verdict) -> Config:
     return replace(config, sources={**config.sources, **shards})
 
 
-def _stop_new(tables: Tables, keyspace: str, table: str, why: Refused) -> None:
+def _stop_new(tables: Tables, keyspace: str, table: str, why: UnfitReason) -> None:
     """A table that is not dumped yet; once its source is mended the next run dumps it."""
     state = tables.load(keyspace, table)
     if state is None:
@@ -250,11 +254,11 @@ def _stop_new(tables: Tables, keyspace: str, table: str, why: Refused) -> None:
         state = TableState(keyspace=keyspace, table=table, schema=schema, key=())
     if state.phase in {"new", "dumping"}:
         hint = f"{why.mend} -- then the next `ratchet run CONFIG` dumps it"
-        stopped = Stopped(message=why.message, hint=hint, round=0)
+        stopped = StopReason(message=why.message, hint=hint, round=0)
         tables.save(replace(state, phase="stopped", dump=None, stopped=stopped))
 
 
-def stop_refused(tables: Tables, verdict: Verdict) -> list[TableState]:
+def stop_refused(tables: Tables, verdict: FitnessResult) -> list[TableState]:
     """Stop what is followed and refused; gives the states of those tables."""
     found = []
     for state in tables.list():
@@ -271,7 +275,7 @@ def stop_refused(tables: Tables, verdict: Verdict) -> list[TableState]:
     return found
 
 
-def remedy(why: Refused, keyspace: str, table: str) -> str:
+def remedy(why: UnfitReason, keyspace: str, table: str) -> str:
     """What to do about a table that was stopped by it."""
     name = f"{keyspace}.{table}"
     if why.of_table:

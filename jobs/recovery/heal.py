@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from ratchet.core.errors import ConfigError, PositionLostError, RetryableError
 from ratchet.core.rounds import ShardSlice
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.config.spelling import with_spelling
@@ -42,7 +42,7 @@ from ratchet.jobs.reporting.text import counted, nearest
 from ratchet.jobs.topology.begin import executed
 from ratchet.jobs.topology.gaps import begin_after_a_gap
 from ratchet.jobs.topology.lineage import ancestors_of, keyspace_of
-from ratchet.jobs.topology.parting import Parting, find_parting
+from ratchet.jobs.topology.parting import DivergencePoint, find_parting
 from ratchet.jobs.topology.positions import ask
 from ratchet.jobs.topology.reshard import locate
 from ratchet.store.files import Lake, open_lake
@@ -122,7 +122,7 @@ class Remedies:
     """
 
     anew: Mapping[str, str]
-    partings: Sequence[Parting]
+    partings: Sequence[DivergencePoint]
     lost: Mapping[str, str]
 
 
@@ -144,7 +144,7 @@ def plan_remedies(
     """
     sources = {str(shard): source for shard, source in configs.items()}
     anew: dict[str, str] = {}
-    partings: list[Parting] = []
+    partings: list[DivergencePoint] = []
     for _, shards in groupby(sorted(lost), key=keyspace_of):
         mine = list(shards)
         if dump:
@@ -155,7 +155,7 @@ def plan_remedies(
         if why:
             anew |= {shard: f"{lost[shard]}; {why[0]}" for shard in mine}
         else:
-            partings += [one for one in found if isinstance(one, Parting)]
+            partings += [one for one in found if isinstance(one, DivergencePoint)]
     return Remedies(anew=anew, partings=partings, lost=lost)
 
 
@@ -308,7 +308,9 @@ def _line(
     return f"{shard}: " + ("can go on" if shard in streams else "not read yet")
 
 
-def _print_plan(lake: Lake, rounds: RoundLog, remedies: Remedies, policy: MisfitPolicy) -> None:
+def _print_plan(
+    lake: Lake, rounds: RoundLog, remedies: Remedies, policy: InvalidValuePolicy
+) -> None:
     for state in waiting_tables(lake):
         say(f"{state.name}: an earlier heal would be finished")
     for _, group in groupby(remedies.partings, key=lambda one: keyspace_of(one.shard)):

@@ -28,11 +28,11 @@ from ratchet.jobs.config.spelling import with_spelling
 from ratchet.jobs.engine.spark import spark_session
 from ratchet.jobs.inspect.compared import record_of
 from ratchet.jobs.inspect.likeness import unlike
-from ratchet.jobs.inspect.reading import Reading, reading_of
+from ratchet.jobs.inspect.reading import ReadOptions, reading_of
 from ratchet.jobs.inspect.verify import (
     EXIT_DIFFERENT,
-    Chosen,
     Verifier,
+    VerifyTarget,
     choose,
     describe,
     nothing_to,
@@ -44,7 +44,7 @@ from ratchet.jobs.topology.discover import look
 from ratchet.jobs.topology.lineage import keyspace_of
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import with_serving_shards
-from ratchet.merge.repair import Truth, repair_table
+from ratchet.merge.repair import ExpectedRow, repair_table
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
 from ratchet.snapshot.verify import Correction, VerifyResult
@@ -187,7 +187,7 @@ def _same_streams(
     return generations(then) == generations(now)
 
 
-def clear(lake: Lake, one: Chosen, reading: Reading) -> None:
+def clear(lake: Lake, one: VerifyTarget, reading: ReadOptions) -> None:
     """A comparison found the table's rows as its source's: if it was in doubt, that is over.
 
     Not if its columns are others there: then it stays in doubt, and the next run says why.
@@ -233,7 +233,7 @@ class Repairer:
         config: Config,
         lake: Lake,
         spark: SparkSession,
-        reading: Reading,
+        reading: ReadOptions,
         *,
         check: Callable[[], None],
         dry_run: bool,
@@ -245,7 +245,7 @@ class Repairer:
         self._dry_run = dry_run
         self._verifier = Verifier(config, lake, spark, reading=reading)
 
-    def table(self, cut: Cut, one: Chosen) -> _Outcome:
+    def table(self, cut: Cut, one: VerifyTarget) -> _Outcome:
         """Repair one table, until a comparison finds it right or nothing more can be mended.
 
         Raises:
@@ -283,7 +283,7 @@ class Repairer:
             outcome.cut = note(self._lake, cut, {one.state.name: one.version})
         return outcome
 
-    def _refusal(self, cut: Cut, one: Chosen) -> str:
+    def _refusal(self, cut: Cut, one: VerifyTarget) -> str:
         if one.state.phase != "streaming":
             return f"it is in phase {one.state.phase}: let `ratchet run` finish"
         strange = [shard for shard in one.wanted.shards if shard not in cut.shards]
@@ -297,7 +297,7 @@ class Repairer:
             return "more is merged into it than the newest cut says: let `ratchet run` go on"
         return ""
 
-    def _mend(self, cut: Cut, one: Chosen, todo: Sequence[Correction]) -> int:
+    def _mend(self, cut: Cut, one: VerifyTarget, todo: Sequence[Correction]) -> int:
         rounds = RoundLog(self._lake)
         last = rounds.last_number() == cut.round
         self._check()
@@ -305,7 +305,10 @@ class Repairer:
             self._spark,
             self._lake,
             one.state,
-            [Truth(key=c.difference.key, shard=c.difference.shard, rows=c.rows) for c in todo],
+            [
+                ExpectedRow(key=c.difference.key, shard=c.difference.shard, rows=c.rows)
+                for c in todo
+            ],
             cut=cut,
             streams=rounds.streams() if last else rounds.streams_at(cut.round),
             policy=self._policy,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.inspect.verify import Verifier
@@ -34,17 +34,17 @@ from ratchet.jobs.topology.discover import look
 from ratchet.jobs.topology.gaps import begin_after_a_gap, dump_of_heirs
 from ratchet.jobs.topology.lineage import keyspace_of
 from ratchet.jobs.topology.lostrows import Keys, lost_files, lost_keys, too_much, why_a_dump
-from ratchet.jobs.topology.parting import Parting
-from ratchet.merge.repair import Truth, repair_table
+from ratchet.jobs.topology.parting import DivergencePoint
+from ratchet.merge.repair import ExpectedRow, repair_table
 from ratchet.snapshot.compare import GROUP
-from ratchet.snapshot.records import Wanted
+from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.rows import frozen_row
 from ratchet.snapshot.rowsat import KeyAt
 from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cut, Cuts, CutShard
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog, StreamState
-from ratchet.store.tables import Healing, Stopped, Tables, TableState
+from ratchet.store.tables import RowRecovery, StopReason, Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ class HealPlan:
 
 
 def plan_heal(
-    lake: Lake, rounds: RoundLog, partings: Sequence[Parting], policy: MisfitPolicy
+    lake: Lake, rounds: RoundLog, partings: Sequence[DivergencePoint], policy: InvalidValuePolicy
 ) -> HealPlan:
     """What is to be done about the tables of one keyspace.
 
@@ -99,7 +99,7 @@ def heal_rows(
     config: Config,
     lake: Lake,
     spark: SparkSession,
-    partings: Sequence[Parting],
+    partings: Sequence[DivergencePoint],
     *,
     check: Callable[[], None],
     now: Callable[[], int],
@@ -168,7 +168,7 @@ def finish_healing(
     for state in waiting:
         check()
         found = sources.get(state.name)
-        wanted = Wanted(
+        wanted = TableDumpRequest(
             keyspace=state.keyspace,
             table=state.table,
             shards=() if found is None else found.shards,
@@ -190,7 +190,7 @@ def waiting_tables(lake: Lake) -> list[TableState]:
 def _begin(
     lake: Lake,
     rounds: RoundLog,
-    partings: Sequence[Parting],
+    partings: Sequence[DivergencePoint],
     plan: HealPlan,
     *,
     whole: Collection[str],
@@ -198,8 +198,8 @@ def _begin(
 ) -> dict[str, str]:
     """Begin the streams of one keyspace's partings; the tables that are dumped by it, and why."""
     streams, number = rounds.streams(), rounds.last_number() + 1
-    healing = Healing(round=number, parted={one.shard: one.round for one in partings})
-    waits = Stopped(message=_WAITS, hint=_GO_ON, round=number, healing=healing)
+    healing = RowRecovery(round=number, parted={one.shard: one.round for one in partings})
+    waits = StopReason(message=_WAITS, hint=_GO_ON, round=number, healing=healing)
     unmerged = [name for name in plan.rows if name not in whole]
     dumps = {**dict.fromkeys(unmerged, "it is not merged to the end"), **plan.dumps}
     slices = []
@@ -234,12 +234,12 @@ class _Writer:
 
     lake: Lake
     spark: SparkSession
-    policy: MisfitPolicy
+    policy: InvalidValuePolicy
 
     def write(
         self,
         state: TableState,
-        truths: Sequence[Truth],
+        truths: Sequence[ExpectedRow],
         cut: Cut,
         streams: Mapping[str, StreamState],
     ) -> None:
@@ -291,7 +291,7 @@ class _Table:
         self._save(phase="streaming", stopped=None)
         return "streams on"
 
-    def heal(self, verifier: Verifier, wanted: Wanted, writer: _Writer) -> str:
+    def heal(self, verifier: Verifier, wanted: TableDumpRequest, writer: _Writer) -> str:
         """Read its rows again, or say that it is dumped; what has become of it."""
         number, parted = self._healing.round, self._healing.parted
         if self._rounds.first_number() > min(parted.values()):
@@ -312,7 +312,7 @@ class _Table:
     def _by_rows(
         self,
         verifier: Verifier,
-        wanted: Wanted,
+        wanted: TableDumpRequest,
         writer: _Writer,
         behind: Sequence[Round],
         begun: Mapping[str, StreamState],
@@ -386,14 +386,14 @@ def _cut_at(number: int, streams: Mapping[str, StreamState], times: Mapping[str,
     return Cut(number=0, round=number, merged_at=0, shards=shards, tables={})
 
 
-def _truth(one: KeyAt, shard: str) -> Truth:
+def _truth(one: KeyAt, shard: str) -> ExpectedRow:
     """What a key of a shard, or of all shards if none is named, was at the cut."""
     rows = {shard: one.rows[shard]} if shard else one.rows
-    return Truth(key=one.key, shard=shard, rows=rows)
+    return ExpectedRow(key=one.key, shard=shard, rows=rows)
 
 
 def _files(
-    state: TableState, behind: Sequence[Round], partings: Mapping[str, Parting]
+    state: TableState, behind: Sequence[Round], partings: Mapping[str, DivergencePoint]
 ) -> list[ChangeFile]:
     return lost_files(state, behind, {shard: one.round for shard, one in partings.items()})
 

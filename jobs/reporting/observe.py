@@ -71,7 +71,7 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _TableRefused:
+class _TableProblem:
     """Something is wrong with one table.
 
     Attributes:
@@ -90,14 +90,14 @@ class _TableRefused:
         return f"{self.table} is {self.what}: {one_line(self.message)} ({one_line(self.hint)})"
 
 
-class TableStopped(_TableRefused):
+class TableStopped(_TableProblem):
     """A table cannot go on; the others do."""
 
     level: ClassVar[int] = logging.ERROR
     what: ClassVar[str] = "stopped"
 
 
-class TableLeftOut(_TableRefused):
+class TableLeftOut(_TableProblem):
     """The config names a table that nothing can mirror."""
 
     level: ClassVar[int] = logging.WARNING
@@ -260,7 +260,7 @@ def _behind(what: str, seconds: float | None) -> str:
     return "" if seconds is None else f"{what} behind by {within(seconds)}"
 
 
-class Stops:
+class StopReporter:
     """Tells of each table that stops or is left out once, whoever finds it. For several threads."""
 
     def __init__(self, observer: Observer) -> None:

@@ -35,13 +35,13 @@ from ratchet.jobs.run.lakewait import LakeWait
 from ratchet.jobs.run.prepare import dump_of, heal_on_the_way, prepare
 from ratchet.jobs.run.serving import ConfigFile
 from ratchet.jobs.run.signals import stop_on_signals
-from ratchet.jobs.run.wiring import Plan, wire
+from ratchet.jobs.run.wiring import RunPlan, wire
 from ratchet.jobs.topology.asides import Asides
 from ratchet.jobs.topology.positions import ask
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import topologies, with_shards
 from ratchet.merge.maintain import remove_orphans
-from ratchet.snapshot.patience import Patience
+from ratchet.snapshot.patience import RetryBudget
 from ratchet.store.endings import Ending, Endings
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
@@ -178,7 +178,7 @@ class _Command:
             self._spark.append(self.stack.enter_context(spark_session(config, self.name)))
         return self._spark[0]
 
-    def _prepared(self, again: Sequence[str]) -> Plan | None:
+    def _prepared(self, again: Sequence[str]) -> RunPlan | None:
         """What is to be done; None if the run was stopped meanwhile.
 
         Raises:
@@ -186,7 +186,7 @@ class _Command:
             RatchetError: no source can be followed, or config and lake do not agree.
         """
         patience = self._patience
-        waiting = Patience(patience)
+        waiting = RetryBudget(patience)
         while not self.control.stopping:
             try:
                 return self._prepare_those_left(again)
@@ -200,7 +200,7 @@ class _Command:
                 self.control.rest(pause)
         return None
 
-    def _prepare_those_left(self, again: Sequence[str]) -> Plan:
+    def _prepare_those_left(self, again: Sequence[str]) -> RunPlan:
         """Without the sources that fail; the error of the last one if all do."""
         lake, check = self.lease.lake, self.lease.check
 

@@ -1,6 +1,6 @@
 """One pass of the dump for the loop: look which tables need it, and dump them.
 
-Lives here: `Dumping`. Does not live here: when (`loops`), how (`snapshot`), what is shown
+Lives here: `DumpRunner`. Does not live here: when (`loops`), how (`snapshot`), what is shown
 (`progress`).
 
 Invariant: a table is known to capture before its dump begins, and to every round that was under way
@@ -19,31 +19,31 @@ from typing import Final
 from ratchet.core.errors import RetryableError
 from ratchet.core.schema import TableSchema
 from ratchet.core.types import misfits_told
-from ratchet.jobs.config.selection import Selection, Turnstile
-from ratchet.jobs.preflight.unfit import Refused
-from ratchet.jobs.reporting.observe import Stops
+from ratchet.jobs.config.selection import RoundBarrier, Selection
+from ratchet.jobs.preflight.unfit import UnfitReason
+from ratchet.jobs.reporting.observe import StopReporter
 from ratchet.jobs.reporting.progress import Display
 from ratchet.jobs.reporting.text import counted, how_to_exclude
-from ratchet.jobs.topology.discover import Found, needing_dump
+from ratchet.jobs.topology.discover import DiscoveredTable, needing_dump
 from ratchet.snapshot.dump import Dumper
-from ratchet.snapshot.patience import Patience
+from ratchet.snapshot.patience import RetryBudget
 from ratchet.snapshot.records import (
     ChunkDone,
     OnProgress,
     Progress,
     TableDone,
+    TableDumpRequest,
     TableFailed,
     TableRestarted,
-    Wanted,
 )
-from ratchet.store.tables import Stopped, Tables, TableState
+from ratchet.store.tables import StopReason, Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
 MakeDumper = Callable[[OnProgress], Dumper]
 
 
-class Dumping:
+class DumpRunner:
     """Dumps what needs it. For one thread.
 
     Args:
@@ -63,17 +63,17 @@ class Dumping:
 
     def __init__(
         self,
-        look: Callable[[], list[Found]],
+        look: Callable[[], list[DiscoveredTable]],
         tables: Tables,
         selection: Selection,
         make_dumper: MakeDumper,
         *,
-        turnstile: Turnstile,
+        turnstile: RoundBarrier,
         check: Callable[[], None],
         stop: threading.Event,
         patience: float,
-        stops: Stops,
-        refused: Callable[[str, str], Refused | None] = lambda *_: None,
+        stops: StopReporter,
+        refused: Callable[[str, str], UnfitReason | None] = lambda *_: None,
         look_again: Callable[[], None] = lambda: None,
         again: Collection[str] = (),
     ) -> None:
@@ -84,7 +84,7 @@ class Dumping:
         self._make_dumper = make_dumper
         self._check = check
         self._stop = stop
-        self._patience = Patience(patience)
+        self._patience = RetryBudget(patience)
         self._stops = stops
         self._refused = refused
         self._look_again = look_again
@@ -135,7 +135,7 @@ class Dumping:
                 f"{how_to_exclude(state.table)}; or mend that, then `ratchet table CONFIG redump "
                 f"'{state.name}'`"
             )
-            stopped = Stopped(message=message, hint=hint, round=0)
+            stopped = StopReason(message=message, hint=hint, round=0)
             self._tables.save(replace(state, phase="stopped", stopped=stopped))
             self._stops.tell(state.name, message, hint)
 
@@ -147,7 +147,7 @@ class Dumping:
             if state.phase == "new" and self._selection.mirrors(state)
         ]
 
-    def _watched(self, display: Display, wanted: Sequence[Wanted]) -> OnProgress:
+    def _watched(self, display: Display, wanted: Sequence[TableDumpRequest]) -> OnProgress:
         by_name = {one.name: one for one in wanted}
         misfits: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
@@ -165,7 +165,7 @@ class Dumping:
 
         return on_progress
 
-    def _looked(self) -> list[Found]:
+    def _looked(self) -> list[DiscoveredTable]:
         while not self._stop.is_set():
             try:
                 found = self._look()
@@ -179,10 +179,10 @@ class Dumping:
         return []
 
 
-def note_failure(tables: Tables, wanted: Wanted, failure: TableFailed) -> None:
+def note_failure(tables: Tables, wanted: TableDumpRequest, failure: TableFailed) -> None:
     """See to it that a table that could not even begin is found stopped by `ratchet status`."""
     state = tables.load(wanted.keyspace, wanted.table)
-    why = Stopped(message=failure.error.message, hint=failure.error.hint, round=0)
+    why = StopReason(message=failure.error.message, hint=failure.error.hint, round=0)
     if state is None:
         schema = TableSchema(keyspace=wanted.keyspace, table=wanted.table, columns=(), key=())
         state = TableState(keyspace=wanted.keyspace, table=wanted.table, schema=schema, key=())

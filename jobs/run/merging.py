@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ratchet.core.errors import RetryableError
-from ratchet.core.types import MisfitPolicy
-from ratchet.jobs.reporting.observe import Merged, Observer, Stops
+from ratchet.core.types import InvalidValuePolicy
+from ratchet.jobs.reporting.observe import Merged, Observer, StopReporter
 from ratchet.jobs.reporting.text import size
 from ratchet.jobs.watch.budget import Budget
 from ratchet.merge.maintain import compact, prune_change_log, prune_cuts, remove_old
@@ -29,7 +29,7 @@ from ratchet.store.files import Lake
 from ratchet.store.retention import UNNAMED_SECONDS
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
-from ratchet.store.upkeeps import Cleaned, read_upkeep, write_upkeep
+from ratchet.store.upkeeps import TableCleanup, read_upkeep, write_upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ class Upkeep(Protocol):
         """Remove what is older than its retention: some of it at each `next`."""
 
 
-class Merging:
+class MergeRunner:
     """Merges. `step` for one thread; `has_reached` for another.
 
     Args:
@@ -80,7 +80,7 @@ class Merging:
         followed: Callable[[TableState], bool],
         serve: Callable[[], None] = lambda: None,
         observer: Observer,
-        stops: Stops,
+        stops: StopReporter,
         maintenance: float = 0.05,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -189,7 +189,7 @@ class LakeUpkeep:
 
     spark: SparkSession
     lake: Lake
-    policy: MisfitPolicy
+    policy: InvalidValuePolicy
     forget: Callable[[TableState], None]
     change_log: float
     tombstones: float
@@ -263,7 +263,7 @@ class LakeUpkeep:
             log.info("change log: %s in %d files removed", size(pruned.bytes), pruned.files)
         prune_cuts(Cuts(self.lake), now=now, history=self.history)
 
-    def _is_due(self, state: TableState, tables: Mapping[str, Cleaned]) -> bool:
+    def _is_due(self, state: TableState, tables: Mapping[str, TableCleanup]) -> bool:
         before = tables.get(state.name)
         if before is None:
             return True
@@ -271,13 +271,13 @@ class LakeUpkeep:
         over = self._rests(state, before) and before.last >= before.since + longest
         return self.wall() >= before.last + CLEAN_EVERY and not over
 
-    def _rests(self, state: TableState, before: Cleaned) -> bool:
+    def _rests(self, state: TableState, before: TableCleanup) -> bool:
         """Whether nothing has come since that could go one day."""
         return before.place == _place(state) and state.name not in self.compacted
 
     def _clean_table(
-        self, state: TableState, before: Cleaned | None
-    ) -> Generator[None, None, Cleaned | None]:
+        self, state: TableState, before: TableCleanup | None
+    ) -> Generator[None, None, TableCleanup | None]:
         """A table's old tombstones and files, a bite at a time; what to remember of it."""
         now = self.wall()
         since = before.since if before and self._rests(state, before) else now
@@ -308,7 +308,7 @@ class LakeUpkeep:
         if files:
             log.debug("%s: %d files of old versions removed", state.name, files)
         self.compacted.discard(state.name)
-        return Cleaned(place=_place(state), since=since, last=now)
+        return TableCleanup(place=_place(state), since=since, last=now)
 
 
 def _place(state: TableState) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ratchet.core.errors import RatchetError, TableDifferentError, TableStoppedError
-from ratchet.jobs.capture.capturing import Target
+from ratchet.jobs.capture.capturing import CatchUpTarget
 from ratchet.jobs.capture.loops import (
     CaptureLoop,
     Control,
@@ -27,7 +27,7 @@ from ratchet.jobs.capture.loops import (
     WatchLoop,
 )
 from ratchet.jobs.capture.skew import Skew
-from ratchet.jobs.reporting.observe import Observer, Pulse, Stops
+from ratchet.jobs.reporting.observe import Observer, Pulse, StopReporter
 from ratchet.jobs.reporting.text import counted, one_line
 from ratchet.jobs.topology.lag import tables_lag
 from ratchet.store.comparisons import Comparison, Comparisons
@@ -42,8 +42,8 @@ SHARE_SECONDS: Final = 15.0  # that a run which has caught up gives what verifie
 _SHOWN: Final = 50  # stopped tables that an error names
 
 
-class Counts(Protocol):
-    """What is asked of `Capturing`."""
+class CaptureProgress(Protocol):
+    """What is asked of `CaptureRunner`."""
 
     @property
     def rows(self) -> int:
@@ -58,8 +58,8 @@ class Counts(Protocol):
         """Which shards are held back, and which the others do not wait for."""
 
 
-class Reaches(Protocol):
-    """What is asked of `Merging`."""
+class MergeProgress(Protocol):
+    """What is asked of `MergeRunner`."""
 
     @property
     def round(self) -> int:
@@ -69,7 +69,7 @@ class Reaches(Protocol):
         """Whether all tables that can stream hold everything up to this round."""
 
 
-class Waits(Protocol):
+class VerdictQueue(Protocol):
     """What is asked of `Verdicts`."""
 
     @property
@@ -78,7 +78,7 @@ class Waits(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class RunComponents:
     """What a run is made of.
 
     Attributes:
@@ -100,25 +100,25 @@ class Parts:
 
     control: Control
     stop: threading.Event
-    capturing: Counts
+    capturing: CaptureProgress
     capture: CaptureLoop
     dump: DumpLoop | None = None
-    merging: Reaches | None = None
+    merging: MergeProgress | None = None
     merge: MergeLoop | None = None
     verify: VerifyLoop | None = None
     watch: WatchLoop | None = None
     watch_spark: Callable[[], None] = lambda: None
-    verdicts: Waits | None = None
-    target: Target | None = None
+    verdicts: VerdictQueue | None = None
+    target: CatchUpTarget | None = None
     finish: Callable[[], None] = lambda: None
     following: bool = False
 
 
-class Run:
+class MirrorRun:
     """One run. Use `run` once.
 
     Args:
-        parts: see Parts.
+        parts: see RunComponents.
         rounds: the round log, for this thread alone.
         tables: the states.
         comparisons: what the tables' last comparisons with their sources came to.
@@ -132,7 +132,7 @@ class Run:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: RunComponents,
         *,
         rounds: RoundLog,
         tables: Tables,
@@ -140,7 +140,7 @@ class Run:
         mirrored: Callable[[TableState], bool],
         followed: Callable[[TableState], bool],
         observer: Observer,
-        stops: Stops,
+        stops: StopReporter,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ratchet.core.errors import BehindError, RetryableError
 from ratchet.core.shard import ShardId
-from ratchet.jobs.capture.capturing import Target
+from ratchet.jobs.capture.capturing import CatchUpTarget
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.config.spelling import note_spelling, with_noted_spelling, with_spelling
@@ -24,7 +24,7 @@ from ratchet.jobs.preflight.restarts import doubt_restarted, read_starts
 from ratchet.jobs.preflight.unfit import begin_without, look_at
 from ratchet.jobs.recovery.heal import find_lost, heal_lost, plan_remedies
 from ratchet.jobs.run.serving import ConfigFile
-from ratchet.jobs.run.wiring import Plan
+from ratchet.jobs.run.wiring import RunPlan
 from ratchet.jobs.topology.asides import with_silent, without
 from ratchet.jobs.topology.begin import (
     again_of_stopped,
@@ -59,7 +59,7 @@ def prepare(
     again: Sequence[str],
     dumped: Mapping[str, str],
     aside: Collection[str],
-) -> Plan:
+) -> RunPlan:
     """Ask the servers and bring the lake into agreement; may be done again from the start.
 
     Args:
@@ -83,7 +83,7 @@ def prepare(
     located = locate(without(file.config, aside), lake, rounds, now=_now())
     known = tuple((state.keyspace, state.table) for state in tables.list())
     if located.following:
-        return Plan(
+        return RunPlan(
             config=with_silent(located.config, full, aside),
             file=file,
             lake=lake,
@@ -109,7 +109,7 @@ def prepare(
         heal(config, lost)
         states = tables.list()
         _tell_unhealed(waiting)
-    target = Target(heads(configs)) if until else None
+    target = CatchUpTarget(heads(configs)) if until else None
     found = [
         one for one in look(config.sources, configs) if not verdict.of(one.keyspace, one.table)
     ]
@@ -129,7 +129,7 @@ def prepare(
     )
     record_starts(rounds, executed(configs, fresh), now=_now())
     retried = again_of_stopped(states) & {one.name for one in found}
-    return Plan(
+    return RunPlan(
         config=config,
         file=file,
         lake=lake,

@@ -1,7 +1,8 @@
 """Doing what `ratchet table` asks, between two merge steps: nothing of it meets a merge.
 
-Lives here: `ConfigFile`, the config as it was read last, and `Serving`. Does not live here: asking
-(`tablecommands`), the requests' files (`store.requests`), dumping what they bring (`dumping`).
+Lives here: `ConfigFile`, the config as it was read last, and `TableRequestHandler`. Does not live
+here: asking (`tablecommands`), the requests' files (`store.requests`), dumping what they bring
+(`dumping`).
 
 The config says which tables are mirrored, and goes on saying it: a request makes the run read its
 file again, and refuses to do what the file does not say. Of a changed config the tables alone come
@@ -79,7 +80,7 @@ class ConfigFile:
         return now, changed
 
 
-class Serving:
+class TableRequestHandler:
     """Does what is asked. For one thread, the one that merges.
 
     Args:

@@ -25,8 +25,8 @@ from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.config.spelling import with_noted_spelling, with_spelling
 from ratchet.jobs.reporting.terminal import say
 from ratchet.jobs.reporting.text import nearest
-from ratchet.jobs.run.serving import ConfigFile, Serving
-from ratchet.jobs.topology.discover import Found, look
+from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
+from ratchet.jobs.topology.discover import DiscoveredTable, look
 from ratchet.jobs.topology.reshard import locate
 from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake, open_lake
@@ -69,7 +69,7 @@ def run_table(config: Config, kind: Kind, name: str, *, delete: bool = False, wa
         with Lease.acquire(lake, f"ratchet table {kind} {config.path}") as lease:
             lease.start(lambda _: None)
             noted = with_noted_spelling(config, lease.lake)
-            Serving(lease.lake, file, Selection(noted.sources)).do(request)
+            TableRequestHandler(lease.lake, file, Selection(noted.sources)).do(request)
     state = Tables(lake).load(keyspace, table)
     there = kind == "add" and _was_there(before, state)
     if kind == "drop":
@@ -124,7 +124,7 @@ def _resolve(config: Config, lake: Lake, kind: Kind, name: str) -> tuple[str, st
     )
 
 
-def _look(config: Config, lake: Lake) -> list[Found]:
+def _look(config: Config, lake: Lake) -> list[DiscoveredTable]:
     located = with_spelling(locate(config, lake, RoundLog(lake), now=_now()).config)
     return look(located.sources, source_configs(located))
 

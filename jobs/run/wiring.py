@@ -13,9 +13,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.rounds import RoundTaker, Runner, near_runner, spark_runner
-from ratchet.jobs.capture.capturing import CaptureSettings, Capturing, Stream, Target, guarded
+from ratchet.jobs.capture.capturing import (
+    CaptureRunner,
+    CaptureSettings,
+    CatchUpTarget,
+    Stream,
+    guarded,
+)
 from ratchet.jobs.capture.loops import (
     CaptureLoop,
     Control,
@@ -26,7 +32,7 @@ from ratchet.jobs.capture.loops import (
     WatchLoop,
 )
 from ratchet.jobs.config.config import Config
-from ratchet.jobs.config.selection import Selection, Turnstile
+from ratchet.jobs.config.selection import RoundBarrier, Selection
 from ratchet.jobs.config.sources import server_ids, source_configs, vtgate_config
 from ratchet.jobs.engine.spark import log_folder
 from ratchet.jobs.engine.sparksettings import CAPTURE, DUMP, MERGE, is_local, stays_here
@@ -35,16 +41,16 @@ from ratchet.jobs.inspect.changelog import ChangeLog
 from ratchet.jobs.inspect.reading import reading_of
 from ratchet.jobs.inspect.verify import Verifier
 from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, read_all
-from ratchet.jobs.preflight.leftout import Sight
+from ratchet.jobs.preflight.leftout import LeftOutCheck
 from ratchet.jobs.preflight.restarts import doubt_restarted, read_starts
-from ratchet.jobs.preflight.unfit import Unfit, Verdict, look_at
-from ratchet.jobs.reporting.observe import Stops, tell
-from ratchet.jobs.run.dumping import Dumping
-from ratchet.jobs.run.merging import LakeUpkeep, Merging
-from ratchet.jobs.run.pipeline import Parts, Run
-from ratchet.jobs.run.serving import ConfigFile, Serving
-from ratchet.jobs.topology.discover import Found, look
-from ratchet.jobs.watch.background import Background
+from ratchet.jobs.preflight.unfit import FitnessResult, UnfitRegister, look_at
+from ratchet.jobs.reporting.observe import StopReporter, tell
+from ratchet.jobs.run.dumping import DumpRunner
+from ratchet.jobs.run.merging import LakeUpkeep, MergeRunner
+from ratchet.jobs.run.pipeline import MirrorRun, RunComponents
+from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
+from ratchet.jobs.topology.discover import DiscoveredTable, look
+from ratchet.jobs.watch.background import BackgroundVerifier
 from ratchet.jobs.watch.doubts import Doubts
 from ratchet.jobs.watch.logsample import SHARE as LOG_SHARE
 from ratchet.jobs.watch.logsample import LogSamples
@@ -62,7 +68,7 @@ from ratchet.store.comparisons import Comparisons
 from ratchet.store.files import Lake
 from ratchet.store.lazyspark import is_started, use_pool
 from ratchet.store.lease import Lease
-from ratchet.store.leftout import LeftOuts
+from ratchet.store.leftout import LeftOutTables
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
 
@@ -76,7 +82,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """What a run is to do.
 
     Attributes:
@@ -96,45 +102,45 @@ class Plan:
     config: Config
     file: ConfigFile
     lake: Lake
-    found: tuple[Found, ...]
+    found: tuple[DiscoveredTable, ...]
     dump: bool
     merge: bool
     again: frozenset[str]
-    target: Target | None
+    target: CatchUpTarget | None
     following: bool = False
     known: tuple[tuple[str, str], ...] = ()
-    verdict: Verdict = field(default_factory=Verdict)
+    verdict: FitnessResult = field(default_factory=FitnessResult)
 
 
 def wire(
-    plan: Plan,
+    plan: RunPlan,
     spark: SparkSession,
     lease: Lease,
     control: Control,
     look: Callable[[], None] = lambda: None,
-) -> Run:
+) -> MirrorRun:
     """A run, ready to go; from time to time it looks besides whether more could be done."""
-    return _Wiring(plan, spark, lease, control).run(look)
+    return _RunBuilder(plan, spark, lease, control).run(look)
 
 
-class _Wiring:
+class _RunBuilder:
     """What all parts of one run share, and the making of each."""
 
-    def __init__(self, plan: Plan, spark: SparkSession, lease: Lease, control: Control) -> None:
+    def __init__(self, plan: RunPlan, spark: SparkSession, lease: Lease, control: Control) -> None:
         self._plan, self._spark, self._lease, self._control = plan, spark, lease, control
         self._config = plan.config
         self._configs = source_configs(plan.config)
         self._guard = _Guard(spark, plan.config)
         self._stop = threading.Event()
-        self._stops = Stops(tell)
+        self._stops = StopReporter(tell)
         self._selection = Selection(plan.config.sources)
-        self._unfit = Unfit(
+        self._unfit = UnfitRegister(
             lambda before: look_at(
                 self._selection.sources, self._configs, read_starts(plan.lake), before
             ),
             plan.verdict,
         )
-        self._turnstile = Turnstile()
+        self._turnstile = RoundBarrier()
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
         self._reading = reading_of(plan.config, self._generations)
@@ -145,7 +151,7 @@ class _Wiring:
         for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
             self._selection.add(keyspace, table)
 
-    def run(self, look: Callable[[], None]) -> Run:
+    def run(self, look: Callable[[], None]) -> MirrorRun:
         """The run."""
 
         def look_at_sources() -> None:
@@ -182,12 +188,12 @@ class _Wiring:
             )
             if not self._plan.following:
                 tasks = [
-                    _Guarded(guard, self._doubts(verifier, verdicts)),
-                    _Guarded(guard, self._log_samples(verdicts)),
-                    _Guarded(guard, self._background(verdicts)),
+                    _GuardedTask(guard, self._doubts(verifier, verdicts)),
+                    _GuardedTask(guard, self._log_samples(verdicts)),
+                    _GuardedTask(guard, self._background(verdicts)),
                 ]
                 verify = VerifyLoop(control, tasks, patience=config.capture.reconnect_seconds)
-        parts = Parts(
+        parts = RunComponents(
             control=control,
             stop=self._stop,
             capturing=capturing,
@@ -208,7 +214,7 @@ class _Wiring:
             finish=partial(self._finish, watch) if self._plan.merge else lambda: None,
             following=self._plan.following,
         )
-        return Run(
+        return MirrorRun(
             parts,
             rounds=RoundLog(self._plan.lake),
             tables=Tables(self._plan.lake),
@@ -229,7 +235,7 @@ class _Wiring:
         self._unfit.stop(Tables(self._plan.lake), self._stops)
         self._unfit.end(self._plan.lake)
 
-    def _capturing(self, reopened: Callable[[], None]) -> Capturing:
+    def _capturing(self, reopened: Callable[[], None]) -> CaptureRunner:
         config, given = self._config, self._config.capture
         ids = server_ids(config)
         streams = {
@@ -258,7 +264,7 @@ class _Wiring:
             guarded(self._runner(), self._lease.check),
             heartbeat_commit_seconds=given.idle_commit_seconds,
         )
-        return Capturing(
+        return CaptureRunner(
             streams,
             settings,
             taker,
@@ -278,15 +284,15 @@ class _Wiring:
             is_far_up=lambda: on_cluster or is_started(self._spark),
         )
 
-    def _dumping(self) -> Dumping:
+    def _dumping(self) -> DumpRunner:
         config = self._config
-        sight = Sight(
+        sight = LeftOutCheck(
             lambda *, unfit: look(self._selection.sources, self._configs, unfit=unfit),
             self._unfit.of,
-            noted=LeftOuts(self._plan.lake),
+            noted=LeftOutTables(self._plan.lake),
             tell=self._stops.leave_out,
         )
-        return Dumping(
+        return DumpRunner(
             sight.tables,
             Tables(self._plan.lake),
             self._selection,
@@ -351,9 +357,9 @@ class _Wiring:
             observer=tell,
         )
 
-    def _background(self, verdicts: Verdicts) -> Background:
+    def _background(self, verdicts: Verdicts) -> BackgroundVerifier:
         settings = self._config.verify
-        return Background(
+        return BackgroundVerifier(
             self._plan.lake,
             lambda: look(self._selection.sources, self._configs),
             self._selection.follows,
@@ -383,7 +389,7 @@ class _Wiring:
             wanted=self._may_merge,
         )
 
-    def _merging(self, merger: Merger, verdicts: Verdicts) -> Merging:
+    def _merging(self, merger: Merger, verdicts: Verdicts) -> MergeRunner:
         config, lake = self._config.merge, self._plan.lake
         upkeep = LakeUpkeep(
             spark=self._spark,
@@ -394,7 +400,7 @@ class _Wiring:
             tombstones=config.tombstone_retention,
             history=config.table_history,
         )
-        return Merging(
+        return MergeRunner(
             merger.step,
             upkeep,
             lake,
@@ -409,7 +415,9 @@ class _Wiring:
     def _between_steps(self, verdicts: Verdicts) -> Callable[[], None]:
         """What the merge's thread does before a step, as nobody else writes states then."""
         lake = self._plan.lake
-        serving = Serving(lake, self._plan.file, self._selection, look=self._control.look)
+        serving = TableRequestHandler(
+            lake, self._plan.file, self._selection, look=self._control.look
+        )
         tables = Tables(lake)
         rounds = RoundLog(lake)
         last_round = rounds.last_number
@@ -438,12 +446,12 @@ class _Wiring:
         return known and self._selection.mirrors(state)
 
     @property
-    def _policy(self) -> MisfitPolicy:
+    def _policy(self) -> InvalidValuePolicy:
         return self._config.policy
 
 
 @dataclass(frozen=True, slots=True)
-class _Guarded:
+class _GuardedTask:
     """A background task whose Spark errors come out as ours."""
 
     guard: _Guard

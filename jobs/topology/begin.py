@@ -22,7 +22,7 @@ from ratchet.core.shard import ShardId
 from ratchet.ingest.binlog.history import with_witness
 from ratchet.jobs.config.settings import SourceSection
 from ratchet.jobs.reporting.text import nearest
-from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
 from ratchet.wire.session import Session, SourceConfig
@@ -101,7 +101,10 @@ def heads(configs: Mapping[ShardId, SourceConfig]) -> dict[str, Position]:
 
 
 def fresh_shards(
-    shards: Collection[str], known: Collection[str], again: Collection[str], found: Sequence[Found]
+    shards: Collection[str],
+    known: Collection[str],
+    again: Collection[str],
+    found: Sequence[DiscoveredTable],
 ) -> set[str]:
     """The shards whose streams start now: those never read, and those given up for a new dump.
 
@@ -117,7 +120,7 @@ def fresh_shards(
 
 def align(
     tables: Tables,
-    found: Sequence[Found],
+    found: Sequence[DiscoveredTable],
     mirrors: Callable[[str, str], bool],
     fresh: set[str],
     ended: Callable[[str], bool] = lambda _: False,
@@ -188,7 +191,7 @@ def check_keys(
             )
 
 
-def named_again(patterns: Sequence[str], found: Collection[Found]) -> set[str]:
+def named_again(patterns: Sequence[str], found: Collection[DiscoveredTable]) -> set[str]:
     """The tables that `--again` names: by table, keyspace.table, or a pattern of either.
 
     Raises:

@@ -17,7 +17,7 @@ from ratchet.core.shard import ShardId
 from ratchet.core.vitess import is_internal
 from ratchet.jobs.config.settings import SourceSection
 from ratchet.jobs.reporting.text import CORRECT_NAME, how_to_exclude, nearest
-from ratchet.snapshot.records import Wanted
+from ratchet.snapshot.records import TableDumpRequest
 from ratchet.store.layout import table_path
 from ratchet.store.tables import TableState
 from ratchet.wire.decode.answers import as_count, as_name, or_null, shaped
@@ -34,7 +34,7 @@ _TABLES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class DiscoveredTable:
     """A table that the config mirrors.
 
     Attributes:
@@ -60,7 +60,7 @@ def look(
     configs: Mapping[ShardId, SourceConfig],
     *,
     unfit: Tell = lambda *_: None,
-) -> list[Found]:
+) -> list[DiscoveredTable]:
     """Ask every server for its tables.
 
     Args:
@@ -103,7 +103,7 @@ def look(
             hint = nearest(name, known, CORRECT_NAME)
             unfit(f"{keyspace}.{name}", "there is no such table", hint)
     return [
-        Found(keyspace=keyspace, table=table, shards=tuple(shards), rows=rows)
+        DiscoveredTable(keyspace=keyspace, table=table, shards=tuple(shards), rows=rows)
         for (keyspace, table), (shards, rows) in sorted(found.items())
     ]
 
@@ -125,11 +125,11 @@ def sharing_folder(tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], s
 
 
 def needing_dump(
-    found: Collection[Found],
+    found: Collection[DiscoveredTable],
     states: Collection[TableState],
     sources: Mapping[str, SourceSection],
     again: Collection[str] = (),
-) -> list[Wanted]:
+) -> list[TableDumpRequest]:
     """The tables to dump: new ones, half-dumped ones, and those asked for.
 
     Args:
@@ -140,7 +140,7 @@ def needing_dump(
     """
     phases = {state.name: state.phase for state in states}
     return [
-        Wanted(
+        TableDumpRequest(
             keyspace=one.keyspace,
             table=one.table,
             shards=one.shards,

@@ -24,7 +24,7 @@ from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog, StreamState
-from ratchet.store.tables import DumpState, Kept, Stopped, Tables, TableState
+from ratchet.store.tables import DumpState, RetainedRows, StopReason, Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
@@ -36,7 +36,7 @@ def begin_after_a_gap(
     heirs: Collection[ShardSlice],
     *,
     now: int,
-    spared: Mapping[str, Stopped | None] | None = None,
+    spared: Mapping[str, StopReason | None] | None = None,
 ) -> None:
     """Send a keyspace's tables to a new dump, and begin the heirs' streams.
 
@@ -109,5 +109,5 @@ def dump_of_heirs(
         id=uuid.uuid4().hex[:12],
         start_round=merged + 1,
         start={**{shard: then[shard].position for shard in going}, **begun},
-        kept=Kept(names=tuple(sorted(names)), dump=state.dump.id, since=state.dump.since),
+        kept=RetainedRows(names=tuple(sorted(names)), dump=state.dump.id, since=state.dump.since),
     )

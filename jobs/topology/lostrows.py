@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from ratchet.core.errors import LakeError
 from ratchet.core.rounds import ChangeFile, Round
-from ratchet.core.types import MisfitPolicy
-from ratchet.jobs.topology.parting import Parting
+from ratchet.core.types import InvalidValuePolicy
+from ratchet.jobs.topology.parting import DivergencePoint
 from ratchet.merge.cascades.concern import concerned
 from ratchet.merge.cascades.graph import read_graph
 from ratchet.merge.repair import newest_repair
@@ -58,8 +58,8 @@ def why_a_dump(
     lake: Lake,
     state: TableState,
     rounds: Sequence[Round],
-    partings: Mapping[str, Parting],
-    policy: MisfitPolicy,
+    partings: Mapping[str, DivergencePoint],
+    policy: InvalidValuePolicy,
 ) -> str:
     """Why a table's rows cannot be healed one by one; empty if they can.
 
@@ -95,7 +95,7 @@ def _followed(
     state: TableState,
     rounds: Iterable[Round],
     parted: Mapping[str, int],
-    policy: MisfitPolicy,
+    policy: InvalidValuePolicy,
 ) -> str:
     """A parent by whose lost changes foreign keys may have changed rows of the table, unlogged."""
     if not state.foreign_keys:

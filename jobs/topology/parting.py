@@ -20,7 +20,7 @@ from ratchet.wire.session import Session, SourceConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parting:
+class DivergencePoint:
     """The last moment that a server and a mirror have in common, as far as rounds tell.
 
     Attributes:
@@ -34,7 +34,7 @@ class Parting:
     position: Position
 
 
-def find_parting(source: SourceConfig, rounds: RoundLog) -> Parting | str:
+def find_parting(source: SourceConfig, rounds: RoundLog) -> DivergencePoint | str:
     """Where a shard's server and the mirror of it part; or why that is not known for sure.
 
     It is not known if the server has nothing of the mirror's, has purged what follows, or shows
@@ -62,10 +62,12 @@ def find_parting(source: SourceConfig, rounds: RoundLog) -> Parting | str:
         place = None if number is None else _stream_at(rounds, number, shard)
         if number is None or place is None or place.generation != stream.generation:
             return "it has nothing of what the mirror holds since this stream began"
-        return _checked(session, Parting(shard=shard, round=number, position=place.position))
+        return _checked(
+            session, DivergencePoint(shard=shard, round=number, position=place.position)
+        )
 
 
-def _checked(session: Session, found: Parting) -> Parting | str:
+def _checked(session: Session, found: DivergencePoint) -> DivergencePoint | str:
     """A round that is not known to be foreign may still not be known to be shared."""
     if not is_shared(session, found.position):
         return f"nothing tells whether it is what the mirror was at round {found.round}"

@@ -40,7 +40,7 @@ _PROBE_SECONDS: Final = 10.0  # that a vtgate may take to refuse a position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Located:
+class ResolvedConfig:
     """A config whose Vitess keyspaces have their shards.
 
     Attributes:
@@ -53,7 +53,7 @@ class Located:
     following: bool = False
 
 
-def locate(config: Config, lake: Lake, rounds: RoundLog, *, now: int) -> Located:
+def locate(config: Config, lake: Lake, rounds: RoundLog, *, now: int) -> ResolvedConfig:
     """Find the shards, after the streams of all complete reshards' targets have begun.
 
     What has to be dumped again, because a stream has a gap, is in the tables' states afterwards.
@@ -69,7 +69,7 @@ def locate(config: Config, lake: Lake, rounds: RoundLog, *, now: int) -> Located
     config = with_live_shards(config, rounds.streams())
     found = topologies(config)
     if not found:
-        return Located(config=config)
+        return ResolvedConfig(config=config)
     shards: dict[str, tuple[str, ...]] = {}
     for keyspace, topology in found.items():
         streams = of_keyspace(keyspace, rounds.streams())
@@ -82,7 +82,7 @@ def locate(config: Config, lake: Lake, rounds: RoundLog, *, now: int) -> Located
         elif silent:
             following = True
         shards[keyspace] = tuple(going) or topology.serving
-    return Located(
+    return ResolvedConfig(
         config=with_shards(config, shards, found),
         following=following,
     )

@@ -28,21 +28,21 @@ import pyarrow as pa
 from ratchet.core.errors import RetryableError, SourceUnfitError, TableStoppedError
 from ratchet.jobs.config.settings import VerifySection
 from ratchet.jobs.inspect.changelog import NotYetError
-from ratchet.jobs.inspect.reading import Reading
+from ratchet.jobs.inspect.reading import ReadOptions
 from ratchet.jobs.inspect.verify import describe
 from ratchet.jobs.reporting.observe import Observer, TableCompared
 from ratchet.jobs.reporting.text import counted
-from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.jobs.watch.bites import Bites
 from ratchet.jobs.watch.budget import MOST_SAVED, Budget
 from ratchet.jobs.watch.doubts import how_to_mend, how_to_redump
 from ratchet.jobs.watch.secondlook import NewsError, SecondLook
 from ratchet.jobs.watch.subject import Subject, subject_of
 from ratchet.jobs.watch.turns import Turns
-from ratchet.jobs.watch.verdicts import Verdict, Verdicts
-from ratchet.snapshot.confirm import Finding
+from ratchet.jobs.watch.verdicts import TableVerdict, Verdicts
+from ratchet.snapshot.confirm import KeyConfirmation
 from ratchet.snapshot.errors import ShapeChangedError
-from ratchet.snapshot.records import Wanted
+from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.rows import frozen_row
 from ratchet.snapshot.sessions import close_sessions
 from ratchet.snapshot.source_df import seen_positions
@@ -52,7 +52,7 @@ from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake
 from ratchet.store.passes import Pass, Passes
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import Stopped, Tables, TableState
+from ratchet.store.tables import StopReason, Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
@@ -66,7 +66,7 @@ _MOST: Final = 20_000  # rows of a table that differ: the pass ends
 _EXAMPLES: Final = 100
 
 
-class Background:
+class BackgroundVerifier:
     """Compares the tables that are due. A background task; for one thread.
 
     Args:
@@ -86,10 +86,10 @@ class Background:
     def __init__(
         self,
         lake: Lake,
-        look: Callable[[], Sequence[Found]],
+        look: Callable[[], Sequence[DiscoveredTable]],
         mirrors: Callable[[TableState], bool],
         *,
-        reading: Reading,
+        reading: ReadOptions,
         verdicts: Verdicts,
         settings: VerifySection,
         observer: Observer,
@@ -248,7 +248,7 @@ class Background:
     def _prepared(self, state: TableState) -> Subject | None:
         """What is the same for all of a pass; None if the table cannot be compared now."""
         found = next((one for one in self._look() if one.name == state.name), None)
-        wanted = Wanted(
+        wanted = TableDumpRequest(
             keyspace=state.keyspace,
             table=state.table,
             shards=() if found is None else found.shards,
@@ -262,7 +262,7 @@ class Background:
             self._refuse(state, wanted, error.message)
             return None
 
-    def _refuse(self, state: TableState, wanted: Wanted, why: str) -> None:
+    def _refuse(self, state: TableState, wanted: TableDumpRequest, why: str) -> None:
         """Stop a table for its columns, if nothing that is merged by now explains them."""
         shards = wanted.shards or tuple(state.dump.start if state.dump else ())
         known = [shard for shard in shards if shard in self._reading.shards]
@@ -270,8 +270,10 @@ class Background:
         self._turns.put_off(state.name)
         now = self._tables.load(state.keyspace, state.table)
         if now is not None and now == replace(state, merged_round=now.merged_round):
-            stopped = Stopped(message=why, hint=how_to_redump(state), round=cut.round)
-            self._verdicts.hand_in(Verdict(wanted=wanted, judged={}, outcome="wrong", why=stopped))
+            stopped = StopReason(message=why, hint=how_to_redump(state), round=cut.round)
+            self._verdicts.hand_in(
+                TableVerdict(wanted=wanted, judged={}, outcome="wrong", why=stopped)
+            )
 
     def _drop(self) -> None:
         self._passes.end()
@@ -365,7 +367,7 @@ class Background:
     def _judged(self, table: Subject, keys: pa.Table) -> float:
         """Look at some keys again, and do what is to be done; seconds that it took."""
         began, waited = self._clock(), 0.0
-        wrong: list[Finding] = []
+        wrong: list[KeyConfirmation] = []
         assert self._pass is not None  # noqa: S101 - see _step
         for at in range(0, keys.num_rows, _GROUP):
             looked = self._looks.at(table, keys.slice(at, _GROUP))
@@ -384,7 +386,7 @@ class Background:
             self._act(table, list(news.values()))
         return busy
 
-    def _act(self, table: Subject, wrong: Sequence[Finding]) -> None:
+    def _act(self, table: Subject, wrong: Sequence[KeyConfirmation]) -> None:
         progress = self._pass
         assert progress is not None  # noqa: S101 - see _judged
         if self._settings.on_difference == "repair" and len(wrong) < _MOST:
@@ -403,7 +405,7 @@ class Background:
         elif progress.differences >= _MOST:
             self._end(table, progress)
 
-    def _mend(self, table: Subject, wrong: Sequence[Finding], *, times: int) -> None:
+    def _mend(self, table: Subject, wrong: Sequence[KeyConfirmation], *, times: int) -> None:
         types = pa.schema([table.compared.printer.types.field(n) for n in table.compared.key])
         rows = {frozen_row(one.key, types.names): dict(one.key) for one in wrong}
         self._mended = pa.Table.from_pylist(list(rows.values()), schema=types), times
@@ -413,7 +415,7 @@ class Background:
             self._passes.save(last)
         places = tuple((one.shard, one.key) for one in wrong)
         self._verdicts.hand_in(
-            Verdict(wanted=table.wanted, judged={}, outcome="mend", places=places)
+            TableVerdict(wanted=table.wanted, judged={}, outcome="mend", places=places)
         )
 
     def _look_at_mended(self, table: Subject, keys: pa.Table, times: int) -> float:
@@ -443,11 +445,11 @@ class Background:
         """Stop the table."""
         cut, self._given_up = self._looks.cut({}), True
         self._verdicts.hand_in(
-            Verdict(
+            TableVerdict(
                 wanted=table.wanted,
                 judged={},
                 outcome="wrong",
-                why=Stopped(
+                why=StopReason(
                     message=f"its rows differ from the source: {_shown(progress)}",
                     hint=how_to_mend(table.state),
                     round=cut.round,

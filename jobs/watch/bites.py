@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from ratchet.core.errors import TableStoppedError
 from ratchet.jobs.engine.tempfolder import temporary_folder
-from ratchet.jobs.inspect.reading import Reading
+from ratchet.jobs.inspect.reading import ReadOptions
 from ratchet.jobs.watch.secondlook import SecondLook
 from ratchet.jobs.watch.subject import Subject
-from ratchet.snapshot.keys import KeyRange
+from ratchet.snapshot.keys import ChunkRange
 from ratchet.snapshot.piecewise import read_piece, strangers, suspects
 from ratchet.store.files import Lake
 from ratchet.store.passes import Pass, Passes
@@ -62,7 +62,7 @@ class Bites:
     def __init__(
         self,
         lake: Lake,
-        reading: Reading,
+        reading: ReadOptions,
         passes: Passes,
         looks: SecondLook,
         *,
@@ -97,7 +97,7 @@ class Bites:
                 table.sources[shard],
                 self._reading.shards,
                 shard,
-                KeyRange(after=progress.after),
+                ChunkRange(after=progress.after),
                 compared=table.compared,
                 columns=table.columns,
                 settings=self._reading.settings,

@@ -33,16 +33,16 @@ from ratchet.core.schema import TableSchema
 from ratchet.jobs.inspect.changelog import NotYetError, covers
 from ratchet.jobs.inspect.compared import record_of, shown
 from ratchet.jobs.inspect.likeness import unlike
-from ratchet.jobs.inspect.reading import Reading
-from ratchet.jobs.inspect.verify import Chosen, Verifier, newest_at
+from ratchet.jobs.inspect.reading import ReadOptions
+from ratchet.jobs.inspect.verify import Verifier, VerifyTarget, newest_at
 from ratchet.jobs.reporting.observe import Observer, TableCompared
 from ratchet.jobs.reporting.text import counted
-from ratchet.jobs.topology.discover import Found
-from ratchet.jobs.watch.verdicts import Outcome, Place, Verdict, Verdicts
+from ratchet.jobs.topology.discover import DiscoveredTable
+from ratchet.jobs.watch.verdicts import Outcome, Place, TableVerdict, Verdicts
 from ratchet.merge.ddl import key_lost, misfit, unproven
 from ratchet.snapshot.errors import ShapeChangedError
 from ratchet.snapshot.positions import seen_position
-from ratchet.snapshot.records import Wanted
+from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.sessions import close_sessions, open_session
 from ratchet.snapshot.source import SourceCatalog
 from ratchet.snapshot.source_df import require_all_committed
@@ -51,7 +51,7 @@ from ratchet.store.comparisons import Comparisons
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import Lake
 from ratchet.store.schemas import get_schema
-from ratchet.store.tables import Doubt, Stopped, Tables, TableState
+from ratchet.store.tables import Doubt, StopReason, Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
@@ -65,7 +65,7 @@ _REST_SHARE: Final = 9  # so many times as long as the comparison took
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ShapeAnswer:
     """What the servers said of a table's shape."""
 
     doubts: dict[str, Doubt]
@@ -77,7 +77,7 @@ class _Asked:
 class _Case:
     """A table as it is judged."""
 
-    wanted: Wanted
+    wanted: TableDumpRequest
     state: TableState
     cut: Cut
 
@@ -91,16 +91,16 @@ class _Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _DiscoveryResult:
     """The tables that the servers had once all rounds up to this one were in the lake."""
 
     round: int
     until: float
-    tables: dict[str, Found]
+    tables: dict[str, DiscoveredTable]
 
 
 @dataclass(slots=True)
-class _Tried:
+class _AttemptCount:
     """How often a table was compared."""
 
     doubts: dict[str, Doubt]
@@ -127,10 +127,10 @@ class Doubts:
     def __init__(
         self,
         lake: Lake,
-        look: Callable[[], Sequence[Found]],
+        look: Callable[[], Sequence[DiscoveredTable]],
         mirrors: Callable[[TableState], bool],
         *,
-        reading: Reading,
+        reading: ReadOptions,
         verifier: Verifier,
         verdicts: Verdicts,
         ends: bool,
@@ -141,10 +141,10 @@ class Doubts:
         self._reading, self._verifier, self._verdicts = reading, verifier, verdicts
         self._ends, self._observer, self._wall = ends, observer, wall
         self._tables, self._cuts, self._done = Tables(lake), Cuts(lake), Comparisons(lake)
-        self._asked: dict[str, _Asked] = {}
-        self._tried: dict[str, _Tried] = {}
+        self._asked: dict[str, _ShapeAnswer] = {}
+        self._tried: dict[str, _AttemptCount] = {}
         self._rests: dict[str, _Rest] = {}
-        self._looked: _Looked | None = None
+        self._looked: _DiscoveryResult | None = None
 
     def next_bite(self) -> float:
         """Decide about one table, if one can be decided; seconds until there may be another.
@@ -204,7 +204,7 @@ class Doubts:
         self._compare(state, cut)
         return True
 
-    def _ask(self, state: TableState) -> _Asked:
+    def _ask(self, state: TableState) -> _ShapeAnswer:
         """The shape that the servers of the doubtful shards have now, and what they have executed.
 
         In this order: whatever made that shape is in what they have executed then.
@@ -216,11 +216,11 @@ class Doubts:
         rebuilt = all(doubt.rebuilt for doubt in state.doubts.values())
         for shard in state.doubts:
             if shard not in shards:
-                return _Asked(state.doubts, kept=False, seen={})
+                return _ShapeAnswer(state.doubts, kept=False, seen={})
             try:
                 source = catalog.table(shard, state.table)
             except TableStoppedError:
-                return _Asked(state.doubts, kept=False, seen={})
+                return _ShapeAnswer(state.doubts, kept=False, seen={})
             with open_session(shards[shard]) as session:
                 seen[shard] = seen_position(session)
             nulls = state.nulls.get(shard, ())
@@ -229,7 +229,7 @@ class Doubts:
                 lost = key_lost(before, source.schema) or unproven(before, source.schema)
                 anew = source.recomputed if rebuilt else source.generated
                 kept = kept and fits and lost is None and not anew
-        return _Asked(state.doubts, kept=kept, seen=seen)
+        return _ShapeAnswer(state.doubts, kept=kept, seen=seen)
 
     def _shapes(self, state: TableState, shard: str) -> list[TableSchema]:
         """The shapes that a shard's table had before: as dumped, and as its rows had it last."""
@@ -260,7 +260,7 @@ class Doubts:
                 self._stop(case, why, how_to_redump(state))
                 return
             version = newest_at(self._lake, cut, state, cut.tables[state.name])
-            chosen = Chosen(state=state, version=version, wanted=case.wanted)
+            chosen = VerifyTarget(state=state, version=version, wanted=case.wanted)
             result = self._verifier.once(cut, chosen, collect)
         except ShapeChangedError:
             log.info("%s: its columns changed while it was compared: again", state.name)
@@ -275,7 +275,7 @@ class Doubts:
             self._rest(state, seconds)
         self._decide(case, result, corrections, seconds)
 
-    def _find(self, state: TableState, cut: Cut) -> Found | None:
+    def _find(self, state: TableState, cut: Cut) -> DiscoveredTable | None:
         """The table as its servers have it, at or behind the statements that it is in doubt for.
 
         All tables are asked for at once: a statement, or a server's crash, may concern hundreds.
@@ -284,7 +284,9 @@ class Doubts:
         looked = self._looked
         if looked is None or looked.round < statements or looked.until <= time.monotonic():
             found = {one.name: one for one in self._look()}
-            looked = self._looked = _Looked(cut.round, time.monotonic() + _LOOK_COUNTS, found)
+            looked = self._looked = _DiscoveryResult(
+                cut.round, time.monotonic() + _LOOK_COUNTS, found
+            )
         return looked.tables.get(state.name)
 
     def _rest(self, state: TableState, seconds: float) -> None:
@@ -301,7 +303,7 @@ class Doubts:
         state = case.state
         tried = self._tried.get(state.name)
         if tried is None or tried.doubts != state.doubts:
-            tried = self._tried[state.name] = _Tried(state.doubts)
+            tried = self._tried[state.name] = _AttemptCount(state.doubts)
         tried.round = case.cut.round
         if result.columns_missing:
             names = ", ".join(result.columns_missing)
@@ -330,7 +332,7 @@ class Doubts:
     def _differs(
         self,
         case: _Case,
-        tried: _Tried,
+        tried: _AttemptCount,
         corrections: Sequence[Correction],
         result: VerifyResult,
     ) -> None:
@@ -347,19 +349,19 @@ class Doubts:
             self._stop(case, told, how_to_mend(case.state), differs=True)
 
     def _stop(self, case: _Case, message: str, hint: str, *, differs: bool = False) -> None:
-        why = Stopped(message=message, hint=hint, round=case.cut.round, differs=differs)
+        why = StopReason(message=message, hint=hint, round=case.cut.round, differs=differs)
         self._hand_in(case, "wrong", why)
 
     def _hand_in(
         self,
         case: _Case,
         outcome: Outcome,
-        why: Stopped | None = None,
+        why: StopReason | None = None,
         places: Sequence[Place] = (),
     ) -> None:
         self._asked.pop(case.state.name, None)
         self._verdicts.hand_in(
-            Verdict(
+            TableVerdict(
                 wanted=case.wanted,
                 judged=case.state.doubts,
                 outcome=outcome,
@@ -412,8 +414,8 @@ def _messages(state: TableState) -> frozenset[str]:
     return frozenset(doubt.message for doubt in state.doubts.values())
 
 
-def _wanted(state: TableState, shards: Sequence[str]) -> Wanted:
-    return Wanted(
+def _wanted(state: TableState, shards: Sequence[str]) -> TableDumpRequest:
+    return TableDumpRequest(
         keyspace=state.keyspace,
         table=state.table,
         shards=tuple(shards),

@@ -28,19 +28,19 @@ from ratchet.core.errors import (
     SourceUnfitError,
 )
 from ratchet.core.shard import ShardId
-from ratchet.ingest.logstretch import Bounds, Part, Stretch, check_stretch, stretches
+from ratchet.ingest.logstretch import RoundPart, Stretch, StretchBounds, check_stretch, stretches
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.inspect.logrounds import choose_shards, log_reading
 from ratchet.jobs.inspect.logverify import describe
-from ratchet.jobs.inspect.reading import Reading
+from ratchet.jobs.inspect.reading import ReadOptions
 from ratchet.jobs.reporting.observe import LogSampled, Observer
 from ratchet.jobs.watch.budget import Budget
-from ratchet.jobs.watch.verdicts import Verdict, Verdicts
-from ratchet.snapshot.records import Wanted
+from ratchet.jobs.watch.verdicts import TableVerdict, Verdicts
+from ratchet.snapshot.records import TableDumpRequest
 from ratchet.store.files import Lake
-from ratchet.store.logchecks import LogChecked, LogChecks
+from ratchet.store.logchecks import LogChecks, ShardLogChecks
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import Stopped, Tables, TableState
+from ratchet.store.tables import StopReason, Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
@@ -74,7 +74,7 @@ class LogSamples:
         config: Config,
         lake: Lake,
         *,
-        reading: Reading,
+        reading: ReadOptions,
         verdicts: Verdicts,
         observer: Observer,
         stop: threading.Event,
@@ -127,7 +127,7 @@ class LogSamples:
         self._budget.spend(now - began, now)
         return self._budget.rest(now)
 
-    def _choose(self) -> tuple[ShardId, Part] | None:
+    def _choose(self) -> tuple[ShardId, RoundPart] | None:
         """A shard, and a round of it that was not looked at."""
         newest = self._log.last_number()
         if newest == self._done:
@@ -153,7 +153,7 @@ class LogSamples:
         self._done = newest
         return None
 
-    def _sample(self, shard: ShardId, part: Part) -> None:
+    def _sample(self, shard: ShardId, part: RoundPart) -> None:
         self._looked[str(shard)].add(part.round)
         reading = log_reading(self._config, self._lake, shard)
         try:
@@ -197,13 +197,13 @@ class LogSamples:
         )
         self._stop_different()
 
-    def _bounds(self, part: Part) -> Bounds:
+    def _bounds(self, part: RoundPart) -> StretchBounds:
         """Half of the samples begin with their round, the others within what is not too far."""
         piece = part.slice
         within = min(1.0, _FAR / max(piece.bytes, 1)) if piece.bytes > BYTES else 0.0
         span = int((piece.end.seq - piece.start.seq) * within)
         skipped = self._rng.choice((0, self._rng.randint(0, span)))
-        return Bounds(after=piece.start.seq + skipped, rows=ROWS, bytes=BYTES, largest=_FAR)
+        return StretchBounds(after=piece.start.seq + skipped, rows=ROWS, bytes=BYTES, largest=_FAR)
 
     # --- what differs -----------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class LogSamples:
                 for state in self._streaming_from(found):
                     self._verdicts.hand_in(_verdict(state, found))
 
-    def _streaming_from(self, found: LogChecked) -> Sequence[TableState]:
+    def _streaming_from(self, found: ShardLogChecks) -> Sequence[TableState]:
         return [
             state
             for state in self._tables.list(ShardId.parse(found.shard).keyspace)
@@ -227,9 +227,9 @@ class LogSamples:
         ]
 
 
-def _verdict(state: TableState, found: LogChecked) -> Verdict:
-    return Verdict(
-        wanted=Wanted(
+def _verdict(state: TableState, found: ShardLogChecks) -> TableVerdict:
+    return TableVerdict(
+        wanted=TableDumpRequest(
             keyspace=state.keyspace,
             table=state.table,
             shards=tuple(state.dump.start) if state.dump else (),
@@ -237,7 +237,7 @@ def _verdict(state: TableState, found: LogChecked) -> Verdict:
         ),
         judged=state.doubts,
         outcome="wrong",
-        why=Stopped(
+        why=StopReason(
             message=f"a second decoder reads the log of {found.shard} differently: {found.example}",
             hint="please report it, with what `ratchet verify CONFIG --log --from "
             f"{found.different_round} --to {found.different_round}` says; then "

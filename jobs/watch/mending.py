@@ -20,8 +20,8 @@ from ratchet.core.errors import TableStoppedError
 from ratchet.jobs.inspect.verify import Verifier, newest_at
 from ratchet.jobs.recovery.repair import note
 from ratchet.jobs.reporting.text import counted
-from ratchet.jobs.watch.verdicts import Verdict
-from ratchet.merge.repair import Truth, repair_table
+from ratchet.jobs.watch.verdicts import TableVerdict
+from ratchet.merge.repair import ExpectedRow, repair_table
 from ratchet.snapshot.compare import GROUP
 from ratchet.store.cuts import Cuts
 from ratchet.store.delta_tables import table_version
@@ -32,7 +32,7 @@ from ratchet.store.tables import TableState
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ratchet.core.types import MisfitPolicy
+    from ratchet.core.types import InvalidValuePolicy
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
@@ -53,11 +53,11 @@ class Mender:
     spark: SparkSession
     lake: Lake
     verifier: Verifier
-    policy: MisfitPolicy
+    policy: InvalidValuePolicy
     check: Callable[[], None]
     forget: Callable[[TableState], None]
 
-    def mend(self, state: TableState, verdict: Verdict) -> str:
+    def mend(self, state: TableState, verdict: TableVerdict) -> str:
         """Write the rows; why that is not possible, "" if it is done.
 
         Raises:
@@ -85,7 +85,7 @@ class Mender:
                     return "a key of it lives on several shards"
                 for one in found.keys:
                     rows = {shard: one.rows[shard]} if shard else one.rows
-                    truths.append(Truth(key=one.key, shard=shard, rows=rows))
+                    truths.append(ExpectedRow(key=one.key, shard=shard, rows=rows))
         rounds = RoundLog(self.lake)
         last = rounds.last_number() == cut.round
         self.check()

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from ratchet.core.position import Position
 from ratchet.jobs.inspect.changelog import covering_cut
-from ratchet.jobs.inspect.reading import Reading
+from ratchet.jobs.inspect.reading import ReadOptions
 from ratchet.jobs.inspect.verify import newest_at
 from ratchet.jobs.watch.subject import Subject
 from ratchet.merge.cascades.graph import read_graph
-from ratchet.snapshot.confirm import Finding, findings, floors_of, moved_keys, rounds_behind
-from ratchet.snapshot.mirror import Mirror, MirrorAt
+from ratchet.snapshot.confirm import KeyConfirmation, findings, floors_of, moved_keys, rounds_behind
+from ratchet.snapshot.mirror import MirrorAt, MirrorReader
 from ratchet.snapshot.reread import read_keys
 from ratchet.snapshot.rows import frozen_row
 from ratchet.store.cuts import Cut, Cuts
@@ -41,7 +41,7 @@ class NewsError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class SecondLookResult:
     """What came of some rows.
 
     Attributes:
@@ -50,7 +50,7 @@ class Looked:
         waited: seconds that were spent waiting.
     """
 
-    wrong: list[Finding] = field(default_factory=list)
+    wrong: list[KeyConfirmation] = field(default_factory=list)
     moving: int = 0
     waited: float = 0.0
 
@@ -70,7 +70,7 @@ class SecondLook:
     def __init__(
         self,
         lake: Lake,
-        reading: Reading,
+        reading: ReadOptions,
         *,
         streams: Callable[[TableState], bool],
         stop: threading.Event,
@@ -91,7 +91,7 @@ class SecondLook:
             self._cuts, ends, stop=self._stop, patience=self._patience, clock=self._clock
         )
 
-    def mirror(self, table: Subject, cut: Cut) -> Mirror:
+    def mirror(self, table: Subject, cut: Cut) -> MirrorReader:
         """The mirror at a cut.
 
         Raises:
@@ -105,9 +105,9 @@ class SecondLook:
         if state.whole != before.whole or state.dump != before.dump:
             raise NewsError(f"{before.name} has other columns, or was dumped again")
         version = newest_at(self._lake, cut, state, cut.tables[state.name])
-        return Mirror(self._lake, MirrorAt(path=state.path, version=version))
+        return MirrorReader(self._lake, MirrorAt(path=state.path, version=version))
 
-    def at(self, table: Subject, keys: pa.Table) -> Looked:
+    def at(self, table: Subject, keys: pa.Table) -> SecondLookResult:
         """Look at the rows of some keys until it is known whether they differ.
 
         Raises:
@@ -116,7 +116,7 @@ class SecondLook:
         """
         once: set[Any] = set()
         decided: set[Any] = set()
-        wrong: list[Finding] = []
+        wrong: list[KeyConfirmation] = []
         left, moving, waited = keys, 0, 0.0
         for look in range(_LOOKS):
             if look:
@@ -139,9 +139,9 @@ class SecondLook:
                 break
             rows = {place[0]: dict(one.key) for place, one in open_.items()}
             left = pa.Table.from_pylist(list(rows.values()), schema=keys.schema)
-        return Looked(wrong=wrong, moving=moving, waited=waited)
+        return SecondLookResult(wrong=wrong, moving=moving, waited=waited)
 
-    def _look(self, table: Subject, keys: pa.Table) -> tuple[list[Finding], float]:
+    def _look(self, table: Subject, keys: pa.Table) -> tuple[list[KeyConfirmation], float]:
         """One look at the rows of some keys; and seconds that were spent waiting."""
         again = read_keys(
             keys.to_pylist(),

@@ -13,10 +13,10 @@ import pyarrow as pa
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.types import arrow_schema
 from ratchet.jobs.inspect.likeness import unlike
-from ratchet.jobs.inspect.reading import Reading
-from ratchet.snapshot.piecewise import Compared
-from ratchet.snapshot.prints import RowPrinter
-from ratchet.snapshot.records import Wanted
+from ratchet.jobs.inspect.reading import ReadOptions
+from ratchet.snapshot.piecewise import ComparisonSpec
+from ratchet.snapshot.prints import RowHasher
+from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.source import SourceTable
 from ratchet.snapshot.source_df import source_tables
 from ratchet.store.rounds import StreamState
@@ -36,14 +36,17 @@ class Subject:
     """
 
     state: TableState
-    wanted: Wanted
+    wanted: TableDumpRequest
     sources: Mapping[str, SourceTable]
     columns: tuple[str, ...]
-    compared: Compared
+    compared: ComparisonSpec
 
 
 def subject_of(
-    state: TableState, wanted: Wanted, reading: Reading, streams: Mapping[str, StreamState]
+    state: TableState,
+    wanted: TableDumpRequest,
+    reading: ReadOptions,
+    streams: Mapping[str, StreamState],
 ) -> Subject:
     """What is to be compared of a table.
 
@@ -68,8 +71,8 @@ def subject_of(
         wanted=wanted,
         sources=sources,
         columns=tuple(columns.names),
-        compared=Compared(
-            printer=RowPrinter(
+        compared=ComparisonSpec(
+            printer=RowHasher(
                 types=pa.schema([one for one in columns if one.name in have]), key=state.key
             ),
             lacking=tuple(name for name in columns.names if name not in have),

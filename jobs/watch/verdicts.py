@@ -1,7 +1,7 @@
 """What a run's verification decided, done by the thread that merges: nothing of it meets a merge.
 
-Lives here: `Verdict`, and `Verdicts`, which carries them from one thread to the other and applies
-them. Does not live here: deciding (`doubts`, `background`), mending rows (`mending`).
+Lives here: `TableVerdict`, and `Verdicts`, which carries them from one thread to the other and
+applies them. Does not live here: deciding (`doubts`, `background`), mending rows (`mending`).
 
 Invariant: a verdict is about the doubts that were judged. If a table's state has others by the time
 it is applied, or has gone on to another phase, nothing happens and it is judged again. A verdict
@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from ratchet.jobs.reporting.observe import Stops
-from ratchet.snapshot.records import Wanted
+from ratchet.jobs.reporting.observe import StopReporter
+from ratchet.snapshot.records import TableDumpRequest
 from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake
-from ratchet.store.tables import Doubt, Stopped, Tables, TableState
+from ratchet.store.tables import Doubt, StopReason, Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
@@ -31,7 +31,7 @@ Place = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class TableVerdict:
     """What is to become of a table.
 
     Attributes:
@@ -43,14 +43,14 @@ class Verdict:
         places: mend: the rows.
     """
 
-    wanted: Wanted
+    wanted: TableDumpRequest
     judged: Mapping[str, Doubt]
     outcome: Outcome
-    why: Stopped | None = None
+    why: StopReason | None = None
     places: Sequence[Place] = field(default=())
 
 
-Mend = Callable[[TableState, Verdict], str]
+Mend = Callable[[TableState, TableVerdict], str]
 
 
 class Verdicts:
@@ -64,14 +64,19 @@ class Verdicts:
     """
 
     def __init__(
-        self, lake: Lake, *, mend: Mend, stops: Stops, ring: Callable[[], None] = lambda: None
+        self,
+        lake: Lake,
+        *,
+        mend: Mend,
+        stops: StopReporter,
+        ring: Callable[[], None] = lambda: None,
     ) -> None:
         self._tables, self._cuts = Tables(lake), Cuts(lake)
         self._mend, self._stops, self._ring = mend, stops, ring
         self._lock = threading.Lock()
-        self._waiting: dict[str, Verdict] = {}
+        self._waiting: dict[str, TableVerdict] = {}
 
-    def hand_in(self, verdict: Verdict) -> None:
+    def hand_in(self, verdict: TableVerdict) -> None:
         """Have it applied between two merge steps."""
         with self._lock:
             self._waiting[verdict.wanted.name] = verdict
@@ -105,7 +110,7 @@ class Verdicts:
                     self._waiting.pop(verdict.wanted.name, None)
                 self._ring()
 
-    def _one(self, verdict: Verdict) -> None:
+    def _one(self, verdict: TableVerdict) -> None:
         wanted = verdict.wanted
         reach("verify.before_verdict")
         state = self._tables.load(wanted.keyspace, wanted.table)
@@ -118,7 +123,7 @@ class Verdicts:
         elif why := self._mend(state, verdict):
             log.warning("%s: its rows are not mended: %s", wanted.name, why)
 
-    def _stop(self, state: TableState, why: Stopped) -> None:
+    def _stop(self, state: TableState, why: StopReason) -> None:
         cut = self._cuts.last()
         # The state of a table that nothing happens to lags behind the cut that it is in.
         shown = cut.round if cut is not None and cut.shows(state.name) else 0

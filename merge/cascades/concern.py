@@ -12,18 +12,18 @@ import pyarrow as pa
 
 from ratchet.core.foreignkeys import ForeignKey
 from ratchet.core.rounds import ChangeFile
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.merge.cascades.families import may_touch, touching
 from ratchet.merge.cascades.follow import Layout, Link
 from ratchet.merge.cascades.graph import KeyGraph
-from ratchet.merge.cascades.rows import Part, ShardRows
+from ratchet.merge.cascades.rows import ShardRows, ShardTable
 from ratchet.store.files import Lake
 from ratchet.store.schemas import get_schema
 from ratchet.store.segments import missing
 
 
 def concerned(
-    lake: Lake, policy: MisfitPolicy, graph: KeyGraph, files: Iterable[ChangeFile]
+    lake: Lake, policy: InvalidValuePolicy, graph: KeyGraph, files: Iterable[ChangeFile]
 ) -> dict[str, str]:
     """Table -> a parent of which a row was deleted, or changed in what children refer to.
 
@@ -53,7 +53,7 @@ def concerned(
 
 
 def _touches(
-    lake: Lake, policy: MisfitPolicy, file: ChangeFile, keys: Sequence[ForeignKey]
+    lake: Lake, policy: InvalidValuePolicy, file: ChangeFile, keys: Sequence[ForeignKey]
 ) -> bool:
     schema = get_schema(lake, file.keyspace, file.table, file.schema)
     columns = arrow_schema(schema, policy)
@@ -75,7 +75,7 @@ def _touches(
         for key in keys
     ]
     narrow = pa.schema([columns.field(one) for one in names])
-    part = Part(name=name, layout=Layout(names), columns=narrow, files=[file])
+    part = ShardTable(name=name, layout=Layout(names), columns=narrow, files=[file])
     rows = ShardRows(lake, file.shard, {name: part}, links, alone=True)
     for event in rows.roots():
         if event.before is None:

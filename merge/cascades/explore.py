@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from ratchet.merge.cascades.follow import Derived, Event, Layout, Link, Outcome, Rank, Row, follow
+from ratchet.merge.cascades.follow import (
+    CascadeEvent,
+    DerivedChange,
+    Layout,
+    Link,
+    Outcome,
+    Rank,
+    Row,
+    follow,
+)
 
 _Place = tuple[Rank, str]
 
@@ -22,25 +31,25 @@ class TooManyError(Exception):
     """More rows than can be held."""
 
 
-class Known(Protocol):
+class KnownRows(Protocol):
     """Where rows and row changes come from. More than was asked for may come, never less."""
 
-    def roots(self) -> Iterable[Event]:
+    def roots(self) -> Iterable[CascadeEvent]:
         """All changes by which rows of children may change."""
 
-    def rows(self, link: Link, values: set[Row]) -> Iterable[Event]:
+    def rows(self, link: Link, values: set[Row]) -> Iterable[CascadeEvent]:
         """Rows of the child as they were found, with those values in the key's columns."""
 
     def changes(
         self, table: str, values: Mapping[Link, set[Row]], keys: set[Row]
-    ) -> Iterable[Event]:
+    ) -> Iterable[CascadeEvent]:
         """Row changes of the child, of those values or keys before or after them."""
 
 
 def explore(
     layouts: Mapping[str, Layout],
     links: Sequence[Link],
-    known: Known,
+    known: KnownRows,
     *,
     hazy: frozenset[str] = frozenset(),
     most: int = MOST_ROWS,
@@ -50,18 +59,18 @@ def explore(
     Args:
         layouts: see `follow`.
         links: see `follow`.
-        known: see Known.
+        known: see KnownRows.
         hazy: see `follow`.
         most: rows and changes that are held.
 
     Raises:
         TooManyError: there are more.
     """
-    roots: dict[_Place, Event] = {(one.rank, one.table): one for one in known.roots()}
-    rows: dict[tuple[str, Row], Event] = {}
+    roots: dict[_Place, CascadeEvent] = {(one.rank, one.table): one for one in known.roots()}
+    rows: dict[tuple[str, Row], CascadeEvent] = {}
     loaded: dict[Link, set[Row]] = {}
     keys: dict[str, set[Row]] = {}
-    changes: dict[_Place, Event] = {}
+    changes: dict[_Place, CascadeEvent] = {}
     while True:
         if len(rows) + len(roots) + len(changes) > most:
             raise TooManyError
@@ -88,13 +97,13 @@ def explore(
 
 def _new_keys(
     layouts: Mapping[str, Layout],
-    rows: Iterable[Event],
+    rows: Iterable[CascadeEvent],
     found: Outcome,
     known: Mapping[str, set[Row]],
 ) -> dict[str, set[Row]]:
     """The keys of rows that were met, or that foreign keys gave them, and are new."""
     new: dict[str, set[Row]] = {}
-    met: list[Event | Derived] = [*rows, *found.derived]
+    met: list[CascadeEvent | DerivedChange] = [*rows, *found.derived]
     for one in met:
         for row in (one.before, one.after):
             if row is not None:

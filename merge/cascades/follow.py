@@ -109,7 +109,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class CascadeEvent:
     """Something that happens to a row, or to all rows of a table.
 
     Attributes:
@@ -136,7 +136,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivedChange:
     """A change that followed from another one.
 
     Attributes:
@@ -164,7 +164,7 @@ class Outcome:
         asked: for each key, the values of which the children were looked for.
     """
 
-    derived: Sequence[Derived]
+    derived: Sequence[DerivedChange]
     doubts: Mapping[str, str]
     asked: Mapping[Link, set[Row]]
 
@@ -176,7 +176,7 @@ class _Live:
     Attributes:
         row: its values.
         image: where its other values are found.
-        hazy: see Event.
+        hazy: see CascadeEvent.
         first: its values before the change that is followed; None: that has not touched it.
         hits: by which keys that change reached it, and whether each deletes it.
     """
@@ -193,7 +193,7 @@ class _Follower:
     def __init__(
         self, layouts: Mapping[str, Layout], links: Sequence[Link], hazy: frozenset[str]
     ) -> None:
-        self.derived: list[Derived] = []
+        self.derived: list[DerivedChange] = []
         self.doubts: dict[str, str] = {}
         self.asked: dict[Link, set[Row]] = {}
         self._layouts = layouts
@@ -214,7 +214,7 @@ class _Follower:
         self._moved: set[str] = set()  # tables whose children's values were changed by a cascade
         self._read: set[str] = set()  # tables of which hazy rows were met
 
-    def take(self, event: Event) -> None:
+    def take(self, event: CascadeEvent) -> None:
         if event.truncates:
             for live in list(self._rows.get(event.table, {}).values()):
                 self._remove(event.table, live)
@@ -226,7 +226,7 @@ class _Follower:
         self._follow(event)
         self._settle(event.token)
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: CascadeEvent) -> None:
         """The row as the log, or the lake, has it: that counts more than what was derived."""
         rows, key = self._rows[event.table], self._layouts[event.table].key
         for row in (event.before, event.after):
@@ -261,7 +261,7 @@ class _Follower:
                 if not found:
                     self._index[link].pop(values, None)
 
-    def _follow(self, event: Event) -> None:
+    def _follow(self, event: CascadeEvent) -> None:
         if event.before is None:
             return
         todo: list[tuple[str, Row, Row | None]] = [(event.table, event.before, event.after)]
@@ -354,7 +354,7 @@ class _Follower:
         for live, table in self._touched.items():
             after = None if live.gone else live.row
             if live.first is not None and after != live.first:
-                self.derived.append(Derived(table, token, live.first, after, live.image))
+                self.derived.append(DerivedChange(table, token, live.first, after, live.image))
             live.first, live.hits = None, []
         for table, used in self._used.items():
             # A value that one key gives a row may be one that another key looks for.
@@ -391,7 +391,7 @@ def descendants(table: str, by_parent: Mapping[str, Iterable[Link]]) -> set[str]
 def follow(
     layouts: Mapping[str, Layout],
     links: Sequence[Link],
-    events: Iterable[Event],
+    events: Iterable[CascadeEvent],
     *,
     hazy: frozenset[str] = frozenset(),
 ) -> Outcome:

@@ -30,7 +30,7 @@ from ratchet.core.change import (
     change_schema,
 )
 from ratchet.core.rounds import ChangeFile
-from ratchet.merge.cascades.follow import Event, Layout, Link, Rank, Row
+from ratchet.merge.cascades.follow import CascadeEvent, Layout, Link, Rank, Row
 from ratchet.merge.fitted import fitted_table
 from ratchet.merge.newest import ChangeFiles
 from ratchet.store.deletion_vectors import positions_of, read_vector
@@ -47,7 +47,7 @@ class UnknownRowsError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ShardTable:
     """What is known of one table on one shard.
 
     Attributes:
@@ -79,7 +79,7 @@ class Part:
 
 
 class ShardRows:
-    """See merge.cascades.explore.Known.
+    """See merge.cascades.explore.KnownRows.
 
     Args:
         lake: the lake.
@@ -93,7 +93,7 @@ class ShardRows:
         self,
         lake: Lake,
         shard: str,
-        parts: Mapping[str, Part],
+        parts: Mapping[str, ShardTable],
         links: Sequence[Link],
         *,
         alone: bool,
@@ -103,7 +103,7 @@ class ShardRows:
         self._parts = parts
         self._changes = {name: _Changes(lake, part) for name, part in parts.items()}
 
-    def roots(self) -> Iterator[Event]:
+    def roots(self) -> Iterator[CascadeEvent]:
         """All changes by which rows of children may change, and truncations."""
         for name, part in self._parts.items():
             links = [link for link in self._links if link.parent == name]
@@ -111,9 +111,9 @@ class ShardRows:
                 yield from self._changes[name].touching(links)
             if part.layout.key:
                 for rank in part.truncated:
-                    yield Event(table=name, rank=rank, truncates=True)
+                    yield CascadeEvent(table=name, rank=rank, truncates=True)
 
-    def rows(self, link: Link, values: set[Row]) -> Iterator[Event]:
+    def rows(self, link: Link, values: set[Row]) -> Iterator[CascadeEvent]:
         """Rows of the child before the step.
 
         Raises:
@@ -123,14 +123,14 @@ class ShardRows:
         part = self._parts[link.child]
         if part.table is None:
             return
-        wanted = _Wanted.of(part, link, values)
+        wanted = _KeyValues.of(part, link, values)
         for file in part.table.files.values():
             with data_file_errors(f"{part.folder}/{file.path}"):
                 yield from self._in_file(part, file, wanted)
 
     def changes(
         self, table: str, values: Mapping[Link, set[Row]], keys: set[Row]
-    ) -> Iterator[Event]:
+    ) -> Iterator[CascadeEvent]:
         """Row changes of the child in the step."""
         yield from self._changes[table].concerning(values, keys)
 
@@ -160,7 +160,9 @@ class ShardRows:
         every = pa.concat_tables([part.columns.empty_table(), *found])
         return every.take(pa.array([place[one] for one in images], pa.int64())).combine_chunks()
 
-    def _in_file(self, part: Part, file: DataFile, wanted: _Wanted) -> Iterator[Event]:
+    def _in_file(
+        self, part: ShardTable, file: DataFile, wanted: _KeyValues
+    ) -> Iterator[CascadeEvent]:
         vector = file.add.get("deletionVector")
         gone: set[int] | None = None
         leaves = [*part.layout.columns, *(f"{TOKEN_COLUMN}.{name}" for name in _TOKEN)]
@@ -191,8 +193,8 @@ class ShardRows:
                 yield from self._events(part, file.path, taken, [first + n for n in numbers])
 
     def _events(
-        self, part: Part, path: str, rows: pa.Table, positions: Sequence[int]
-    ) -> Iterator[Event]:
+        self, part: ShardTable, path: str, rows: pa.Table, positions: Sequence[int]
+    ) -> Iterator[CascadeEvent]:
         values = _tuples(fitted_table(rows, part.narrow))
         tokens = rows[TOKEN_COLUMN].combine_chunks()
         parts = [pc.struct_field(tokens, [name]).to_pylist() for name in _TOKEN]
@@ -206,7 +208,7 @@ class ShardRows:
             chunk = idx - FLOOR_IDX
             if 0 <= chunk < len(part.floors):
                 seq = part.floors[chunk] or seq
-            yield Event(
+            yield CascadeEvent(
                 table=part.name,
                 rank=(generation, seq, idx),
                 after=row,
@@ -214,7 +216,7 @@ class ShardRows:
                 hazy=idx >= REPAIR_IDX or (part.dumping and idx >= FLOOR_IDX),
             )
 
-    def _taken(self, part: Part, path: str, positions: Sequence[int]) -> pa.Table:
+    def _taken(self, part: ShardTable, path: str, positions: Sequence[int]) -> pa.Table:
         with self._lake.open_input(f"{part.folder}/{path}") as stream:
             parquet = parquet_file(self._lake, stream)
             names = [one for one in part.columns.names if one in parquet.schema_arrow.names]
@@ -230,7 +232,7 @@ class ShardRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _KeyValues:
     """Values of one column: the first one of a key.
 
     Attributes:
@@ -244,7 +246,7 @@ class _Wanted:
     padded: bool
 
     @classmethod
-    def of(cls, part: Part, link: Link, values: Iterable[Row]) -> _Wanted:
+    def of(cls, part: ShardTable, link: Link, values: Iterable[Row]) -> _KeyValues:
         name = part.layout.columns[link.columns[0]]
         kind = part.columns.field(name).type
         found = pa.array(sorted({one[0] for one in values}), kind)
@@ -278,7 +280,7 @@ def _leaf(parquet: pq.ParquetFile, name: str) -> int:
 class _Changes:
     """The changes of a table on a shard in one step, the columns that matter; read when needed."""
 
-    def __init__(self, lake: Lake, part: Part) -> None:
+    def __init__(self, lake: Lake, part: ShardTable) -> None:
         self._lake, self._part = lake, part
 
     @cached_property
@@ -298,7 +300,7 @@ class _Changes:
                 found.append(fitted_table(parquet.read(columns=leaves), schema))
         return pa.concat_tables(found).combine_chunks()
 
-    def touching(self, links: Sequence[Link]) -> Iterator[Event]:
+    def touching(self, links: Sequence[Link]) -> Iterator[CascadeEvent]:
         """Deletes, and updates of columns that children refer to."""
         table = self._table
         op = table["op"].combine_chunks().to_numpy()
@@ -310,7 +312,7 @@ class _Changes:
         wanted = ((op == DELETE) | ((op == UPDATE) & moved)) & silent
         yield from self._events(np.flatnonzero(wanted))
 
-    def concerning(self, values: Mapping[Link, set[Row]], keys: set[Row]) -> Iterator[Event]:
+    def concerning(self, values: Mapping[Link, set[Row]], keys: set[Row]) -> Iterator[CascadeEvent]:
         """Those of some values or keys, before or after them."""
         part, mask = self._part, np.zeros(self._table.num_rows, np.bool_)
         firsts = [(link.columns[0], {one[0] for one in found}, link.padded[0])
@@ -318,7 +320,7 @@ class _Changes:
         firsts.append((part.layout.key[0], {key[0] for key in keys}, False))
         for at, found, padded in firsts:
             column = part.narrow.field(at)
-            wanted = _Wanted(column.name, pa.array(list(found), column.type), padded)
+            wanted = _KeyValues(column.name, pa.array(list(found), column.type), padded)
             for image in self._images(at):
                 mask[wanted.places(image)] = True
         yield from self._events(np.flatnonzero(mask))
@@ -343,14 +345,14 @@ class _Changes:
         )
         return ~same.to_numpy(zero_copy_only=False)
 
-    def _events(self, numbers: Any) -> Iterator[Event]:
+    def _events(self, numbers: Any) -> Iterator[CascadeEvent]:
         found = self._table.take(pa.array(numbers))
         op, silent = found["op"].to_pylist(), found[SILENT_COLUMN].to_pylist()
         tokens = _structs(found["token"])
         before, after = (_structs(found[name]) for name in ("before", "after"))
         for n, number in enumerate(numbers.tolist()):
             token = tokens[n]
-            yield Event(
+            yield CascadeEvent(
                 table=self._part.name,
                 rank=token[3:],
                 before=before[n] if op[n] in {UPDATE, DELETE} else None,

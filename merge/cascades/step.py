@@ -25,7 +25,7 @@ from ratchet.core.errors import TableStoppedError
 from ratchet.core.foreignkeys import ForeignKey
 from ratchet.core.rounds import ChangeFile, Round
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.merge.cascades.explore import TooManyError, explore
 from ratchet.merge.cascades.families import (
     applies,
@@ -35,10 +35,10 @@ from ratchet.merge.cascades.families import (
     tables_below,
     touched,
 )
-from ratchet.merge.cascades.follow import Derived, Layout, Link, descendants
+from ratchet.merge.cascades.follow import DerivedChange, Layout, Link, descendants
 from ratchet.merge.cascades.graph import KeyGraph
 from ratchet.merge.cascades.openparents import first_began, written_meanwhile
-from ratchet.merge.cascades.rows import Part, ShardRows, UnknownRowsError
+from ratchet.merge.cascades.rows import ShardRows, ShardTable, UnknownRowsError
 from ratchet.store import layout
 from ratchet.store.delta_files import TableFiles
 from ratchet.store.failures import lake_errors
@@ -79,7 +79,7 @@ class Child:
 
 
 @dataclass(slots=True)
-class Found:
+class CascadeResult:
     """What followed for one table.
 
     Attributes:
@@ -126,7 +126,7 @@ class Cascades:
     """
 
     lake: Lake
-    policy: MisfitPolicy
+    policy: InvalidValuePolicy
     states: Sequence[TableState]
     keys: KeyGraph
     rounds: Sequence[Round]
@@ -134,7 +134,7 @@ class Cascades:
     child: Callable[[TableState], Child | None]
     unchecked: Unchecked = field(default_factory=dict)
 
-    def found(self) -> dict[str, Found]:
+    def found(self) -> dict[str, CascadeResult]:
         """What followed, by table.
 
         Raises:
@@ -148,7 +148,7 @@ class Cascades:
             for state in self.states
             if state.name in self.keys.by_child and (one := self.child(state)) is not None
         }
-        found: dict[str, Found] = {}
+        found: dict[str, CascadeResult] = {}
         streaming = {name: one for name, one in children.items() if not one.catches_up}
         if streaming:
             self._family(streaming, min(one.begin for one in streaming.values()), found)
@@ -160,16 +160,16 @@ class Cascades:
         self._switched(children, found)
         return found
 
-    def _unread(self, child: Child, found: dict[str, Found]) -> None:
+    def _unread(self, child: Child, found: dict[str, CascadeResult]) -> None:
         """A table that hangs on one whose keys are not known: any change may have led to it."""
         name = child.state.name
         for value in self.rounds:
             for file in value.files if value.number > child.begin else ():
                 if file.keyspace == child.state.keyspace and may_touch(file):
                     why = f"the foreign keys of {self.keys.unread[name]} are not known"
-                    found.setdefault(name, Found()).doubts[file.shard] = self._doubt(why)
+                    found.setdefault(name, CascadeResult()).doubts[file.shard] = self._doubt(why)
 
-    def _switched(self, children: Mapping[str, Child], found: dict[str, Found]) -> None:
+    def _switched(self, children: Mapping[str, Child], found: dict[str, CascadeResult]) -> None:
         """Tables with keys of which the log may not tell whether the server followed them."""
         for value in self.rounds:
             for file in value.files:
@@ -180,10 +180,12 @@ class Cascades:
                     why = f"{key.switched} may have switched foreign_key_checks"
                     for below in {name, *self.keys.below(name)} & children.keys():
                         if value.number > children[below].begin:
-                            mine = found.setdefault(below, Found())
+                            mine = found.setdefault(below, CascadeResult())
                             mine.doubts.setdefault(file.shard, self._doubt(why))
 
-    def _family(self, children: Mapping[str, Child], begin: int, found: dict[str, Found]) -> None:
+    def _family(
+        self, children: Mapping[str, Child], begin: int, found: dict[str, CascadeResult]
+    ) -> None:
         """Tables whose rows are known as of the same round; all others are not known."""
         rounds = [one for one in self.rounds if begin < one.number <= self.round]
         for shard, names in touched(self.keys, rounds).items():
@@ -249,7 +251,7 @@ class Cascades:
         children: Mapping[str, Child],
         rounds: Sequence[Round],
         family: tuple[list[Link], dict[str, Layout], set[str]],
-        found: dict[str, Found],
+        found: dict[str, CascadeResult],
     ) -> None:
         links, layouts, changed = family
         parts, untold = self._parts(layouts, children, shard, rounds)
@@ -271,13 +273,13 @@ class Cascades:
             moved = {name: why for name, why in untold.items() if name in changed}
             for name, why in {**tables_below(links, moved), **self._misfits(links, parts)}.items():
                 doubts.setdefault(name, why)
-            derived: dict[str, list[Derived]] = {}
+            derived: dict[str, list[DerivedChange]] = {}
             for one in outcome.derived:
                 if one.cause[_SEQ] >= _first_left(children[one.table], shard, rounds):
                     derived.setdefault(one.table, []).append(one)
             for name, changes in derived.items():
                 file = self._written(children[name].state, shard, parts[name], rows, changes)
-                found.setdefault(name, Found()).files.append(file)
+                found.setdefault(name, CascadeResult()).files.append(file)
             late = self._written_meanwhile(derived, shard, rounds, changed)
             below = {
                 name: why for name, why in tables_below(links, late).items() if name in derived
@@ -290,7 +292,7 @@ class Cascades:
         doubts |= self._below_doubtful(links, children, doubts)
         for name, why in doubts.items():
             if name in children:
-                found.setdefault(name, Found()).doubts[shard] = self._doubt(why)
+                found.setdefault(name, CascadeResult()).doubts[shard] = self._doubt(why)
 
     def _written_meanwhile(
         self,
@@ -322,7 +324,7 @@ class Cascades:
         children: Mapping[str, Child],
         shard: str,
         rounds: Sequence[Round],
-    ) -> tuple[dict[str, Part], dict[str, str]]:
+    ) -> tuple[dict[str, ShardTable], dict[str, str]]:
         """What is known of each table; and those of which nothing is, with the reason."""
         parts, untold = {}, {}
         for name, wanted in layouts.items():
@@ -331,7 +333,7 @@ class Cascades:
             except UnknownRowsError as error:
                 untold[name] = str(error)
                 nothing = pa.schema([(column, pa.null()) for column in wanted.columns])
-                parts[name] = Part(name=name, layout=Layout(wanted.columns), columns=nothing)
+                parts[name] = ShardTable(name=name, layout=Layout(wanted.columns), columns=nothing)
         return parts, untold
 
     def _part(
@@ -341,7 +343,7 @@ class Cascades:
         child: Child | None,
         shard: str,
         rounds: Sequence[Round],
-    ) -> Part:
+    ) -> ShardTable:
         files = [
             file
             for value in rounds
@@ -361,8 +363,8 @@ class Cascades:
         columns = self._columns(name, wanted, state, files, looked_at=child is not None)
         self._refuse_other_shapes(name, wanted, columns, state, files)
         if child is None:
-            return Part(name=name, layout=wanted, columns=columns, files=files)
-        return Part(
+            return ShardTable(name=name, layout=wanted, columns=columns, files=files)
+        return ShardTable(
             name=name,
             layout=wanted,
             columns=columns,
@@ -426,7 +428,7 @@ class Cascades:
     def _schema(self, file: ChangeFile) -> TableSchema:
         return get_schema(self.lake, file.keyspace, file.table, file.schema)
 
-    def _misfits(self, links: Sequence[Link], parts: Mapping[str, Part]) -> dict[str, str]:
+    def _misfits(self, links: Sequence[Link], parts: Mapping[str, ShardTable]) -> dict[str, str]:
         """Children of which a parent's values are not in the lake as they are at the source."""
         by_parent = links_by_parent(links)
         found: dict[str, str] = {}
@@ -455,9 +457,9 @@ class Cascades:
         self,
         state: TableState,
         shard: str,
-        part: Part,
+        part: ShardTable,
         rows: ShardRows,
-        changes: Sequence[Derived],
+        changes: Sequence[DerivedChange],
     ) -> ChangeFile:
         """A change file of what followed."""
         schema = change_schema(part.columns)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ratchet.core.rounds import Round
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge import floors, plan
 from ratchet.merge.ancestry import Ancestry
 from ratchet.merge.cascades.graph import KeyGraph, read_graph
@@ -20,7 +20,7 @@ from ratchet.merge.cascades.step import Cascades, Child
 from ratchet.merge.patch import may_have_shadows
 from ratchet.merge.plan import app_id
 from ratchet.merge.progress import Progress
-from ratchet.merge.step import Step, Work
+from ratchet.merge.step import Step, TableTask
 from ratchet.store.delta_files import replay, replay_to
 from ratchet.store.files import Lake
 from ratchet.store.tables import TableState
@@ -30,7 +30,7 @@ from ratchet.store.unchecked import note_unchecked, read_unchecked
 class Unlogged:
     """What foreign keys did unlogged in the tables of one lake."""
 
-    def __init__(self, lake: Lake, policy: MisfitPolicy, progress: Progress) -> None:
+    def __init__(self, lake: Lake, policy: InvalidValuePolicy, progress: Progress) -> None:
         """Begin.
 
         Args:
@@ -62,7 +62,7 @@ class Unlogged:
     def add(
         self,
         step: Step,
-        works: Sequence[Work],
+        works: Sequence[TableTask],
         rounds: Sequence[Round],
         states: Sequence[TableState],
     ) -> None:
@@ -96,7 +96,7 @@ class Unlogged:
             self._unchecked |= news
             note_unchecked(self._lake, self._unchecked)
 
-    def _child(self, step: Step, work: Work) -> Child:
+    def _child(self, step: Step, work: TableTask) -> Child:
         """A table as it was before the step, with what is known of its foreign keys' rows."""
         state, before = work.found.learned(work.state), step.before
         base = before.round if before else 0
@@ -129,7 +129,7 @@ class Unlogged:
             floors=self._floors(work) if work.catches_up else {},
         )
 
-    def _floors(self, work: Work) -> dict[str, list[int | None]]:
+    def _floors(self, work: TableTask) -> dict[str, list[int | None]]:
         dump = work.state.dump
         if dump is None:
             return {}

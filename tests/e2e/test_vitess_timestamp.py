@@ -29,7 +29,7 @@ from lab.vitess import VitessCluster
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.binlog.seek import check_follows, position_at
 from ratchet.ingest.capture import close_streams
 from ratchet.ingest.rounds import RoundTaker, local_runner
@@ -131,7 +131,7 @@ def take_over(
     shown = versions(lake)
     before, back, number = next(shown), 0, 0
     open_streams = set(sources)
-    merging = Merger(spark, Lake.at(str(lake)), MergeOptions(policy=MisfitPolicy()))
+    merging = Merger(spark, Lake.at(str(lake)), MergeOptions(policy=InvalidValuePolicy()))
     with merging as merger:
         while open_streams:
             states = rounds.streams()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ratchet.core.change import DELETE, INSERT, UPDATE
 from ratchet.core.errors import DecodeError, SourceUnfitError, TableStoppedError
 from ratchet.core.schema import Column, TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.wire.decode import samples
 from ratchet.wire.decode.charsets import transcode_column, transcoder
 from ratchet.wire.decode.charsets_data import MULTI_BYTE, SINGLE_BYTE
@@ -38,7 +38,7 @@ from tests.jsonb_encoder import Opaque, encode, packed_decimal
 ENGINES = ("kernel", "plain")
 OPS = (INSERT, UPDATE, DELETE)
 REFUSALS = (DecodeError, SourceUnfitError, TableStoppedError)
-POLICY = MisfitPolicy()
+POLICY = InvalidValuePolicy()
 _ROWS = {23: 0, 24: 1, 25: 2, 30: 0, 31: 1, 32: 2}
 
 

@@ -20,11 +20,11 @@ from ratchet.core.errors import (
 )
 from ratchet.core.gtid import Flavor, GtidSet
 from ratchet.core.position import Position
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.binlog import events as bodies
 from ratchet.ingest.binlog.changes import Decoders, changes_of
-from ratchet.ingest.binlog.notes import Batch
-from ratchet.ingest.binlog.payload import SideBuffer
+from ratchet.ingest.binlog.notes import TransactionBatch
+from ratchet.ingest.binlog.payload import DecompressionBuffer
 from ratchet.ingest.binlog.plain import PlainReader, RefusedError
 from ratchet.wire import framing, stream
 from tests.binlog_file import events as events_of
@@ -86,7 +86,7 @@ def tagged_gtid(data: bytes) -> None:
 
 def payload(data: bytes) -> None:
     """Unpacks a whole compressed transaction."""
-    side = SideBuffer()
+    side = DecompressionBuffer()
     for index, count in side.unpack(data, full=side.release):
         for event in index[:count]:
             assert event["start"] + framing.HEADER <= event["end"] <= side.end
@@ -209,7 +209,7 @@ def stream_of(data: bytes) -> tuple[Flavor, list[bytes], Position]:
     return flavor, log.events, start
 
 
-def walked(data: bytes, keep: Callable[[Batch], int]) -> None:
+def walked(data: bytes, keep: Callable[[TransactionBatch], int]) -> None:
     """A reader walks the stream."""
     _, events, start = stream_of(data)
     reader = make_reader(start, Collected())
@@ -226,9 +226,9 @@ def walked(data: bytes, keep: Callable[[Batch], int]) -> None:
 
 def capture(data: bytes) -> None:
     """Everything that capture does with a stream's bytes: walked, unpacked, decoded to Arrow."""
-    decoders = Decoders(MisfitPolicy())
+    decoders = Decoders(InvalidValuePolicy())
 
-    def keep(batch: Batch) -> int:
+    def keep(batch: TransactionBatch) -> int:
         try:
             tables, last, _ = changes_of(batch, decoders, shard=SHARD, generation=1)
         except RatchetError as error:

@@ -18,13 +18,13 @@ from ratchet.core.errors import ConfigError, DecodeError, LakeError, OperatorErr
 from ratchet.core.gtid import Flavor, GtidSet, format_gtid, parse_gtid
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
-from ratchet.core.rounds import Journal, Round, Run, ShardSlice, TableEvent
+from ratchet.core.rounds import GtidRange, Journal, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.shard import ShardId
 from ratchet.core.sql.lexer import Mode
 from ratchet.core.sql.names import Scope
 from ratchet.core.sql.statements import classify
-from ratchet.ingest.slices import CaptureRequest, Sink, SliceLimits
+from ratchet.ingest.slices import CaptureRequest, SliceCollector, SliceLimits
 from ratchet.ingest.vstream import feed
 from ratchet.jobs.config.config import load_config
 from ratchet.jobs.config.yamlfile import MAX_BYTES
@@ -174,7 +174,7 @@ class Responses:
         """Nothing to close."""
 
 
-class _Kept(Sink):
+class _Kept(SliceCollector):
     """Takes the changes and checks them."""
 
     def add(self, changes: Any) -> None:
@@ -422,7 +422,7 @@ def lake_record(data: bytes) -> None:
 def lake_record_seeds() -> list[bytes]:
     place = _position()
     piece = ShardSlice(
-        shard="shop/-", generation=0, start=place, end=place, runs=(Run(UUID, 1, 5, 1),),
+        shard="shop/-", generation=0, start=place, end=place, runs=(GtidRange(UUID, 1, 5, 1),),
         transactions=5, rows=7, bytes=100, min_ts=1, max_ts=2, observed_at=3, caught_up=True,
         journal=Journal(sources=("shop/-",), targets={"shop/-80": place}),
         ancestors={"shop/-": 1}, seen={"shop/-80": place},

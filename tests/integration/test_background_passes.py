@@ -20,12 +20,12 @@ from lab.servers import Server
 from ratchet.core.errors import RetryableError
 from ratchet.core.position import Position
 from ratchet.jobs.config.settings import VerifySection
-from ratchet.jobs.inspect.reading import Reading
-from ratchet.jobs.reporting.observe import Record, Stops, TableCompared
+from ratchet.jobs.inspect.reading import ReadOptions
+from ratchet.jobs.reporting.observe import Record, StopReporter, TableCompared
 from ratchet.jobs.topology.begin import record_starts
-from ratchet.jobs.topology.discover import Found
-from ratchet.jobs.watch.background import Background
-from ratchet.jobs.watch.verdicts import Verdict, Verdicts
+from ratchet.jobs.topology.discover import DiscoveredTable
+from ratchet.jobs.watch.background import BackgroundVerifier
+from ratchet.jobs.watch.verdicts import TableVerdict, Verdicts
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.throttle import Throttle, ThrottleLimits
 from ratchet.store.comparisons import Comparison, Comparisons
@@ -90,9 +90,9 @@ class Stage:
         self.verdicts = self.new_verdicts()
 
     def new_verdicts(self) -> Verdicts:
-        return Verdicts(self.lake, mend=self.mend, stops=Stops(self.told.append))
+        return Verdicts(self.lake, mend=self.mend, stops=StopReporter(self.told.append))
 
-    def mend(self, _: TableState, verdict: Verdict) -> str:
+    def mend(self, _: TableState, verdict: TableVerdict) -> str:
         raise AssertionError(f"nobody asked to mend {verdict}")
 
     def sql(self, *statements: str) -> None:
@@ -135,16 +135,16 @@ class Stage:
         assert found is not None
         return found
 
-    def run(self, **settings: Any) -> Background:
+    def run(self, **settings: Any) -> BackgroundVerifier:
         """As another run has it."""
         tables = [state.table for state in Tables(self.lake).list()]
-        found = [Found(keyspace="shop", table=t, shards=(SHARD,), rows=1) for t in tables]
+        found = [DiscoveredTable(keyspace="shop", table=t, shards=(SHARD,), rows=1) for t in tables]
         throttle = self.throttle or Throttle(self.limits)
-        reading = Reading(
+        reading = ReadOptions(
             shards=self.dump.shards,
             settings=DumpSettings(chunk_rows=7, throttle=throttle, patience=5.0),
         )
-        return Background(
+        return BackgroundVerifier(
             self.lake,
             lambda: found,
             lambda _: True,
@@ -161,7 +161,7 @@ class Stage:
         """It is time for every table."""
         self.wall += HOUR
 
-    def bite(self, background: Background) -> float:
+    def bite(self, background: BackgroundVerifier) -> float:
         """A bite, and a second behind it."""
         rest = background.next_bite()
         self.wall += 10**6

@@ -20,16 +20,16 @@ from ratchet.core.errors import LakeError
 from ratchet.ingest.binlog.reader import Reader
 from ratchet.wire import binlog, window
 from ratchet.wire.stream import ReceiveBuffer
-from ratchet.wire.window import Window
+from ratchet.wire.window import EventBuffer
 
 MakeServer = Callable[..., Server]
 flavors = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleQueue[Window | None]]:
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleQueue[EventBuffer | None]]:
     """Small windows, and one to lend."""
-    spares: SimpleQueue[Window | None] = SimpleQueue()
+    spares: SimpleQueue[EventBuffer | None] = SimpleQueue()
     spares.put(None)
     monkeypatch.setattr(window, "_spares", spares)
     monkeypatch.setattr(window, "ReceiveBuffer", partial(ReceiveBuffer, 64 << 10))
@@ -62,7 +62,7 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     real = binlog.BinlogStream._read_ahead
 
-    def counted(self: binlog.BinlogStream, into: Window, *more: object) -> object:
+    def counted(self: binlog.BinlogStream, into: EventBuffer, *more: object) -> object:
         before = into.count
         try:
             return real(self, into, *more)  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ def test_rows_are_the_same_without_a_window_to_lend(
     flavor: str,
     tmp_path: Path,
     ahead: list[int],
-    small: SimpleQueue[Window | None],
+    small: SimpleQueue[EventBuffer | None],
 ) -> None:
     small.get()
     server = started(make_server, flavor)
@@ -144,7 +144,7 @@ def test_a_connection_cut_meanwhile_is_made_again(
     cut_off: Callable[[str, float], tuple[Capturer, Server]],
     flavor: str,
     share: float,
-    small: SimpleQueue[Window | None],
+    small: SimpleQueue[EventBuffer | None],
 ) -> None:
     """Whoever meets it, nothing of it counts and nothing is missing."""
     capture, server = cut_off(flavor, share)
@@ -157,7 +157,7 @@ def test_an_error_of_the_work_is_raised_and_the_window_is_back(
     make_server: MakeServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    small: SimpleQueue[Window | None],
+    small: SimpleQueue[EventBuffer | None],
 ) -> None:
     server = started(make_server, "mariadb")
     capture = Capturer(source_of(server, "d"), tmp_path)

@@ -278,7 +278,7 @@ def test_a_log_that_drips_is_not_read_through_for_ever(
     for number in range(12):
         server.execute(f"INSERT INTO big VALUES ({number}, REPEAT('x', 2000000))", database="d")
     proxy = make_proxy(server.host, server.port)
-    with skim.Skim(
+    with skim.LogScanner(
         source_of(server, "d", port=proxy.port), start, DumpOptions(server_id=4711)
     ) as one:
         proxy.drip(10)

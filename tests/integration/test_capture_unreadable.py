@@ -9,7 +9,7 @@ import pytest
 from capture_kit import Capturer, close_streams, run, server_rows, source_of, started
 
 from lab.servers import Server
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,9 @@ def test_the_others_go_on(make_server: Callable[..., Server], flavor: str, tmp_p
         "CREATE TABLE dated (day DATE PRIMARY KEY, n INT)",
         "CREATE TABLE strict (id INT PRIMARY KEY, day DATE)",
     )
-    capture = Capturer(source_of(server, "d"), tmp_path, policy=MisfitPolicy(zero_dates="fail"))
+    capture = Capturer(
+        source_of(server, "d"), tmp_path, policy=InvalidValuePolicy(zero_dates="fail")
+    )
     run(
         server,
         "SET sql_mode = ''",

@@ -13,7 +13,7 @@ from ratchet.core.errors import TableStoppedError
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.shard import ShardId
 from ratchet.snapshot import chunks
-from ratchet.snapshot.keys import KeyPlan, KeyRange, find_plan
+from ratchet.snapshot.keys import ChunkRange, KeyPlan, find_plan
 from ratchet.wire.session import Session, SourceConfig, quoted
 
 _NUMBERS = range(40)
@@ -228,7 +228,7 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in found if part.strip()]
 
 
-def _rows(session: Session, plan: KeyPlan, keys: KeyRange, limit: int = 10**9) -> list[Any]:
+def _rows(session: Session, plan: KeyPlan, keys: ChunkRange, limit: int = 10**9) -> list[Any]:
     sql = f"SELECT {plan.texts} FROM {plan.source}{plan.where(keys)}{plan.order()} LIMIT {limit}"
     return [plan.bound(row) for row in session.query(sql)]
 
@@ -240,7 +240,7 @@ def _in_order(session: Session, plan: KeyPlan) -> list[Any]:
     return [plan.bound(row) for row in session.query(sql)]
 
 
-def _reads(session: Session, plan: KeyPlan, keys: KeyRange, *, limit: int = 10**9) -> int:
+def _reads(session: Session, plan: KeyPlan, keys: ChunkRange, *, limit: int = 10**9) -> int:
     """How many rows the server's engine hands over for a range."""
     session.execute("FLUSH STATUS")
     _rows(session, plan, keys, limit)
@@ -260,13 +260,13 @@ def test_any_key_is_walked_once_in_the_servers_order(
     assert len(expected) >= len(set(expected)) >= 10
     if name in UNORDERED:
         assert not plan.walkable
-        assert sorted(_rows(session, plan, KeyRange())) == sorted(expected)
+        assert sorted(_rows(session, plan, ChunkRange())) == sorted(expected)
         return
     found: list[Any] = []
-    keys = KeyRange()
+    keys = ChunkRange()
     while rows := _rows(session, plan, keys, 5):
         found += rows
-        keys = KeyRange(after=rows[-1])
+        keys = ChunkRange(after=rows[-1])
     assert found == expected
 
 
@@ -279,9 +279,9 @@ def test_a_chunk_reads_no_more_than_its_rows(session: Session, server: Server, n
     session.query(f"ANALYZE TABLE {quoted(name)}")
     expected = _in_order(session, plan)
     for at in (0, len(expected) // 3, len(expected) - 6):
-        keys = KeyRange(after=expected[at])
+        keys = ChunkRange(after=expected[at])
         assert _reads(session, plan, keys, limit=5) <= 5 + 4
-        keys = KeyRange(after=expected[at], upto=expected[at + 5])
+        keys = ChunkRange(after=expected[at], upto=expected[at + 5])
         assert _reads(session, plan, keys) <= 5 + 8
         assert _rows(session, plan, keys) == expected[at + 1 : at + 6]
 
@@ -340,9 +340,9 @@ def test_an_empty_table_has_no_ranges(session: Session) -> None:
     """An empty table needs no reader; a table of one row needs one."""
     session.execute("CREATE TABLE t (k INT PRIMARY KEY)")
     plan = _plan(session, "t")
-    assert chunks.split(session.query, plan, KeyRange()) == ()
+    assert chunks.split(session.query, plan, ChunkRange()) == ()
     session.execute("INSERT INTO t VALUES (1)")
-    assert chunks.split(session.query, plan, KeyRange()) == (KeyRange(),)
+    assert chunks.split(session.query, plan, ChunkRange()) == (ChunkRange(),)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from fix_e2e import assert_identical, mirror_rows
 from lab.servers import Server
 from ratchet.core.change import FLOOR_IDX
 from ratchet.core.gtid import GtidSet
-from ratchet.core.rounds import Round, Run, ShardSlice
+from ratchet.core.rounds import GtidRange, Round, ShardSlice
 from ratchet.snapshot.dump import Dumper
 from ratchet.snapshot.reader import ChunkRequest, ChunkResult, read_chunk
 from ratchet.snapshot.records import (
@@ -36,7 +36,7 @@ from ratchet.snapshot.records import (
     DumpSettings,
     Progress,
     ShardSource,
-    Wanted,
+    TableDumpRequest,
 )
 from ratchet.snapshot.sessions import open_session
 from ratchet.snapshot.start import start_round
@@ -167,7 +167,7 @@ def test_two_shards_into_one_table(
         for name, server, g in (("-80", mariadb, 1), ("80-", mysql, 2))
     }
     dumper = Dumper(lake, shards, read_chunk, settings=DumpSettings(chunk_rows=100))
-    wanted = Wanted(keyspace="shop", table="t", shards=tuple(shards), shard_in_key=True)
+    wanted = TableDumpRequest(keyspace="shop", table="t", shards=tuple(shards), shard_in_key=True)
     assert dumper.run([wanted]).done == ("shop.t",)
     assert_identical(Path(lake.root), [mariadb, mysql], database, ["t"])
     reader = QueryBuilder().register("t", DeltaTable(f"{lake.root}/shop/t"))
@@ -186,7 +186,7 @@ def test_shards_that_differ_stop_the_table(
         f"shop/{name}": ShardSource(config=config_of(server, database, f"shop/{name}"))
         for name, server in (("-80", mariadb), ("80-", mysql))
     }
-    wanted = Wanted(keyspace="shop", table="t", shards=tuple(shards))
+    wanted = TableDumpRequest(keyspace="shop", table="t", shards=tuple(shards))
     (error,) = Dumper(lake, shards, read_chunk).run([wanted]).failed.values()
     assert "amount, at, name" in error.message
     assert not lake.exists("shop/t")
@@ -257,7 +257,7 @@ def test_first_round_that_chunks_may_lack(lake: Lake, server: Server, database: 
             generation=0,
             start=early,
             end=end,
-            runs=(Run("0", 1, 2, 1),),
+            runs=(GtidRange("0", 1, 2, 1),),
             transactions=1,
             rows=1,
             bytes=1,

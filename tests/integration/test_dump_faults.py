@@ -44,7 +44,7 @@ sys.path.insert(0, "tests")
 from ratchet.core.shard import ShardId
 from ratchet.snapshot.dump import Dumper
 from ratchet.snapshot.reader import read_chunk
-from ratchet.snapshot.records import DumpSettings, ShardSource, Wanted
+from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.store.files import open_lake
 from ratchet.wire.session import SourceConfig
 lake, port, database = sys.argv[1:]
@@ -53,7 +53,7 @@ config = SourceConfig(shard=ShardId("shop", "-"), host="127.0.0.1", port=int(por
 settings = DumpSettings(chunk_rows=70, commit_seconds=0.0)
 dumper = Dumper(open_lake(lake, now=0), {"shop/-": ShardSource(config=config)}, read_chunk,
                 settings=settings)
-dumper.run([Wanted(keyspace="shop", table="t", shards=("shop/-",))])
+dumper.run([TableDumpRequest(keyspace="shop", table="t", shards=("shop/-",))])
 """
 
 

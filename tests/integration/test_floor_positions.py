@@ -23,7 +23,7 @@ from lab.servers import Server
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.shard import ShardId
-from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.ingest.binlog.reader import Reader
 from ratchet.wire.binlog import BinlogStream, DumpOptions
 from ratchet.wire.session import Session, SourceConfig
@@ -185,7 +185,7 @@ def transaction_ends(config: SourceConfig, start: Position, count: int) -> list[
     """The packed ends of the next `count` transactions behind a position, in order."""
     ends: list[int] = []
 
-    def keep(batch: Batch) -> int:
+    def keep(batch: TransactionBatch) -> int:
         ends.extend(batch.txns["number"][: batch.ended].tolist())
         return 0
 

@@ -15,14 +15,14 @@ import pytest
 from lab.servers import Server
 from ratchet.core.change import INSERT
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.wire.decode.catalog import hints, read_schemas
 from ratchet.wire.decode.rows import RowImageDecoder
 from ratchet.wire.decode.tablemap import TableMap, parse_table_map
 from ratchet.wire.decode.unfit import unfit_tables
 from tests.binlog_file import rotate, rows_events
 
-POLICY = MisfitPolicy()
+POLICY = InvalidValuePolicy()
 
 
 def schema_of(server: Server, database: str, table: str) -> TableSchema:

@@ -19,7 +19,7 @@ from fix_e2e import assert_identical
 
 from lab.servers import Server
 from ratchet.snapshot.records import DumpSettings, ShardSource
-from ratchet.snapshot.running import Running, running
+from ratchet.snapshot.running import ServerLoad, running
 from ratchet.snapshot.throttle import Throttle, ThrottleLimits
 from ratchet.wire.binlog import BinlogStream, DumpOptions
 from ratchet.wire.session import Session, SourceConfig
@@ -40,7 +40,7 @@ def source(request: pytest.FixtureRequest, server: Server, database: str) -> Ite
     server.execute(f"SET GLOBAL event_scheduler = {before}")
 
 
-def settled(session: Session, others: int) -> Running:
+def settled(session: Session, others: int) -> ServerLoad:
     """What runs, as soon as so many others do: a server notices late that a client has gone."""
     deadline = time.monotonic() + _SETTLED
     while (found := running(session)).others != others and time.monotonic() < deadline:

@@ -15,7 +15,7 @@ from history_kit import MakeServer, a_second_later, prepared, reset, with_gtids,
 from lab.servers import Server, replicate_from, stop_replication, wait_for_replica
 from ratchet.core.rounds import ShardSlice
 from ratchet.jobs.topology.begin import begin_streams
-from ratchet.jobs.topology.parting import Parting, find_parting
+from ratchet.jobs.topology.parting import DivergencePoint, find_parting
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def test_a_failover_that_lost_rounds(
     a_second_later()
     write(replica, writes)
     found = find_parting(capture.source, capture.log)
-    assert isinstance(found, Parting)
+    assert isinstance(found, DivergencePoint)
     assert found.round == shared
     assert found.position == capture.log.streams_at(shared)["shop/-"].position
     # The stream that begins there brings what the new primary wrote, and nothing else.
@@ -72,14 +72,14 @@ def test_lost_once_more(make_server: MakeServer, flavor: str, tmp_path: Path) ->
     capture, replica, _ = lost_tail(make_server, flavor, tmp_path)
     a_second_later()
     found = find_parting(capture.source, capture.log)
-    assert isinstance(found, Parting)
+    assert isinstance(found, DivergencePoint)
     slices = [ShardSlice.beginning("shop/-", found.position, generation=2, now=1)]
     begun = begin_streams(capture.log, slices, now=1)
     capture.more["generation"] = 2
     assert find_parting(capture.source, capture.log) == replace(found, round=begun)
     rounds(capture, replica, 3)
     again = find_parting(capture.source, capture.log)
-    assert isinstance(again, Parting)
+    assert isinstance(again, DivergencePoint)
     assert again.round == capture.log.last_number()
 
 
@@ -110,7 +110,7 @@ def test_nothing_is_lost(make_server: MakeServer, flavor: str, tmp_path: Path) -
     capture = Capturer(source_of(server, "d"), tmp_path)
     rounds(capture, server, 4)
     found = find_parting(capture.source, capture.log)
-    assert isinstance(found, Parting)
+    assert isinstance(found, DivergencePoint)
     assert found.round == capture.log.last_number()
 
 
@@ -134,7 +134,7 @@ def test_a_restored_backup_that_went_on(
     server.start()
     write(server, 4)
     found = find_parting(capture.source, capture.log)
-    assert isinstance(found, Parting)
+    assert isinstance(found, DivergencePoint)
     assert found.round == shared
 
 

@@ -30,12 +30,12 @@ from lab.servers import RATCHET_PASSWORD, RATCHET_USER, Server
 from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.logcheck import LogResult
-from ratchet.ingest.logstretch import Bounds, Stretch, check_stretch, stretches
+from ratchet.ingest.logstretch import Stretch, StretchBounds, check_stretch, stretches
 from ratchet.jobs.config.config import load_config
 from ratchet.jobs.inspect.reading import reading_of
-from ratchet.jobs.reporting.observe import Stops
+from ratchet.jobs.reporting.observe import StopReporter
 from ratchet.jobs.watch.logsample import LOOK_EVERY, LogSamples
 from ratchet.jobs.watch.verdicts import Verdicts
 from ratchet.store.logchecks import LogChecks
@@ -57,12 +57,15 @@ COMPRESSED = {
 
 
 def checked(
-    capture: Capturer, *, policy: MisfitPolicy | None = None, bounds: Bounds | None = None
+    capture: Capturer,
+    *,
+    policy: InvalidValuePolicy | None = None,
+    bounds: StretchBounds | None = None,
 ) -> LogResult:
     """All rounds that were captured, compared."""
     (stretch,) = stretches(capture.log.since(0), str(capture.source.shard))
     result, read = check_stretch(
-        capture.lake, capture.source, stretch, policy=policy or MisfitPolicy(), bounds=bounds
+        capture.lake, capture.source, stretch, policy=policy or InvalidValuePolicy(), bounds=bounds
     )
     assert read
     return result
@@ -114,7 +117,7 @@ ODD_CHARSETS = {
 @flavors
 def test_every_type(make_server: MakeServer, flavor: str, tmp_path: Path) -> None:
     server = started(make_server, flavor)
-    policies = [MisfitPolicy(), MisfitPolicy(zero_dates="text")]
+    policies = [InvalidValuePolicy(), InvalidValuePolicy(zero_dates="text")]
     source = source_of(server, "d", triggers=True)
     captures = [
         Capturer(source, tmp_path / policy.zero_dates, policy=policy) for policy in policies
@@ -182,12 +185,14 @@ def test_compressed_and_in_all_forms(make_server: MakeServer, flavor: str, tmp_p
         replace(part, slice=replace(part.slice, start=elsewhere(part.slice.start)))
         for part in stretches(capture.log.since(0), "shop/-")[0].parts
     ]
-    by_gtid, _ = check_stretch(capture.lake, capture.source, Stretch(moved), policy=MisfitPolicy())
+    by_gtid, _ = check_stretch(
+        capture.lake, capture.source, Stretch(moved), policy=InvalidValuePolicy()
+    )
     assert (by_gtid.rows, by_gtid.differences) == (result.rows, 0)
     # As a sample takes it: from somewhere on, and not too much.
     (stretch,) = stretches(capture.log.since(0), "shop/-")
     after = stretch.parts[-1].slice.start.seq
-    some = assert_equal(capture, bounds=Bounds(after=after, rows=2, largest=1 << 20))
+    some = assert_equal(capture, bounds=StretchBounds(after=after, rows=2, largest=1 << 20))
     assert 2 <= some.rows < 9
 
 
@@ -412,7 +417,7 @@ def sampler(folder: Path, capture: Capturer, server: Server) -> tuple[LogSamples
     def mend(*_: object) -> str:
         raise AssertionError("rows are not mended")
 
-    verdicts = Verdicts(capture.lake, mend=mend, stops=Stops(lambda _: None))
+    verdicts = Verdicts(capture.lake, mend=mend, stops=StopReporter(lambda _: None))
     samples = LogSamples(
         config,
         capture.lake,

@@ -18,8 +18,8 @@ from ratchet.core.patterns import TablePatterns
 from ratchet.core.rounds import Round
 from ratchet.ingest.rounds import RoundTaker, Runner, local_runner
 from ratchet.ingest.slices import CaptureRequest, CaptureResult
-from ratchet.jobs.capture.capturing import CaptureSettings, Capturing, Stream
-from ratchet.jobs.config.selection import Turnstile
+from ratchet.jobs.capture.capturing import CaptureRunner, CaptureSettings, Stream
+from ratchet.jobs.config.selection import RoundBarrier
 from ratchet.jobs.topology.begin import executed, record_starts
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
@@ -72,7 +72,7 @@ def move_rows(servers: dict[str, Server], database: str) -> None:
 
 def capturing_of(
     lake: Lake, sources: list[SourceConfig], max_skew: float | None, runner: Runner
-) -> Capturing:
+) -> CaptureRunner:
     settings = CaptureSettings(
         lake=lake.root, round_seconds=0.1, round_bytes=1 << 30, heartbeat=5,
         max_skew=max_skew, clock_bound=SLACK,
@@ -85,9 +85,9 @@ def capturing_of(
         for source in sources
     }
     taker = RoundTaker(RoundLog(lake), runner, heartbeat_commit_seconds=0.0)
-    return Capturing(
+    return CaptureRunner(
         streams, settings, taker, patterns=lambda _: TablePatterns(), known=lambda _: ("t",),
-        turnstile=Turnstile(), observer=lambda _: None,
+        turnstile=RoundBarrier(), observer=lambda _: None,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from lab.servers import Server
 from ratchet.core.change import DELETE, INSERT, UPDATE
 from ratchet.core.schema import TableSchema
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy, ZeroDates
+from ratchet.core.types import InvalidValuePolicy, ZeroDates
 from ratchet.wire.decode.catalog import hints, read_schemas
 from ratchet.wire.decode.engine import engine
 from ratchet.wire.decode.rows import RowImageDecoder
@@ -135,7 +135,7 @@ def lake_rows(columns: Sequence[pa.Array]) -> list[Row]:
 
 
 def snapshot_rows(
-    server: Server, database: str, schema: TableSchema, policy: MisfitPolicy
+    server: Server, database: str, schema: TableSchema, policy: InvalidValuePolicy
 ) -> tuple[Rows, Misfits]:
     """All rows as a snapshot reads them; the kernels and their twins must agree."""
     create_ratchet_user(server, databases=[database], triggers=True)
@@ -164,7 +164,7 @@ def snapshot_rows(
 
 
 def logged(
-    binlog: Path, database: str, schema: TableSchema, policy: MisfitPolicy
+    binlog: Path, database: str, schema: TableSchema, policy: InvalidValuePolicy
 ) -> Iterator[tuple[int, Rows, Rows, Misfits]]:
     """Operation, images before, images after and their misfits of each row event in the log."""
     for event in rows_events(binlog, database, schema.table):
@@ -251,7 +251,7 @@ def write(server: Server, database: str, table: FakeTable) -> Iterator[str]:
 )
 def test_every_type(server: Server, database: str, name: str, zero_dates: ZeroDates) -> None:
     table = next(t for t in every_type_tables(server.flavor) if t.name == name)
-    policy = MisfitPolicy(zero_dates=zero_dates)
+    policy = InvalidValuePolicy(zero_dates=zero_dates)
     binlog = rotate(server)
     after: dict[str, Rows] = {}
     for step in write(server, database, table):
@@ -286,7 +286,7 @@ def test_rows_of_more_than_a_packet(server: Server, database: str) -> None:
     """A packet holds 16 MB - 1; longer rows come in several, and a value may end at the border."""
     border = (1 << 24) - 1
     sizes = [border - 30, border, border + 1, 2 * border + 17, 3]
-    policy = MisfitPolicy()
+    policy = InvalidValuePolicy()
     binlog = rotate(server)
     (allowed,) = server.execute("SELECT @@GLOBAL.max_allowed_packet")[0]
     server.execute("SET GLOBAL max_allowed_packet = 128 * 1024 * 1024")

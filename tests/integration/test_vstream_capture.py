@@ -16,7 +16,7 @@ from ratchet.core.errors import PositionLostError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.shard import ShardId
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.slices import SliceLimits
 from ratchet.ingest.vstream import backlog, feed
 from ratchet.wire.session import SourceConfig
@@ -232,7 +232,7 @@ def test_a_table_that_cannot_be_taken_stops_and_no_other(
     }
     for table, (column, _, _) in refused.items():
         tablet.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, {column})", database=DATABASE)
-    capture = capturer(vitess, tmp_path, policy=MisfitPolicy(zero_dates="fail"))
+    capture = capturer(vitess, tmp_path, policy=InvalidValuePolicy(zero_dates="fail"))
     run(vitess, "INSERT INTO cap_t VALUES (1, 1), (2, 2)")
     rows = [f"INSERT INTO {table} VALUES (1, {value})" for table, (_, value, _) in refused.items()]
     run(vitess, "SET sql_mode = ''", *rows, "INSERT INTO cap_t VALUES (3, 3)")

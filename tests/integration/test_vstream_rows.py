@@ -17,7 +17,7 @@ from lab.ports import Port
 from lab.vitess import VitessCluster
 from ratchet.core.change import DELETE, INSERT, UPDATE
 from ratchet.core.errors import RetryableError, ShardGoneError, TableStoppedError
-from ratchet.core.types import MisfitPolicy, ZeroDates
+from ratchet.core.types import InvalidValuePolicy, ZeroDates
 from ratchet.wire.decode.catalog import read_schemas
 from ratchet.wire.decode.engine import engine
 from ratchet.wire.decode.kernels import vstream as kernels
@@ -97,7 +97,7 @@ def test_every_type(
     """Each image that VStream brings equals what the server's own SELECT showed at that moment."""
     table = next(t for t in every_type_tables("mysql") if t.name == name)
     table = replace(table, columns=[c for c in table.columns if c.name != BIG_SET])
-    policy = MisfitPolicy(zero_dates=zero_dates)
+    policy = InvalidValuePolicy(zero_dates=zero_dates)
     start = executed(tablet)
     after: dict[str, Rows] = {}
     try:
@@ -146,7 +146,7 @@ def test_a_set_of_64_members_is_refused(vitess: VitessCluster, tablet: TabletSer
     (change,) = messages().RowEvent.FromString(data[begin:end]).changes
     assert change.after.values == b"1m0"
     with pytest.raises(TableStoppedError, match="SET of 64"):
-        VStreamRowDecoder(schema, MisfitPolicy())
+        VStreamRowDecoder(schema, InvalidValuePolicy())
 
 
 def test_an_idle_stream_brings_heartbeats(vitess: VitessCluster) -> None:
@@ -224,7 +224,7 @@ def logged(vitess: VitessCluster, tablet: TabletServer, start: str) -> list[str 
     data = b"".join(responses(vitess, start, tablet))
     schema = read_schemas(tablet.execute, keyspace="k", database=DATABASE)["j"]
     starts, ends = row_events(data, "j")
-    decoder = VStreamRowDecoder(schema, MisfitPolicy())
+    decoder = VStreamRowDecoder(schema, InvalidValuePolicy())
     found = decoder.decode(np.frombuffer(data, np.uint8), starts, ends)
     texts: list[str | None] = found.after.field("doc").to_pylist()
     return texts

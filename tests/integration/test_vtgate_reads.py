@@ -31,7 +31,7 @@ from ratchet.core.shard import ShardId
 from ratchet.jobs.config.settings import SourceSection
 from ratchet.jobs.preflight.vitessfitness import gather_vitess, judge_vitess
 from ratchet.jobs.topology.discover import look
-from ratchet.snapshot.records import DumpSettings, Progress, Waiting, Wanted
+from ratchet.snapshot.records import DumpSettings, Progress, TableDumpRequest, Waiting
 from ratchet.snapshot.throttle import Throttle, ThrottleLimits
 from ratchet.store.files import Lake
 from ratchet.store.tables import Tables
@@ -270,8 +270,8 @@ def through(lake: Lake, vitess: VitessCluster) -> Dump:
     return Dump(lake, config(vitess))
 
 
-def wanted(*tables: str) -> list[Wanted]:
-    return [Wanted(keyspace="commerce", table=table, shards=(SHARD,)) for table in tables]
+def wanted(*tables: str) -> list[TableDumpRequest]:
+    return [TableDumpRequest(keyspace="commerce", table=table, shards=(SHARD,)) for table in tables]
 
 
 def mirrored(lake: Lake, table: str) -> pa.Table:

@@ -30,7 +30,7 @@ from ratchet.core.rounds import ChangeFile, Round, ShardSlice
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.jobs.config.config import load_config
 from ratchet.jobs.config.selection import Selection
-from ratchet.jobs.run.serving import ConfigFile, Serving
+from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
 from ratchet.jobs.topology.gaps import begin_after_a_gap
 from ratchet.merge.compaction import compact_files
 from ratchet.merge.maintain import prune_change_log, remove_orphans
@@ -47,7 +47,7 @@ from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.requests import Kind, Request
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import DumpState, Stopped, Tables, TableState
+from ratchet.store.tables import DumpState, StopReason, Tables, TableState
 
 AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("by", pa.string())])
@@ -210,7 +210,7 @@ class Holder:
         tables = Tables(self.lake)
         state = tables.load("k", "t")
         if state is not None:
-            why = Stopped(message=self.name, hint="", round=state.merged_round)
+            why = StopReason(message=self.name, hint="", round=state.merged_round)
             tables.save(replace(state, phase="stopped", stopped=why))
 
     def upkeep(self) -> None:
@@ -236,7 +236,7 @@ class Holder:
 
     def _asked(self, kind: Kind, pattern: str) -> None:
         config = load_config(_config(Path(self.lake.root).parent, pattern))
-        serving = Serving(self.lake, ConfigFile(config), Selection(config.sources))
+        serving = TableRequestHandler(self.lake, ConfigFile(config), Selection(config.sources))
         try:
             serving.do(Request(kind=kind, keyspace="k", table="t", delete=False, asked_at=1))
         except (ConfigError, RetryableError):

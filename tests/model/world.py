@@ -15,7 +15,7 @@ from ratchet.core.change import FLOOR_IDX
 from ratchet.core.floor import join_runs, resolve_floor
 from ratchet.core.gtid import Gtid, GtidSet
 from ratchet.core.position import Position
-from ratchet.core.rounds import Run
+from ratchet.core.rounds import GtidRange
 from ratchet.core.shard import ShardId
 from ratchet.core.token import Coordinates, EventToken, Rank
 from tests.model.reference import (
@@ -99,10 +99,10 @@ class Log:
         return _growing(self.gtids)
 
     @cached_property
-    def runs(self) -> Sequence[Run]:
+    def runs(self) -> Sequence[GtidRange]:
         """As the round log has them."""
         return join_runs(
-            Run(g.origin, g.number, g.number, after.cardinality)
+            GtidRange(g.origin, g.number, g.number, after.cardinality)
             for g, after in zip(self.gtids, self.executed[1:], strict=True)
         )
 

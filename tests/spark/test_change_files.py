@@ -18,7 +18,7 @@ from pyspark.errors import PythonException
 from ratchet.core.change import captured_schema
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.ingest.changes import TableChanges
-from ratchet.ingest.files import ChangeFiles
+from ratchet.ingest.files import ChangeFileWriter
 from ratchet.merge.delta import plain_session
 from ratchet.merge.reduce import read_changes
 from ratchet.merge.shape import Shape
@@ -36,7 +36,7 @@ def test_whole_numbers_are_as_they_were_written(
 ) -> None:
     """By both of its readers: the one by columns, and the one by rows for what that cannot."""
     lake = open_lake(tmp_path / "lake", now=1)
-    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=1)
     given = whole_numbers(5000)
     files.add(given)
     (written,) = files.finish()
@@ -115,7 +115,7 @@ def test_parts_of_segments_are_read_as_files_are(
     for apart in paths:
         monkeypatch.setattr("ratchet.ingest.segment.LARGEST", 0 if apart else 1 << 20)
         for number in range(5):
-            files = ChangeFiles(lake, shard=SHARD, round_number=number + 1)
+            files = ChangeFileWriter(lake, shard=SHARD, round_number=number + 1)
             for table in "tu":
                 columns = now if number > 1 else before
                 files.add(captured(table, 1000 * number, 7 * number + 1, columns))

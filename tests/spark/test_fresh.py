@@ -15,7 +15,7 @@ import pytest
 
 from ratchet.core.schema import Column, ColumnType
 from ratchet.merge.delta import plain_session
-from ratchet.merge.fresh import Fresh, read_fresh
+from ratchet.merge.fresh import MergeOnReadTables, read_fresh
 from tests.merge_kit import POLICY, Source, freeze, merger
 from tests.spark.test_random import SCHEMA, of_part, transaction
 from tests.spark.test_reshard import LEFT, RIGHT, put, streaming
@@ -28,7 +28,7 @@ class Killed(BaseException):
     """Stands for kill -9."""
 
 
-def look(spark: SparkSession, source: Source) -> Fresh:
+def look(spark: SparkSession, source: Source) -> MergeOnReadTables:
     found = read_fresh(plain_session(spark), source.lake, policy=POLICY)
     assert found is not None
     return found
@@ -44,7 +44,7 @@ def assert_shows_both_ways(
         assert_shows(look(spark, source), source)
 
 
-def assert_shows(found: Fresh, source: Source) -> None:
+def assert_shows(found: MergeOnReadTables, source: Source) -> None:
     """The frame is what the mirror must be once all rounds are merged."""
     assert (found.round, found.reason) == (source.rounds.last_number(), "")
     shown = {}

@@ -18,7 +18,7 @@ from ratchet.snapshot.compare import Mismatches, many_mismatches
 from ratchet.snapshot.keychanges import Changes, changes_of_keys
 from ratchet.snapshot.localjoin import few_mismatches
 from ratchet.snapshot.pairs import Pair
-from ratchet.snapshot.prints import PRINT, SHARD, Homes
+from ratchet.snapshot.prints import PRINT, SHARD, ShardOrigins
 from ratchet.store.segments import part_of
 from tests.merge_kit import Source
 
@@ -45,12 +45,12 @@ def pairs_of(found: Mismatches) -> tuple[int, list[Pair]]:
 @pytest.mark.parametrize("counts", [(25, 25), (3, 0), (0, 3)])
 @pytest.mark.parametrize("shard_in_key", [False, True])
 @pytest.mark.parametrize(
-    "homes", [Homes(None), Homes({"a": ["a"], "b": ["b", "a"]})], ids=["any", "homes"]
+    "homes", [ShardOrigins(None), ShardOrigins({"a": ["a"], "b": ["b", "a"]})], ids=["any", "homes"]
 )
 def test_the_same_rows_differ(
     spark: SparkSession,
     kinds: Sequence[str],
-    homes: Homes,
+    homes: ShardOrigins,
     counts: tuple[int, int],
     *,
     shard_in_key: bool,

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from ratchet.core.change import REPAIR_IDX
 from ratchet.merge import repair
-from ratchet.merge.repair import Truth, repair_table
+from ratchet.merge.repair import ExpectedRow, repair_table
 from ratchet.store.cuts import Cut, Cuts
 from tests.merge_kit import POLICY, Rank, Row, Source, freeze, merger
 from tests.model.reference import Register
@@ -55,7 +55,10 @@ def mend(spark: SparkSession, source: Source, *keys: int, shard: str = "") -> No
     rows = {key: {n: source.logs[n].rows.get(key) for n in names} for key in keys}
     repair_table(
         spark, source.lake, source.state,
-        [Truth(key={"id": k}, shard=names[0] if shard else "", rows=r) for k, r in rows.items()],
+        [
+            ExpectedRow(key={"id": k}, shard=names[0] if shard else "", rows=r)
+            for k, r in rows.items()
+        ],
         cut=cut, streams=source.rounds.streams(), policy=POLICY, now=source.clock,
     )  # fmt: skip
     table = [token for row in source.mirror_rows() if (token := row["_token"])]
@@ -119,7 +122,7 @@ def test_whatever_the_rows_token_says(spark: SparkSession, tmp_path: Path) -> No
         corrupt(spark, source, "UPDATE t SET id = NULL WHERE id = 11")
         mend(spark, source, 1, 2, 3, 4, 5, 11)
         repair_table(
-            spark, source.lake, source.state, [Truth(key={"id": None}, shard="", rows={})],
+            spark, source.lake, source.state, [ExpectedRow(key={"id": None}, shard="", rows={})],
             cut=cut_of(source), streams=source.rounds.streams(), policy=POLICY, now=1,
         )  # fmt: skip
         source.assert_mirrored()
@@ -165,7 +168,7 @@ def test_with_the_shard_in_the_key(spark: SparkSession, tmp_path: Path) -> None:
         corrupt(spark, source, "UPDATE t SET _token.shard = 'shop/none' WHERE id = 12")
         repair_table(
             spark, source.lake, source.state,
-            [Truth(key={"id": 12}, shard="shop/none", rows={})],
+            [ExpectedRow(key={"id": 12}, shard="shop/none", rows={})],
             cut=cut_of(source), streams=source.rounds.streams(), policy=POLICY, now=1,
         )  # fmt: skip
         mend(spark, source, 12, shard=B)

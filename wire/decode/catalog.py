@@ -85,7 +85,7 @@ def read_schemas(query: Query, *, keyspace: str, database: str) -> dict[str, Tab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredTable:
     """A table with its columns' types as they were declared.
 
     Attributes:
@@ -97,7 +97,7 @@ class Declared:
     types: tuple[str, ...]
 
 
-def read_declared(query: Query, *, keyspace: str, database: str) -> dict[str, Declared]:
+def read_declared(query: Query, *, keyspace: str, database: str) -> dict[str, DeclaredTable]:
     """As `read_schemas`, with the declarations.
 
     A table whose columns and keys do not fit each other, however often it is asked, is left out: it
@@ -113,7 +113,7 @@ def read_declared(query: Query, *, keyspace: str, database: str) -> dict[str, De
 
 def _read_declared(
     query: Query, keyspace: str, database: str, *, torn: bool = False
-) -> dict[str, Declared]:
+) -> dict[str, DeclaredTable]:
     """`torn`: tables that do not fit are left out, and not refused."""
     columns: dict[str, list[Column]] = {}
     types: dict[str, list[str]] = {}
@@ -128,7 +128,7 @@ def _read_declared(
             raise refusal(f"the key {key} of {table[:60]} has columns that the table has not")
         columns.pop(table, None)
     return {
-        table: Declared(
+        table: DeclaredTable(
             schema=TableSchema(
                 keyspace=keyspace, table=table, columns=tuple(found), key=keys.get(table, ())
             ),

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ratchet.core.charsets import ONE_TO_ONE
 from ratchet.core.errors import DecodeError
 from ratchet.core.schema import ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy, TypeRule, rule_for
+from ratchet.core.types import InvalidValuePolicy, TypeRule, rule_for
 from ratchet.core.types.rule import UNSIGNED_64
 from ratchet.wire.decode.arrays import Bytes, Int, Longs
 from ratchet.wire.decode.charsets import transcoder
@@ -93,7 +93,7 @@ class Places:
 
 
 def column_specs(
-    schema: TableSchema, policy: MisfitPolicy, engine: Engine, *, key: Collection[str]
+    schema: TableSchema, policy: InvalidValuePolicy, engine: Engine, *, key: Collection[str]
 ) -> list[ColumnSpec]:
     """The columns of a schema, to be read under a policy by one engine; `key` identifies rows."""
     return [

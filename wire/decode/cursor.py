@@ -5,7 +5,7 @@ from __future__ import annotations
 from ratchet.core.errors import DecodeError
 
 
-class Cursor:
+class ByteCursor:
     """A place in some bytes. Every reading method moves it, or raises DecodeError at the end."""
 
     def __init__(self, data: bytes, *, operation: str) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ratchet.wire.decode.cursor import Cursor
+from ratchet.wire.decode.cursor import ByteCursor
 
 _SIGNEDNESS: Final = 1
 _CHARSET_DEFAULT: Final = 2
@@ -83,14 +83,14 @@ def _pick(given: dict[int, int] | list[int] | None, default: int | None, number:
 def read_metadata(data: bytes) -> Metadata:
     """Read the fields behind a table map's NULL bitmap; DecodeError if they are cut short."""
     found = Metadata()
-    cursor = Cursor(data, operation=_OPERATION)
+    cursor = ByteCursor(data, operation=_OPERATION)
     while cursor.left:
         kind = cursor.little(1)
-        _read_field(kind, Cursor(cursor.lenenc_bytes(), operation=_OPERATION), found)
+        _read_field(kind, ByteCursor(cursor.lenenc_bytes(), operation=_OPERATION), found)
     return found
 
 
-def _read_field(kind: int, cursor: Cursor, found: Metadata) -> None:
+def _read_field(kind: int, cursor: ByteCursor, found: Metadata) -> None:
     if kind == _SIGNEDNESS:
         found.unsigned = cursor.bits(cursor.left * 8)
     elif kind == _CHARSET_DEFAULT:
@@ -121,14 +121,14 @@ def _read_field(kind: int, cursor: Cursor, found: Metadata) -> None:
         found.vector_sizes = _numbers(cursor)
 
 
-def _numbers(cursor: Cursor) -> list[int]:
+def _numbers(cursor: ByteCursor) -> list[int]:
     found = []
     while cursor.left:
         found.append(cursor.lenenc())
     return found
 
 
-def _defaults(cursor: Cursor) -> tuple[int, dict[int, int]]:
+def _defaults(cursor: ByteCursor) -> tuple[int, dict[int, int]]:
     default = cursor.lenenc()
     rest = _numbers(cursor)
     return default, dict(zip(rest[::2], rest[1::2], strict=False))

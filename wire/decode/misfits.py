@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ratchet.core.errors import TableStoppedError
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 
 
 def check_misfits(
-    misfits: Mapping[str, int], *, table: str, key: Iterable[str], policy: MisfitPolicy
+    misfits: Mapping[str, int], *, table: str, key: Iterable[str], policy: InvalidValuePolicy
 ) -> None:
     """Raise TableStoppedError if the policy does not let these values become NULL.
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ratchet.core.change import DELETE, INSERT, UPDATE
 from ratchet.core.errors import DecodeError, TableStoppedError
-from ratchet.core.types import MisfitPolicy, arrow_schema, rule_for
+from ratchet.core.types import InvalidValuePolicy, arrow_schema, rule_for
 from ratchet.wire.decode.arrays import Bytes, Ints, Longs
 from ratchet.wire.decode.columns import ColumnSpec, Numbered, read_image
 from ratchet.wire.decode.engine import Engine, engine
@@ -73,7 +73,7 @@ class RowImageDecoder:
     def __init__(
         self,
         table_map: TableMap,
-        policy: MisfitPolicy,
+        policy: InvalidValuePolicy,
         *,
         key: Iterable[str] | None = None,
         implementation: Engine | None = None,

@@ -21,7 +21,7 @@ from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.wire.decode import plan
 from ratchet.wire.decode.charsets import transcode_column, transcoder
 from ratchet.wire.decode.collations import charset_of
-from ratchet.wire.decode.cursor import Cursor
+from ratchet.wire.decode.cursor import ByteCursor
 from ratchet.wire.decode.metadata import Metadata, read_metadata
 from ratchet.wire.decode.plan import WalkPlan, WireColumn, layout, walk_plan
 
@@ -105,7 +105,7 @@ def is_sequence(columns: Iterable[str]) -> bool:
 
 def table_id_of(body: bytes) -> int:
     """The table's number, without reading the rest of the event."""
-    return Cursor(body, operation=_OPERATION).little(6)
+    return ByteCursor(body, operation=_OPERATION).little(6)
 
 
 def parse_table_map(
@@ -127,7 +127,7 @@ def parse_table_map(
         TableStoppedError: the server does not log full metadata.
         DecodeError: the bytes are no table map, or hold something unknown.
     """
-    cursor = Cursor(body, operation=_OPERATION)
+    cursor = ByteCursor(body, operation=_OPERATION)
     table_id = cursor.little(6)
     cursor.take(2)  # flags
     database = cursor.text(cursor.little(1))
@@ -136,7 +136,7 @@ def parse_table_map(
     cursor.take(1)
     codes = list(cursor.take(cursor.lenenc()))
     place = f"{database}.{table}"
-    metas = _type_metadata(codes, Cursor(cursor.lenenc_bytes(), operation=_OPERATION), place)
+    metas = _type_metadata(codes, ByteCursor(cursor.lenenc_bytes(), operation=_OPERATION), place)
     nulls = cursor.take((len(codes) + 7) // 8)
     metadata = read_metadata(cursor.take(cursor.left))
     if not codes:
@@ -186,7 +186,7 @@ def _no_metadata(table: str) -> TableStoppedError:
     )
 
 
-def _type_metadata(codes: list[int], cursor: Cursor, table: str) -> list[bytes]:
+def _type_metadata(codes: list[int], cursor: ByteCursor, table: str) -> list[bytes]:
     unknown = sorted(set(codes) - plan.KNOWN)
     if unknown:
         raise TableStoppedError(

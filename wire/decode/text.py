@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ratchet.core.errors import DecodeError, TableStoppedError
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.wire.decode.arrays import Bytes, Longs
 from ratchet.wire.decode.columns import column_specs, read_columns
 from ratchet.wire.decode.engine import Engine, engine
@@ -63,7 +63,7 @@ class TextRowDecoder:
     def __init__(
         self,
         schema: TableSchema,
-        policy: MisfitPolicy,
+        policy: InvalidValuePolicy,
         *,
         key: Iterable[str] | None = None,
         implementation: Engine | None = None,

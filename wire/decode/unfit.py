@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ratchet.core.errors import DecodeError, SourceUnfitError, TableStoppedError
-from ratchet.core.sql.cursor import Cursor, NotUnderstoodError
+from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
 from ratchet.core.sql.lexer import Mode, lex
 from ratchet.wire.decode.answers import as_name, as_text, or_null, shaped, single
 from ratchet.wire.decode.volatile import volatile_columns
@@ -105,11 +105,11 @@ def _union(text: str) -> list[tuple[str | None, str]]:
     unions = [at for at, token in enumerate(tokens) if token.word == "UNION"]
     if not unions:
         return []  # it has none yet
-    cursor = Cursor(tokens[unions[-1] + 1 :])
+    cursor = TokenCursor(tokens[unions[-1] + 1 :])
     cursor.sign("=")
     found = []
     try:
-        listed = Cursor(cursor.parens() or ())
+        listed = TokenCursor(cursor.parens() or ())
         while not listed.done:
             found.append(listed.table())
             listed.sign(",")

@@ -24,7 +24,7 @@ import pyarrow as pa
 from ratchet.core.change import DELETE, INSERT, UPDATE
 from ratchet.core.errors import DecodeError, TableStoppedError
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import Family, MisfitPolicy, arrow_schema
+from ratchet.core.types import Family, InvalidValuePolicy, arrow_schema
 from ratchet.wire.decode.arrays import Bytes, Ints, Longs
 from ratchet.wire.decode.columns import (
     ColumnSpec,
@@ -88,7 +88,7 @@ class VStreamRowDecoder:
     def __init__(
         self,
         schema: TableSchema,
-        policy: MisfitPolicy,
+        policy: InvalidValuePolicy,
         *,
         key: Iterable[str] | None = None,
         implementation: Engine | None = None,

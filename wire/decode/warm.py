@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from ratchet.core.change import INSERT
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.wire.decode.engine import engine
 from ratchet.wire.decode.rows import RowImageDecoder
 from ratchet.wire.decode.samples import every_reader, null_row_event, null_text_row
@@ -24,7 +24,7 @@ def warm() -> float:
     event = np.frombuffer(null_row_event(len(table.columns)), dtype=np.uint8)
     packet = np.frombuffer(null_text_row(len(table.columns)), dtype=np.uint8)
     zero, end = np.zeros(1, dtype=np.int64), np.full(1, len(event), dtype=np.int64)
-    for policy in (MisfitPolicy(), MisfitPolicy(zero_dates="text")):
+    for policy in (InvalidValuePolicy(), InvalidValuePolicy(zero_dates="text")):
         decoder = RowImageDecoder(table, policy, implementation=engine("kernel"))
         decoder.decode(event, zero, end, INSERT)
         text = TextRowDecoder(table.schema, policy, implementation=engine("kernel"))

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from ratchet.core.committimes import FAR, Told, is_ahead
+from ratchet.core.committimes import FAR, CommitTimes, is_ahead
 
 SECOND = 1_000_000
 NOW = 1_700_000_000 * SECOND
 
 
-def told(*times: int, since: int = 0, now: int = NOW) -> Told:
-    return Told(since=since).and_then(times, now=now, bound=SECOND)
+def told(*times: int, since: int = 0, now: int = NOW) -> CommitTimes:
+    return CommitTimes(since=since).and_then(times, now=now, bound=SECOND)
 
 
 def test_times_as_they_should_be() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ratchet.core.filenames import may_stand_for, stands_for
-from ratchet.core.sql.effects import Named
+from ratchet.core.sql.effects import TableName
 from ratchet.core.sql.lexer import Mode, lex
 from ratchet.core.sql.names import Scope
 
@@ -43,13 +43,13 @@ def scope(default: str = "shop") -> Scope:
     [("#mysql50#m@002dx", ["m-x"]), ("#mysql50#b@0k", ["bä"]), ("#mysql50#new", ["new"])],
 )
 def test_a_statement_may_be_about_it(name: str, maybe: list[str]) -> None:
-    assert scope().tables(Named(None, name)) == ([], maybe)
+    assert scope().tables(TableName(None, name)) == ([], maybe)
 
 
 def test_the_database_may_be_named_so() -> None:
     assert scope("#mysql50#shop").is_ours(None) is None
     assert scope("#mysql50#stock").is_ours(None) is False
-    assert scope("#mysql50#shop").tables(Named(None, "a")) == ([], ["a"])
+    assert scope("#mysql50#shop").tables(TableName(None, "a")) == ([], ["a"])
 
 
 def test_such_a_name_anywhere_in_a_statement() -> None:

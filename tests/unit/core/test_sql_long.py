@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lexer_kit import plain_lex
 
-from ratchet.core.sql.effects import Named
+from ratchet.core.sql.effects import TableName
 from ratchet.core.sql.found import Log, Statement
 from ratchet.core.sql.lexer import MOST_TOKENS, Mode, lex, lex_head
 from ratchet.core.sql.names import Scope, occurring
@@ -169,8 +169,8 @@ def test_very_many_names_are_looked_up_at_once() -> None:
         database="shop", default="shop", known={f"k{n}" for n in range(20_000)}, folds=None
     )
     began = time.process_time()
-    assert not any(scope.tables(Named(None, f"x{n}"))[1] for n in range(20_000))
-    assert scope.tables(Named(None, "K7")) == (["K7"], ["k7"])
+    assert not any(scope.tables(TableName(None, f"x{n}"))[1] for n in range(20_000))
+    assert scope.tables(TableName(None, "K7")) == (["K7"], ["k7"])
     assert time.process_time() - began < 5
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.core.sql.effects import Named
+from ratchet.core.sql.effects import TableName
 from ratchet.core.sql.found import Log, Statement
 from tests.statement_kit import KNOWN, effects, look
 
@@ -43,7 +43,7 @@ def test_one_plain_table_of_another_database_concerns_nobody(text: str) -> None:
 
 def test_on_a_mirrored_table_it_is_in_doubt_alone_if_nothing_leads_on() -> None:
     found = look("UPDATE w SET a=1")
-    assert found.asks == Named("shop", "w")
+    assert found.asks == TableName("shop", "w")
     assert [(table, change.effect) for table, change in found.changes_alone] == [("w", "untold")]
     assert set(effects(found)) == set(KNOWN)
     told = look("UPDATE w SET a=1", log=Log(written=frozenset({"shop"})))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.core.sql.effects import Named
+from ratchet.core.sql.effects import TableName
 from ratchet.core.sql.found import Form, Log
 from ratchet.core.sql.lexer import Mode
 from tests.statement_kit import ANSI, KNOWN, MARIADB, effects, look
@@ -166,7 +166,7 @@ def test_a_statement_that_sets_sql_mode_for_itself_is_in_doubt() -> None:
 )
 def test_a_program_and_a_measured_statement_reach_the_table_that_they_name(text: str) -> None:
     """A MariaDB logs the statements of BEGIN NOT ATOMIC, FOR, IF, ... one by one."""
-    assert look(text).asks == Named("shop", "w")
+    assert look(text).asks == TableName("shop", "w")
 
 
 @pytest.mark.parametrize("text", ["ANALYZE FROBNICATE w", "ANALYZE FORMAT=JSON", "ANALYZE x.f()"])

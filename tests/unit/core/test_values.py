@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from ratchet.core.errors import LakeError, PositionLostError, RatchetError
 from ratchet.core.gtid import Gtid, GtidSet
-from ratchet.core.position import Position, Witness
-from ratchet.core.rounds import ChangeFile, Round, Run, ShardSlice, TableEvent
+from ratchet.core.position import LastTransaction, Position
+from ratchet.core.rounds import ChangeFile, GtidRange, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.shard import ShardId
 
@@ -44,7 +44,9 @@ def test_exit_codes_are_distinct_by_class() -> None:
 
 def test_position_round_trip() -> None:
     """A position reads back from JSON as itself, also one that was written before it had `last`."""
-    last = Witness(gtid=Gtid("0", 100, 1), committed=5_000_000, file="bin.000001", offset=77)
+    last = LastTransaction(
+        gtid=Gtid("0", 100, 1), committed=5_000_000, file="bin.000001", offset=77
+    )
     for one in (POSITION, replace(POSITION, last=last)):
         assert Position.from_json(json.loads(json.dumps(one.to_json()))) == one
     old = {key: value for key, value in POSITION.to_json().items() if key != "last"}
@@ -53,7 +55,7 @@ def test_position_round_trip() -> None:
 
 def test_run_finds_its_transactions() -> None:
     """A run answers for exactly its own numbers."""
-    run = Run("0", 5, 9, 105)
+    run = GtidRange("0", 5, 9, 105)
     assert run.seq_of(Gtid("0", 7)) == 107
     assert run.seq_of(Gtid("0", 10)) is None
     assert run.seq_of(Gtid("1", 7)) is None
@@ -66,7 +68,7 @@ def test_round_round_trip() -> None:
         generation=0,
         start=POSITION,
         end=POSITION,
-        runs=(Run("0", 1, 100, 1),),
+        runs=(GtidRange("0", 1, 100, 1),),
         transactions=100,
         rows=2,
         bytes=3,

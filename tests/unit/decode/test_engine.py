@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.core.errors import ConfigError, DecodeError
 from ratchet.core.schema import ColumnType
-from ratchet.core.types import FAMILIES, MisfitPolicy, rule_for
+from ratchet.core.types import FAMILIES, InvalidValuePolicy, rule_for
 from ratchet.wire.decode.columns import ColumnSpec, Places
 from ratchet.wire.decode.compressed import decompressed
 from ratchet.wire.decode.engine import VARIABLE, engine
@@ -69,7 +69,7 @@ def test_warming_up_compiles_what_is_used() -> None:
 
 
 def spec(kind: ColumnType, name: str = "c") -> ColumnSpec:
-    rule = rule_for(kind, MisfitPolicy())
+    rule = rule_for(kind, InvalidValuePolicy())
     return ColumnSpec(table="k.t", name=name, type=kind, rule=rule, engine=KERNEL)
 
 

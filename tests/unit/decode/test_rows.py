@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ratchet.core.change import DELETE, INSERT, UPDATE
 from ratchet.core.errors import DecodeError, RatchetError, TableStoppedError
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.wire.decode import plan
 from ratchet.wire.decode.engine import Engine
 from ratchet.wire.decode.plan import WireColumn, walk_plan
@@ -25,9 +25,9 @@ from ratchet.wire.decode.tablemap import TableMap
 from ratchet.wire.decode.text import TextRowDecoder
 from tests.decode_kit import KERNEL, PLAIN, STEADY, frozen
 
-NULLS = MisfitPolicy()
-TEXT = MisfitPolicy(zero_dates="text")
-FAIL = MisfitPolicy(zero_dates="fail")
+NULLS = InvalidValuePolicy()
+TEXT = InvalidValuePolicy(zero_dates="text")
+FAIL = InvalidValuePolicy(zero_dates="fail")
 ENGINES = pytest.mark.parametrize("engine", [KERNEL, PLAIN], ids=lambda e: e.name)
 
 
@@ -83,7 +83,7 @@ def decode(
     events: Sequence[bytes],
     op: int | np.ndarray[Any, Any] = INSERT,
     *,
-    policy: MisfitPolicy = NULLS,
+    policy: InvalidValuePolicy = NULLS,
     tail: bytes = b"",
 ) -> DecodedRows:
     """The rows of events that lie behind each other, each with `tail` behind it."""
@@ -323,7 +323,9 @@ START = bytes([len(EVERY.columns)]) + b"\xff" * ((len(EVERY.columns) + 7) // 8)
 @STEADY
 @given(st.binary(max_size=300), st.sampled_from([NULLS, TEXT]), st.sampled_from([b"", START]))
 @example(b"", NULLS, b"")
-def test_any_bytes_decode_or_raise_alike(rest: bytes, policy: MisfitPolicy, head: bytes) -> None:
+def test_any_bytes_decode_or_raise_alike(
+    rest: bytes, policy: InvalidValuePolicy, head: bytes
+) -> None:
     """Random bytes as a row event: rows or an error of ours, from both engines the same."""
     body = head + rest
     both(lambda engine: decode(engine, EVERY, [body], policy=policy))
@@ -340,7 +342,7 @@ def some_value(column: WireColumn) -> st.SearchStrategy[bytes | None]:
 @STEADY
 @given(st.data(), st.sampled_from([NULLS, TEXT]))
 def test_any_values_of_one_column_decode_or_raise_alike(
-    data: st.DataObject, policy: MisfitPolicy
+    data: st.DataObject, policy: InvalidValuePolicy
 ) -> None:
     """Well-formed events over each type, so that its reader sees sound and unsound values."""
     column = data.draw(st.sampled_from(EVERY.columns))
@@ -378,7 +380,7 @@ def packets(row: bytes) -> bytes:
             return out
 
 
-def text(engine: Engine, shape: TableMap, data: bytes, policy: MisfitPolicy = NULLS) -> Any:
+def text(engine: Engine, shape: TableMap, data: bytes, policy: InvalidValuePolicy = NULLS) -> Any:
     decoder = TextRowDecoder(shape.schema, policy, implementation=engine)
     return decoder.decode(frozen(b"head" + data + b"tail"), 4, 4 + len(data))
 
@@ -444,7 +446,7 @@ def test_text_that_is_no_value_of_its_column(engine: Engine) -> None:
 
 @STEADY
 @given(st.data(), st.sampled_from([NULLS, TEXT]))
-def test_any_text_decodes_or_raises_alike(data: st.DataObject, policy: MisfitPolicy) -> None:
+def test_any_text_decodes_or_raises_alike(data: st.DataObject, policy: InvalidValuePolicy) -> None:
     """Also for columns that only Arrow's own casts read."""
     column = data.draw(st.sampled_from(EVERY.columns))
     shape = table((column.name, column.type, column.code, column.prefix, column.size))

@@ -13,10 +13,10 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.shard import ShardId
-from ratchet.ingest.files import ChangeFiles
-from ratchet.ingest.slices import CaptureRequest, Sink, SliceLimits
+from ratchet.ingest.files import ChangeFileWriter
+from ratchet.ingest.slices import CaptureRequest, SliceCollector, SliceLimits
 from ratchet.ingest.vstream import feed as feed_module
-from ratchet.ingest.vstream.backlog import SPOOL, Backlog, Piece
+from ratchet.ingest.vstream.backlog import SPOOL, Backlog, BacklogEntry
 from ratchet.ingest.vstream.feed import VStreamFeed
 from ratchet.store.files import open_lake
 from ratchet.wire.binlog import DumpOptions
@@ -47,7 +47,7 @@ def transaction(number: int, seconds: int, *, size: int = 0) -> bytes:
     return data
 
 
-def times(pieces: Sequence[Piece]) -> list[int]:
+def times(pieces: Sequence[BacklogEntry]) -> list[int]:
     """Commit times, in stream order."""
     return [
         int(places[kernels.TIMESTAMP])
@@ -159,12 +159,12 @@ def test_a_slice_ends_before_the_bound_and_the_next_one_goes_on(
         patterns=TablePatterns(("none",)),
         dump=DumpOptions(server_id=1),
     )
-    sink = Sink()
+    sink = SliceCollector()
     stream = VStreamFeed(request, sink, vtgate=VtgateConfig(host="h", port=1))
     lake = open_lake(tmp_path / "lake", now=1)
     found = []
     for bound in (8, 8, 9, None):
-        sink.begin(ChangeFiles(lake, shard=request.source.shard, round_number=1), 0)
+        sink.begin(ChangeFileWriter(lake, shard=request.source.shard, round_number=1), 0)
         limits = SliceLimits(max_seconds=0.05, not_after=None if bound is None else bound * SECOND)
         taken = stream.read(known=frozenset(), limits=limits)
         found.append((taken.end.seq, taken.held_ts, sink.told.last))

@@ -11,7 +11,7 @@ from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.shard import ShardId
 from ratchet.ingest import capture
-from ratchet.ingest.slices import CaptureRequest, Sink, SliceLimits, Taken
+from ratchet.ingest.slices import CaptureRequest, SliceCollector, SliceLimits, SliceSummary
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig
 
@@ -22,9 +22,9 @@ class _AtItsEnd:
     def __init__(self, position: Position) -> None:
         self._position = position
 
-    def read(self, *, known: frozenset[str], limits: SliceLimits) -> Taken:
+    def read(self, *, known: frozenset[str], limits: SliceLimits) -> SliceSummary:
         del known, limits
-        return Taken(end=self._position, runs=(), bytes=0, caught_up=True)
+        return SliceSummary(end=self._position, runs=(), bytes=0, caught_up=True)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -46,7 +46,7 @@ def test_a_slow_lake_does_not_make_a_stream_look_read_for_longer(
         patterns=TablePatterns(),
         dump=DumpOptions(server_id=1),
     )
-    stream = capture._Open("", _AtItsEnd(start), Sink(), start)
+    stream = capture._Open("", _AtItsEnd(start), SliceCollector(), start)
     monkeypatch.setattr(capture, "_open", lambda *_, **__: stream)
     monkeypatch.setattr(capture, "_keep", lambda *_: None)
     now = [100.0]

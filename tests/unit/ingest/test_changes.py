@@ -16,10 +16,10 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import TableEvent
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.binlog import changes as module
 from ratchet.ingest.binlog.changes import Decoders, hand_out
-from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.ingest.changes import TableChanges
 
 pytestmark = pytest.mark.slow
@@ -45,11 +45,11 @@ class Changes:
     """Takes batches as a slice does and keeps their rows as plain values."""
 
     def __init__(self, *, verified: bool = False) -> None:
-        self.decoders = Decoders(MisfitPolicy(), verified=lambda: verified)
+        self.decoders = Decoders(InvalidValuePolicy(), verified=lambda: verified)
         self.found: list[TableChanges] = []
         self.left_out: list[TableEvent] = []
 
-    def keep(self, batch: Batch) -> int:
+    def keep(self, batch: TransactionBatch) -> int:
         rows, left_out = hand_out(
             batch, self.decoders, self.found.extend, shard=SHARD, generation=3
         )
@@ -160,7 +160,7 @@ def test_a_table_that_cannot_be_taken_stops_and_no_other(monkeypatch: pytest.Mon
     """At the transaction of its first row; idx counts the rows that come out."""
     genuine = ratchet.ingest.binlog.changes.arrow_schema
 
-    def refuses(schema: TableSchema, policy: MisfitPolicy) -> pa.Schema:
+    def refuses(schema: TableSchema, policy: InvalidValuePolicy) -> pa.Schema:
         if schema.table == "v":
             raise TableStoppedError("its column is bad", hint="rename it", table=schema.name)
         return genuine(schema, policy)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ratchet.core.errors import DecodeError
 from ratchet.ingest.binlog import events
-from ratchet.ingest.binlog.payload import SideBuffer
+from ratchet.ingest.binlog.payload import DecompressionBuffer
 
 # From MySQL 9.7: the first INSERT with gtid_next = 'AUTOMATIC:tagx'.
 TAGGED = bytes.fromhex(
@@ -98,7 +98,7 @@ def test_a_payload_comes_in_pieces(size: int, *, zstd: bool) -> None:
     body += b"\1\5\xfd" + len(packed).to_bytes(4, "little")[:3] + b"\0"
     body += b"\3\5\xfd" + len(whole).to_bytes(4, "little")[:3] + b"\0"
     body += b"\0" + packed
-    side, found = SideBuffer(), 0
+    side, found = DecompressionBuffer(), 0
     for index, count in side.unpack(body, full=side.release):
         for event in index[:count]:
             assert side.data[event["start"] : event["end"]].tobytes() == one
@@ -115,7 +115,7 @@ PARSERS: list[Callable[[bytes], object]] = [
     events.uncompress,
     lambda body: events.uncompress_rows(body, version=1, update=True),
     lambda body: events.uncompress_rows(body, version=2, update=False),
-    lambda body: list(SideBuffer().unpack(body, full=lambda: None)),
+    lambda body: list(DecompressionBuffer().unpack(body, full=lambda: None)),
 ]
 
 

@@ -16,10 +16,10 @@ from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.ingest import files as files_module
 from ratchet.ingest import segment as segment_module
 from ratchet.ingest.changes import TableChanges
-from ratchet.ingest.files import ChangeFiles
+from ratchet.ingest.files import ChangeFileWriter
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.schemas import get_schema
-from ratchet.store.segments import Part, open_changes, part_of, read_changes
+from ratchet.store.segments import SegmentPart, open_changes, part_of, read_changes
 
 
 def changes(table: str, first: int, count: int, *, wide: bool = False) -> TableChanges:
@@ -48,7 +48,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def test_one_file_for_each_table_and_schema(lake: Lake) -> None:
-    files = ChangeFiles(lake, shard=SHARD, round_number=7)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=7)
     for one in (changes("a", 1, 3), changes("b", 4, 1), changes("a", 5, 2),
                 changes("a", 7, 1, wide=True)):  # fmt: skip
         files.add(one)
@@ -65,7 +65,7 @@ def test_one_file_for_each_table_and_schema(lake: Lake) -> None:
     assert segment.path.startswith("_ratchet/changes/shop/@segments/000000000007---")
     at = 0
     for file in written:  # nothing else is in it
-        assert part_of(file.path) == Part(segment.path, at, file.bytes)
+        assert part_of(file.path) == SegmentPart(segment.path, at, file.bytes)
         at += file.bytes
     assert segment.size == at
     assert get_schema(lake, "shop", "a", written[2].schema).columns[1].name == "x"
@@ -74,7 +74,7 @@ def test_one_file_for_each_table_and_schema(lake: Lake) -> None:
 def test_memory_is_bounded_by_row_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_module, "_GROUP_BYTES", 20_000)
     monkeypatch.setattr(files_module, "_HELD_BYTES", 30_000)
-    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=1)
     for n in range(20):
         files.add(changes(f"t{n % 4}", n * 100, 100))
         assert files._held < 30_000
@@ -85,7 +85,7 @@ def test_memory_is_bounded_by_row_groups(lake: Lake, monkeypatch: pytest.MonkeyP
 
 
 def test_one_table_has_a_file_of_its_own(lake: Lake) -> None:
-    files = ChangeFiles(lake, shard=SHARD, round_number=7)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=7)
     files.add(changes("a", 1, 3))
     (written,) = files.finish()
     (file,) = lake.list("_ratchet/changes")
@@ -94,7 +94,7 @@ def test_one_table_has_a_file_of_its_own(lake: Lake) -> None:
 
 
 def test_no_changes_leave_no_file(lake: Lake) -> None:
-    assert ChangeFiles(lake, shard=SHARD, round_number=7).finish() == ()
+    assert ChangeFileWriter(lake, shard=SHARD, round_number=7).finish() == ()
     assert not lake.list("_ratchet/changes")
 
 
@@ -102,7 +102,7 @@ def test_large_files_stay_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> 
     """Those of which a row group was written meanwhile, and those that came out large."""
     monkeypatch.setattr(files_module, "_GROUP_BYTES", 200_000)
     monkeypatch.setattr(segment_module, "LARGEST", 2_800)
-    files = ChangeFiles(lake, shard=SHARD, round_number=7)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=7)
     given = {"a": 2, "b": 5000, "c": 3, "d": 2500, "e": 4}
     for table, count in given.items():
         files.add(changes(table, 1, count))
@@ -125,7 +125,7 @@ def test_what_is_abandoned_is_gone(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, tables: str, *, finished: bool, group: int
 ) -> None:
     monkeypatch.setattr(files_module, "_GROUP_BYTES", group)
-    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=1)
     for table in tables:
         files.add(changes(table, 1, 3))
     if finished:
@@ -138,7 +138,7 @@ def test_what_is_abandoned_is_gone(
 def test_a_segment_that_cannot_be_written_is_gone(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
-    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=1)
     for table in "abc":
         files.add(changes(table, 1, 3))
     encode, calls = files_module._encoded, []
@@ -158,7 +158,7 @@ def test_a_segment_that_cannot_be_written_is_gone(
 
 def test_abandoned_files_are_gone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_module, "_GROUP_BYTES", 1)
-    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=1)
     files.add(changes("a", 1, 3))
     assert lake.list("_ratchet/changes")
     files.abandon()
@@ -178,7 +178,7 @@ def test_a_row_group_that_could_not_be_written_behind_is_told(
 
     monkeypatch.setattr(files_module, "_write", on_a_full_disk)
     for told_by in ("add", "finish"):
-        files = ChangeFiles(lake, shard=SHARD, round_number=1)
+        files = ChangeFileWriter(lake, shard=SHARD, round_number=1)
         files.add(changes("a", 1, 3))
         with pytest.raises(LakeError, match="no space left"):
             files.add(changes("b", 4, 3)) if told_by == "add" else files.finish()
@@ -186,7 +186,7 @@ def test_a_row_group_that_could_not_be_written_behind_is_told(
         assert not lake.list("_ratchet/changes")
 
     full = False  # what is written once there is room has lost nothing
-    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=1)
     files.add(changes("a", 1, 3))
     files.add(changes("a", 4, 3))
     rows = pq.read_table(lake.absolute(files.finish()[0].path))["after"].to_pylist()
@@ -196,7 +196,7 @@ def test_a_row_group_that_could_not_be_written_behind_is_told(
 @pytest.mark.parametrize("count", [1, 2, 127, 5000])
 def test_whole_numbers_survive_whatever_follows_whatever(lake: Lake, count: int) -> None:
     """They are written as differences: the largest there can be, none, NULLs, many and few."""
-    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=1)
     given = whole_numbers(count)
     files.add(given)
     (written,) = files.finish()
@@ -205,7 +205,7 @@ def test_whole_numbers_survive_whatever_follows_whatever(lake: Lake, count: int)
 
 def test_statistics_tell_of_keys_and_tokens(lake: Lake) -> None:
     """What merges and readers leave row groups out by."""
-    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=1)
     files.add(changes("a", 5, 3, wide=True))
     footer = pq.read_metadata(lake.absolute(files.finish()[0].path))
     chunks = [footer.row_group(0).column(n) for n in range(footer.num_columns)]
@@ -221,7 +221,7 @@ def test_statistics_tell_of_keys_and_tokens(lake: Lake) -> None:
 def test_names_are_never_used_again(lake: Lake) -> None:
     paths = set()
     for _ in range(3):
-        files = ChangeFiles(lake, shard=SHARD, round_number=1)
+        files = ChangeFileWriter(lake, shard=SHARD, round_number=1)
         files.add(changes("a", 1, 1))
         paths.add(files.finish()[0].path)
     assert len(paths) == 3
@@ -229,7 +229,7 @@ def test_names_are_never_used_again(lake: Lake) -> None:
 
 def test_a_lake_that_cannot_be_written_is_named(lake: Lake) -> None:
     (Path(lake.absolute("_ratchet")) / "changes").write_text("in the way")
-    files = ChangeFiles(lake, shard=SHARD, round_number=1)
+    files = ChangeFileWriter(lake, shard=SHARD, round_number=1)
     files.add(changes("a", 1, 1))
     with pytest.raises(LakeError):
         files.finish()

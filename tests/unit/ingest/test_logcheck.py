@@ -11,7 +11,7 @@ import pytest
 from ratchet.core.change import DELETE, INSERT, UPDATE
 from ratchet.core.errors import DecodeError
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.logcheck import LakeChange, LogCheck, LogResult
 from ratchet.wire.secondlog import SecondTransaction
 from ratchet.wire.secondrows import Change, SecondColumn, SecondRows, SecondTable
@@ -61,7 +61,7 @@ def compared(
     theirs: Sequence[SecondTransaction],
     left_out: Callable[[str, int, int], str] = lambda *_: "",
 ) -> LogResult:
-    check = LogCheck(shard="shop/-", generation=1, policy=MisfitPolicy(), left_out=left_out)
+    check = LogCheck(shard="shop/-", generation=1, policy=InvalidValuePolicy(), left_out=left_out)
     check.compare(ours, theirs, round_of=lambda _: 1)
     return check.result
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ratchet.core.gtid import Flavor
 from ratchet.ingest.binlog import places
 from ratchet.ingest.binlog.names import gtid_column
-from ratchet.ingest.binlog.notes import Batch
+from ratchet.ingest.binlog.notes import TransactionBatch
 
 NAMES: dict[Flavor, list[str]] = {
     "mysql": [str(uuid.UUID(int=1)), f"{uuid.UUID(int=2)}:tag", str(uuid.UUID(int=2**128 - 1))],
@@ -22,13 +22,13 @@ NAMES: dict[Flavor, list[str]] = {
 }
 
 
-def batch(flavor: Flavor, transactions: list[tuple[int, int, int]]) -> Batch:
+def batch(flavor: Flavor, transactions: list[tuple[int, int, int]]) -> TransactionBatch:
     """A batch of (origin, server, number)."""
     txns = np.zeros(len(transactions), places.TXN)
     for txn, (origin, server, number) in zip(txns, transactions, strict=True):
         txn["origin"], txn["server"], txn["number"] = origin, server, number
     nothing: Any = np.zeros(0, np.uint8)
-    return Batch(
+    return TransactionBatch(
         flavor=flavor,
         txns=txns,
         rows=np.zeros(0, places.ROWS),

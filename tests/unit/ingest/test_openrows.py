@@ -11,7 +11,7 @@ from event_kit import (
     make_reader,
 )
 
-from ratchet.core.rounds import Run
+from ratchet.core.rounds import GtidRange
 from ratchet.ingest.binlog.reader import UnfinishedError
 from tests.reader_kit import IMAGE, XA_PREPARE, mysql, opened, read
 
@@ -23,7 +23,7 @@ def test_a_server_that_died_in_a_transaction_never_made_it() -> None:
     assert found.gtids == [f"{SERVER}:1", f"{SERVER}:2"]
     assert [image for _, _, _, image in found.rows][1:] == [b"kept"]
     assert found.seqs == [1, 2]
-    assert runs == (Run(SERVER, 1, 2, 1),)
+    assert runs == (GtidRange(SERVER, 1, 2, 1),)
     assert (position.file, position.offset) == ("bin.000002", log.position)
 
 

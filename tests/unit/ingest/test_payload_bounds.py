@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.core.errors import DecodeError
 from ratchet.ingest.binlog import events
-from ratchet.ingest.binlog.payload import SideBuffer
+from ratchet.ingest.binlog.payload import DecompressionBuffer
 from ratchet.wire import framing
 
 
@@ -27,7 +27,7 @@ def claiming(size: int, there: int) -> bytes:
 
 
 def unpack(body: bytes) -> int:
-    side, found = SideBuffer(), 0
+    side, found = DecompressionBuffer(), 0
     for _, count in side.unpack(body, full=side.release):
         found += count
     return found
@@ -55,7 +55,7 @@ def test_no_more_is_unpacked_than_it_tells_of() -> None:
 def test_a_long_event_is_moved_once_and_not_for_each_piece() -> None:
     """It took a copy of all that had come for each 4 MB."""
     calls = []
-    side = SideBuffer()
+    side = DecompressionBuffer()
     body = payload(claiming(200 << 20, 200 << 20), 200 << 20)
 
     def full() -> None:

@@ -23,8 +23,8 @@ from event_kit import (
 from ratchet.core.errors import DecodeError, PositionLostError, RatchetError, SourceUnfitError
 from ratchet.core.gtid import GtidSet, pack_file
 from ratchet.core.patterns import TablePatterns
-from ratchet.core.position import Position, Witness
-from ratchet.core.rounds import Run
+from ratchet.core.position import LastTransaction, Position
+from ratchet.core.rounds import GtidRange
 from ratchet.ingest.binlog import reader as reader_module
 from tests.reader_kit import IMAGE, in_file, mariadb, mysql, opened, read
 
@@ -38,7 +38,7 @@ def test_transactions_with_their_names_ranks_and_rows() -> None:
     assert found.rows == [(f"{SERVER}:{n}", "w", 1, IMAGE) for n in (11, 12)]
     assert str(position.executed) == f"{SERVER}:1-12"
     assert (position.file, position.offset) == ("bin.000001", log.position)
-    assert runs == (Run(SERVER, 11, 12, 11),)
+    assert runs == (GtidRange(SERVER, 11, 12, 11),)
 
 
 def test_operations_and_post_headers_of_both_versions() -> None:
@@ -60,7 +60,11 @@ def test_a_contained_transaction_leaves_no_trace() -> None:
     assert found.events == []
     assert [gtid for gtid, *_ in found.rows] == found.gtids
     assert str(position.executed) == f"{SERVER}:1-7:9"
-    assert runs == (Run(SERVER, 7, 7, 6), Run(SERVER, 5, 5, 7), Run(SERVER, 9, 9, 8))
+    assert runs == (
+        GtidRange(SERVER, 7, 7, 6),
+        GtidRange(SERVER, 5, 5, 7),
+        GtidRange(SERVER, 9, 9, 8),
+    )
 
 
 def test_many_origins_and_tags() -> None:
@@ -145,7 +149,7 @@ def test_mariadb_groups_statements_and_domains() -> None:
     assert found.seqs == [8, 11, 15]
     assert found.ts == [1_700_000_000_000_000] * 3
     assert str(position.executed) == "0-1-12,2-1-3"
-    assert runs == (Run("0", 8, 8, 8), Run("2", 3, 3, 11), Run("0", 12, 12, 15))
+    assert runs == (GtidRange("0", 8, 8, 8), GtidRange("2", 3, 3, 11), GtidRange("0", 12, 12, 15))
 
 
 def test_mariadb_numbers_that_fall_are_refused() -> None:
@@ -214,7 +218,7 @@ def test_files_name_transactions_by_their_end() -> None:
         server="s",
         file="bin.000001",
         offset=ends[-1],
-        last=Witness(
+        last=LastTransaction(
             gtid=pack_file("bin.000001", ends[-1]), committed=5, file="bin.000001", offset=ends[-2]
         ),
     )
@@ -288,7 +292,7 @@ def test_a_bound_stops_before_a_transaction_and_leaves_no_trace_of_it() -> None:
     assert (reader.position().offset, reader.runs) == (place, ())
     at = go_on(at, 9)
     assert (found.ts, reader.held_ts) == ([5, 9, 6], 99)
-    assert reader.runs == (Run(SERVER, 2, 3, 2),)
+    assert reader.runs == (GtidRange(SERVER, 2, 3, 2),)
     assert go_on(at, None) == count
     assert (found.seqs, reader.held_ts) == ([1, 2, 3, 4], None)
     assert reader.position().offset == log.position

@@ -19,7 +19,7 @@ from event_kit import (
 from ratchet.core.errors import DecodeError
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
-from ratchet.core.rounds import Run
+from ratchet.core.rounds import GtidRange
 from tests.reader_kit import IMAGE, effects, mariadb, mysql, opened, read
 
 
@@ -154,7 +154,7 @@ def test_a_name_that_stands_twice_in_one_log() -> None:
     assert len(found.rows) == 2
     assert found.events == [("w", "ddl", f"{SERVER}:2")]
     assert (position.executed, position.last) == (before.executed, before.last)
-    assert runs == (Run(SERVER, 1, 2, 1),)
+    assert runs == (GtidRange(SERVER, 1, 2, 1),)
     # The server leaves out what it is told.
     assert read(mysql(f"{SERVER}:1-2"), log)[0].events == []
 
@@ -183,7 +183,7 @@ def test_a_statement_without_a_name() -> None:
         ("v", "ddl", f"{SERVER}:1"), ("w", "ddl", f"{SERVER}:1"), ("w", "truncate", f"{SERVER}:2"),
     ]  # fmt: skip
     assert (position.seq, position.offset) == (2, log.position)
-    assert runs == (Run(SERVER, 1, 2, 1),)
+    assert runs == (GtidRange(SERVER, 1, 2, 1),)
     with pytest.raises(DecodeError, match="cannot stand"):
         read(mysql(), opened().query("SELECT `shop`.`f`(1)"))
     with pytest.raises(DecodeError, match="cannot stand"):

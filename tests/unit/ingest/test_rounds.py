@@ -14,13 +14,13 @@ from ratchet.core.errors import LakeError, RetryableError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
-from ratchet.core.rounds import ChangeFile, Round, Run, ShardSlice
+from ratchet.core.rounds import ChangeFile, GtidRange, Round, ShardSlice
 from ratchet.core.shard import ShardId
 from ratchet.ingest.rounds import RoundTaker, near_runner
 from ratchet.ingest.slices import CaptureRequest, CaptureResult
 from ratchet.store.files import open_lake
 from ratchet.store.rounds import RoundLog
-from ratchet.store.segments import Part
+from ratchet.store.segments import SegmentPart
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig
 
@@ -66,7 +66,8 @@ class FakeSlices:
         )  # fmt: skip
         taken = ShardSlice(
             shard=shard, generation=1, start=request.start, end=at(last),
-            runs=(Run(SERVER, first, last, first),) if moved else (), transactions=moved, rows=rows,
+            runs=(GtidRange(SERVER, first, last, first),) if moved else (),
+            transactions=moved, rows=rows,
             bytes=10 * moved, min_ts=first if moved else None, max_ts=last if moved else None,
             observed_at=1, caught_up=True,
         )  # fmt: skip
@@ -121,7 +122,7 @@ def test_moves_without_rows_are_carried_into_the_next_commit(log: RoundLog) -> N
     assert committed is not None
     (one,) = committed.slices
     assert (one.start, one.end) == (at(11), at(15))
-    assert one.runs == (Run(SERVER, 12, 15, 12),)
+    assert one.runs == (GtidRange(SERVER, 12, 15, 12),)
     assert (one.transactions, one.bytes, one.min_ts, one.max_ts) == (4, 40, 12, 15)
 
 
@@ -156,7 +157,7 @@ def test_a_refused_segment_is_removed_once(log: RoundLog, tmp_path: Path) -> Non
     def in_a_segment(requests: Sequence[CaptureRequest]) -> list[CaptureResult]:
         (result,) = slices(requests)
         (file,) = result.files
-        parts = [str(Part("shop/one.segment", at, 1)) for at in range(3)]
+        parts = [str(SegmentPart("shop/one.segment", at, 1)) for at in range(3)]
         return [replace(result, files=tuple(replace(file, path=part) for part in parts))]
 
     (lake / "shop").mkdir()

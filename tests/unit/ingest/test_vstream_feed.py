@@ -12,7 +12,7 @@ from ratchet.core.errors import DecodeError, RatchetError, RetryableError, Sourc
 from ratchet.core.gtid import GtidSet
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
-from ratchet.core.rounds import Run
+from ratchet.core.rounds import GtidRange
 from ratchet.core.shard import ShardId
 from ratchet.ingest.capture import capture_slice, close_streams
 from ratchet.ingest.slices import CaptureRequest, CaptureResult, SliceLimits
@@ -151,7 +151,7 @@ def test_transactions_follow_each_other(lake: Lake) -> None:
     )
     assert result.slice is not None
     assert str(result.slice.end.executed) == f"{UUID}:1-7"
-    assert result.slice.runs == (Run(UUID, 6, 7, 6),)
+    assert result.slice.runs == (GtidRange(UUID, 6, 7, 6),)
     assert (result.slice.min_ts, result.slice.max_ts) == (100_000_000, 100_000_000)
     assert (result.slice.transactions, result.slice.rows) == (2, 3)
     assert seqs(lake, result) == [

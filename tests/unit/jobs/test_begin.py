@@ -20,7 +20,7 @@ from ratchet.jobs.topology.begin import (
     named_again,
     record_starts,
 )
-from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import DumpState, Phase, Tables, TableState
@@ -70,9 +70,9 @@ def save(lake: Lake) -> Callable[..., TableState]:
     return save
 
 
-def found(name: str, *shards: str) -> Found:
+def found(name: str, *shards: str) -> DiscoveredTable:
     keyspace, table = name.split(".")
-    return Found(
+    return DiscoveredTable(
         keyspace=keyspace, table=table, shards=tuple(f"{keyspace}/{s}" for s in shards), rows=1
     )
 

@@ -18,9 +18,15 @@ from ratchet.core.rounds import Journal, ShardSlice, TableEvent
 from ratchet.core.shard import ShardId
 from ratchet.ingest.rounds import RoundTaker
 from ratchet.ingest.slices import CaptureRequest, CaptureResult
-from ratchet.jobs.capture.capturing import CaptureSettings, Capturing, Stream, Target, guarded
-from ratchet.jobs.capture.loops import Captured
-from ratchet.jobs.config.selection import Turnstile
+from ratchet.jobs.capture.capturing import (
+    CaptureRunner,
+    CaptureSettings,
+    CatchUpTarget,
+    Stream,
+    guarded,
+)
+from ratchet.jobs.capture.loops import CaptureOutcome
+from ratchet.jobs.config.selection import RoundBarrier
 from ratchet.jobs.reporting.observe import Record, RoundCommitted
 from ratchet.jobs.topology.begin import record_starts
 from ratchet.store.files import Lake, open_lake
@@ -90,14 +96,14 @@ def source() -> Source:
 def capturing(
     lake: Lake,
     source: Source,
-    target: Target | None = None,
+    target: CatchUpTarget | None = None,
     told: list[Record] | None = None,
     *,
     turn: Callable[[], None] = lambda: None,
     reopened: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
     **more: Any,
-) -> Capturing:
+) -> CaptureRunner:
     log = RoundLog(lake)
     records: list[Record] = [] if told is None else told
     shards = [ShardId("shop", name) for name in ("a", "b")]
@@ -111,13 +117,13 @@ def capturing(
     }
     settings = CaptureSettings(lake=lake.root, round_seconds=2, round_bytes=99, heartbeat=5, **more)
     taker = RoundTaker(log, source.run, heartbeat_commit_seconds=1e9, clock=lambda: 10.0)
-    return Capturing(
+    return CaptureRunner(
         streams,
         settings,
         taker,
         patterns=lambda _: TablePatterns(("*",)),
         known=lambda keyspace: (f"{keyspace}-table",),
-        turnstile=Turnstile(),
+        turnstile=RoundBarrier(),
         observer=records.append,
         target=target,
         turn=turn,
@@ -175,7 +181,7 @@ def test_a_leap_that_leaves_a_shard_behind_is_not_committed(lake: Lake, source: 
     source.max_ts = {"shop/a": 19_000_000, "shop/b": 12_000_000}
     source.held = {"shop/a": 19_500_000}
     source.requests.clear()
-    assert capture.round(()) == Captured(committed=None)
+    assert capture.round(()) == CaptureOutcome(committed=None)
     assert (RoundLog(lake).last_number(), capture.rows) == before
     source.max_ts = {"shop/a": 13_000_000, "shop/b": 12_000_000}
     assert capture.round(()).committed is not None
@@ -277,7 +283,7 @@ def test_a_shard_that_is_gone_turns_the_run(lake: Lake, source: Source) -> None:
 
 def test_target(lake: Lake, source: Source) -> None:
     """Reached when every shard has it; then no slice ends for it any more."""
-    target = Target({"shop/a": position(7), "shop/b": position(6)})
+    target = CatchUpTarget({"shop/a": position(7), "shop/b": position(6)})
     capture = capturing(lake, source, target)
     assert target.round is None
     capture.round(())
@@ -290,7 +296,7 @@ def test_target(lake: Lake, source: Source) -> None:
 
 
 def test_target_that_is_held_already(lake: Lake, source: Source) -> None:
-    target = Target({"shop/a": position(5), "shop/b": position(4)})
+    target = CatchUpTarget({"shop/a": position(5), "shop/b": position(4)})
     capture = capturing(lake, source, target)
     assert target.round is None  # the streams may not be those that the mirror has followed
     capture.round(())
@@ -302,7 +308,7 @@ def test_target_that_is_held_already(lake: Lake, source: Source) -> None:
 def test_what_is_not_worth_a_round_counts_as_well(lake: Lake, source: Source) -> None:
     """Transactions of other databases: nothing is committed, and nothing more is waited for."""
     source.worth = False
-    target = Target({"shop/a": position(6), "shop/b": position(6)})
+    target = CatchUpTarget({"shop/a": position(6), "shop/b": position(6)})
     assert capturing(lake, source, target).round(()).committed is None
     assert target.round == 1
 

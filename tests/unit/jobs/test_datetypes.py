@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.jobs.preflight.datetypes import stop_other_types
 from ratchet.store.delta_tables import create_mirrored_table
 from ratchet.store.files import open_lake
 from ratchet.store.tables import Phase, Tables, TableState
 
-NULLS, FAIL, TEXT = (MisfitPolicy(zero_dates=choice) for choice in ("null", "fail", "text"))
+NULLS, FAIL, TEXT = (InvalidValuePolicy(zero_dates=choice) for choice in ("null", "fail", "text"))
 
 
 def test_tables_of_other_types_stop(tmp_path: Path) -> None:

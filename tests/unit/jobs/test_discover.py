@@ -9,7 +9,7 @@ from alike import ALIKE
 
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.config.config import Config, load_config
-from ratchet.jobs.topology.discover import Found, needing_dump, sharing_folder
+from ratchet.jobs.topology.discover import DiscoveredTable, needing_dump, sharing_folder
 from ratchet.store.tables import Phase, TableState
 
 
@@ -23,8 +23,8 @@ def config(tmp_path: Path) -> Config:
     return load_config(path)
 
 
-def found(table: str) -> Found:
-    return Found(keyspace="shop", table=table, shards=("shop/a", "shop/b"), rows=10)
+def found(table: str) -> DiscoveredTable:
+    return DiscoveredTable(keyspace="shop", table=table, shards=("shop/a", "shop/b"), rows=10)
 
 
 def state(table: str, phase: Phase) -> TableState:

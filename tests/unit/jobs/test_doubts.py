@@ -16,10 +16,10 @@ import pytest
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.schema import TableSchema
-from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.jobs.watch import doubts
 from ratchet.jobs.watch.doubts import Doubts
-from ratchet.jobs.watch.verdicts import Verdict
+from ratchet.jobs.watch.verdicts import TableVerdict
 from ratchet.snapshot.verify import Correction, Difference, VerifyResult
 from ratchet.store.cuts import Cut, CutShard
 from ratchet.store.files import open_lake
@@ -57,9 +57,9 @@ class Given:
     """Takes verdicts."""
 
     def __init__(self) -> None:
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[TableVerdict] = []
 
-    def hand_in(self, verdict: Verdict) -> None:
+    def hand_in(self, verdict: TableVerdict) -> None:
         self.verdicts.append(verdict)
 
     def waits(self, _: str) -> bool:
@@ -77,9 +77,11 @@ def test_the_servers_are_asked_once_for_many_tables(
     names = [f"t{n}" for n in range(40)]
     asked: list[float] = []
 
-    def look() -> list[Found]:
+    def look() -> list[DiscoveredTable]:
         asked.append(clock[0])
-        return [Found(keyspace="shop", table=name, shards=(SHARD,), rows=9) for name in names]
+        return [
+            DiscoveredTable(keyspace="shop", table=name, shards=(SHARD,), rows=9) for name in names
+        ]
 
     compared: list[str] = []
 
@@ -141,7 +143,7 @@ def test_rows_that_never_get_a_verdict(
     clock = [100.0]
     monkeypatch.setattr(doubts.time, "monotonic", lambda: clock[0])
     source, given = Busy(), Given()
-    found = [Found(keyspace="shop", table="t", shards=(SHARD,), rows=9)]
+    found = [DiscoveredTable(keyspace="shop", table="t", shards=(SHARD,), rows=9)]
     judge: Any = Doubts(
         open_lake(str(tmp_path), now=0),
         lambda: found,
@@ -201,7 +203,7 @@ def test_rows_that_differ_are_mended_until_it_does_not_help(
     given = Given()
     judge: Any = Doubts(
         open_lake(str(tmp_path), now=0),
-        lambda: [Found(keyspace="shop", table="t", shards=(SHARD,), rows=9)],
+        lambda: [DiscoveredTable(keyspace="shop", table="t", shards=(SHARD,), rows=9)],
         lambda _: True,
         reading=cast("Any", SimpleNamespace(shards={})),
         verifier=cast("Any", Different()),

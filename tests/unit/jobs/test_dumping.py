@@ -11,12 +11,12 @@ import pytest
 from ratchet.core.errors import LakeError, RetryableError, TableStoppedError
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.config.config import Config, load_config
-from ratchet.jobs.config.selection import Selection, Turnstile
-from ratchet.jobs.reporting.observe import Record, Stops, TableStopped
-from ratchet.jobs.run.dumping import Dumping
-from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.config.selection import RoundBarrier, Selection
+from ratchet.jobs.reporting.observe import Record, StopReporter, TableStopped
+from ratchet.jobs.run.dumping import DumpRunner
+from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.snapshot.dump import DumpOutcome
-from ratchet.snapshot.records import OnProgress, TableFailed, Wanted
+from ratchet.snapshot.records import OnProgress, TableDumpRequest, TableFailed
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.tables import Tables, TableState
 
@@ -25,9 +25,9 @@ class FakeDumper:
     def __init__(self, on_progress: OnProgress, failing: Collection[str]) -> None:
         self._on_progress = on_progress
         self._failing = failing
-        self.wanted: list[Wanted] = []
+        self.wanted: list[TableDumpRequest] = []
 
-    def run(self, wanted: Sequence[Wanted]) -> DumpOutcome:
+    def run(self, wanted: Sequence[TableDumpRequest]) -> DumpOutcome:
         self.wanted += wanted
         error = TableStoppedError("it has no key", hint="add one")
         failed = {one.name: error for one in wanted if one.name in self._failing}
@@ -52,7 +52,8 @@ def config(tmp_path: Path) -> Config:
 
 
 FOUND = [
-    Found(keyspace="shop", table=table, shards=("shop/-",), rows=5) for table in ("nokey", "orders")
+    DiscoveredTable(keyspace="shop", table=table, shards=("shop/-",), rows=5)
+    for table in ("nokey", "orders")
 ]
 
 
@@ -60,24 +61,24 @@ class Stage:
     def __init__(self, lake: Lake, config: Config) -> None:
         self.lake, self.config = lake, config
         self.selection = Selection(config.sources)
-        self.turnstile = Turnstile()
+        self.turnstile = RoundBarrier()
         self.told: list[Record] = []
         self.dumpers: list[FakeDumper] = []
         self.stop = threading.Event()
 
     def dumping(
         self,
-        look: Callable[[], list[Found]] = lambda: FOUND,
+        look: Callable[[], list[DiscoveredTable]] = lambda: FOUND,
         *,
         check: Callable[[], None] = lambda: None,
         again: Collection[str] = (),
         patience: float = 60,
-    ) -> Dumping:
+    ) -> DumpRunner:
         def make(on_progress: OnProgress) -> FakeDumper:
             self.dumpers.append(FakeDumper(on_progress, {"shop.nokey"}))
             return self.dumpers[-1]
 
-        return Dumping(
+        return DumpRunner(
             look,
             Tables(self.lake),
             self.selection,
@@ -86,7 +87,7 @@ class Stage:
             check=check,
             stop=self.stop,
             patience=patience,
-            stops=Stops(self.told.append),
+            stops=StopReporter(self.told.append),
             again=again,
         )
 
@@ -123,7 +124,7 @@ def test_nothing_to_do(stage: Stage) -> None:
 def test_servers_are_waited_for(stage: Stage) -> None:
     answers: list[RetryableError] = [RetryableError("gone")]
 
-    def look() -> list[Found]:
+    def look() -> list[DiscoveredTable]:
         if answers:
             raise answers.pop()
         return FOUND
@@ -132,7 +133,7 @@ def test_servers_are_waited_for(stage: Stage) -> None:
 
 
 def test_and_given_up(stage: Stage) -> None:
-    def look() -> list[Found]:
+    def look() -> list[DiscoveredTable]:
         raise RetryableError("gone")
 
     with pytest.raises(RetryableError, match="gone"):

@@ -15,7 +15,7 @@ from ratchet.jobs.topology.gaps import begin_after_a_gap, dump_of_heirs
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import open_lake
 from ratchet.store.rounds import RoundLog, StreamState
-from ratchet.store.tables import DumpState, Kept, Tables, TableState
+from ratchet.store.tables import DumpState, RetainedRows, Tables, TableState
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 LEFT, RIGHT, A, B = "shop/-80", "shop/80-", "shop/80-c0", "shop/c0-"
@@ -58,16 +58,16 @@ def test_the_heirs_are_read_and_the_others_kept() -> None:
     assert set(found.read) == {A, B}
     assert found.start == {LEFT: at(3), A: at(9), B: at(9)}  # where its rows stand
     assert (found.start_round, found.since) == (8, 2)
-    assert found.kept == Kept(names=(LEFT,), dump="first", since=2)
+    assert found.kept == RetainedRows(names=(LEFT,), dump="first", since=2)
     assert DumpState.from_json(found.to_json()) == found
 
 
 def test_rows_kept_twice_are_of_the_first_dump() -> None:
-    kept = Kept(names=(LEFT,), dump="zeroth", since=1)
+    kept = RetainedRows(names=(LEFT,), dump="zeroth", since=1)
     state = replace(STATE, dump=DumpState(id="first", start_round=5, start={}, kept=kept))
     found = dump(state)
     assert found is not None
-    assert found.kept == Kept(names=(LEFT,), dump="first", since=1)
+    assert found.kept == RetainedRows(names=(LEFT,), dump="first", since=1)
 
 
 def test_rows_of_a_common_ancestor_are_not_told_apart() -> None:

@@ -10,15 +10,15 @@ import pytest
 from ratchet.core.errors import LakeError, RetryableError
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.inspect.standing import left_out
-from ratchet.jobs.preflight.leftout import Sight
-from ratchet.jobs.preflight.unfit import Refused
-from ratchet.jobs.topology.discover import Found, Tell
+from ratchet.jobs.preflight.leftout import LeftOutCheck
+from ratchet.jobs.preflight.unfit import UnfitReason
+from ratchet.jobs.topology.discover import DiscoveredTable, Tell
 from ratchet.store import layout
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.leftout import LeftOut, LeftOuts
+from ratchet.store.leftout import LeftOutTable, LeftOutTables
 from ratchet.store.tables import TableState
 
-ODD = LeftOut(keyspace="shop", table="odd", reason="its engine is CSV", hint="exclude it")
+ODD = LeftOutTable(keyspace="shop", table="odd", reason="its engine is CSV", hint="exclude it")
 
 
 @pytest.fixture
@@ -31,23 +31,24 @@ class Servers:
 
     def __init__(self, lake: Lake) -> None:
         self.tables, self.odd = ["a", "b"], [ODD]
-        self.refused: dict[str, Refused] = {}
+        self.refused: dict[str, UnfitReason] = {}
         self.told: list[str] = []
         self.away = False
-        self.sight = Sight(
+        self.sight = LeftOutCheck(
             self._look,
             lambda _, table: self.refused.get(table),
-            noted=LeftOuts(lake),
+            noted=LeftOutTables(lake),
             tell=lambda name, *_: self.told.append(name),
         )
 
-    def _look(self, *, unfit: Tell) -> Sequence[Found]:
+    def _look(self, *, unfit: Tell) -> Sequence[DiscoveredTable]:
         if self.away:
             raise RetryableError("the server is away")
         for one in self.odd:
             unfit(one.name, one.reason, one.hint)
         return [
-            Found(keyspace="shop", table=table, shards=("shop/-",), rows=1) for table in self.tables
+            DiscoveredTable(keyspace="shop", table=table, shards=("shop/-",), rows=1)
+            for table in self.tables
         ]
 
     def seen(self) -> list[str]:
@@ -55,14 +56,14 @@ class Servers:
 
 
 def test_what_each_look_leaves_out_is_noted(lake: Lake) -> None:
-    servers, noted = Servers(lake), LeftOuts(lake)
+    servers, noted = Servers(lake), LeftOutTables(lake)
     assert noted.list() == ()
     assert servers.seen() == ["a", "b"]
     assert (noted.list(), servers.told) == ((ODD,), ["shop.odd"])
 
-    servers.refused["a"] = Refused(message="a filter leaves it out", mend="remove the filter")
+    servers.refused["a"] = UnfitReason(message="a filter leaves it out", mend="remove the filter")
     assert servers.seen() == ["b"]
-    filtered = LeftOut(
+    filtered = LeftOutTable(
         keyspace="shop", table="a", reason="a filter leaves it out", hint="remove the filter"
     )
     assert noted.list() == (filtered, ODD)
@@ -96,7 +97,7 @@ def test_a_look_that_finds_the_same_writes_nothing(
 def test_a_file_that_is_not_ours_is_an_error(lake: Lake) -> None:
     lake.write_json(layout.LEFT_OUT_FILE, {"tables": [{"name": "odd"}]})
     with pytest.raises(LakeError, match=r"left_out\.json"):
-        LeftOuts(lake).list()
+        LeftOutTables(lake).list()
 
 
 def test_what_status_shows_of_it() -> None:

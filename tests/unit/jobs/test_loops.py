@@ -16,8 +16,8 @@ from ratchet.core.errors import (
     RetryableError,
 )
 from ratchet.jobs.capture.loops import (
-    Captured,
     CaptureLoop,
+    CaptureOutcome,
     Control,
     DumpLoop,
     MergeLoop,
@@ -48,11 +48,11 @@ def test_capture_takes_rounds_until_told_to_stop() -> None:
     control = Control()
     taken: list[int] = []
 
-    def capture(_: Collection[str]) -> Captured:
+    def capture(_: Collection[str]) -> CaptureOutcome:
         taken.append(len(taken))
         if len(taken) == 5:
             control.stop()
-        return Captured(committed=len(taken))
+        return CaptureOutcome(committed=len(taken))
 
     loop = CaptureLoop(control, capture, shards=["a/-"], patience=1)
     loop.start()
@@ -65,14 +65,14 @@ def test_a_failing_shard_rests_alone_and_comes_back() -> None:
     control = Control()
     seen: list[set[str]] = []
 
-    def capture(resting: Collection[str]) -> Captured:
+    def capture(resting: Collection[str]) -> CaptureOutcome:
         seen.append(set(resting))
         failures: dict[str, RatchetError] = {}
         if "a/2" not in resting and len(seen) < 3:
             failures["a/2"] = RetryableError("gone")
         if len(seen) > 10 and "a/2" not in resting:
             control.stop()
-        return Captured(committed=None, failures=failures)
+        return CaptureOutcome(committed=None, failures=failures)
 
     loop = CaptureLoop(
         control, capture, shards=["a/1", "a/2"], patience=100, clock=Clock(0.05), jitter=lambda: 1.0
@@ -91,7 +91,7 @@ def test_patience_ends_with_the_shards_own_error() -> None:
     error = RetryableError("gone", source="a/-")
     loop = CaptureLoop(
         control,
-        lambda _: Captured(committed=None, failures={"a/-": error}),
+        lambda _: CaptureOutcome(committed=None, failures={"a/-": error}),
         shards=["a/-"],
         patience=5,
         clock=Clock(1.0),
@@ -109,7 +109,7 @@ def test_an_operator_error_ends_the_run_after_what_was_captured_is_merged() -> N
     error = ConfigError("unfit")
     capture = CaptureLoop(
         control,
-        lambda _: Captured(committed=None, failures={"a/-": error}),
+        lambda _: CaptureOutcome(committed=None, failures={"a/-": error}),
         shards=["a/-"],
         patience=5,
     )
@@ -289,7 +289,7 @@ def test_a_server_that_comes_back_is_looked_at_at_once() -> None:
     failures = iter([{"a/-": RetryableError("away")}, {}])
     capture = CaptureLoop(
         control,
-        lambda _: Captured(committed=None, failures=next(failures, {})),
+        lambda _: CaptureOutcome(committed=None, failures=next(failures, {})),
         shards=["a/-"],
         patience=60,
         back=watch.hurry,
@@ -307,7 +307,7 @@ def test_an_error_that_ends_the_run_is_looked_behind_before() -> None:
     told: list[str] = []
     capture = CaptureLoop(
         control,
-        lambda _: Captured(committed=None, failures={"a/-": PositionLostError("gone")}),
+        lambda _: CaptureOutcome(committed=None, failures={"a/-": PositionLostError("gone")}),
         shards=["a/-"],
         patience=60,
         alarmed=lambda: told.append(str(control.error)),

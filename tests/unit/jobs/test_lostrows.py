@@ -17,10 +17,10 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, Round, TableEvent
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.topology import lostrows
 from ratchet.jobs.topology.lostrows import lost_files, lost_keys, too_much, why_a_dump
-from ratchet.jobs.topology.parting import Parting
+from ratchet.jobs.topology.parting import DivergencePoint
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.segments import object_of
 from ratchet.store.tables import DumpState, TableState
@@ -62,8 +62,8 @@ def lake(tmp_path: Path) -> Lake:
     return open_lake(tmp_path / "lake", now=1)
 
 
-def partings(upto: int = 20) -> dict[str, Parting]:
-    return {A: Parting(shard=A, round=4, position=at(upto))}
+def partings(upto: int = 20) -> dict[str, DivergencePoint]:
+    return {A: DivergencePoint(shard=A, round=4, position=at(upto))}
 
 
 def file(name: str, shard: str = A, table: str = "t", **more: Any) -> ChangeFile:
@@ -126,13 +126,15 @@ def test_a_file_without_the_key(lake: Lake) -> None:
 
 def test_a_table_that_can_be_healed(lake: Lake) -> None:
     write(lake, "one", [(INSERT, None, row(1))])
-    assert why_a_dump(lake, STATE, [round_of(5, file("one"))], partings(), MisfitPolicy()) == ""
-    assert why_a_dump(lake, STATE, [], partings(), MisfitPolicy()) == ""
+    assert (
+        why_a_dump(lake, STATE, [round_of(5, file("one"))], partings(), InvalidValuePolicy()) == ""
+    )
+    assert why_a_dump(lake, STATE, [], partings(), InvalidValuePolicy()) == ""
 
 
 def test_why_one_has_to_be_dumped(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     def why(state: TableState, *rounds: Round, upto: int = 20) -> str:
-        return why_a_dump(lake, state, rounds, partings(upto), MisfitPolicy())
+        return why_a_dump(lake, state, rounds, partings(upto), InvalidValuePolicy())
 
     assert why(replace(STATE, phase="catching_up")) == "it is in phase catching_up"
     assert why(STATE, upto=9) == "its dump may have read what was lost"

@@ -11,16 +11,16 @@ import pytest
 
 from ratchet.core.errors import LakeError, RetryableError, TableStoppedError
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import MisfitPolicy
-from ratchet.jobs.reporting.observe import Merged, Record, Stops, TableStopped
+from ratchet.core.types import InvalidValuePolicy
+from ratchet.jobs.reporting.observe import Merged, Record, StopReporter, TableStopped
 from ratchet.jobs.run.merging import (
     CLEAN_EVERY,
     COMPACT_EVERY,
     COMPACT_SECONDS,
     LakeUpkeep,
-    Merging,
+    MergeRunner,
 )
-from ratchet.merge.compaction import Compacted
+from ratchet.merge.compaction import CompactionResult
 from ratchet.merge.step import StepResult
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import Lake, open_lake
@@ -62,15 +62,15 @@ class Stage:
         if self.lost:
             raise LakeError("lost its lease")
 
-    def merging(self) -> Merging:
-        return Merging(
+    def merging(self) -> MergeRunner:
+        return MergeRunner(
             lambda: self.results.pop(0) if self.results else NOTHING,
             self,
             self.lake,
             check=self.check,
             followed=lambda state: state.table != "left_out",
             observer=self.told.append,
-            stops=Stops(self.told.append),
+            stops=StopReporter(self.told.append),
             clock=lambda: self.now,
         )
 
@@ -147,7 +147,7 @@ def upkeep_of(stage: Stage, now: list[float]) -> LakeUpkeep:
     return LakeUpkeep(
         spark=cast("SparkSession", None),
         lake=stage.lake,
-        policy=MisfitPolicy(),
+        policy=InvalidValuePolicy(),
         forget=lambda state: stage.done.append(f"forget {state.table}"),
         change_log=1.0,
         tombstones=3600.0,
@@ -200,7 +200,7 @@ def test_tables_are_cleaned_one_by_one_until_nothing_can_go(
     for _ in range(3):
         cleaned()
     assert cleaned() == []
-    done = Compacted(files=8, bytes=1, left=False)
+    done = CompactionResult(files=8, bytes=1, left=False)
     monkeypatch.setattr("ratchet.jobs.run.merging.compact", lambda *_, **__: done)
     upkeep.compact()
     assert cleaned() == both
@@ -219,9 +219,9 @@ def test_tables_at_rest_are_not_looked_at_for_small_files(
     seen: list[str] = []
     left = False
 
-    def look(_spark: object, _lake: object, state: TableState, *, now: int) -> Compacted:
+    def look(_spark: object, _lake: object, state: TableState, *, now: int) -> CompactionResult:
         seen.append(state.table)
-        return Compacted(files=0, bytes=0, left=left and now > 0)
+        return CompactionResult(files=0, bytes=0, left=left and now > 0)
 
     monkeypatch.setattr("ratchet.jobs.run.merging.compact", look)
     upkeep = upkeep_of(stage, [1.0])
@@ -249,10 +249,10 @@ def test_looks_for_small_files_are_short_and_each_table_has_its_turn(
     """The stream waits for a look: thousands of tables are looked at in many, the last ones too."""
     seen: list[str] = []
 
-    def look(_spark: object, _lake: object, state: TableState, **_: object) -> Compacted:
+    def look(_spark: object, _lake: object, state: TableState, **_: object) -> CompactionResult:
         seen.append(state.table)
         stage.now += COMPACT_SECONDS / 2
-        return Compacted(files=0, bytes=0, left=False)
+        return CompactionResult(files=0, bytes=0, left=False)
 
     monkeypatch.setattr("ratchet.jobs.run.merging.compact", look)
     upkeep = replace(upkeep_of(stage, [1.0]), clock=lambda: stage.now)

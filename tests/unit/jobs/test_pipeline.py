@@ -20,10 +20,10 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import Round, ShardSlice
 from ratchet.core.schema import TableSchema
-from ratchet.jobs.capture.capturing import Target
+from ratchet.jobs.capture.capturing import CatchUpTarget
 from ratchet.jobs.capture.loops import (
-    Captured,
     CaptureLoop,
+    CaptureOutcome,
     Control,
     DumpLoop,
     Loop,
@@ -32,12 +32,12 @@ from ratchet.jobs.capture.loops import (
     VerifyLoop,
 )
 from ratchet.jobs.capture.skew import Skew
-from ratchet.jobs.reporting.observe import Pulse, Record, Stops, TableStopped
-from ratchet.jobs.run.pipeline import PULSE_SECONDS, Parts, Run, refuse_stopped
+from ratchet.jobs.reporting.observe import Pulse, Record, StopReporter, TableStopped
+from ratchet.jobs.run.pipeline import PULSE_SECONDS, MirrorRun, RunComponents, refuse_stopped
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import Doubt, Stopped, Tables, TableState
+from ratchet.store.tables import Doubt, StopReason, Tables, TableState
 
 
 class Stage:
@@ -55,13 +55,13 @@ class Stage:
         self.failure: RatchetError | None = None
         self.told: list[Record] = []
 
-    def capture(self, _: Collection[str]) -> Captured:
+    def capture(self, _: Collection[str]) -> CaptureOutcome:
         if self.rounds > 3 and self.failure is not None:
-            return Captured(committed=None, failures={"shop/-": self.failure})
+            return CaptureOutcome(committed=None, failures={"shop/-": self.failure})
         self.rounds += 1
         self.rows += 10
         self.control.wait(0.001, -1)
-        return Captured(committed=self.rounds)
+        return CaptureOutcome(committed=self.rounds)
 
     def dump(self) -> int:
         self.dumped += 1
@@ -85,12 +85,12 @@ class Stage:
         *,
         dump: bool = True,
         merge: bool = True,
-        target: Target | None = None,
+        target: CatchUpTarget | None = None,
         verify: Sequence[Task] | None = None,
         clock: Callable[[], float] = lambda: 0.0,
-    ) -> Run:
+    ) -> MirrorRun:
         control = self.control
-        parts = Parts(
+        parts = RunComponents(
             control=control,
             stop=threading.Event(),
             capturing=self,
@@ -101,7 +101,7 @@ class Stage:
             verify=None if verify is None else VerifyLoop(control, verify, patience=1),
             target=target,
         )
-        return Run(
+        return MirrorRun(
             parts,
             rounds=RoundLog(self.lake),
             tables=Tables(self.lake),
@@ -109,7 +109,7 @@ class Stage:
             mirrored=lambda state: state.table != "left_out",
             followed=lambda state: state.table != "left_out",
             observer=self.told.append,
-            stops=Stops(self.told.append),
+            stops=StopReporter(self.told.append),
             clock=clock,
         )
 
@@ -119,9 +119,9 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(open_lake(tmp_path / "lake", now=1))
 
 
-def reached(number: int) -> Target:
+def reached(number: int) -> CatchUpTarget:
     position = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
-    target = Target({"shop/-": position})
+    target = CatchUpTarget({"shop/-": position})
     target.note({"shop/-": position}, number)
     return target
 
@@ -144,7 +144,7 @@ def stop_table(lake: Lake, name: str) -> None:
             schema=schema,
             key=(),
             phase="stopped",
-            stopped=Stopped(message=f"{name} has no key", hint="add one", round=0),
+            stopped=StopReason(message=f"{name} has no key", hint="add one", round=0),
         )
     )
 

@@ -41,11 +41,11 @@ def test_the_config_says_how_tables_are_read(tmp_path: Path) -> None:
 
 def test_nobody_else_says_it_again() -> None:
     """A second composition would drift from the first one: verify had lost the throttle so."""
-    made = {"ShardSource", "DumpSettings", "ThrottleLimits", "Throttle", "MisfitPolicy"}
+    made = {"ShardSource", "DumpSettings", "ThrottleLimits", "Throttle", "InvalidValuePolicy"}
     found = {
         path.name: name
         for path in sorted(JOBS.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and (name := getattr(node.func, "id", "")) in made
     }
-    assert found == {"config.py": "MisfitPolicy", "reading.py": found["reading.py"]}
+    assert found == {"config.py": "InvalidValuePolicy", "reading.py": found["reading.py"]}

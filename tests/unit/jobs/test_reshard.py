@@ -12,7 +12,7 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import Journal, Round, ShardSlice
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.topology.begin import align, record_starts
-from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.jobs.topology.lineage import ancestors_of
 from ratchet.jobs.topology.reshard import begin_successors
 from ratchet.store.files import Lake, open_lake
@@ -139,7 +139,7 @@ def test_a_dump_that_a_reshard_tore_begins_anew(lake: Lake, phase: Phase, expect
         keyspace="shop", table="t", schema=schema, key=("id",), phase=phase, dump=dump
     )
     Tables(lake).save(replace(state, merged_round=0))
-    found = [Found(keyspace="shop", table="t", shards=("shop/-80",), rows=1)]
+    found = [DiscoveredTable(keyspace="shop", table="t", shards=("shop/-80",), rows=1)]
     (after,) = align(
         Tables(lake), found, lambda *_: True, set(), ended=lambda shard: shard == "shop/0"
     )

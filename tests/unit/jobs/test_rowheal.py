@@ -15,7 +15,7 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import Round, ShardSlice
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.recovery import rowheal
 from ratchet.jobs.recovery.rowheal import (
     HealPlan,
@@ -24,14 +24,14 @@ from ratchet.jobs.recovery.rowheal import (
     undo_unbegun,
     waiting_tables,
 )
-from ratchet.jobs.topology.parting import Parting
-from ratchet.merge.repair import Truth
-from ratchet.snapshot.records import Wanted
+from ratchet.jobs.topology.parting import DivergencePoint
+from ratchet.merge.repair import ExpectedRow
+from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.rowsat import KeyAt, RowsAt
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import DumpState, Healing, Stopped, Tables, TableState
+from ratchet.store.tables import DumpState, RowRecovery, StopReason, Tables, TableState
 
 A, B = "shop/-80", "shop/80-"
 UUID = "11111111-1111-1111-1111-111111111111"
@@ -85,7 +85,7 @@ def begin_anew(lake: Lake, generation: int = 1) -> None:
 
 def wait(lake: Lake) -> TableState:
     (state,) = Tables(lake).list()
-    waits = Stopped(message="m", hint="h", round=5, healing=Healing(round=5, parted={A: 2}))
+    waits = StopReason(message="m", hint="h", round=5, healing=RowRecovery(round=5, parted={A: 2}))
     return Tables(lake).save(replace(state, phase="stopped", stopped=waits))
 
 
@@ -99,7 +99,7 @@ class Source:
 
     def __init__(self, rows: Mapping[str, Any] | None = None, *, reason: str = "") -> None:
         self._rows, self._reason = rows, reason
-        self.written: list[tuple[Truth, int, int]] = []
+        self.written: list[tuple[ExpectedRow, int, int]] = []
 
     def rows_at(self, cut: Any, _: Any, __: Any, keys: Sequence[Any]) -> RowsAt:
         if self._rows is None:
@@ -108,24 +108,30 @@ class Source:
         told = [KeyAt(key=key, rows=self._rows) for key in keys]
         return RowsAt(reason=self._reason) if self._reason else RowsAt(keys=told)
 
-    def write(self, _: Any, truths: Sequence[Truth], cut: Any, streams: Any) -> None:
+    def write(self, _: Any, truths: Sequence[ExpectedRow], cut: Any, streams: Any) -> None:
         self.written += [(one, streams[A].generation, cut.shards[A].latest_ts) for one in truths]
 
 
 def heal(lake: Lake, source: Source, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(rowheal, "lost_keys", lambda *_: {A: KEYS})
-    wanted = Wanted(keyspace="shop", table="t", shards=(A, B))
+    wanted = TableDumpRequest(keyspace="shop", table="t", shards=(A, B))
     table = rowheal._Table(lake, RoundLog(lake), now(lake))
     return table.heal(source, wanted, source)  # type: ignore[arg-type]
 
 
 def test_a_table_that_nothing_was_lost_of(lake: Lake) -> None:
     plan = plan_heal(
-        lake, RoundLog(lake), [Parting(shard=A, round=2, position=at(3))], MisfitPolicy()
+        lake,
+        RoundLog(lake),
+        [DivergencePoint(shard=A, round=2, position=at(3))],
+        InvalidValuePolicy(),
     )
     assert plan == HealPlan(rows={"shop.t": 0}, dumps={})
     plan = plan_heal(
-        lake, RoundLog(lake), [Parting(shard=A, round=1, position=at(1))], MisfitPolicy()
+        lake,
+        RoundLog(lake),
+        [DivergencePoint(shard=A, round=1, position=at(1))],
+        InvalidValuePolicy(),
     )
     assert plan.rows == {}
     assert plan.dumps == {"shop.t": "its dump may have read what was lost"}
@@ -144,11 +150,11 @@ def test_two_keyspaces_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(rowheal, "finish_healing", lambda *_, **__: {})
     monkeypatch.setattr(rowheal, "_count", lambda _: 3)
     partings = [
-        Parting(shard="bar/-", round=5, position=at(2)),
-        Parting(shard=A, round=2, position=at(3)),
+        DivergencePoint(shard="bar/-", round=5, position=at(2)),
+        DivergencePoint(shard=A, round=2, position=at(3)),
     ]
     told = heal_rows(
-        SimpleNamespace(policy=MisfitPolicy()),  # type: ignore[arg-type]
+        SimpleNamespace(policy=InvalidValuePolicy()),  # type: ignore[arg-type]
         lake,
         None,  # type: ignore[arg-type]
         partings,
@@ -161,7 +167,7 @@ def test_two_keyspaces_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> N
     (waits,) = waiting_tables(lake)
     assert waits.merged_round == 6
     assert waits.stopped is not None
-    assert waits.stopped.healing == Healing(round=7, parted={A: 2})
+    assert waits.stopped.healing == RowRecovery(round=7, parted={A: 2})
     assert RoundLog(lake).streams()[A].generation == 1
 
 

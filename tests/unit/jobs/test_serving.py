@@ -12,8 +12,8 @@ import pytest
 from ratchet.core.errors import ConfigError, RetryableError
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.config.config import Config, load_config
-from ratchet.jobs.config.selection import Selection, Turnstile
-from ratchet.jobs.run.serving import ConfigFile, Serving
+from ratchet.jobs.config.selection import RoundBarrier, Selection
+from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
 from ratchet.store import layout
 from ratchet.store.files import open_lake
 from ratchet.store.requests import Kind, Refusal, Request, Requests
@@ -45,7 +45,7 @@ class Stage:
         self.selection = Selection(config.sources)
         self.looks = 0
         self.now = 0.0
-        self.serving = Serving(
+        self.serving = TableRequestHandler(
             self.lake, self.file, self.selection, look=self.look, clock=lambda: self.now
         )
         for name in ("a", "b"):
@@ -169,7 +169,7 @@ def test_a_request_waits_for_its_time_and_for_the_next_run(stage: Stage) -> None
     stage.now = 101
     stage.serving.serve()
     assert stage.requests.answer(request) == "waiting"
-    again = Serving(stage.lake, stage.file, stage.selection)
+    again = TableRequestHandler(stage.lake, stage.file, stage.selection)
     again.serve()
     assert stage.requests.answer(request) == "done"
 
@@ -191,7 +191,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 
 def test_a_turnstile_waits_for_what_was_begun_before_and_for_nothing_else() -> None:
-    turnstile = Turnstile()
+    turnstile = RoundBarrier()
     turnstile.wait(lambda: False)  # nothing is under way
     inside, leave, passed = threading.Event(), threading.Event(), threading.Event()
 

@@ -10,7 +10,7 @@ import pytest
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import ShardSlice
-from ratchet.jobs.capture.skew import LEAP, LOOK, PATIENCE, Reach, Skew, bound_of, reach_of
+from ratchet.jobs.capture.skew import LEAP, LOOK, PATIENCE, ShardProgress, Skew, bound_of, reach_of
 
 SECOND = 1_000_000
 NOW = 1_000_000 * SECOND  # by everybody's clock
@@ -35,23 +35,25 @@ def ago(seconds: float) -> int:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"caught_up": True, "max_ts": ago(9)}, Reach(NOW)),
-        ({"max_ts": ago(9)}, Reach(ago(9))),
-        ({}, Reach(ago(50))),  # inside a large transaction: as far as before
-        ({"max_ts": ago(9), "held_ts": ago(4)}, Reach(ago(4), ago(4))),
-        ({"max_ts": NOW + SECOND}, Reach(NOW)),  # no clock brings a shard further than now
-        ({"held_ts": NOW + SECOND}, Reach(NOW, NOW + SECOND)),
+        ({"caught_up": True, "max_ts": ago(9)}, ShardProgress(NOW)),
+        ({"max_ts": ago(9)}, ShardProgress(ago(9))),
+        ({}, ShardProgress(ago(50))),  # inside a large transaction: as far as before
+        ({"max_ts": ago(9), "held_ts": ago(4)}, ShardProgress(ago(4), ago(4))),
+        ({"max_ts": NOW + SECOND}, ShardProgress(NOW)),  # no clock brings a shard further than now
+        ({"held_ts": NOW + SECOND}, ShardProgress(NOW, NOW + SECOND)),
     ],
 )
-def test_how_far_a_slice_shows_a_shard_to_be_read(changes: dict[str, Any], expected: Reach) -> None:
-    assert reach_of(piece(A, **changes), Reach(ago(50), ago(49))) == expected
+def test_how_far_a_slice_shows_a_shard_to_be_read(
+    changes: dict[str, Any], expected: ShardProgress
+) -> None:
+    assert reach_of(piece(A, **changes), ShardProgress(ago(50), ago(49))) == expected
 
 
 def test_the_bound_is_that_of_the_others() -> None:
-    reaches = {A: Reach(100), B: Reach(500), C: Reach(300)}
+    reaches = {A: ShardProgress(100), B: ShardProgress(500), C: ShardProgress(300)}
     assert [bound_of(shard, reaches, 7) for shard in (A, B, C)] == [307, 107, 107]
     assert bound_of("a shard that does not count", reaches, 7) == 107
-    assert bound_of(A, {A: Reach(100)}, 7) is None
+    assert bound_of(A, {A: ShardProgress(100)}, 7) is None
 
 
 class Clock:

@@ -10,17 +10,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ratchet.core.errors import EngineGoneError
-from ratchet.jobs.engine.sparkwatch import SparkWatch, Work, cancel_jobs, read_work
+from ratchet.jobs.engine.sparkwatch import SparkProgress, SparkWatch, cancel_jobs, read_work
 from ratchet.store.lazyspark import LazySession
 
 LIMIT = 300.0
-IDLE = Work(jobs=(7,), done=3, running=0, executors=0)
+IDLE = SparkProgress(jobs=(7,), done=3, running=0, executors=0)
 
 
 class World:
     """A Spark that has this to do, looked at each five seconds."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: SparkProgress) -> None:
         self.now, self.work, self.cancelled = 0.0, work, 0
         self.watch = SparkWatch(
             cast("SparkSession", None),
@@ -41,7 +41,7 @@ class World:
 
 
 def test_nothing_to_do(caplog: pytest.LogCaptureFixture) -> None:
-    World(Work((), 0, 0, 0)).pass_by(10_000)
+    World(SparkProgress((), 0, 0, 0)).pass_by(10_000)
     assert caplog.messages == []
 
 

@@ -17,7 +17,7 @@ from ratchet.core.schema import TableSchema
 from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.run import tablecommands
 from ratchet.jobs.run.tablecommands import run_table
-from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
@@ -33,7 +33,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
         "lake: ./lake\nsources:\n  shop:\n    kind: binlog\n    tables: ['*']\n"
         "    shards: {'-': {host: h, user: u}}\n"
     )
-    found = Found(keyspace="shop", table="items", shards=("shop/-",), rows=1)
+    found = DiscoveredTable(keyspace="shop", table="items", shards=("shop/-",), rows=1)
     monkeypatch.setattr(tablecommands, "_look", lambda *_: [found])
     monkeypatch.setattr(tablecommands, "_POLL", 0.02)
     return load_config(path)

@@ -11,13 +11,19 @@ from ratchet.core.errors import RetryableError, SourceUnfitError
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.preflight.restarts import Life
-from ratchet.jobs.preflight.unfit import Refused, Unfit, Verdict, begin_without, stop_refused
-from ratchet.jobs.reporting.observe import Record, Stops, TableStopped
+from ratchet.jobs.preflight.unfit import (
+    FitnessResult,
+    UnfitReason,
+    UnfitRegister,
+    begin_without,
+    stop_refused,
+)
+from ratchet.jobs.reporting.observe import Record, StopReporter, TableStopped
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.tables import Phase, Tables, TableState
 
-LOST = Refused(message="binlog filters is changes of shop are not logged", mend="remove them")
-SEEN = Refused(message="binlog_row_image is MINIMAL", mend="SET GLOBAL x;", loses=False)
+LOST = UnfitReason(message="binlog filters is changes of shop are not logged", mend="remove them")
+SEEN = UnfitReason(message="binlog_row_image is MINIMAL", mend="SET GLOBAL x;", loses=False)
 
 
 @pytest.fixture
@@ -54,8 +60,8 @@ def test_what_is_followed_stops_by_name(lake: Lake) -> None:
     save(lake, "shop", "c", "dumping")
     save(lake, "more", "mm")
     save(lake, "more", "x")
-    engine = Refused(message="its engine is MERGE", mend='exclude it: "!mm"')
-    verdict = Verdict(sources={"shop": LOST}, tables={"more.mm": engine})
+    engine = UnfitReason(message="its engine is MERGE", mend='exclude it: "!mm"')
+    verdict = FitnessResult(sources={"shop": LOST}, tables={"more.mm": engine})
     stop_refused(Tables(lake), verdict)
     assert phases(lake) == {
         "shop.a": "stopped", "shop.b": "stopped", "shop.c": "dumping", "more.mm": "stopped",
@@ -73,7 +79,7 @@ def test_a_run_with_no_source_left_does_not_begin(lake: Lake, config: Config) ->
     """What leaves no trace in the log stops the tables; what does leave one stops nothing."""
     save(lake, "shop", "a")
     save(lake, "more", "b")
-    both = Verdict(sources={"shop": SEEN, "more": LOST})
+    both = FitnessResult(sources={"shop": SEEN, "more": LOST})
     with pytest.raises(SourceUnfitError, match="binlog_row_image is MINIMAL") as caught:
         begin_without(config, Tables(lake), both)
     assert phases(lake) == {"shop.a": "streaming", "more.b": "stopped"}
@@ -82,14 +88,14 @@ def test_a_run_with_no_source_left_does_not_begin(lake: Lake, config: Config) ->
 
 def test_a_fit_run_is_left_as_it_is(lake: Lake, config: Config) -> None:
     save(lake, "shop", "a")
-    assert begin_without(config, Tables(lake), Verdict()) == config
+    assert begin_without(config, Tables(lake), FitnessResult()) == config
     assert phases(lake) == {"shop.a": "streaming"}
 
 
 def test_a_look_that_fails_leaves_what_was_found(lake: Lake) -> None:
-    found = [Verdict(), Verdict(sources={"shop": LOST}), None]
+    found = [FitnessResult(), FitnessResult(sources={"shop": LOST}), None]
 
-    def look(_: Mapping[str, Life]) -> Verdict:
+    def look(_: Mapping[str, Life]) -> FitnessResult:
         verdict = found.pop(0)
         if verdict is None:
             raise RetryableError("away")
@@ -97,8 +103,8 @@ def test_a_look_that_fails_leaves_what_was_found(lake: Lake) -> None:
 
     told: list[Record] = []
     save(lake, "shop", "a")
-    unfit = Unfit(look, Verdict())
-    stops = Stops(told.append)
+    unfit = UnfitRegister(look, FitnessResult())
+    stops = StopReporter(told.append)
     unfit.look()
     unfit.stop(Tables(lake), stops)
     assert phases(lake) == {"shop.a": "streaming"}

@@ -9,11 +9,11 @@ import pytest
 
 from ratchet.core.errors import LakeError
 from ratchet.core.rounds import ChangeFile, Round
-from ratchet.jobs.inspect.unmerged import Unmerged, look_behind
+from ratchet.jobs.inspect.unmerged import UnmergedRounds, look_behind
 from ratchet.store.cuts import Cut
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
-from ratchet.store.segments import Part
+from ratchet.store.segments import SegmentPart
 
 MINUTE = 60 * 1_000_000
 ALL = {"shop.orders", "shop.items"}
@@ -42,13 +42,13 @@ def cut(number: int, *, merged_at: int = 0) -> Cut:
 
 
 def test_all_is_merged(lake: Lake) -> None:
-    assert look_behind(lake, cut(2), ALL, now=100 * MINUTE) == Unmerged(0, None)
+    assert look_behind(lake, cut(2), ALL, now=100 * MINUTE) == UnmergedRounds(0, None)
 
 
 def test_what_is_on_its_way_is_no_trouble(lake: Lake) -> None:
-    assert look_behind(lake, cut(0), ALL, now=10 * MINUTE) == Unmerged(2, MINUTE)
+    assert look_behind(lake, cut(0), ALL, now=10 * MINUTE) == UnmergedRounds(2, MINUTE)
     working = cut(1, merged_at=90 * MINUTE)  # far behind, and at work
-    assert look_behind(lake, working, ALL, now=100 * MINUTE) == Unmerged(1, 2 * MINUTE)
+    assert look_behind(lake, working, ALL, now=100 * MINUTE) == UnmergedRounds(1, 2 * MINUTE)
 
 
 def test_a_merge_that_stands_still_is_told(lake: Lake) -> None:
@@ -72,7 +72,7 @@ def test_a_segment_that_is_gone_is_told_for_each_of_its_tables(lake: Lake) -> No
     log = RoundLog(lake)
     (items,) = log.since(1)[0].files
     parts = [
-        replace(items, table=table, path=str(Part("p.segment", at, 1)))
+        replace(items, table=table, path=str(SegmentPart("p.segment", at, 1)))
         for at, table in enumerate(("orders", "items", "other"))
     ]
     log.append(Round(number=3, committed_at=1, slices=(), files=tuple(parts), events=()))

@@ -11,18 +11,18 @@ from ratchet.core.errors import RetryableError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.schema import TableSchema
-from ratchet.jobs.reporting.observe import Record, Stops, TableStopped
-from ratchet.jobs.watch.verdicts import Outcome, Verdict, Verdicts
-from ratchet.snapshot.records import Wanted
+from ratchet.jobs.reporting.observe import Record, StopReporter, TableStopped
+from ratchet.jobs.watch.verdicts import Outcome, TableVerdict, Verdicts
+from ratchet.snapshot.records import TableDumpRequest
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.tables import Doubt, DumpState, Stopped, Tables, TableState
+from ratchet.store.tables import Doubt, DumpState, StopReason, Tables, TableState
 
 SHARD = "shop/-"
 HERE = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 DOUBT = Doubt(message="why", statement="ALTER TABLE t ...", round=3)
-WHY = Stopped(message="its rows differ", hint="repair", round=7, differs=True)
-WANTED = Wanted(keyspace="shop", table="t", shards=(SHARD,))
+WHY = StopReason(message="its rows differ", hint="repair", round=7, differs=True)
+WANTED = TableDumpRequest(keyspace="shop", table="t", shards=(SHARD,))
 
 
 class Stage:
@@ -31,12 +31,12 @@ class Stage:
     def __init__(self, lake: Lake) -> None:
         self.lake, self.tables = lake, Tables(lake)
         self.told: list[Record] = []
-        self.mended: list[Verdict] = []
+        self.mended: list[TableVerdict] = []
         self.failure: RetryableError | None = None
-        self.verdicts = Verdicts(lake, mend=self.mend, stops=Stops(self.told.append))
+        self.verdicts = Verdicts(lake, mend=self.mend, stops=StopReporter(self.told.append))
         self.save(doubts={SHARD: DOUBT})
 
-    def mend(self, _: TableState, verdict: Verdict) -> str:
+    def mend(self, _: TableState, verdict: TableVerdict) -> str:
         if self.failure is not None:
             raise self.failure
         self.mended.append(verdict)
@@ -60,7 +60,7 @@ class Stage:
     def judge(self, outcome: Outcome, judged: dict[str, Doubt] | None = None) -> None:
         doubts = {SHARD: DOUBT} if judged is None else judged
         why = WHY if outcome == "wrong" else None
-        self.verdicts.hand_in(Verdict(wanted=WANTED, judged=doubts, outcome=outcome, why=why))
+        self.verdicts.hand_in(TableVerdict(wanted=WANTED, judged=doubts, outcome=outcome, why=why))
 
 
 @pytest.fixture

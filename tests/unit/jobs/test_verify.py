@@ -12,7 +12,7 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.inspect.verify import beside, choose, print_result
-from ratchet.jobs.topology.discover import Found
+from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.snapshot.verify import Difference, VerifyResult
 from ratchet.store.cuts import Cut, Cuts, CutShard
 from ratchet.store.files import Lake, open_lake
@@ -52,7 +52,7 @@ def cut(lake: Lake) -> Cut:
 
 
 FOUND = [
-    Found(keyspace="shop", table=table, shards=("shop/-",), rows=1)
+    DiscoveredTable(keyspace="shop", table=table, shards=("shop/-",), rows=1)
     for table in ("orders", "items", "stuck", "fresh")
 ]
 

@@ -17,7 +17,7 @@ from ratchet.core.errors import (
     RetryableError,
 )
 from ratchet.merge.attempts import Attempts
-from ratchet.merge.batch import Batch
+from ratchet.merge.batch import MergeBatch
 from ratchet.merge.shape import Shape
 from ratchet.store.files import Lake
 from tests.merge_kit import PLAIN, POLICY, merger
@@ -27,8 +27,8 @@ LARGE, OTHER = "ratchet.merge/large", "ratchet.merge/other"
 MEMORY = OperatorError("the memory is too small for its changes")
 
 
-def batch(rows: int = ratchet.merge.attempts.HEAVY_ROWS + 1, **more: Any) -> Batch:
-    return Batch(
+def batch(rows: int = ratchet.merge.attempts.HEAVY_ROWS + 1, **more: Any) -> MergeBatch:
+    return MergeBatch(
         shape=Shape.of(PLAIN, POLICY, key=("id",), many_shards=False, shard_in_key=False),
         path="shop/t", side_path="side", app_id=LARGE, round=9, files=(), bytes=1, rows=rows,
         may_delete=False, **more,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.merge.batch import Batch
+from ratchet.merge.batch import MergeBatch
 from ratchet.merge.shape import Shape
 
 
@@ -28,7 +28,7 @@ def settings(*, size: int, rows: int) -> dict[str, str]:
         "round": 1,
         "files": [],
     }
-    batch = Batch(shape=shape, bytes=size, rows=rows, may_delete=False, **nothing)
+    batch = MergeBatch(shape=shape, bytes=size, rows=rows, may_delete=False, **nothing)
     return {name.rpartition(".")[2]: value for name, value in batch.settings.items()}
 
 

@@ -12,7 +12,7 @@ import pytest
 from cascade_model import Key, RefusedError, Row, Server
 
 from ratchet.merge.cascades.explore import explore
-from ratchet.merge.cascades.follow import Event, Layout, Link, Outcome
+from ratchet.merge.cascades.follow import CascadeEvent, Layout, Link, Outcome
 
 pytestmark = pytest.mark.slow
 
@@ -60,20 +60,22 @@ class Mirror:
 class Known:
     """The rows of a mirror and the changes of a step, handed out as they are asked for."""
 
-    def __init__(self, mirror: Mirror, events: list[Event], widths: Mapping[str, int]) -> None:
+    def __init__(
+        self, mirror: Mirror, events: list[CascadeEvent], widths: Mapping[str, int]
+    ) -> None:
         self._mirror, self._events, self._widths = mirror, events, widths
 
-    def roots(self) -> Iterable[Event]:
+    def roots(self) -> Iterable[CascadeEvent]:
         return [one for one in self._events if one.before is not None]
 
-    def rows(self, link: Link, values: set[Row]) -> Iterator[Event]:
+    def rows(self, link: Link, values: set[Row]) -> Iterator[CascadeEvent]:
         for rank, row in self._mirror.rows[link.child].values():
             if link.referring(row) in values:
-                yield Event(table=link.child, rank=rank, after=row, image=row)
+                yield CascadeEvent(table=link.child, rank=rank, after=row, image=row)
 
     def changes(
         self, table: str, values: Mapping[Link, set[Row]], keys: set[Row]
-    ) -> Iterator[Event]:
+    ) -> Iterator[CascadeEvent]:
         for one in self._events:
             found = [row for row in (one.before, one.after) if row is not None]
             by_key = any(row[: self._widths[table]] in keys for row in found)
@@ -154,7 +156,7 @@ def history(seed: int) -> Counter[str]:
     server.rows = {table: {} for table in TABLES}
     mirror = Mirror(widths)
     seq = logged = 0
-    pending: list[Event] = []
+    pending: list[CascadeEvent] = []
     seen: Counter[str] = Counter()
     for turn in range(120):
         with suppress(RefusedError):
@@ -163,7 +165,7 @@ def history(seed: int) -> Counter[str]:
             seq += 1
             rank = (1, seq // 3, seq)
             pending.append(
-                Event(
+                CascadeEvent(
                     table=one.table,
                     rank=rank,
                     before=one.before,
@@ -200,7 +202,7 @@ def test_batches_cut_anywhere_equal_the_server(part: int) -> None:
 
 
 def merged(
-    mirror: Mirror, events: list[Event], keys: list[Key], widths: Mapping[str, int]
+    mirror: Mirror, events: list[CascadeEvent], keys: list[Key], widths: Mapping[str, int]
 ) -> Outcome:
     """One step: what follows, and the newest of everything."""
     layouts = {

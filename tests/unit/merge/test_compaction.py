@@ -22,7 +22,7 @@ from ratchet.merge.compaction import (
     FAN,
     MOST_AT_ONCE,
     SMALL_FILE,
-    Compacted,
+    CompactionResult,
     compact_files,
     groups,
 )
@@ -99,7 +99,7 @@ def test_files_with_many_rows_that_are_gone(size: int) -> None:
 # --- what becomes of them -------------------------------------------------------------------------
 
 
-def compacted(source: Any) -> Compacted:
+def compacted(source: Any) -> CompactionResult:
     done = compact_files(source.lake, source.state.path, key=("id",), now=7_000_000)
     assert done is not None
     return done
@@ -289,7 +289,7 @@ def test_somebody_else_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return genuine(lake, path, version, what)
 
     monkeypatch.setattr(ratchet.store.commits, "put_commit", late)
-    assert compacted(source) == Compacted(files=0, bytes=0, left=False)
+    assert compacted(source) == CompactionResult(files=0, bytes=0, left=False)
     after = replay(source.lake, source.state.path)
     assert after is not None
     assert after.files == known.files

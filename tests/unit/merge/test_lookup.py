@@ -20,9 +20,9 @@ import ratchet.merge.lookup
 from ratchet.core.change import DELETE, INSERT, TOKEN_COLUMN, change_schema
 from ratchet.core.errors import LakeError
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.merge.lookup import Hits, look
-from ratchet.merge.newest import ChangeFiles, Newest, Unfit, newest
+from ratchet.merge.newest import ChangeFiles, NeedsSpark, NewestChanges, newest
 from ratchet.merge.shape import Shape
 from ratchet.store.deletion_vectors import vector_of, write_vectors
 from ratchet.store.delta_files import Action, added, put_commit, replay
@@ -41,7 +41,7 @@ SCHEMA = TableSchema(
     ),
     key=("a",),
 )
-COLUMNS = arrow_schema(SCHEMA, MisfitPolicy())
+COLUMNS = arrow_schema(SCHEMA, InvalidValuePolicy())
 PATH = "shop/t"
 Key = tuple[Any, ...]
 
@@ -104,7 +104,7 @@ class Table:
             token = {"ts": 1, "shard": shard, "gtid": None, **parts}
         return {**values(number), TOKEN_COLUMN: token}
 
-    def look(self, changed: Newest) -> set[tuple[int, int, Key, bool]]:
+    def look(self, changed: NewestChanges) -> set[tuple[int, int, Key, bool]]:
         """File, position, key, whether the change is newer: of each row that has its key."""
         files = replay(self.lake, PATH)
         assert files is not None
@@ -112,7 +112,7 @@ class Table:
             hit for one in look(self.lake, PATH, changed, files) for hit in self._told(one, changed)
         }
 
-    def _told(self, hits: Hits, changed: Newest) -> list[tuple[int, int, Key, bool]]:
+    def _told(self, hits: Hits, changed: NewestChanges) -> list[tuple[int, int, Key, bool]]:
         file = int(hits.file.path.partition(".")[0])
         assert set(hits.gone) == self.gone[file]
         keys = [tuple(row.values()) for row in changed.keys.to_pylist()]
@@ -135,13 +135,15 @@ def made(
 ) -> Table:
     lake = open_lake(folder / "lake", now=1)
     create_mirrored_table(lake, PATH, COLUMNS, key=key, name="shop.t", now=1)
-    shape = Shape.of(SCHEMA, MisfitPolicy(), key=key, many_shards=shards > 1, shard_in_key=in_key)
+    shape = Shape.of(
+        SCHEMA, InvalidValuePolicy(), key=key, many_shards=shards > 1, shard_in_key=in_key
+    )
     return Table(lake, shape)
 
 
 def changed(
     table: Table, numbers: Sequence[int], rank: tuple[int, int, int] = (0, 9, 0), shard: str = "s1"
-) -> Newest:
+) -> NewestChanges:
     """A change of each of them."""
     parts = dict(zip(("generation", "seq", "idx"), rank, strict=True))
     token = {"ts": 1, "shard": shard, "gtid": None, **parts}
@@ -265,12 +267,12 @@ def test_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table.add([(n, "s1", (0, 1, 0)) for n in range(10, 20)])
     monkeypatch.setattr(ratchet.merge.lookup, "MOST_ROWS", 6)
     assert table.look(changed(table, [0])) == {(0, 0, (0,), True)}
-    with pytest.raises(Unfit, match="too many rows"):
+    with pytest.raises(NeedsSpark, match="too many rows"):
         table.look(changed(table, [10]))
-    with pytest.raises(Unfit, match="too many rows"):
+    with pytest.raises(NeedsSpark, match="too many rows"):
         table.look(changed(table, [0, 10]))
     assert put_commit(table.lake, PATH, 3, [{"commitInfo": {}}, uncounted(1)])
-    with pytest.raises(Unfit, match="too many rows"):
+    with pytest.raises(NeedsSpark, match="too many rows"):
         table.look(changed(table, [30]))
 
 
@@ -303,7 +305,7 @@ def test_rows_of_several_shards(tmp_path: Path, *, in_key: bool) -> None:
     assert table.look(changed(table, [1, 3])) == {(0, 0, (1,), True), (0, 2, (3,), False)}
     assert table.look(changed(table, [4], shard="s2")) == {(1, 0, (4,), True)}
     for numbers, shard in (([2], "s1"), ([1], "s2"), ([4, 5], "s1"), ([1, 2], "s1")):
-        with pytest.raises(Unfit, match="another shard"):
+        with pytest.raises(NeedsSpark, match="another shard"):
             table.look(changed(table, numbers, shard=shard))
 
 
@@ -323,7 +325,7 @@ def test_a_row_without_a_token(tmp_path: Path, *, in_key: bool) -> None:
         {(1, "s1") if in_key else (1,): (0, 9, 0)}
     )
     for number in (2, 1):
-        with pytest.raises(Unfit, match="lost its token"):
+        with pytest.raises(NeedsSpark, match="lost its token"):
             table.look(changed(table, [2, number]))
 
 
@@ -334,7 +336,7 @@ def test_a_row_without_all_of_its_token(tmp_path: Path, group: int) -> None:
     table.add([(1, "s1", (0, 1, 0)), (2, None, None), (3, "s1", (0, None, 0))], group=group)
     assert table.look(changed(table, [1])) == table.expected({(1,): (0, 9, 0)})
     for number in (2, 3):
-        with pytest.raises(Unfit, match="lost its token"):
+        with pytest.raises(NeedsSpark, match="lost its token"):
             table.look(changed(table, [number]))
 
 

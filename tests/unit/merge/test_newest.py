@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from ratchet.core.change import DELETE, FLOOR_IDX, INSERT, TOKEN_COLUMN, UPDATE, change_schema
 from ratchet.core.errors import LakeError
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy
-from ratchet.merge.newest import ChangeFiles, Newest, Oversized, Unfit, newest
+from ratchet.core.types import InvalidValuePolicy
+from ratchet.merge.newest import ChangeFiles, NeedsSpark, NewestChanges, Oversized, newest
 from ratchet.merge.shape import Shape
 from ratchet.store.files import open_lake
 
@@ -40,7 +40,9 @@ SCHEMA = TableSchema(
 
 
 def shape(key: tuple[str, ...] = ("a",), *, shards: int = 1, in_key: bool = False) -> Shape:
-    return Shape.of(SCHEMA, MisfitPolicy(), key=key, many_shards=shards > 1, shard_in_key=in_key)
+    return Shape.of(
+        SCHEMA, InvalidValuePolicy(), key=key, many_shards=shards > 1, shard_in_key=in_key
+    )
 
 
 def image(a: int | None, shard: str = "x", v: str | None = None) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def files(*contents: list[dict[str, Any]], columns: pa.Schema | None = None) -> 
     return ChangeFiles([f"file {n}" for n in range(len(contents))], buffers)
 
 
-def told(found: Newest) -> list[tuple[Any, ...]]:
+def told(found: NewestChanges) -> list[tuple[Any, ...]]:
     """Key, shard, rank, whether it deletes, which change."""
     keys = [tuple(row.values()) for row in found.keys.to_pylist()]
     return list(
@@ -193,7 +195,7 @@ def test_two_shards_at_a_key(contents: list[list[dict[str, Any]]]) -> None:
     both = any(len(found) > 1 for found in shards.values())
     wanted = shape(("a", "shard"), shards=2)
     if both:
-        with pytest.raises(Unfit, match="two shards change a key"):
+        with pytest.raises(NeedsSpark, match="two shards change a key"):
             newest(files(*contents), wanted)
         return
     found = newest(files(*contents), wanted)
@@ -211,9 +213,9 @@ def test_null_in_a_key(op: int) -> None:
         DELETE: [change(op, null, None, (0, 1, 0))],
         UPDATE: [change(op, null, value, (0, 1, 0))],
     }
-    with pytest.raises(Unfit, match="NULL"):
+    with pytest.raises(NeedsSpark, match="NULL"):
         newest(files(rows[op]), shape())
-    with pytest.raises(Unfit, match="NULL"):  # in one column of two
+    with pytest.raises(NeedsSpark, match="NULL"):  # in one column of two
         newest(files(rows[op]), shape(("a", "shard")))
 
 
@@ -223,7 +225,9 @@ RANKS = list(itertools.product((0, 1, 2), repeat=3))
 RANKS_NONE = np.zeros((0, 3), np.int64)
 
 
-def of_ranks(ranks: Sequence[Sequence[int]], *, shards: int = 1, in_key: bool = False) -> Newest:
+def of_ranks(
+    ranks: Sequence[Sequence[int]], *, shards: int = 1, in_key: bool = False
+) -> NewestChanges:
     """A key each, 0, 1, ...; the shards take turns."""
     rows = [
         change(INSERT, None, image(n), rank, f"s{n % shards + 1}") for n, rank in enumerate(ranks)
@@ -264,9 +268,9 @@ def test_a_row_of_another_shard(quick: bool) -> None:  # noqa: FBT001 - a test's
         return found.is_newer(number, pa.array(shards), np.zeros((len(shards), 3))).tolist()
 
     assert all(newer(["s1"]))
-    with pytest.raises(Unfit, match="another shard"):
+    with pytest.raises(NeedsSpark, match="another shard"):
         newer(["s2"])
-    with pytest.raises(Unfit, match="another shard"):
+    with pytest.raises(NeedsSpark, match="another shard"):
         newer(["s1", "s1"])
     if not quick:
         assert newer(["s1", "s2"]) == [True, True]
@@ -339,7 +343,7 @@ def test_changes_that_come_too_early_or_too_late(seed: int) -> None:
 
 
 def test_a_row_without_a_token() -> None:
-    with pytest.raises(Unfit, match="lost its token"):
+    with pytest.raises(NeedsSpark, match="lost its token"):
         of_ranks([(0, 5, 0)]).is_newer(
             np.array([0]), pa.array([None], pa.string()), np.zeros((1, 3))
         )

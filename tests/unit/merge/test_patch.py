@@ -15,7 +15,7 @@ import ratchet.merge.patch
 from ratchet.core.change import TOKEN_COLUMN
 from ratchet.core.errors import LakeError
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge import plan
 from ratchet.merge.ancestry import NO_ANCESTRY
 from ratchet.merge.patch import Patch, patch
@@ -34,7 +34,7 @@ def found(source: Source, **other: Any) -> Patch | None:
     assert cut is not None
     state = source.state
     gathered = plan.gather(
-        state, source.rounds.since(cut.round), lambda _: source.schema, MisfitPolicy()
+        state, source.rounds.since(cut.round), lambda _: source.schema, InvalidValuePolicy()
     )
     values: dict[str, Any] = {
         "lowest": gathered.lowest,

@@ -10,7 +10,7 @@ import pytest
 
 import ratchet.merge.repair
 from ratchet.core.change import REPAIR_IDX
-from ratchet.merge.repair import Truth, newest_repair, repair_table
+from ratchet.merge.repair import ExpectedRow, newest_repair, repair_table
 from ratchet.store.cuts import Cut, Cuts
 from tests.merge_kit import POLICY, Source, freeze, merger
 from tests.model.reference import Register
@@ -39,7 +39,9 @@ def mend(source: Source, *keys: int, number: int) -> int:
     """Repair those keys as the server has them now."""
     cut, (name,) = last_cut(source), source.names
     log = source.logs[name]
-    truths = [Truth(key={"id": key}, shard="", rows={name: log.rows.get(key)}) for key in keys]
+    truths = [
+        ExpectedRow(key={"id": key}, shard="", rows={name: log.rows.get(key)}) for key in keys
+    ]
     version = repair_table(
         None, source.lake, source.state, truths,  # type: ignore[arg-type]
         cut=cut, streams=source.rounds.streams(), policy=POLICY, now=source.clock,
@@ -92,12 +94,12 @@ def test_a_row_that_is_newer_than_the_cut_is_left_to_spark(tmp_path: Path) -> No
         source.tx("-", put(1, "later"))
         source.round()
         merging.step()
-    truth = Truth(key={"id": 1}, shard="", rows={"shop/-": {"id": 1, "v": "b"}})
+    truth = ExpectedRow(key={"id": 1}, shard="", rows={"shop/-": {"id": 1, "v": "b"}})
     options = {"streams": source.rounds.streams(), "policy": POLICY, "now": source.clock}
-    cases: list[tuple[Cut, list[Truth]]] = [
+    cases: list[tuple[Cut, list[ExpectedRow]]] = [
         (before, [truth]),
-        (last_cut(source), [Truth(key={"id": None}, shard="", rows={})]),
-        (last_cut(source), [Truth(key={"id": 1}, shard="shop/-", rows=truth.rows)]),
+        (last_cut(source), [ExpectedRow(key={"id": None}, shard="", rows={})]),
+        (last_cut(source), [ExpectedRow(key={"id": 1}, shard="shop/-", rows=truth.rows)]),
     ]
     for cut, truths in cases:
         with pytest.raises(AskedForSparkError):

@@ -9,7 +9,7 @@ import pytest
 
 import ratchet.merge.progress
 from ratchet.core.schema import TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import LOOK_AGAIN, MergeOptions
 from ratchet.store.files import Lake
@@ -46,7 +46,7 @@ def versions(lake: Lake, looks: list[str], *moments: int) -> list[tuple[dict[str
     """What cuts at these moments (seconds) name, and which tables were looked at for them."""
     states = [state("a"), state("b")]
     found = []
-    with Merger(cast("Any", None), lake, MergeOptions(policy=MisfitPolicy())) as merger:
+    with Merger(cast("Any", None), lake, MergeOptions(policy=InvalidValuePolicy())) as merger:
         for moment in moments:
             looks.clear()
             named = merger._progress.newest(states, None, moment * SECOND)

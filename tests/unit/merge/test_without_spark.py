@@ -17,7 +17,7 @@ import pytest
 import ratchet.merge.direct
 import ratchet.merge.lookup
 from ratchet.core.change import FLOOR_IDX
-from ratchet.merge.newest import Unfit, before_marks, settled
+from ratchet.merge.newest import NeedsSpark, before_marks, settled
 from ratchet.store.delta_files import replay
 from tests.merge_kit import Source, dump_beside_changes, merger
 from tests.unit.merge.test_directly import of_ours, put, streaming
@@ -139,7 +139,7 @@ def test_more_rows_than_may_be_looked_through(
         ratchet.merge.lookup.look_for_truncated, source.lake, source.state.path, files, floors={}
     )
     monkeypatch.setattr(ratchet.merge.lookup, "MOST_TOKENS", 1)
-    with pytest.raises(Unfit, match="too many rows"):
+    with pytest.raises(NeedsSpark, match="too many rows"):
         ask(marks={"shop/-": (9, 9)})
     monkeypatch.setattr(ratchet.merge.lookup, "MOST_TOKENS", 2)
     (found,) = ask(marks={"shop/-": (9, 9)})

@@ -9,7 +9,7 @@ import pytest
 from ratchet.core.rounds import STATEMENT_LENGTH, TableEvent
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.sql.effects import Change
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.ddl import changes_of, key_lost, misfit, unproven
 
 
@@ -76,7 +76,7 @@ def schema(key: tuple[str, ...] = ("id",), **types: ColumnType) -> TableSchema:
 
 
 TEXT = ColumnType(name="varchar", length=40, charset="utf8mb4")
-POLICY = MisfitPolicy()
+POLICY = InvalidValuePolicy()
 
 
 def test_same_columns_fit_in_any_order() -> None:

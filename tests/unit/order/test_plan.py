@@ -9,8 +9,8 @@ import pytest
 from ratchet.core.dumps import DumpedChunk
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.core.rounds import Round, Run
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.rounds import GtidRange, Round
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.ancestry import NO_ANCESTRY, Ancestry
 from ratchet.merge.floors import as_arrays, floor_overrides
 from ratchet.merge.plan import (
@@ -120,7 +120,7 @@ def test_progress_is_counted_for_each_dump() -> None:
 
 
 def test_floors_are_overridden_only_where_their_number_misleads() -> None:
-    runs = (Run(OTHER, 1, 1, 11), Run(UUID, 11, 13, 12))
+    runs = (GtidRange(OTHER, 1, 1, 11), GtidRange(UUID, 11, 13, 12))
     first = make_round(1)
     piece = replace(first.slices[0], start=position(10), runs=runs)
     rounds = [replace(first, slices=(piece,))]
@@ -152,14 +152,15 @@ def test_a_floor_is_looked_for_in_its_own_stream() -> None:
     read = begun.executed.with_interval(OTHER, 11, 13)
     rounds = [
         replace(
-            make_round(3), slices=(replace(old, start=position(20), runs=(Run(UUID, 21, 24, 21),)),)
+            make_round(3),
+            slices=(replace(old, start=position(20), runs=(GtidRange(UUID, 21, 24, 21),)),),
         ),
         replace(
             make_round(4), slices=(replace(new, generation=1, start=begun, end=begun, runs=()),)
         ),
         replace(
             make_round(5),
-            slices=(replace(new, generation=1, start=begun, runs=(Run(OTHER, 11, 16, 11),)),),
+            slices=(replace(new, generation=1, start=begun, runs=(GtidRange(OTHER, 11, 16, 11),)),),
         ),
     ]
     chunk = DumpedChunk(
@@ -226,9 +227,9 @@ def test_rows_of_several_shards_meet_where_shards_were_resharded() -> None:
     assert STATE.dump is not None
     one = replace(STATE, dump=replace(STATE.dump, start={A: position(10)}))
     heir = StreamState(position=position(1), generation=1, ancestors={A: 0}, begun=4)
-    assert not shape_of(one, MisfitPolicy(), NO_ANCESTRY).many_shards
-    assert shape_of(STATE, MisfitPolicy(), NO_ANCESTRY).contested
-    assert shape_of(one, MisfitPolicy(), Ancestry({"shop/c0-": heir})).contested
+    assert not shape_of(one, InvalidValuePolicy(), NO_ANCESTRY).many_shards
+    assert shape_of(STATE, InvalidValuePolicy(), NO_ANCESTRY).contested
+    assert shape_of(one, InvalidValuePolicy(), Ancestry({"shop/c0-": heir})).contested
 
 
 def test_what_there_is_to_merge() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ratchet.core.rounds import TableEvent
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.plan import (
     gather,
 )
@@ -123,7 +123,7 @@ def test_a_change_of_the_lakes_type_stops_as_ever() -> None:
     bigger = replace(SCHEMA, columns=(SCHEMA.columns[0], replace(MORE.columns[-1], name="v")))
     known = {**KNOWN, bigger.fingerprint: bigger}
     rounds = [make_round(5, judged("types"), file(A, 13, 13, bigger))]
-    found = gather(STATE, rounds, known.__getitem__, MisfitPolicy())
+    found = gather(STATE, rounds, known.__getitem__, InvalidValuePolicy())
     assert found.stopped is not None
     assert "changed v from" in found.stopped.message
 

@@ -8,10 +8,10 @@ import pytest
 
 from ratchet.core.rounds import ChangeFile, TableEvent
 from ratchet.core.schema import ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.ancestry import NO_ANCESTRY
 from ratchet.merge.plan import (
-    Gathered,
+    TableBacklog,
     gather,
     shape_of,
 )
@@ -102,7 +102,7 @@ def test_a_column_that_is_null_in_every_row_may_come() -> None:
     state = found.learned(STATE)
     assert state.whole.columns == MORE.columns
     assert TableState.from_json(state.to_json()) == state
-    shape = shape_of(state, MisfitPolicy(), NO_ANCESTRY)
+    shape = shape_of(state, InvalidValuePolicy(), NO_ANCESTRY)
     assert shape.columns.names == ["id", "v", "n"]
     # The statement in one step, its first row in a later one; then the other shard.
     later = gathered(
@@ -144,7 +144,7 @@ def test_a_column_that_came_may_not_go_or_change() -> None:
     other = replace(MORE, columns=(*SCHEMA.columns, bigger))
     known = {**KNOWN, other.fingerprint: other}
     rounds = [make_round(6, file(A, 14, 14, other))]
-    changed = gather(state, rounds, known.__getitem__, MisfitPolicy())
+    changed = gather(state, rounds, known.__getitem__, InvalidValuePolicy())
     assert changed.stopped is not None
     assert "changed n from int32 to int64" in changed.stopped.message
 
@@ -208,7 +208,7 @@ def test_a_dropped_index_stops_only_tables_that_may_have_it_for_a_key() -> None:
     known = {**KNOWN, logged.fingerprint: logged, WIDER.fingerprint: WIDER}
     for schema, stops in ((WIDER, False), (logged, True)):
         rounds = [make_round(2, file(A, 11, 12, schema), drop)]
-        found = gather(STATE, rounds, known.__getitem__, MisfitPolicy())
+        found = gather(STATE, rounds, known.__getitem__, InvalidValuePolicy())
         assert (found.stopped is not None) is stops
 
 
@@ -224,9 +224,9 @@ NARROW = replace(
 def test_after_an_alter_the_first_shape_is_held_against_the_dumps() -> None:
     """Without one the server is asked whether its table still has the shape of the dump."""
 
-    def taken(*items: ChangeFile | TableEvent) -> Gathered:
+    def taken(*items: ChangeFile | TableEvent) -> TableBacklog:
         rounds = [make_round(2, *items)]
-        return gather(STATE, rounds, shapes(NARROW).__getitem__, MisfitPolicy())
+        return gather(STATE, rounds, shapes(NARROW).__getitem__, InvalidValuePolicy())
 
     untold = taken(file(A, 13, 13, NARROW)).doubts[A]
     assert "no statement says so (v: length is shorter)" in untold.message
@@ -249,10 +249,10 @@ def test_a_dropped_index_stops_a_table_of_which_no_row_has_told_its_key() -> Non
 def test_a_key_by_a_unique_index_is_missing_in_the_log_and_a_lost_primary_key_stops() -> None:
     keyless = replace(WIDER, key=())
 
-    def taken(before: TableSchema) -> Gathered:
+    def taken(before: TableSchema) -> TableBacklog:
         state = replace(STATE, logged={A: before.fingerprint})
         rounds = [make_round(2, file(A, 13, 13, keyless))]
-        return gather(state, rounds, shapes(keyless).__getitem__, MisfitPolicy())
+        return gather(state, rounds, shapes(keyless).__getitem__, InvalidValuePolicy())
 
     assert taken(SCHEMA).stopped is None
     found = taken(WIDER)
@@ -265,6 +265,6 @@ def test_a_type_without_a_rule_stops_the_table() -> None:
         SCHEMA, columns=(SCHEMA.columns[0], replace(SCHEMA.columns[1], type=ColumnType(name="odd")))
     )
     rounds = [make_round(2, file(A, 13, 13, odd))]
-    found = gather(STATE, rounds, shapes(odd).__getitem__, MisfitPolicy())
+    found = gather(STATE, rounds, shapes(odd).__getitem__, InvalidValuePolicy())
     assert found.stopped is not None
     assert "odd" in found.stopped.message

@@ -13,7 +13,7 @@ import pytest
 
 from ratchet.core.change import change_schema
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import MisfitPolicy
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.prune import condition, key_ranges
 from ratchet.merge.shape import Shape
 from ratchet.store.files import Lake
@@ -67,7 +67,7 @@ def shape_of(kind: ColumnType) -> Shape:
         columns=(Column(name="k", type=kind, nullable=False),),
         key=("k",),
     )
-    return Shape.of(schema, MisfitPolicy(), key=("k",), many_shards=False, shard_in_key=False)
+    return Shape.of(schema, InvalidValuePolicy(), key=("k",), many_shards=False, shard_in_key=False)
 
 
 def write(lake: Lake, name: str, shape: Shape, images: list[tuple[Any, Any]], **more: Any) -> str:

@@ -17,10 +17,10 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.snapshot.confirm import _verdict, floors_of, moved_keys, rounds_behind
-from ratchet.snapshot.judge import Look
-from ratchet.snapshot.piecewise import Compared
-from ratchet.snapshot.prints import RowPrinter
-from ratchet.snapshot.reread import Reread
+from ratchet.snapshot.judge import PointRead
+from ratchet.snapshot.piecewise import ComparisonSpec
+from ratchet.snapshot.prints import RowHasher
+from ratchet.snapshot.reread import RereadRows
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
 
@@ -28,8 +28,8 @@ LEFT, RIGHT = "shop/-80", "shop/80-"
 TYPES = pa.schema(
     [pa.field("id", pa.int64()), pa.field("a.b", pa.string()), pa.field("v", pa.int32())]
 )
-HOW = Compared(
-    printer=RowPrinter(types=TYPES, key=("id", "a.b")),
+HOW = ComparisonSpec(
+    printer=RowHasher(types=TYPES, key=("id", "a.b")),
     lacking=(),
     homes={LEFT: {LEFT, "shop/-"}, RIGHT: {RIGHT}},
     shard_in_key=False,
@@ -102,9 +102,9 @@ def test_rounds_that_a_read_may_not_have_shown(
 
 
 def test_the_floor_of_several_reads_is_what_all_of_them_have_shown() -> None:
-    looks = [Look(row=None, floor=at(number)) for number in (7, 5, 9)]
+    looks = [PointRead(row=None, floor=at(number)) for number in (7, 5, 9)]
     seen = {LEFT: {(n,): look for n, look in enumerate(looks)}}
-    assert floors_of(Reread(seen=seen, end={})) == {LEFT: at(5)}
+    assert floors_of(RereadRows(seen=seen, end={})) == {LEFT: at(5)}
 
 
 def change_file(lake: Lake, table: str, changes: Sequence[tuple[int, Any, Any]]) -> ChangeFile:

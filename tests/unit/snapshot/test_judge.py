@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.snapshot.judge import Event, Look, events_of, judge, row_at_cut
+from ratchet.snapshot.judge import KeyChange, PointRead, events_of, judge, row_at_cut
 
 COLUMNS = ("id", "v")
 SHARD = "shop/-"
@@ -22,10 +22,10 @@ def _position(upto: int) -> Position:
     return Position(executed=GtidSet.parse("mariadb", f"0-1-{upto}" if upto else ""))
 
 
-def _events(states: list[Any], first: int = 1) -> list[Event]:
+def _events(states: list[Any], first: int = 1) -> list[KeyChange]:
     """The changes that lead from each state to the next; the n-th is transaction 0-1-n."""
     return [
-        Event(shard=SHARD, rank=(0, n, 0), gtid=f"0-1-{n}", before=a, after=b)
+        KeyChange(shard=SHARD, rank=(0, n, 0), gtid=f"0-1-{n}", before=a, after=b)
         for n, (a, b) in enumerate(pairwise(states), start=first)
     ]
 
@@ -44,7 +44,7 @@ def test_any_later_state_explains_a_look(seed: int) -> None:
     rng = random.Random(seed)
     states = _history(rng)
     seen = rng.randrange(len(states))
-    look = Look(row=states[seen], floor=_position(rng.randint(0, seen)))
+    look = PointRead(row=states[seen], floor=_position(rng.randint(0, seen)))
     verdict = judge(states[0], _events(states), {SHARD: look}, COLUMNS, scanned=True)
     assert verdict.kind == "same"
 
@@ -56,7 +56,7 @@ def test_a_wrong_mirror_is_never_explained(seed: int) -> None:
     rng = random.Random(seed)
     states = _history(rng)
     wrong = (1, 99) if rng.random() < 0.5 or states[0] is None else None
-    look = Look(row=states[-1], floor=_position(0))
+    look = PointRead(row=states[-1], floor=_position(0))
     verdict = judge(wrong, _events(states), {SHARD: look}, COLUMNS, scanned=states[-1] is not None)
     assert verdict.kind in {"changed", "missing", "extra"}
 
@@ -69,7 +69,7 @@ def test_a_look_that_the_log_does_not_explain(seed: int) -> None:
     states = [(1, value) for value in range(rng.randint(3, 6))]
     floor = rng.randint(1, len(states) - 1)
     for row in ((1, 77), None, states[rng.randrange(floor)]):
-        look = Look(row=row, floor=_position(floor))
+        look = PointRead(row=row, floor=_position(floor))
         verdict = judge(states[0], _events(states), {SHARD: look}, COLUMNS, scanned=True)
         assert verdict.kind in {"changed", "extra"}
 
@@ -91,8 +91,8 @@ def test_without_changes_a_difference_is_one(
 ) -> None:
     """The kinds, as seen from the mirror; an unexplained second look is no help."""
     looks = {
-        SHARD: Look(row=again, floor=_position(0)),
-        "shop/x": Look(row=None, floor=_position(0)),
+        SHARD: PointRead(row=again, floor=_position(0)),
+        "shop/x": PointRead(row=None, floor=_position(0)),
     }
     verdict = judge(mirror, [], looks, COLUMNS, scanned=scanned)
     assert (verdict.kind, verdict.columns) == (kind, columns)
@@ -106,14 +106,14 @@ def test_a_difference_names_its_columns() -> None:
         ((1, 9, 1), (1, 1, 3), ("v",)),
         ((1, 1, 1), (1, 9, 3), ("v",)),
     ):
-        look = Look(row=row, floor=_position(0))
+        look = PointRead(row=row, floor=_position(0))
         verdict = judge(mirror, events, {SHARD: look}, columns, scanned=True)
         assert (verdict.kind, verdict.columns) == ("changed", odd)
 
 
 def test_the_row_at_the_cut() -> None:
     """The row before the first change; without changes the one that was seen."""
-    look = Look(row=(1, 7), floor=_position(0))
+    look = PointRead(row=(1, 7), floor=_position(0))
     assert row_at_cut(_events([(1, 1), (1, 2), (1, 7)]), look) == (1, 1)
     assert row_at_cut(_events([None, (1, 7)]), look) is None
     assert row_at_cut([], look) == (1, 7)
@@ -139,13 +139,13 @@ def test_moving_between_shards() -> None:
     """Streams of two shards have no common order: a known row is right, any other is unsettled."""
     changes = [_change(1, (1, 5), None), _change(1, None, (1, 5), "shop/x")]
     events = events_of(changes, key=("id",), columns=COLUMNS)[(1,)]
-    gone = Look(row=None, floor=_position(0))
+    gone = PointRead(row=None, floor=_position(0))
     for row, kind in (((1, 5), "same"), ((1, 6), "unsettled")):
-        there = Look(row=row, floor=_position(0))
+        there = PointRead(row=row, floor=_position(0))
         looks = {SHARD: gone, "shop/x": there}
         assert judge((1, 5), events, looks, COLUMNS, scanned=False).kind == kind
     for row in ((1, 5), (1, 6)):  # on both at once
-        there = Look(row=row, floor=_position(0))
+        there = PointRead(row=row, floor=_position(0))
         both = {SHARD: there, "shop/x": there}
         assert judge((1, 5), events, both, COLUMNS, scanned=False).kind == "unsettled"
         changed_on_one = _events([(1, 5), (1, 6)])

@@ -6,7 +6,7 @@ import pytest
 
 from ratchet.core.errors import DecodeError, TableStoppedError
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.snapshot.keys import KeyColumn, KeyPlan, KeyRange, find_plan
+from ratchet.snapshot.keys import ChunkRange, KeyColumn, KeyPlan, find_plan
 
 NUMBER = KeyColumn(name="a", kind="integer")
 TEXT = KeyColumn(name="b", kind="text", charset="latin1", collation="latin1_german1_ci")
@@ -19,18 +19,18 @@ def _plan(*columns: KeyColumn) -> KeyPlan:
 
 def test_conditions_are_expanded() -> None:
     """A bound becomes one case per column, each with the columns before it held fast."""
-    where = _plan(NUMBER, TEXT).where(KeyRange(after=("5", "E4"), upto=("9",)))
+    where = _plan(NUMBER, TEXT).where(ChunkRange(after=("5", "E4"), upto=("9",)))
     text = "_latin1 x'E4' COLLATE latin1_german1_ci"
     assert where == f" WHERE ((`a` > 5) OR (`a` = 5 AND `b` > {text})) AND ((`a` <= 9))"
-    assert _plan(NUMBER).where(KeyRange()) == ""
+    assert _plan(NUMBER).where(ChunkRange()) == ""
 
 
 def test_falling_columns_turn_the_comparison() -> None:
     """What is behind a key in a falling index is smaller than it."""
     falling = KeyColumn(name="a", kind="integer", descending=True)
     plan = _plan(falling, NUMBER)
-    assert plan.where(KeyRange(after=("5",))) == " WHERE ((`a` < 5))"
-    assert plan.where(KeyRange(upto=("5",))) == " WHERE ((`a` >= 5))"
+    assert plan.where(ChunkRange(after=("5",))) == " WHERE ((`a` < 5))"
+    assert plan.where(ChunkRange(upto=("5",))) == " WHERE ((`a` >= 5))"
     assert plan.order() == " ORDER BY `a` DESC, `a`"
     assert plan.order(backwards=True) == " ORDER BY `a`, `a` DESC"
 
@@ -46,8 +46,8 @@ def test_falling_columns_turn_the_comparison() -> None:
 def test_enum_is_compared_by_lists(text: str, behind: str, upto: str) -> None:
     """Servers read lists of numbers as index ranges; behind the last member is what no ENUM has."""
     plan = _plan(ENUM)
-    assert plan.where(KeyRange(after=(text,))) == f" WHERE ((`e` IN ({behind})))"
-    assert plan.where(KeyRange(upto=(text,))) == f" WHERE ((`e` IN ({upto})))"
+    assert plan.where(ChunkRange(after=(text,))) == f" WHERE ((`e` IN ({behind})))"
+    assert plan.where(ChunkRange(upto=(text,))) == f" WHERE ((`e` IN ({upto})))"
 
 
 def test_names_are_quoted() -> None:
@@ -111,8 +111,12 @@ def test_a_bound_has_the_columns_of_its_key() -> None:
 
 def test_ranges_as_json() -> None:
     """A range survives JSON."""
-    for keys in (KeyRange(), KeyRange(after=("1", "2")), KeyRange(after=("1",), upto=("", "x"))):
-        assert KeyRange.from_json(keys.to_json()) == keys
+    for keys in (
+        ChunkRange(),
+        ChunkRange(after=("1", "2")),
+        ChunkRange(after=("1",), upto=("", "x")),
+    ):
+        assert ChunkRange.from_json(keys.to_json()) == keys
 
 
 def _schema(kind: str, key: tuple[str, ...]) -> TableSchema:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ratchet.core.dumps import DumpCommit
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.snapshot.keys import KeyRange
-from ratchet.snapshot.ledger import Claim, Draft, Ledger
+from ratchet.snapshot.keys import ChunkRange
+from ratchet.snapshot.ledger import ChunkTracker, Claim, Draft
 from ratchet.snapshot.reader import ChunkResult
 
 KEYS = 200  # of each shard: 0 to 199
@@ -31,9 +31,9 @@ class _World:
         self.numbers: list[int] = []
         self.ledger = self.open()
 
-    def open(self) -> Ledger:
+    def open(self) -> ChunkTracker:
         table: Any = None  # never written through: `commit` stands in for it
-        return Ledger(table, path="shop/t", dump="d", generations=SHARDS, last=self.last)
+        return ChunkTracker(table, path="shop/t", dump="d", generations=SHARDS, last=self.last)
 
     def read(self, claim: Claim) -> ChunkResult:
         """Read some of a range, as a task does."""
@@ -67,7 +67,7 @@ class _World:
         for result in draft.results:
             self.committed += self.pending[result.number]
 
-    def cut(self, keys: KeyRange) -> tuple[KeyRange, ...]:
+    def cut(self, keys: ChunkRange) -> tuple[ChunkRange, ...]:
         """Split a range as `chunks.split` may."""
         first, last = _span(keys)
         if first > last:
@@ -75,10 +75,10 @@ class _World:
         if last - first < 10:
             return (keys,)
         middle = (str(self.random.randint(first, last - 1)),)
-        return (KeyRange(after=keys.after, upto=middle), KeyRange(after=middle, upto=keys.upto))
+        return (ChunkRange(after=keys.after, upto=middle), ChunkRange(after=middle, upto=keys.upto))
 
 
-def _span(keys: KeyRange) -> tuple[int, int]:
+def _span(keys: ChunkRange) -> tuple[int, int]:
     first = 0 if keys.after is None else int(keys.after[0]) + 1
     return first, KEYS - 1 if keys.upto is None else int(keys.upto[0])
 

@@ -10,10 +10,10 @@ import pytest
 from ratchet.core.errors import LockedError, RetryableError, SourceUnfitError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.snapshot.patience import Patience
+from ratchet.snapshot.patience import RetryBudget
 from ratchet.snapshot.positions import seen_position
 from ratchet.snapshot.records import Meter
-from ratchet.snapshot.running import Running, running
+from ratchet.snapshot.running import ServerLoad, running
 from ratchet.snapshot.throttle import Throttle, ThrottleLimits, replica_lag
 
 
@@ -95,7 +95,7 @@ def test_running_threads() -> None:
 def test_whose_threads_run() -> None:
     """Ours, and a scheduler that waits, are not the others'; what comes and goes is ours."""
     mine, other = ("mirror", 0), ("replica", 0)
-    assert running(_Busy(5, [("mirror", 1), mine, mine])) == Running(5, 2)
+    assert running(_Busy(5, [("mirror", 1), mine, mine])) == ServerLoad(5, 2)
     assert running(_Busy(5, [("mirror", 1), mine, other])).others == 3
     assert running(_Busy(2, scheduler="ON")).others == 0
     assert running(_Busy(2, scheduler="DISABLED")).others == 1
@@ -126,7 +126,7 @@ def test_lag_of_a_replica() -> None:
 def test_patience() -> None:
     """Delays grow, a success makes them short again, and in the end the error is raised."""
     clock = _Clock()
-    patience = Patience(60.0, clock=clock)
+    patience = RetryBudget(60.0, clock=clock)
     error = RetryableError("gone")
     assert [patience.failed("a", error) for _ in range(8)] == [0.5, 1, 2, 4, 8, 15, 15, 15]
     assert patience.failed("b", error) == 0.5

@@ -18,10 +18,17 @@ from deltalake.transaction import AddAction
 from ratchet.core.change import TOKEN_COLUMN
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.snapshot.keys import KeyRange
-from ratchet.snapshot.mirror import Mirror, MirrorAt
-from ratchet.snapshot.piecewise import Compared, Piece, bounds_of, rows_of, strangers, suspects
-from ratchet.snapshot.prints import RowPrinter
+from ratchet.snapshot.keys import ChunkRange
+from ratchet.snapshot.mirror import MirrorAt, MirrorReader
+from ratchet.snapshot.piecewise import (
+    ComparisonSpec,
+    Piece,
+    bounds_of,
+    rows_of,
+    strangers,
+    suspects,
+)
+from ratchet.snapshot.prints import RowHasher
 from ratchet.store.files import Lake
 from ratchet.store.stats import file_stats
 
@@ -48,16 +55,16 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 }  # fmt: skip
 
 
-def compared(types: pa.Schema, key: Sequence[str], *, shard_in_key: bool = False) -> Compared:
-    return Compared(
-        printer=RowPrinter(types=types, key=tuple(key)),
+def compared(types: pa.Schema, key: Sequence[str], *, shard_in_key: bool = False) -> ComparisonSpec:
+    return ComparisonSpec(
+        printer=RowHasher(types=types, key=tuple(key)),
         lacking=(),
         homes={LEFT: {LEFT, "shop/-"}, RIGHT: {RIGHT}},
         shard_in_key=shard_in_key,
     )
 
 
-def mirrored(folder: Path, rows: pa.Table, shards: Sequence[str | None]) -> Mirror:
+def mirrored(folder: Path, rows: pa.Table, shards: Sequence[str | None]) -> MirrorReader:
     """A Delta table of these rows, each under a shard's name, in several files."""
     token = pa.array([None if s is None else {"shard": s} for s in shards],
                      pa.struct([pa.field("shard", pa.string())]))  # fmt: skip
@@ -71,13 +78,13 @@ def mirrored(folder: Path, rows: pa.Table, shards: Sequence[str | None]) -> Mirr
         delta = DeltaTable(str(folder / "t"))
         action = AddAction(file.name, file.stat().st_size, {}, 1, data_change=True, stats=stats)
         delta.create_write_transaction([action], "append", delta.schema(), [])
-    return Mirror(Lake.at(folder), MirrorAt(path="t", version=-(-whole.num_rows // 15)))
+    return MirrorReader(Lake.at(folder), MirrorAt(path="t", version=-(-whole.num_rows // 15)))
 
 
-def piece(rows: pa.Table, how: Compared, shard: str = LEFT) -> Piece:
+def piece(rows: pa.Table, how: ComparisonSpec, shard: str = LEFT) -> Piece:
     (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
     return Piece(
-        shard=shard, rest=KeyRange(), keys=rows.select(how.key),
+        shard=shard, rest=ChunkRange(), keys=rows.select(how.key),
         marks=how.keys_of(batch, [shard]), prints=how.printer.prints(batch), filled=(),
         seen=HERE, seconds=0.0,
     )  # fmt: skip

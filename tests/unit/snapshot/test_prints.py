@@ -20,8 +20,8 @@ from ratchet.snapshot.prints import (
     BUCKETS,
     PRIMES,
     Fingerprint,
-    Homes,
-    RowPrinter,
+    RowHasher,
+    ShardOrigins,
     Tally,
     combined,
     odd_buckets,
@@ -127,7 +127,7 @@ def _plain_print(row: Any, names: Any) -> int:
     return state ^ state >> 32
 
 
-PRINTER = RowPrinter(types=TYPES, key=("id", "s"))
+PRINTER = RowHasher(types=TYPES, key=("id", "s"))
 
 
 @settings(deadline=None)
@@ -182,7 +182,7 @@ def test_neighbours_have_other_prints() -> None:
         (1, 0.0, "12345678\0", "", 0, 0),
     ]
     columns = [pa.array(c, k) for c, k in zip(zip(*rows, strict=True), types.types, strict=True)]
-    printer = RowPrinter(types=types, key=("id",))
+    printer = RowHasher(types=types, key=("id",))
     batch = pa.record_batch(columns, schema=types)
     assert len(set(printer.prints(batch).tolist())) == len(rows)
     assert len(set(printer.buckets(batch).tolist())) == 1
@@ -190,7 +190,7 @@ def test_neighbours_have_other_prints() -> None:
 
 def _printed(ids: list[int], values: list[int], home: str = "") -> Fingerprint:
     types = pa.schema([("id", pa.int64()), ("v", pa.int64())])
-    printer = RowPrinter(types=types, key=("id",))
+    printer = RowHasher(types=types, key=("id",))
     batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array(values, pa.int64())],
                             schema=types)  # fmt: skip
     tally = Tally()
@@ -238,7 +238,7 @@ def test_fingerprints_tell_tables_apart(seed: int) -> None:
 def test_names_that_stand_for_shards() -> None:
     """A row under its own shard's name, or an ancestor's, is at home; any other name is not."""
     old = "k/-80"
-    homes = Homes({"k/-40": {"k/-40", old}, "k/40-80": {"k/40-80", old}, "k/80-": {"k/80-"}})
+    homes = ShardOrigins({"k/-40": {"k/-40", old}, "k/40-80": {"k/40-80", old}, "k/80-": {"k/80-"}})
     found = homes.of_rows(["k/-40", "k/80-", "k/old", ""])
     assert found["k/-40"] == homes.of_shard("k/-40")
     assert found["k/80-"] == homes.of_shard("k/80-")
@@ -246,7 +246,7 @@ def test_names_that_stand_for_shards() -> None:
     assert not {found["k/old"], found[""]} & own
     assert homes.are_shared(["k/80-", old])
     assert not homes.are_shared(["k/80-", "k/-40", "k/old", ""])
-    anywhere = Homes(None)
+    anywhere = ShardOrigins(None)
     assert anywhere.of_rows(["a", ""]) == {"a": 0, "": 0}
     assert anywhere.of_shard("b") == 0
     assert not anywhere.are_shared(["a"])
@@ -255,7 +255,7 @@ def test_names_that_stand_for_shards() -> None:
 def test_columns_of_another_type() -> None:
     """The source's column may be wider than the mirror's; values that do not fit are named."""
     types = pa.schema([("id", pa.int64())])
-    printer = RowPrinter(types=types, key=("id",))
+    printer = RowHasher(types=types, key=("id",))
     narrow = pa.record_batch({"id": pa.array([1, -2, None], pa.int32())})
     wide = pa.record_batch({"id": pa.array([1, -2, None], pa.int64())})
     assert printer.prints(narrow).tolist() == printer.prints(wide).tolist()

@@ -15,7 +15,7 @@ from lease_kit import Passing
 
 from ratchet.core.errors import LakeError
 from ratchet.store import layout, objects
-from ratchet.store.delta_log import DeltaLogTable, Where
+from ratchet.store.delta_log import DeltaLogTable, NumberRange
 from ratchet.store.files import Lake, is_unused, lake_id, open_lake
 from ratchet.store.lease import Lease, read_holder
 
@@ -206,7 +206,7 @@ def test_a_log_is_put_together_pruned_and_read(lake: Lake) -> None:
     assert lake.exists("log/_delta_log/_last_checkpoint")
     for reader in (log, DeltaLogTable(lake, "log", schema)):
         assert reader.version_of("app") == 45
-        found = reader.read(columns=["number", "text"], where=Where("number", 31, 43))
+        found = reader.read(columns=["number", "text"], where=NumberRange("number", 31, 43))
         assert sorted(one["number"] for one in found) == list(range(31, 44))
         assert {one["text"] for one in found} == {f"row {n}" for n in range(31, 44)}
         assert len(reader.read(columns=["at"])) == 25

@@ -12,7 +12,7 @@ import pytest
 from ratchet.core.errors import LakeError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.core.rounds import ChangeFile, Journal, Round, Run, ShardSlice
+from ratchet.core.rounds import ChangeFile, GtidRange, Journal, Round, ShardSlice
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog, StreamState
 
@@ -30,7 +30,7 @@ def make_round(number: int, shard: str, first: int, last: int) -> Round:
         generation=0,
         start=position(first),
         end=position(last),
-        runs=(Run(UUID, first + 1, last, first + 1),),
+        runs=(GtidRange(UUID, first + 1, last, first + 1),),
         transactions=last - first,
         rows=1,
         bytes=10,

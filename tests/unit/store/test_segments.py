@@ -14,7 +14,14 @@ from ratchet.core.rounds import Round
 from ratchet.store import layout
 from ratchet.store.files import PARTS_FORMAT, Lake, open_lake
 from ratchet.store.rounds import RoundLog
-from ratchet.store.segments import Part, missing, object_of, open_changes, part_of, read_changes
+from ratchet.store.segments import (
+    SegmentPart,
+    missing,
+    object_of,
+    open_changes,
+    part_of,
+    read_changes,
+)
 from tests.unit.store.test_rounds import make_round
 
 NAMES = st.text(min_size=1, max_size=8)
@@ -24,7 +31,7 @@ SHARDS = NAMES.filter(lambda name: "/" not in name)  # it stands between keyspac
 @given(NAMES, SHARDS, st.integers(0, 2**63), st.integers(1, 2**63))
 def test_a_name_is_read_as_it_was_made(keyspace: str, shard: str, at: int, length: int) -> None:
     path = layout.segment_path(keyspace, round_number=7, shard=f"{keyspace}/{shard}", part=3)
-    part = Part(path, at, length)
+    part = SegmentPart(path, at, length)
     assert part_of(str(part)) == part
     assert object_of(str(part)) == path
 
@@ -52,11 +59,11 @@ def lake(tmp_path: Path) -> Lake:
     return open_lake(tmp_path / "lake", now=1)
 
 
-def written(lake: Lake) -> Part:
+def written(lake: Lake) -> SegmentPart:
     path = layout.segment_path("shop", round_number=1, shard="shop/-", part=0)
     with lake.open_output(path) as sink:
         sink.write(b"before|the part|behind")
-    return Part(path, 7, 8)
+    return SegmentPart(path, 7, 8)
 
 
 def test_a_part_is_read_alone(lake: Lake) -> None:
@@ -72,7 +79,7 @@ def test_a_part_is_read_alone(lake: Lake) -> None:
 
 def test_what_is_cut_short_is_told(lake: Lake) -> None:
     part = written(lake)
-    for late in (Part(part.path, 20, 3), Part(part.path, 30, 3)):
+    for late in (SegmentPart(part.path, 20, 3), SegmentPart(part.path, 30, 3)):
         with pytest.raises(LakeError, match="ends before its part"):
             read_changes(lake, str(late))
 
@@ -87,7 +94,7 @@ def test_what_is_gone_is_named_and_asked_for_once(
         return is_file(self, path)
 
     monkeypatch.setattr(Lake, "is_file", counted)
-    lost = [str(Part("gone.segment", at, 1)) for at in range(3)]
+    lost = [str(SegmentPart("gone.segment", at, 1)) for at in range(3)]
     assert missing(lake, [str(part), "gone.parquet", *lost]) == ["gone.parquet", *lost]
     assert asked == [part.path, "gone.parquet", "gone.segment"]
     with pytest.raises(LakeError):

@@ -29,7 +29,7 @@ from ratchet.store.notes import Notes, current_epoch, epochs
 from ratchet.store.passes import Passes
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
-from ratchet.store.upkeeps import Upkeep, read_upkeep, write_upkeep
+from ratchet.store.upkeeps import UpkeepRecord, read_upkeep, write_upkeep
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
 AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
@@ -157,18 +157,18 @@ def test_what_a_late_one_notes_is_read_by_nobody(root: Lake) -> None:
     comparison = Comparison(keyspace="k", table="t", dump="d", since=1, until=2, round=3)
     comparisons.save(comparison)
     old.write_json(Notes(old).own(layout.STARTS_FILE), {"k/-": 1})
-    write_upkeep(old, Upkeep(logs=1.0))
+    write_upkeep(old, UpkeepRecord(logs=1.0))
     new = hold(root)
     tables.save(state("t", merged_round=9))
     tables.save(state("ghost"))
     passes.save_schedule({})
-    write_upkeep(old, Upkeep(logs=9.0))
+    write_upkeep(old, UpkeepRecord(logs=9.0))
     comparisons.save(replace(comparison, round=9))
     Tables(old).remove(state("t"))
     for lake in (root, new):
         assert [s.merged_round for s in Tables(lake).list()] == [1]
         assert Passes(lake).schedule() == {"k.t": 1}
-        assert read_upkeep(lake) == Upkeep(logs=1.0)
+        assert read_upkeep(lake) == UpkeepRecord(logs=1.0)
         assert Comparisons(lake).last("k", "t") == comparison
         assert lake.read_json(Notes(lake).path(layout.STARTS_FILE)) == {"k/-": 1}
 
@@ -197,12 +197,12 @@ def test_a_lake_of_a_version_without_epochs_is_taken_over_as_it_is(root: Lake) -
         assert commit_files(root, f"k/{name}", files, [info(files), done]) is not None
     RoundLog(root).append(make_round(1))
     Cuts(root).append(make_cut(1))
-    root.write_json(layout.UPKEEP_FILE, Upkeep(logs=2.0).to_json())
+    root.write_json(layout.UPKEEP_FILE, UpkeepRecord(logs=2.0).to_json())
     assert len(Tables(root).list()) == 2
     held = hold(root)
     assert [s.merged_round for s in Tables(held).list()] == [3, 3]
     assert app_version(held, "k/a", "app") == 3
-    assert read_upkeep(held) == Upkeep(logs=2.0)
+    assert read_upkeep(held) == UpkeepRecord(logs=2.0)
     RoundLog(held).append(make_round(2))
     assert Path(root.absolute(layout.state_path("k", "a"))).exists(), "as long as it may be copied"
     hold(root)

@@ -11,11 +11,11 @@ import pytest
 
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.types import FAMILIES, MisfitPolicy, arrow_schema, rule_for
+from ratchet.core.types import FAMILIES, InvalidValuePolicy, arrow_schema, rule_for
 from ratchet.core.types.doc import page, source_name
 
 ROOT = Path(__file__).parents[3]
-POLICY = MisfitPolicy()
+POLICY = InvalidValuePolicy()
 EXAMPLES = [example for family in FAMILIES.values() for example in family.EXAMPLES]
 
 
@@ -44,11 +44,11 @@ def test_bits_are_numbers() -> None:
 
 @pytest.mark.parametrize("name", ["date", "datetime", "timestamp"])
 def test_dates_are_text_if_the_policy_says_so(name: str) -> None:
-    rule = rule_for(ColumnType(name=name), MisfitPolicy(zero_dates="text"))
+    rule = rule_for(ColumnType(name=name), InvalidValuePolicy(zero_dates="text"))
     assert rule.arrow == pa.string()
     assert not rule.can_misfit
     assert rule_for(ColumnType(name=name), POLICY).can_misfit
-    failing = rule_for(ColumnType(name=name), MisfitPolicy(zero_dates="fail"))
+    failing = rule_for(ColumnType(name=name), InvalidValuePolicy(zero_dates="fail"))
     assert failing.arrow == arrow(name)
 
 
@@ -62,7 +62,7 @@ def test_every_example_has_a_delta_type() -> None:
     """A new Arrow type needs its name in Delta."""
     for example in EXAMPLES:
         for zero_dates in ("null", "text", "fail"):
-            assert rule_for(example, MisfitPolicy(zero_dates=zero_dates)).delta
+            assert rule_for(example, InvalidValuePolicy(zero_dates=zero_dates)).delta
 
 
 def test_the_lakes_schema_has_the_columns_in_order_and_nullable() -> None:

@@ -15,7 +15,7 @@ import pytest
 from ratchet.core.errors import OperatorError
 from ratchet.core.shard import ShardId
 from ratchet.wire.connect import SourceConfig
-from ratchet.wire.secrets import Sealed, Ways, reveal, sealed, set_ways
+from ratchet.wire.secrets import SecretName, Ways, reveal, sealed, set_ways
 from ratchet.wire.vtgate import VtgateConfig, credentials
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,7 +50,7 @@ def test_a_pickle_names_the_password_only(config: SourceConfig | VtgateConfig) -
     assert config.password.encode() not in data
     assert b"0123456789" not in data
     copy = pickle.loads(data)
-    assert isinstance(copy.password, Sealed)
+    assert isinstance(copy.password, SecretName)
     assert reveal(copy.password) == config.password
     assert config.password not in repr(copy)
     again = pickle.loads(pickle.dumps(copy))
@@ -70,7 +70,7 @@ def test_another_process_of_ours_finds_it() -> None:
 
 def test_only_we_can_open_what_has_it() -> None:
     name = sealed(PASSWORD)
-    assert isinstance(name, Sealed)
+    assert isinstance(name, SecretName)
     assert stat.S_IMODE(Path(name.path).stat().st_mode) == 0o600
     assert stat.S_IMODE(Path(name.path).parent.stat().st_mode) == 0o500, "/proc's own rule"
     assert "memfd" in str(Path(name.path).readlink()), "on no disk"
@@ -84,10 +84,10 @@ def test_no_password_stays_none() -> None:
     )
 
 
-def elsewhere(name: str | Sealed, path: str = "/proc/0/fd/3") -> Sealed:
+def elsewhere(name: str | SecretName, path: str = "/proc/0/fd/3") -> SecretName:
     """As it comes to another machine."""
-    assert isinstance(name, Sealed)
-    return Sealed(name.name, path, name.variable, name.sent)
+    assert isinstance(name, SecretName)
+    return SecretName(name.name, path, name.variable, name.sent)
 
 
 def test_on_another_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ratchet.wire import framing, window
 from ratchet.wire.stream import ReceiveBuffer
-from ratchet.wire.window import Window, borrow, give_back
+from ratchet.wire.window import EventBuffer, borrow, give_back
 
 ROOM = 64
 
@@ -58,7 +58,7 @@ def test_events_come_once_and_in_order(
     """Used a few at a time, moved to the front or into another window in between."""
     sock = Trickle(b"".join(packet(n, size) for n, size in enumerate(sizes)), piece)
     state = np.zeros(framing.STATE_SIZE, np.int64)
-    now, seen, turn = Window(), [], 0
+    now, seen, turn = EventBuffer(), [], 0
     while len(seen) < len(sizes):
         elsewhere, use = steps[turn % len(steps)]
         turn += 1
@@ -75,7 +75,7 @@ def test_events_come_once_and_in_order(
             seen.append(number)
             now.first += 1
         if elsewhere:
-            other = Window()
+            other = EventBuffer()
             other.index[:] = now.index[::-1]  # whatever it held before is no matter
             other.count = other.first = 5
             now.hand_over(other)
@@ -87,7 +87,7 @@ def test_events_come_once_and_in_order(
 
 
 def test_as_many_are_lent_as_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    spares: SimpleQueue[Window | None] = SimpleQueue()
+    spares: SimpleQueue[EventBuffer | None] = SimpleQueue()
     for _ in range(2):
         spares.put(None)
     monkeypatch.setattr(window, "_spares", spares)
@@ -103,7 +103,7 @@ def test_as_many_are_lent_as_there_are_cores(monkeypatch: pytest.MonkeyPatch) ->
 def test_one_that_has_grown_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "_spares", SimpleQueue())
     monkeypatch.setattr(window, "BUFFER_SIZE", 100)
-    large = Window()
+    large = EventBuffer()
     assert large.is_large
     give_back(large)
     after = borrow()
@@ -115,7 +115,7 @@ def test_one_that_has_grown_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None
 def test_events_that_the_index_had_no_room_for_wait_for_no_more_bytes(elsewhere: bool) -> None:  # noqa: FBT001
     """There may be none for a while: the server has said all, until its next heartbeat."""
     state = np.zeros(framing.STATE_SIZE, np.int64)
-    now, seen = Window(), 0
+    now, seen = EventBuffer(), 0
     now.receive(Trickle(b"".join(packet(n, 1) for n in range(15)), 500))
     for count in (9, 6):  # as many as the index holds, and what is left
         assert now.frame(state)
@@ -123,7 +123,7 @@ def test_events_that_the_index_had_no_room_for_wait_for_no_more_bytes(elsewhere:
         now.first, seen = count, seen + count
         assert now.wants_more == (seen == 15)
         if elsewhere:
-            other = Window()
+            other = EventBuffer()
             now.hand_over(other)
             now = other
         else:
@@ -135,7 +135,7 @@ def test_what_a_stream_has_ended_with_is_handed_over() -> None:
     """Nothing more is received then, which would hide it behind the end of the connection."""
     ends = packet(0, 300) + b"\x05\0\0\1\xfe\0\0\2\0"  # an EOF packet
     state = np.zeros(framing.STATE_SIZE, np.int64)
-    now, other = Window(), Window()
+    now, other = EventBuffer(), EventBuffer()
     now.receive(Trickle(ends, 500))
     assert now.frame(state)
     assert now.is_at_fault
