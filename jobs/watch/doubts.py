@@ -58,6 +58,9 @@ log: Final = logging.getLogger("ratchet.jobs.run")
 LOOK_EVERY: Final = 1.0  # seconds between two looks for tables in doubt
 _TRIES: Final = 5  # comparisons of a table of which some rows stay without a verdict
 _MENDS: Final = 3  # of one table, until it is given up
+# Looks, LOOK_EVERY apart, that do not find a table. MySQL lists a MyISAM table not at all while an
+# ALTER puts the new one in its place: one of five looks beside ALTERs in a loop.
+_ABSENT: Final = 5
 _LOOK_COUNTS: Final = 10.0  # seconds for which the servers' list of tables is taken as it is
 MOST_MENDED: Final = 20_000  # rows that a run mends by itself
 _REST: Final = 5.0  # seconds, at least, between two comparisons for the same reason
@@ -95,6 +98,7 @@ class _DiscoveryResult:
     """The tables that the servers had once all rounds up to this one were in the lake."""
 
     round: int
+    made: float
     until: float
     tables: dict[str, DiscoveredTable]
 
@@ -107,6 +111,8 @@ class _AttemptCount:
     round: int = 0
     unsettled: int = 0
     mended: int = 0
+    absent: int = 0
+    missed: float = 0.0  # when it was not found last
 
 
 class Doubts:
@@ -201,8 +207,7 @@ class Doubts:
                 )
                 self._hand_in(_Case(_wanted(state, tuple(state.doubts)), state, cut), "right")
                 return True
-        self._compare(state, cut)
-        return True
+        return self._compare(state, cut)
 
     def _ask(self, state: TableState) -> _ShapeAnswer:
         """The shape that the servers of the doubtful shards have now, and what they have executed.
@@ -240,14 +245,17 @@ class Doubts:
         # A key by a unique index is not in the log.
         return [state.schema, found if found.key else replace(found, key=state.schema.key)]
 
-    def _compare(self, state: TableState, cut: Cut) -> None:
+    def _compare(self, state: TableState, cut: Cut) -> bool:
+        """Compare it with its source; False if that is to be looked for again, a little later."""
         began, now = time.monotonic(), self._wall()
         found = self._find(state, cut)
+        if found is None and self._may_come_back(state):
+            return False
         shards = tuple(state.doubts) if found is None else found.shards
         case = _Case(_wanted(state, shards), state, cut)
         if found is None:
             self._stop(case, "the source does not have it any more", _gone(state))
-            return
+            return True
         corrections: list[Correction] = []
 
         def collect(one: Correction) -> None:
@@ -258,22 +266,39 @@ class Doubts:
         try:
             if why := unlike(state, case.wanted, self._reading):
                 self._stop(case, why, how_to_redump(state))
-                return
+                return True
             version = newest_at(self._lake, cut, state, cut.tables[state.name])
             chosen = VerifyTarget(state=state, version=version, wanted=case.wanted)
             result = self._verifier.once(cut, chosen, collect)
         except ShapeChangedError:
             log.info("%s: its columns changed while it was compared: again", state.name)
-            return
+            return True
         except TableStoppedError as error:
             self._stop(case, error.message, error.hint or how_to_redump(state))
-            return
+            return True
         self._done.save(record_of(state, result, since=now, until=self._wall()))
         seconds = time.monotonic() - began
         self._tell(state, result, seconds)
         if result.same:
             self._rest(state, seconds)
         self._decide(case, result, corrections, seconds)
+        return True
+
+    def _may_come_back(self, state: TableState) -> bool:
+        """Whether a table that was not found is looked for again before it counts as gone."""
+        tried, looked = self._attempts(state), self._looked
+        if looked is not None and looked.made > tried.missed:
+            tried.missed, tried.absent = looked.made, tried.absent + 1
+            # The next look is for all tables that this one has missed.
+            self._looked = replace(looked, until=min(looked.until, looked.made + LOOK_EVERY))
+        return tried.absent < _ABSENT
+
+    def _attempts(self, state: TableState) -> _AttemptCount:
+        """How often it was tried for the doubts that it has now."""
+        tried = self._tried.get(state.name)
+        if tried is None or tried.doubts != state.doubts:
+            tried = self._tried[state.name] = _AttemptCount(state.doubts)
+        return tried
 
     def _find(self, state: TableState, cut: Cut) -> DiscoveredTable | None:
         """The table as its servers have it, at or behind the statements that it is in doubt for.
@@ -284,9 +309,8 @@ class Doubts:
         looked = self._looked
         if looked is None or looked.round < statements or looked.until <= time.monotonic():
             found = {one.name: one for one in self._look()}
-            looked = self._looked = _DiscoveryResult(
-                cut.round, time.monotonic() + _LOOK_COUNTS, found
-            )
+            made = time.monotonic()
+            looked = self._looked = _DiscoveryResult(cut.round, made, made + _LOOK_COUNTS, found)
         return looked.tables.get(state.name)
 
     def _rest(self, state: TableState, seconds: float) -> None:
@@ -301,10 +325,8 @@ class Doubts:
         seconds: float,
     ) -> None:
         state = case.state
-        tried = self._tried.get(state.name)
-        if tried is None or tried.doubts != state.doubts:
-            tried = self._tried[state.name] = _AttemptCount(state.doubts)
-        tried.round = case.cut.round
+        tried = self._attempts(state)
+        tried.round, tried.absent = case.cut.round, 0
         if result.columns_missing:
             names = ", ".join(result.columns_missing)
             self._stop(

@@ -228,3 +228,48 @@ def test_rows_that_differ_are_mended_until_it_does_not_help(
     assert why is not None
     assert why.differs
     assert "found after ALTER TABLE t ...: " in why.message
+
+
+def test_a_table_that_is_not_listed_for_a_moment_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MySQL does not list a MyISAM table while an ALTER swaps it; five looks without it count."""
+    monkeypatch.setattr(doubts, "unlike", lambda *_: "")
+    monkeypatch.setattr(doubts, "newest_at", lambda *_: 1)
+    clock = [100.0]
+    monkeypatch.setattr(doubts.time, "monotonic", lambda: clock[0])
+    here = [DiscoveredTable(keyspace="shop", table="t", shards=(SHARD,), rows=9)]
+    looks: list[list[DiscoveredTable]] = []
+    source, given = Busy(), Given()
+    judge: Any = Doubts(
+        open_lake(str(tmp_path), now=0),
+        lambda: looks.pop(0),
+        lambda _: True,
+        reading=cast("Any", SimpleNamespace(shards={})),
+        verifier=cast("Any", source),
+        verdicts=cast("Any", given),
+        ends=False,
+        observer=lambda _: None,
+    )
+    monkeypatch.setattr(judge._tables, "list", lambda: [STATE])
+    where = CutShard(position=HERE, min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=0)
+    cut = Cut(number=3, round=3, merged_at=1, shards={SHARD: where}, tables={"shop.t": 1})
+    monkeypatch.setattr(judge._cuts, "last", lambda: cut)
+    looks[:] = [[], [], [], [], here]
+    waits = []
+    for _ in range(5):
+        waits.append(judge.next_bite())
+        if looks:
+            judge.next_bite()  # too early: it is not asked again
+        clock[0] += doubts.LOOK_EVERY
+    assert waits == [doubts.LOOK_EVERY] * 4 + [0.0]
+    assert (source.looks, given.verdicts) == (1, [])
+    monkeypatch.setattr(judge, "_looked", None)
+    monkeypatch.setattr(judge._cuts, "last", lambda: replace(cut, number=4, round=4))
+    looks[:] = [[]] * 5
+    for _ in range(5):
+        judge.next_bite()
+        clock[0] += doubts.LOOK_EVERY
+    (verdict,) = given.verdicts
+    assert verdict.why is not None
+    assert verdict.why.message == "the source does not have it any more"
