@@ -221,6 +221,6 @@ def _rows(found: StatementEffects, why: str = "") -> Statement:
 
 def _about_tables(tokens: Sequence[SqlToken]) -> bool:
     words = [token.word for token in tokens[1:3]]
-    if words[0] in {"LOCAL", "NO_WRITE_TO_BINLOG"}:
+    if words and words[0] in {"LOCAL", "NO_WRITE_TO_BINLOG"}:
         words = words[1:]
     return words[:1] in (["TABLE"], ["TABLES"])

@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ratchet.core.sql.effects import TableName
@@ -255,6 +258,26 @@ def test_names_count_in_the_default_database_only() -> None:
     assert look("ALTER TABLE w ADD c INT", database="other").tables == ()
     assert look("ALTER TABLE shop.w ADD c INT", database="other").tables == ("w",)
     assert look("TRUNCATE w", database="other").truncates == ()
+
+
+# Every word that the classifier knows, and what may stand between.
+WORDS = sorted(
+    {
+        word
+        for path in (Path(__file__).parents[3] / "core" / "sql").glob("*.py")
+        for word in re.findall(r"\b[A-Z][A-Z_]{2,}\b", path.read_text())
+    }
+    | set("(),.;=`'")
+    | {"w", "shop", "1"}
+)
+
+
+@settings(max_examples=1500)
+@given(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join))
+@example("EXPLAIN")
+def test_statements_of_known_words_that_end_anywhere_are_judged(text: str) -> None:
+    for mode in (Mode(), MARIADB, Mode(known=False), ANSI):
+        look(text, mode=mode)
 
 
 @given(st.text(max_size=80))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 from collections.abc import Iterator
 
 import pytest
@@ -95,7 +94,6 @@ def written() -> Iterator[io.StringIO]:
     logs.set_up(stream=stream)
     yield stream
     logs.set_up()
-    logging.getLogger("ratchet.jobs").setLevel(logging.INFO)
 
 
 def test_lines(written: io.StringIO) -> None:
