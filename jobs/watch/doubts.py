@@ -61,6 +61,9 @@ _MENDS: Final = 3  # of one table, until it is given up
 # Looks, LOOK_EVERY apart, that do not find a table. MySQL lists a MyISAM table not at all while an
 # ALTER puts the new one in its place: one of five looks beside ALTERs in a loop.
 _ABSENT: Final = 5
+# Comparisons that the table's server refuses: beside an ALTER it refuses a read that had begun
+# (1412), as the dump knows.
+_REFUSALS: Final = 3
 _LOOK_COUNTS: Final = 10.0  # seconds for which the servers' list of tables is taken as it is
 MOST_MENDED: Final = 20_000  # rows that a run mends by itself
 _REST: Final = 5.0  # seconds, at least, between two comparisons for the same reason
@@ -111,6 +114,7 @@ class _AttemptCount:
     round: int = 0
     unsettled: int = 0
     mended: int = 0
+    refused: int = 0
     absent: int = 0
     missed: float = 0.0  # when it was not found last
 
@@ -246,16 +250,19 @@ class Doubts:
         return [state.schema, found if found.key else replace(found, key=state.schema.key)]
 
     def _compare(self, state: TableState, cut: Cut) -> bool:
-        """Compare it with its source; False if that is to be looked for again, a little later."""
-        began, now = time.monotonic(), self._wall()
+        """Compare it with its source; False if that is to be tried again, a little later."""
         found = self._find(state, cut)
-        if found is None and self._may_come_back(state):
+        if found is not None:
+            return self._compare_rows(_Case(_wanted(state, found.shards), state, cut))
+        if self._may_come_back(state):
             return False
-        shards = tuple(state.doubts) if found is None else found.shards
-        case = _Case(_wanted(state, shards), state, cut)
-        if found is None:
-            self._stop(case, "the source does not have it any more", _gone(state))
-            return True
+        case = _Case(_wanted(state, tuple(state.doubts)), state, cut)
+        self._stop(case, "the source does not have it any more", _gone(state))
+        return True
+
+    def _compare_rows(self, case: _Case) -> bool:
+        state, cut = case.state, case.cut
+        began, now = time.monotonic(), self._wall()
         corrections: list[Correction] = []
 
         def collect(one: Correction) -> None:
@@ -274,6 +281,11 @@ class Doubts:
             log.info("%s: its columns changed while it was compared: again", state.name)
             return True
         except TableStoppedError as error:
+            tried = self._attempts(state)
+            tried.refused += 1
+            if tried.refused < _REFUSALS:
+                log.info("%s: it could not be compared: %s: again", state.name, error.message)
+                return False
             self._stop(case, error.message, error.hint or how_to_redump(state))
             return True
         self._done.save(record_of(state, result, since=now, until=self._wall()))
@@ -326,7 +338,7 @@ class Doubts:
     ) -> None:
         state = case.state
         tried = self._attempts(state)
-        tried.round, tried.absent = case.cut.round, 0
+        tried.round, tried.absent, tried.refused = case.cut.round, 0, 0
         if result.columns_missing:
             names = ", ".join(result.columns_missing)
             self._stop(

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from ratchet.core.errors import TableStoppedError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.schema import TableSchema
@@ -273,3 +274,42 @@ def test_a_table_that_is_not_listed_for_a_moment_is_looked_for_again(
     (verdict,) = given.verdicts
     assert verdict.why is not None
     assert verdict.why.message == "the source does not have it any more"
+
+
+@pytest.mark.parametrize("refusals", [2, 3])
+def test_a_comparison_that_the_server_refuses_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    """An ALTER ends a read that had begun; what a server refuses three times stops the table."""
+    monkeypatch.setattr(doubts, "unlike", lambda *_: "")
+    monkeypatch.setattr(doubts, "newest_at", lambda *_: 1)
+    left = [refusals]
+
+    class Refused:
+        def once(self, cut: Cut, *_: object) -> VerifyResult:
+            left[0] -= 1
+            if left[0] >= 0:
+                raise TableStoppedError("its definition has changed (1412)", hint="redump TABLE")
+            return VerifyResult(
+                table="shop.t", round=cut.round, positions={}, ends={}, source_rows=9,
+                source_bytes=9, mirror_rows=9, chunks=1, columns=("id",), unsettled={},
+            )  # fmt: skip
+
+    given = Given()
+    judge: Any = Doubts(
+        open_lake(str(tmp_path), now=0),
+        lambda: [DiscoveredTable(keyspace="shop", table="t", shards=(SHARD,), rows=9)],
+        lambda _: True,
+        reading=cast("Any", SimpleNamespace(shards={})),
+        verifier=cast("Any", Refused()),
+        verdicts=cast("Any", given),
+        ends=False,
+        observer=lambda _: None,
+    )
+    monkeypatch.setattr(judge._tables, "list", lambda: [STATE])
+    where = CutShard(position=HERE, min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=0)
+    cut = Cut(number=3, round=3, merged_at=1, shards={SHARD: where}, tables={"shop.t": 1})
+    monkeypatch.setattr(judge._cuts, "last", lambda: cut)
+    assert [judge.next_bite() for _ in range(3)] == [doubts.LOOK_EVERY] * 2 + [0.0]
+    (verdict,) = given.verdicts
+    assert verdict.outcome == ("right" if refusals == 2 else "wrong")
