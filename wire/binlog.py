@@ -33,7 +33,7 @@ from ratchet.core.shard import ShardId
 from ratchet.wire import framing
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.continues import check_continues
-from ratchet.wire.failures import HEAL_HINT, binlog_failure
+from ratchet.wire.failures import HEAL_HINT, binlog_failure, torn_remedy
 from ratchet.wire.logstart import first_file
 from ratchet.wire.session import BINLOG_START, Session
 from ratchet.wire.stream import Bytes, parse_error_packet
@@ -381,7 +381,8 @@ class BinlogStream:
             source=source,
             position=position,
             hint="the server's binlog file or the network is damaged: try again, then look at the "
-            "file with mysqlbinlog --verify-binlog-checksum",
+            "file with mysqlbinlog --verify-binlog-checksum. If the file is damaged: "
+            f"{torn_remedy(source)}",
         )
 
 

@@ -274,8 +274,7 @@ def binlog_failure(
         return PositionLostError(
             f"a file of the server's log ends within a transaction: {text}",
             **where,
-            hint="a crash has torn it, or a disk; what follows is in no log. `ratchet heal CONFIG "
-            f"--shard {source} --dump`, then `ratchet run CONFIG` dumps the shard's tables again",
+            hint=f"a crash has torn it, or a disk, or the server itself. {torn_remedy(source)}",
         )
     if _LOST.search(low):
         return PositionLostError(
@@ -285,6 +284,19 @@ def binlog_failure(
         f"the binlog stream broke off ({code}): {text}",
         **where,
         hint="if it persists, look at the server's error log and its binlog files",
+    )
+
+
+def torn_remedy(source: str) -> str:
+    """How to leave a damaged file of a server's log behind.
+
+    In a file of its own a position has to have a transaction: at its very beginning it lies at the
+    end of the file before, for a MySQL.
+    """
+    return (
+        "Begin a new file on the server (FLUSH BINARY LOGS;) and write something there; then "
+        f"`ratchet heal CONFIG --shard {source} --dump`, and `ratchet run CONFIG` dumps the "
+        "shard's tables again"
     )
 
 

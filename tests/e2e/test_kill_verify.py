@@ -53,7 +53,7 @@ def test_a_killed_run_decides_again(
     assert mended["phase"] == "streaming"
     assert "identical" in ratchet.run("verify", "--table", "shop.doubtful").stdout
 
-    passes.save_schedule({"shop.due": 1, "shop.doubtful": 2**60})
+    Passes(held(lake)).save_schedule({"shop.due": 1, "shop.doubtful": 2**60})
     ratchet.run("run", "--until-caught-up", crash_at="verify.before_progress:4", expect=KILLED)
     begun = passes.last()
     assert begun is not None
