@@ -22,6 +22,7 @@ import click
 from ratchet.core.errors import BugError, RatchetError
 from ratchet.jobs.reporting import logs
 from ratchet.jobs.reporting.terminal import lines
+from ratchet.resources import IMPORTED_FROM
 
 if TYPE_CHECKING:
     from ratchet.jobs.config.config import Config
@@ -462,12 +463,11 @@ def sql(
 def demo(home: Path, rows: int) -> int:
     """Show the whole story on two private MariaDB servers, in about four minutes."""
     logs.set_up(level="warning", form=_options.log_format)
-    checkout = Path(__file__).resolve().parents[1]
-    if not (checkout / "lab" / "demo.py").is_file():
+    if not (IMPORTED_FROM / "lab" / "demo.py").is_file():
         raise click.UsageError(
             "the demo starts servers of its own, which only a checkout can: `make demo` in a clone"
         )
-    sys.path.append(str(checkout))
+    sys.path.append(str(IMPORTED_FROM))
     from lab.demo import run_demo
 
     return run_demo(home, rows=rows)

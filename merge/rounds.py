@@ -384,14 +384,6 @@ class Merger:
         return self._schemas[key]
 
 
-def merge_step(
-    spark: SparkSession, lake: Lake, options: MergeOptions, upto: int | None = None
-) -> StepResult:
-    """One step by a Merger of its own; a process that goes on merging keeps one instead."""
-    with Merger(spark, lake, options) as merger:
-        return merger.step(upto)
-
-
 def _covered(state: TableState, positions: Mapping[str, Position]) -> bool:
     return bool(
         state.dump and state.dump.end is not None and plan.covers(positions, state.dump.end)

@@ -25,7 +25,7 @@ from ratchet.core.shard import ShardId
 from ratchet.core.token import Coordinates, EventToken, Order, Rank
 from ratchet.core.token import compare as _compare
 from ratchet.core.types import InvalidValuePolicy
-from ratchet.jobs.inspect.asof import find_cut, parse_moment
+from ratchet.jobs.inspect.asof import find_cut, newest_cut, parse_moment
 from ratchet.merge.fresh import read_fresh
 from ratchet.store import layout
 from ratchet.store.cuts import Cut, Cuts
@@ -129,17 +129,9 @@ class Mirror:
             ConfigError: the text is no moment.
         """
         if as_of is None:
-            found = Cuts(self._lake).last()
-            if found is None:
-                raise NoCutError(
-                    "nothing has been merged yet, so there is no cut",
-                    operation=_OPERATION,
-                    hint="let `ratchet run` go on until the tables are streaming",
-                )
-        else:
-            text = as_of.isoformat() if isinstance(as_of, datetime) else as_of
-            found = find_cut(self._lake, parse_moment(text))
-        return _public_cut(found)
+            return _public_cut(newest_cut(Cuts(self._lake)))
+        text = as_of.isoformat() if isinstance(as_of, datetime) else as_of
+        return _public_cut(find_cut(self._lake, parse_moment(text)))
 
     def read(
         self,

@@ -79,8 +79,8 @@ def check_continues(control: Session, start: Position) -> None:
             operation=_OPERATION,
             source=source,
             position=str(start.executed),
-            hint="FLUSH BINARY LOGS DELETE_DOMAIN_ID has it count anew, by names that the mirror "
-            f"knows: {HEAL_HINT}",
+            hint="after FLUSH BINARY LOGS DELETE_DOMAIN_ID a domain counts from 1 again, and gives "
+            f"names that the mirror has already: {HEAL_HINT}",
         )
     check_not_purged(control, start)
 

@@ -288,10 +288,10 @@ def binlog_failure(
 
 
 def torn_remedy(source: str) -> str:
-    """How to leave a damaged file of a server's log behind.
+    """How to continue after a damaged file of a server's log.
 
-    In a file of its own a position has to have a transaction: at its very beginning it lies at the
-    end of the file before, for a MySQL.
+    The new file needs a transaction: a position at its beginning is one at the end of the damaged
+    file, too, and a stream of a MySQL begins there (`wire.logstart.first_file`).
     """
     return (
         "Begin a new file on the server (FLUSH BINARY LOGS;) and write something there; then "

@@ -38,6 +38,7 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
     Action.INCIDENT: (
         PositionLostError,
         "the server logged an incident: changes may be missing from its binlog",
+        # A server that looks for a position sends it from wherever it lies in the same file.
         (
             "see the server's error log for the cause; begin a new file of its log "
             f"(FLUSH BINARY LOGS;), {_REDUMP}"

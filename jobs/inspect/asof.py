@@ -74,6 +74,22 @@ def parse_moment(text: str) -> AsOfPoint:
     return AsOfPoint("time", text, (found - epoch) // datetime.timedelta(microseconds=1))
 
 
+def newest_cut(cuts: Cuts) -> Cut:
+    """The newest cut.
+
+    Raises:
+        NoCutError: there is none yet.
+    """
+    last = cuts.last()
+    if last is None:
+        raise NoCutError(
+            "nothing has been merged yet, so there is no cut",
+            operation="find a cut",
+            hint="let `ratchet run` go on until the tables are streaming",
+        )
+    return last
+
+
 def find_cut(lake: Lake, moment: AsOfPoint) -> Cut:
     """The cut that shows this moment.
 
@@ -82,13 +98,7 @@ def find_cut(lake: Lake, moment: AsOfPoint) -> Cut:
         ConfigError: no server writes GTIDs like this one.
     """
     cuts = Cuts(lake)
-    last = cuts.last()
-    if last is None:
-        raise NoCutError(
-            "nothing has been merged yet, so there is no cut",
-            operation="find a cut",
-            hint="let `ratchet run` go on until the tables are streaming",
-        )
+    last = newest_cut(cuts)
     if moment.kind == "round" and moment.value > last.round:
         raise NoCutError(
             f"round {moment.value} is not merged yet: the newest cut is round {last.round}",

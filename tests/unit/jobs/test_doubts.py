@@ -38,6 +38,8 @@ STATE = TableState(
     foreign_keys=(),
     doubts={SHARD: Doubt(message="why", statement="ALTER TABLE t ...", round=3)},
 )
+FOUND = DiscoveredTable(keyspace="shop", table="t", shards=(SHARD,), rows=9)
+WHERE = CutShard(position=HERE, min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=0)
 
 
 class Busy:
@@ -65,6 +67,46 @@ class Given:
 
     def waits(self, _: str) -> bool:
         return False
+
+
+def judge_of(
+    folder: Path,
+    verifier: object,
+    given: Given,
+    *,
+    look: Callable[[], list[DiscoveredTable]] = lambda: [FOUND],
+    ends: bool = False,
+) -> Any:
+    """Decides about a lake's tables; who compares them and takes verdicts is given."""
+    return Doubts(
+        open_lake(str(folder), now=0),
+        look,
+        lambda _: True,
+        reading=cast("Any", SimpleNamespace(shards={})),
+        verifier=cast("Any", verifier),
+        verdicts=cast("Any", given),
+        ends=ends,
+        observer=lambda _: None,
+    )
+
+
+def cut_of(number: int, *tables: str) -> Cut:
+    """The cut of a round, with some tables."""
+    return Cut(
+        number=number,
+        round=number,
+        merged_at=1,
+        shards={SHARD: WHERE},
+        tables=dict.fromkeys(tables, 1),
+    )
+
+
+def judge_one(judge: Any, monkeypatch: pytest.MonkeyPatch, number: int) -> float:
+    """Look at the table at the cut of a round."""
+    monkeypatch.setattr(judge._tables, "list", lambda: [STATE])
+    monkeypatch.setattr(judge._cuts, "last", lambda: cut_of(number, "shop.t"))
+    wait: float = judge.next_bite()
+    return wait
 
 
 def test_the_servers_are_asked_once_for_many_tables(
@@ -95,26 +137,13 @@ def test_the_servers_are_asked_once_for_many_tables(
             )  # fmt: skip
 
     given = Given()
-    judge: Any = Doubts(
-        open_lake(str(tmp_path), now=0),
-        look,
-        lambda _: True,
-        reading=cast("Any", SimpleNamespace(shards={})),
-        verifier=cast("Any", Equal()),
-        verdicts=cast("Any", given),
-        ends=False,
-        observer=lambda _: None,
-    )
-    where = CutShard(position=HERE, min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=0)
+    judge = judge_of(tmp_path, Equal(), given, look=look)
 
     def decide(statement: int, round_number: int) -> None:
         """All tables are in doubt for a statement; a bite decides about each."""
         doubt = {SHARD: Doubt(message="why", statement=f"ALTER {statement}", round=statement)}
         left = [replace(STATE, table=name, doubts=doubt) for name in names]
-        cut = Cut(
-            number=round_number, round=round_number, merged_at=1, shards={SHARD: where},
-            tables={f"shop.{name}": 1 for name in names},
-        )  # fmt: skip
+        cut = cut_of(round_number, *(f"shop.{name}" for name in names))
         monkeypatch.setattr(judge._cuts, "last", lambda: cut)
         monkeypatch.setattr(judge._tables, "list", lambda: left)
         while left:
@@ -144,25 +173,9 @@ def test_rows_that_never_get_a_verdict(
     clock = [100.0]
     monkeypatch.setattr(doubts.time, "monotonic", lambda: clock[0])
     source, given = Busy(), Given()
-    found = [DiscoveredTable(keyspace="shop", table="t", shards=(SHARD,), rows=9)]
-    judge: Any = Doubts(
-        open_lake(str(tmp_path), now=0),
-        lambda: found,
-        lambda _: True,
-        reading=cast("Any", SimpleNamespace(shards={})),
-        verifier=cast("Any", source),
-        verdicts=cast("Any", given),
-        ends=ends,
-        observer=lambda _: None,
-    )
-    monkeypatch.setattr(judge._tables, "list", lambda: [STATE])
-    where = CutShard(position=HERE, min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=0)
+    judge = judge_of(tmp_path, source, given, ends=ends)
     for number in range(3, 20):
-        cut = Cut(
-            number=number, round=number, merged_at=1, shards={SHARD: where}, tables={"shop.t": 1}
-        )
-        monkeypatch.setattr(judge._cuts, "last", lambda one=cut: one)
-        judge.next_bite()
+        judge_one(judge, monkeypatch, number)
         if given.verdicts:
             break
     assert source.looks == 5
@@ -202,24 +215,9 @@ def test_rows_that_differ_are_mended_until_it_does_not_help(
             )  # fmt: skip
 
     given = Given()
-    judge: Any = Doubts(
-        open_lake(str(tmp_path), now=0),
-        lambda: [DiscoveredTable(keyspace="shop", table="t", shards=(SHARD,), rows=9)],
-        lambda _: True,
-        reading=cast("Any", SimpleNamespace(shards={})),
-        verifier=cast("Any", Different()),
-        verdicts=cast("Any", given),
-        ends=False,
-        observer=lambda _: None,
-    )
-    monkeypatch.setattr(judge._tables, "list", lambda: [STATE])
-    where = CutShard(position=HERE, min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=0)
+    judge = judge_of(tmp_path, Different(), given)
     for number in range(3, 9):
-        cut = Cut(
-            number=number, round=number, merged_at=1, shards={SHARD: where}, tables={"shop.t": 1}
-        )
-        monkeypatch.setattr(judge._cuts, "last", lambda one=cut: one)
-        judge.next_bite()
+        judge_one(judge, monkeypatch, number)
         if given.verdicts and given.verdicts[-1].outcome == "wrong":
             break
     mended = [] if reason or count > 2 else ["mend"] * 3
@@ -239,37 +237,22 @@ def test_a_table_that_is_not_listed_for_a_moment_is_looked_for_again(
     monkeypatch.setattr(doubts, "newest_at", lambda *_: 1)
     clock = [100.0]
     monkeypatch.setattr(doubts.time, "monotonic", lambda: clock[0])
-    here = [DiscoveredTable(keyspace="shop", table="t", shards=(SHARD,), rows=9)]
     looks: list[list[DiscoveredTable]] = []
     source, given = Busy(), Given()
-    judge: Any = Doubts(
-        open_lake(str(tmp_path), now=0),
-        lambda: looks.pop(0),
-        lambda _: True,
-        reading=cast("Any", SimpleNamespace(shards={})),
-        verifier=cast("Any", source),
-        verdicts=cast("Any", given),
-        ends=False,
-        observer=lambda _: None,
-    )
-    monkeypatch.setattr(judge._tables, "list", lambda: [STATE])
-    where = CutShard(position=HERE, min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=0)
-    cut = Cut(number=3, round=3, merged_at=1, shards={SHARD: where}, tables={"shop.t": 1})
-    monkeypatch.setattr(judge._cuts, "last", lambda: cut)
-    looks[:] = [[], [], [], [], here]
+    judge = judge_of(tmp_path, source, given, look=lambda: looks.pop(0))
+    looks[:] = [[], [], [], [], [FOUND]]
     waits = []
     for _ in range(5):
-        waits.append(judge.next_bite())
+        waits.append(judge_one(judge, monkeypatch, 3))
         if looks:
-            judge.next_bite()  # too early: it is not asked again
+            judge_one(judge, monkeypatch, 3)  # too early: it is not asked again
         clock[0] += doubts.LOOK_EVERY
     assert waits == [doubts.LOOK_EVERY] * 4 + [0.0]
     assert (source.looks, given.verdicts) == (1, [])
     monkeypatch.setattr(judge, "_looked", None)
-    monkeypatch.setattr(judge._cuts, "last", lambda: replace(cut, number=4, round=4))
     looks[:] = [[]] * 5
     for _ in range(5):
-        judge.next_bite()
+        judge_one(judge, monkeypatch, 4)
         clock[0] += doubts.LOOK_EVERY
     (verdict,) = given.verdicts
     assert verdict.why is not None
@@ -296,20 +279,7 @@ def test_a_comparison_that_the_server_refuses_is_tried_again(
             )  # fmt: skip
 
     given = Given()
-    judge: Any = Doubts(
-        open_lake(str(tmp_path), now=0),
-        lambda: [DiscoveredTable(keyspace="shop", table="t", shards=(SHARD,), rows=9)],
-        lambda _: True,
-        reading=cast("Any", SimpleNamespace(shards={})),
-        verifier=cast("Any", Refused()),
-        verdicts=cast("Any", given),
-        ends=False,
-        observer=lambda _: None,
-    )
-    monkeypatch.setattr(judge._tables, "list", lambda: [STATE])
-    where = CutShard(position=HERE, min_ts=1, max_ts=1, latest_ts=1, observed_at=1, generation=0)
-    cut = Cut(number=3, round=3, merged_at=1, shards={SHARD: where}, tables={"shop.t": 1})
-    monkeypatch.setattr(judge._cuts, "last", lambda: cut)
-    assert [judge.next_bite() for _ in range(3)] == [doubts.LOOK_EVERY] * 2 + [0.0]
+    judge = judge_of(tmp_path, Refused(), given)
+    assert [judge_one(judge, monkeypatch, 3) for _ in range(3)] == [doubts.LOOK_EVERY] * 2 + [0.0]
     (verdict,) = given.verdicts
     assert verdict.outcome == ("right" if refusals == 2 else "wrong")
