@@ -128,7 +128,8 @@ class TableEvent:
             came when it was prepared, and were left out.
             "bulk": rows were inserted which the server may have taken back (MariaDB).
             "restored": no statement: the server's log was written anew, and may lack transactions
-            that it had; or it says itself that changes are missing from it (an incident).
+            that it had; or it says itself that changes are missing from it (an incident), or
+            transactions are missing that the server has executed.
             "untold": rows were changed by a statement that was logged as its text, or were taken
             back behind their row events; which, nothing tells.
             Empty in lakes of earlier versions: then the text kept here is all there is.

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from ratchet.core.columnrules import unfit_key
@@ -203,6 +203,7 @@ class KeyPlan:
         columns: the index's columns, in its order.
         walkable: whether the index gives the rows in order. If not (the index holds prefixes of
             the values, or is a hash), the table is read as one chunk in no order.
+        collations: column -> its collation, of the table's columns of text.
     """
 
     database: str
@@ -210,6 +211,7 @@ class KeyPlan:
     index: str
     columns: tuple[KeyColumn, ...]
     walkable: bool = True
+    collations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
@@ -323,6 +325,7 @@ def find_plan(query: Query, *, database: str, schema: TableSchema, mariadb: bool
         index=chosen.name,
         columns=columns,
         walkable=chosen.walkable,
+        collations={name: collation for name, (_, collation) in collations.items()},
     )
 
 

@@ -101,14 +101,14 @@ def _select(
 ) -> dict[Row, Row]:
     schema, plan = table.schema, table.plan
     decoder = TextRowDecoder(schema, policy)
-    names = [(quoted(name), schema.column(name), name) for name in schema.key]
-    wanted = " OR ".join(
-        "(" + " AND ".join(f"{sql} = {key_literal(c, key[name])}" for sql, c, name in names) + ")"
+    names = [(schema.column(name), plan.collations.get(name, "")) for name in schema.key]
+    wanted = (
+        " AND ".join(f"{quoted(c.name)} = {key_literal(c, key[c.name], by)}" for c, by in names)
         for key in keys
     )
     sql = (
         f"SELECT {', '.join(decoder.select_list)} FROM {quoted(plan.database)}."
-        f"{quoted(plan.table)} WHERE {wanted}"
+        f"{quoted(plan.table)} WHERE ({') OR ('.join(wanted)})"
     )
     found: dict[Row, Row] = {}
     with session.stream_rows(sql) as rows:
@@ -116,7 +116,7 @@ def _select(
             for row in decoder.decode(np.asarray(buffer), start, end).batch.to_pylist():
                 key, values = frozen_row(row, schema.key), frozen_row(row, columns)
                 assert key is not None and values is not None  # noqa: S101, PT018 - rows
-                found[key] = values
+                found[key] = values  # also of a key that nobody asked for, see `key_literal`
     return found
 
 

@@ -67,8 +67,18 @@ def different_columns(a: Row, b: Row, columns: Sequence[str]) -> tuple[str, ...]
     return tuple(name for name, x, y in zip(columns, a, b, strict=True) if x != y)
 
 
-def key_literal(column: Column, value: Any) -> str:
-    """A key's value out of the lake as an SQL literal that equals it in the source."""
+def key_literal(column: Column, value: Any, collation: str = "") -> str:
+    """A key's value out of the lake as an SQL literal that equals it in the source.
+
+    Both servers refuse the statement if a text has characters that the column's charset lacks
+    (MySQL 3854, MariaDB 1267), as the old keys of a table have whose charset became a smaller one.
+    Converted beforehand, it equals what has a question mark there.
+
+    Args:
+        column: as the source declares it.
+        value: as the lake has it.
+        collation: of a column of text; empty: the text is compared by the one of the session.
+    """
     if value is None:
         raise BugError("a key's value is NULL", operation="read rows by key")
     name = column.type.name
@@ -82,8 +92,15 @@ def key_literal(column: Column, value: Any) -> str:
         plain = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
         return f"'{plain.isoformat(sep=' ', timespec='microseconds')}'"
     if isinstance(value, str) and name not in _NUMBERS:
-        return f"_utf8mb4 x'{value.encode().hex()}'" if value else "''"
+        return _text_literal(value, column.type.charset or "", collation)
     return str(value) if name in _NUMBERS else f"'{value}'"
+
+
+def _text_literal(value: str, charset: str, collation: str) -> str:
+    text = f"_utf8mb4 x'{value.encode().hex()}'" if value else "''"
+    if not collation or charset in {"", "utf8mb4"}:
+        return text
+    return f"CONVERT({text} USING {charset}) COLLATE {collation}"
 
 
 def _time_text(value: int) -> str:

@@ -42,7 +42,7 @@ def read(
 ) -> tuple[Collected, Position, tuple[GtidRange, ...]]:
     found = Collected()
     reader = make_reader(start, found, **more)
-    feed(reader, log.events)
+    feed(reader, log.events, checksum=log.checksum)
     reader.flush()
     return found, reader.position(), reader.runs
 

@@ -146,6 +146,12 @@ _LOST: Final = re.compile(
     r"purged|could not find first log|not in the master's binlog|more gtids than|earlier binlog"
     r"|has been lost|is missing|lost needed|gap in the"
 )
+# What a server says where no event begins: it was asked for a wrong place, or its file is damaged.
+_GARBAGE: Final = re.compile(
+    r"bogus data|truncated in the middle|exceeded max_allowed_packet|impossible position|"
+    r"position > file size",
+    re.IGNORECASE,
+)
 HEAL_HINT: Final = (
     "`ratchet heal CONFIG` (with --shard KEYSPACE/SHARD if it leaves this one as it is) reads "
     "again what the lost transactions touched, or has the rows dumped again, and nothing else; "
@@ -280,23 +286,25 @@ def binlog_failure(
         return PositionLostError(
             f"the server cannot stream from our position: {text}", **where, hint=HEAL_HINT
         )
-    return RetryableError(
-        f"the binlog stream broke off ({code}): {text}",
-        **where,
-        hint="if it persists, look at the server's error log and its binlog files",
-    )
+    hint = "if it persists, look at the server's error log and its binlog files"
+    if is_garbage(text):
+        hint = (
+            "if it persists, an event is larger than the server's replica_max_allowed_packet "
+            f"(slave_max_allowed_packet), or the file is damaged. {torn_remedy(source)}"
+        )
+    return RetryableError(f"the binlog stream broke off ({code}): {text}", **where, hint=hint)
+
+
+def is_garbage(text: str) -> bool:
+    """Whether a server says of its log that no event begins where it reads."""
+    return _GARBAGE.search(text) is not None
 
 
 def torn_remedy(source: str) -> str:
-    """How to continue after a damaged file of a server's log.
-
-    The new file needs a transaction: a position at its beginning is one at the end of the damaged
-    file, too, and a stream of a MySQL begins there (`wire.logstart.first_file`).
-    """
+    """How to continue after a damaged file of a server's log."""
     return (
-        "Begin a new file on the server (FLUSH BINARY LOGS;) and write something there; then "
-        f"`ratchet heal CONFIG --shard {source} --dump`, and `ratchet run CONFIG` dumps the "
-        "shard's tables again"
+        f"Begin a new file on the server (FLUSH BINARY LOGS;); then `ratchet heal CONFIG --shard "
+        f"{source} --dump`, and `ratchet run CONFIG` dumps the shard's tables again"
     )
 
 

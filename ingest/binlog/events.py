@@ -145,6 +145,14 @@ def parse_rotate(body: bytes) -> tuple[str, int]:
     return name.decode("utf-8", "replace"), offset
 
 
+def is_unchecked(body: bytes) -> bool:
+    """Whether the events behind a FORMAT_DESCRIPTION event have no checksums.
+
+    The last byte of its body, in front of its own checksum, names the algorithm; 0: none.
+    """
+    return body[-1:] == b"\0"
+
+
 def parse_query(
     body: bytes, *, compressed: bool = False, load: bool = False, flags: int = 0
 ) -> Query:

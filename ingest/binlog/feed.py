@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ratchet.core.errors import PositionLostError, RatchetError, RetryableError
@@ -36,6 +36,15 @@ _REWRITTEN: Final = (
     "its server's log was written anew, as when a backup is restored and the log played back into "
     "it: transactions may have been left out"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """What a server had executed when its log ended here, or before."""
+
+    executed: GtidSet
+    file: str
+    offset: int
 
 
 class DoubtError(RetryableError):
@@ -109,6 +118,7 @@ class BinlogFeed:
         # Where a MySQL's log ended; None once the stream has been there. A transaction without a
         # GTID is no part of what the server has executed, so its set alone does not tell the end.
         self._end = stream.control.binlog_end() if stream.flavor == "mysql" else None
+        self._promise: _Promise | None = None
         self._lacks_since = 0.0  # since when the server has purged what has not come; 0 if it has
 
     def read(self, *, known: frozenset[str], limits: SliceLimits) -> SliceSummary:
@@ -195,9 +205,10 @@ class BinlogFeed:
                 if caught_up:
                     break
                 self._refuse_purged()
+        caught_up = caught_up or (reader.held_ts is None and self._reached_head())
         reader.flush()
         stream.recycle()
-        return caught_up or (reader.held_ts is None and self._reached_head())
+        return caught_up
 
     def _refuse_drops(self, late: float, received: int) -> None:
         """A transaction that comes drop by drop holds up the round, and all other sources in it."""
@@ -252,14 +263,39 @@ class BinlogFeed:
         return limited
 
     def _holds(self, wanted: GtidSet | None) -> bool:
-        return wanted is not None and self._reader.position().executed.contains_all(wanted)
+        return wanted is not None and self._has(wanted)
 
     def _reached_head(self) -> bool:
         if self._end is not None and not self._reader.has_reached(*self._end):
             return False
         self._end = None
         head = self._stream.control.head().executed
-        return self._reader.position().executed.contains_all(head)
+        if not self._has(head):
+            self._pass_over_unlogged(head)
+        return self._has(head)
+
+    def _has(self, gtids: GtidSet) -> bool:
+        return self._reader.position().executed.contains_all(gtids)
+
+    def _pass_over_unlogged(self, head: GtidSet) -> None:
+        """Do not wait for transactions that have been executed and are not in the log.
+
+        A server that has torn its log writes on in it, and without checksums (`binlog_checksum`)
+        the torn event swallows what lies behind it. What was executed before the log had its length
+        of then is in front of that place, or nowhere.
+        """
+        control = self._stream.control
+        if self._stream.flavor == "file":
+            return
+        if self._promise is None:
+            self._promise = _Promise(head, *control.binlog_end())
+        if not self._reader.has_passed(self._promise.file, self._promise.offset):
+            return
+        lacking = self._promise.executed.minus(self._reader.position().executed)
+        self._promise = None
+        # Those that count as purged are refused, see `_refuse_purged`.
+        if (unlogged := lacking.minus(control.purged())).intervals:
+            self._reader.pass_over(unlogged)
 
 
 def _without_place(start: Position) -> Position:

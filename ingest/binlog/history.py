@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -41,7 +40,7 @@ from ratchet.ingest.binlog.skim import LogScanner
 from ratchet.wire.binlog import DumpOptions, probe_server_id
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.continues import check_continues, unlogged, used_twice
-from ratchet.wire.failures import HEAL_HINT
+from ratchet.wire.failures import HEAL_HINT, is_garbage
 from ratchet.wire.logstart import file_of, last_logged
 from ratchet.wire.session import Session
 
@@ -53,11 +52,6 @@ _HINT: Final = (
     f"differ: {HEAL_HINT}"
 )
 # What servers say of a place in their log that no event begins at.
-_GARBAGE: Final = re.compile(
-    r"bogus data|truncated in the middle|exceeded max_allowed_packet|impossible position|"
-    r"position > file size",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +180,10 @@ def _all_of(source: SourceConfig, before: Position, wanted: Sequence[Gtid]) -> l
         # Purged, or (MariaDB) the one before it is another server's. What cannot be read is for the
         # stream to tell.
         log.debug("%s: no witness: %s", source.shard, error)
+    except RetryableError as error:
+        if not is_garbage(error.message):
+            raise
+        log.debug("%s: no witness: %s", source.shard, error)
     return found[: len(names)]
 
 
@@ -261,7 +259,7 @@ def _at_its_place(
     try:
         return _first(control.config, by_place, lambda batch: _candidates(batch, last))
     except RatchetError as error:
-        nothing = isinstance(error, DecodeError) or _GARBAGE.search(error.message)
+        nothing = isinstance(error, DecodeError) or is_garbage(error.message)
         if start.flavor == "file":
             if nothing:
                 raise _nothing_there(error, start, last) from error

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from ratchet.core.errors import DecodeError, PositionLostError
-from ratchet.core.gtid import Gtid, pack_file
+from ratchet.core.gtid import Gtid, GtidSet, pack_file
 from ratchet.core.position import LastTransaction, Position
 from ratchet.core.rounds import GtidRange
 from ratchet.ingest.binlog import places
@@ -117,6 +117,49 @@ class GtidTracker:
         runs = runs_of(self.flavor, whole, names)
         self.executed = add_runs(self.executed, runs, last_servers(self.flavor, whole, names))
         self.runs = join_runs(self.flavor, self.runs, runs)
+
+    def pass_over(self, gtids: GtidSet) -> Gtid:
+        """Count transactions as delivered that the stream has passed over without a word.
+
+        They rank behind all that were delivered, as chunks may be read behind them. Only for a
+        stream that stands between two transactions, all of which are folded in.
+
+        Args:
+            gtids: at least one; none of them was delivered, nor, on a MariaDB, a later one.
+
+        Returns:
+            The one that ranks last.
+        """
+        for name, spans in gtids.intervals.items():
+            origin = self.origin(name)
+            for first, last in spans:
+                run = GtidRange(name, first, last, int(self._state[places.SEQ]) + 1)
+                self.runs = join_runs(self.flavor, self.runs, [run])
+                self._state[places.SEQ] += last - first + 1
+                # The kernel takes a higher number for a new one, without asking.
+                self.highs[origin] = max(self.highs[origin], last)
+        self.executed = self.executed.union(gtids)
+        return Gtid(name, last, gtids.servers.get(name, 0))
+
+    def holes(self, whole: Records) -> list[tuple[int, str]]:
+        """MariaDB: numbers that a domain has left out, though they were counted by the server.
+
+        Args:
+            whole: transactions that follow those which were folded in.
+
+        Returns:
+            The place in `whole` of the one behind each hole, and the numbers, for people.
+        """
+        found: list[tuple[int, str]] = []
+        last: dict[str, int] = {}
+        for at, (origin, number) in enumerate(whole[["origin", "number"]].tolist()):
+            name = self.names()[origin]
+            spans = self.executed.intervals.get(name, ())
+            before = last.get(name, spans[-1][1] if spans else number - 1)
+            if number > before + 1:
+                found.append((at, f"{before + 1} to {number - 1} of domain {name}"))
+            last[name] = number
+        return found
 
     def witness(self, txn: np.void, file: str) -> None:
         """Remember the last of the transactions that were folded in, and the file it is in."""

@@ -12,6 +12,7 @@ last whole transaction. A transaction that the executed set contains leaves no t
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from ratchet.core.errors import (
     RetryableError,
     TableStoppedError,
 )
+from ratchet.core.gtid import GtidSet, format_gtid
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.rounds import GtidRange
@@ -109,6 +111,7 @@ class Reader:
             last=last,
         )
         self._ends = False
+        self._unchecked = False  # whether the file's events have no checksums
         self._left_out: set[str] = set()  # tables that this slice tells of already
         self._side = DecompressionBuffer()
         self._data: Bytes = np.zeros(0, np.uint8)
@@ -229,11 +232,25 @@ class Reader:
         MySQL reads in silence what a stream need not get. A heartbeat says how far it is, and while
         it reads no two of them say the same.
         """
+        return bool(self._state[places.IDLE]) or self.has_passed(file, offset)
+
+    def has_passed(self, file: str, offset: int) -> bool:
+        """Whether the server has read its log up to this place, and told all of it."""
         state = self._state
         low, told = int(state[places.LOW]), int(state[places.TOLD])
         reached = int(state[places.HIGH]) + told + (1 << 32 if low - told > 1 << 31 else 0)
-        place = (len(self._file), self._file, reached)
-        return bool(state[places.IDLE]) or place >= (len(file), file, offset)
+        return (len(self._file), self._file, reached) >= (len(file), file, offset)
+
+    def pass_over(self, gtids: GtidSet) -> None:
+        """Go on without transactions that the server has executed and that its log lacks.
+
+        All tables are in doubt behind it. The reader must be between two transactions.
+        """
+        self._fold()
+        before = self._moments.before()
+        gtid = format_gtid(self.flavor, self._ledger.pass_over(gtids))
+        seq = int(self._state[places.SEQ])
+        self._miss(str(gtids), TransactionStamp(gtid=gtid, seq=seq, ts=before.ts if before else 0))
 
     def feed(self, data: Bytes, index: Records, first: int, count: int) -> tuple[int, bool]:
         """Walk the events `first` to `count`; (the next one, whether a limit stopped it).
@@ -263,7 +280,8 @@ class Reader:
                     buffers=(self._data, self._side.data),
                     rows_before=self._rows_before,
                     ended=txns - open_txn,
-                    events=tuple(self._watch.events),
+                    # What is missing is seen where transactions are folded in: late.
+                    events=tuple(sorted(self._watch.events, key=attrgetter("seq"))),
                 )
             )
         if open_txn:
@@ -346,7 +364,7 @@ class Reader:
         elif kind == Kind.ROTATE:
             self._rotate(*events.parse_rotate(body))
         elif kind == Kind.FORMAT:
-            self._describe()
+            self._describe(body)
         elif kind in {Kind.GTID, Kind.GTID_GROUP, Kind.GTID_SINGLE}:
             if not self._name(event, body):
                 return  # there is room for another origin now: the kernel looks again
@@ -425,6 +443,9 @@ class Reader:
         noted = int(self._state[places.TXNS])
         open_txn = not self.between and self._state[places.SKIP] == 0 and noted > 0
         whole = self._txns[self._folded : noted - open_txn]
+        if self._unchecked and self.flavor == "mariadb":
+            for at, numbers in self._ledger.holes(whole):
+                self._miss(numbers, self._moments.noted(self._folded + at))
         self._folded += whole.size
         self._ledger.fold(whole)
         if whole.size:
@@ -463,11 +484,12 @@ class Reader:
         if self.between:
             self._enter_file(name, offset)
 
-    def _describe(self) -> None:
+    def _describe(self, body: bytes) -> None:
         """A server begins to write a file: it numbers its tables anew."""
         self._slots.clear_ids()
         if self.between:
             self._enter_file(self._next_file, None)
+        self._unchecked = events.is_unchecked(body)
 
     def _enter_file(self, name: str, offset: int | None) -> None:
         """From now on offsets are in this file; None: where it begins, unless it is entered."""
@@ -510,8 +532,13 @@ class Reader:
         now = self._moment_before() if self.between else self._moments.open()
         if now is not None:
             self._watch.lost(self._known | self._slots.tables, now)
-        elif self.between:  # nothing before it has a name that could stand for it
+        elif (
+            self.between
+        ):  # the server had executed nothing before it, so there is no mirror to doubt
             raise self._refusal(Action.INCIDENT, event, body)
+
+    def _miss(self, gtids: str, now: TransactionStamp) -> None:
+        self._watch.passed_over(gtids, self._known | self._slots.tables, now)
 
     def _moment_before(self) -> TransactionStamp | None:
         self._fold()

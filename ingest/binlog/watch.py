@@ -40,6 +40,7 @@ _TWICE: Final = Change("untold", "it was changed under a GTID that another trans
 _LOST: Final = Change(
     "restored", "its server's log lacks changes, of whatever table (an incident event)"
 )
+_NAMED: Final = 200  # characters of a list of GTIDs
 _EARLY: Final = Change("prepared", "rows of an XA transaction came before it was committed")
 
 
@@ -195,6 +196,13 @@ class StatementWatch:
         """Note that the server could not log what it did: any table may have other rows."""
         tables = [table for table in sorted(known) if self._patterns.matches(table)]
         self.events += [self._event(table, "", now, _LOST) for table in tables]
+
+    def passed_over(self, gtids: str, known: Collection[str], now: TransactionStamp) -> None:
+        """Note that the log lacks transactions of the server's: any table may have other rows."""
+        named = gtids if len(gtids) <= _NAMED else f"{gtids[:_NAMED]}..."
+        why = Change("restored", f"its server has executed what its log lacks: {named}")
+        tables = [table for table in sorted(known) if self._patterns.matches(table)]
+        self.events += [self._event(table, "", now, why) for table in tables]
 
     def undone(self, tables: Collection[str], statement: str, now: TransactionStamp) -> None:
         """Note that rows of tables were rolled back which the log has nevertheless."""

@@ -78,12 +78,23 @@ def put_into_the_log(kind: int, body: bytes) -> Callable[[Any], None]:
 
 
 # A statement of which the server can log a part only.
-LOST = execute(
+LARGE = (
     "INSERT INTO my (v) SELECT 1 FROM information_schema.COLUMNS",
     "SET GLOBAL binlog_stmt_cache_size = 4096",
     "SET GLOBAL max_binlog_stmt_cache_size = 4096",
-    refused="INSERT INTO my (v) SELECT v FROM my",
 )
+LOST = execute(*LARGE, refused="INSERT INTO my (v) SELECT v FROM my")
+
+
+def tear(statement: str) -> Callable[[Any], None]:
+    """A statement that does not fit either, of which the server writes a torn event."""
+
+    def provoke(server: Any) -> None:
+        server.execute("SET GLOBAL max_binlog_stmt_cache_size = 4294967296")
+        execute(*LARGE, refused=statement)(server)
+
+    return provoke
+
 
 # These stop the stream of the whole server.
 STREAM = (
@@ -97,6 +108,8 @@ STREAM = (
     Case("order", execute("SET SESSION gtid_seq_no = 100000", "INSERT INTO t VALUES (70, 1)",
                           "SET SESSION gtid_seq_no = 50000", "INSERT INTO t VALUES (71, 1)"),
          3, "is not above the last one", "mariadb"),
+    Case("torn", tear("UPDATE my SET v = v + 1"), 5, "ends within a transaction", "mysql"),
+    Case("torn", tear("DELETE FROM my"), 5, "ends within a transaction", "mariadb"),
 )  # fmt: skip
 # These stop one table.
 JSON = "UPDATE j SET doc = JSON_SET(doc, '$.b', v), v = v + 1"

@@ -366,10 +366,41 @@ def test_what_the_server_has_lost_puts_all_tables_in_doubt() -> None:
     told = [(one.table, one.effect, one.seq, one.gtid) for one in found.told]
     assert told == [(name, "restored", 1, "0-1-1") for name in ("other", "w")]
     assert (position.seq, position.offset) == (1, end)
-    # Where nothing before it is known, and within a transaction, it ends the run.
+    # For the first one that a new mirror reads, any that the server had executed stands.
+    found, position, _ = read(mariadb("0-1-4,3-7-2"), opened().add(26, lost), known=known)
+    told = [(one.table, one.effect, one.seq) for one in found.told]
+    assert told == [(name, "restored", 6) for name in ("other", "w")]
+    assert {one.gtid for one in found.told} <= {"0-1-4", "3-7-2"}
+    # Where it had executed nothing, and within a transaction, it ends the run.
     for log in (opened().add(26, lost), opened().mariadb_gtid(1).add(26, lost)):
         with pytest.raises(PositionLostError, match="incident"):
             read(mariadb(), log, known=known)
+
+
+def test_what_a_log_without_checksums_leaves_out_puts_all_tables_in_doubt() -> None:
+    """MariaDB: an event that was torn swallows what is behind it, and nothing else tells of it."""
+
+    def log(*, checksum: bool) -> Log:
+        made = Log(checksum=checksum).rotate("bin.000001").format()
+        for number, domain in ((5, 0), (6, 0), (9, 0), (7, 4), (10, 0), (9, 4)):
+            made.mariadb_gtid(number, domain=domain)
+            made.table_map(7, MARIADB_MAP).rows(IMAGE, kind=23).xid()
+        return made
+
+    known = frozenset({"w", "other"})
+    found, position, _ = read(mariadb("0-1-4"), log(checksum=False), known=known)
+    told = [(one.table, one.effect, one.gtid, one.seq, one.reason[-20:]) for one in found.told]
+    assert told == [
+        (table, "restored", gtid, seq, f": {numbers}"[-20:])
+        for gtid, seq, numbers in (
+            ("0-1-9", 9, "7 to 8 of domain 0"),
+            ("4-1-9", 19, "8 to 8 of domain 4"),
+        )
+        for table in ("other", "w")
+    ]
+    assert position.seq == 19
+    found, _, _ = read(mariadb("0-1-4"), log(checksum=True), known=known)
+    assert found.told == []
 
 
 def test_maps_that_are_not_kept_are_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:

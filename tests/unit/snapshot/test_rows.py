@@ -52,6 +52,19 @@ def test_key_values_as_literals(kind: str, value: Any, literal: str) -> None:
     assert key_literal(Column(name="k", type=ColumnType(name=kind)), value) == literal
 
 
+def test_a_text_key_that_its_charset_may_lack() -> None:
+    """It is converted beforehand: a server refuses to compare what it cannot convert."""
+
+    def literal(charset: str, collation: str) -> str:
+        kind = ColumnType(name="varchar", charset=charset)
+        return key_literal(Column(name="k", type=kind), "\u65e5", collation)
+
+    assert literal("utf8mb4", "utf8mb4_bin") == "_utf8mb4 x'e697a5'"
+    assert literal("latin1", "latin1_bin") == (
+        "CONVERT(_utf8mb4 x'e697a5' USING latin1) COLLATE latin1_bin"
+    )
+
+
 def test_a_key_is_never_null() -> None:
     """A NULL in a key is a bug of ours."""
     with pytest.raises(BugError):
