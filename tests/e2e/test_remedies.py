@@ -264,11 +264,14 @@ def test_remedies(stage: Callable[[str], tuple[Any, Ratchet]], flavor: str) -> N
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
-def test_the_other_remedies(stage: Callable[[str], tuple[Any, Ratchet]], flavor: str) -> None:
+@pytest.mark.parametrize(
+    ("flavor", "case"), OTHERS, ids=[f"{flavor}-{case.name}" for flavor, case in OTHERS]
+)
+def test_the_other_remedies(
+    stage: Callable[[str], tuple[Any, Ratchet]], flavor: str, case: Case
+) -> None:
     """The rest of it."""
-    server, ratchet = stage(flavor)
-    play(server, ratchet, [case for on, case in OTHERS if on == flavor])
+    play(*stage(flavor), [case])
 
 
 @pytest.mark.long
@@ -313,3 +316,34 @@ def test_zero_dates_in_a_key(stage: Callable[[str], tuple[Any, Ratchet]], flavor
     assert days == ["2026-01-02", "2026-02-03", "2026-03-04"]
     rows = {row["d"]: row["v"] for row in mirror_rows(ratchet.lake, "shop", "z")}
     assert rows == {"0000-00-00": 9, "2026-01-02": 9}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+def test_an_event_of_too_many_rows(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
+) -> None:
+    """As a server writes it that was told to, of rows that are small there and large decoded."""
+    server = make_server(flavor, options={"binlog-row-event-max-size": str(1 << 26)})
+    server.execute("CREATE DATABASE shop")
+    columns = ", ".join(f"c{number} TINYINT" for number in range(1000))
+    execute(
+        f"CREATE TABLE wide (id INT NOT NULL PRIMARY KEY, {columns})",
+        "CREATE TABLE digits (d INT NOT NULL PRIMARY KEY)",
+        f"INSERT INTO digits VALUES {', '.join(f'({digit})' for digit in range(10))}",
+    )(server)
+    create_ratchet_user(server, PASSWORD, ["shop"])
+    ratchet = make_ratchet({"-": server}, "shop")
+    ratchet.run("run", "--until-caught-up")
+    numbers = " + ".join(f"{10**power} * {name}.d" for power, name in enumerate("abcde"))
+    tables = ", ".join(f"digits {name}" for name in "abcde")
+    execute(f"INSERT INTO wide (id) SELECT {numbers} FROM {tables}")(server)
+    said = " ".join(ratchet.run("run", "--until-caught-up", expect=6).stderr.split())
+    assert "start the server with a smaller binlog_row_event_max_size" in said
+    server.restart(options={"binlog-row-event-max-size": "8192"})
+    type_remedy(server, ratchet, remedies(ratchet, said))
+    ratchet.run("run", "--until-caught-up")
+    execute("UPDATE wide SET c7 = 7 WHERE id % 1000 = 0")(server)
+    ratchet.run("run", "--until-caught-up")
+    assert {one["phase"] for one in status(ratchet)["tables"]} == {"streaming"}
+    ratchet.run("verify", "--table", "shop.wide")
