@@ -39,7 +39,7 @@ CONFIG is a YAML file; conf/example.yaml explains every key. Results go to stdou
 stderr.
 
 Exit codes: 0 done; 1 verify found a difference; 2 the config or the command line is wrong; 3 the
-source is not fit; 4 a server stayed away; 5 the source lost what the mirror needs; 6 a table is
+source is unfit; 4 a server stayed away; 5 the source lost what the mirror needs; 6 a table is
 stopped; 7 the lake cannot be used; 8 bytes that are not understood; 9 Spark's Java machine has
 ended; 70 a bug; 130 interrupted.
 """
@@ -158,10 +158,10 @@ def ratchet() -> None:
 @json_option
 @common
 def check(config: Path, as_json: bool) -> int:  # noqa: FBT001 - click's form
-    """Try config, connections, privileges and server settings.
+    """Check the config, connections, privileges and server settings.
 
-    One line for each check; for one that fails, the statement that mends it. Exit 0: fit, 2: the
-    config is wrong, 3: a source is not fit.
+    Prints one line for each check and, if it fails, the statement that fixes it. Exit 0: fit, 2:
+    the config is wrong, 3: a source is unfit.
     """
     from ratchet.jobs.preflight.check import run_check
 
@@ -175,14 +175,14 @@ def check(config: Path, as_json: bool) -> int:  # noqa: FBT001 - click's form
     "again",
     multiple=True,
     metavar="T",
-    help="Dump this table afresh (also a stopped one): T or keyspace.T, or a pattern; repeatable.",
+    help="Dump this table again (also a stopped one): T or keyspace.T, or a pattern; repeatable.",
 )
 @common
 def dump(config: Path, again: tuple[str, ...]) -> int:
     """Load the tables that are not in the lake yet: the initial full dump.
 
-    Records where the log stands, starts capture, and reads all tables in parallel chunks, without
-    locks. Started again after a kill it goes on where it stopped.
+    Records the position of the log, starts capture, and reads all tables in parallel chunks,
+    without locks. Started again after a kill, it continues where it stopped.
     """
     from ratchet.jobs.run.commands import run_dump
 
@@ -196,7 +196,7 @@ def dump(config: Path, again: tuple[str, ...]) -> int:
 def merge(config: Path, until_caught_up: bool) -> int:  # noqa: FBT001 - click's form
     """Follow the sources: capture their logs and merge them into the dumped tables.
 
-    SIGTERM and Ctrl-C stop it between two steps; a second one at once.
+    SIGTERM or Ctrl-C stops it between two steps; a second one stops it at once.
     """
     from ratchet.jobs.run.commands import run_merge
 
@@ -210,8 +210,8 @@ def merge(config: Path, until_caught_up: bool) -> int:  # noqa: FBT001 - click's
 def run(config: Path, until_caught_up: bool) -> int:  # noqa: FBT001 - click's form
     """Dump what needs it and follow the sources: dump and merge in one.
 
-    A table that newly matches the config is dumped while the others stream on. SIGTERM and Ctrl-C
-    stop it between two steps; a second one at once.
+    A table that newly matches the config is dumped while the others continue. SIGTERM or Ctrl-C
+    stops it between two steps; a second one stops it at once.
     """
     from ratchet.jobs.run.commands import run_all
 
@@ -225,9 +225,13 @@ def run(config: Path, until_caught_up: bool) -> int:  # noqa: FBT001 - click's f
     "shards",
     multiple=True,
     metavar="K/S",
-    help="This shard (keyspace/shard) too, if it lacks what may still come; repeatable.",
+    help="Also this shard (keyspace/shard), even if what it lacks may still arrive; repeatable.",
 )
-@click.option("--dump", is_flag=True, help="Dump all their rows again, whatever they answer.")
+@click.option(
+    "--dump",
+    is_flag=True,
+    help="Dump all rows of these shards again, whatever their servers answer.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @common
 def heal(
@@ -236,7 +240,7 @@ def heal(
     dump: bool,  # noqa: FBT001 - click's form
     dry_run: bool,  # noqa: FBT001
 ) -> int:
-    """Go on with shards whose servers have lost what the mirror needs.
+    """Continue with shards whose servers have lost what the mirror needs.
 
     After a failover that lost transactions, or a restored backup: the rows that these touched are
     read again. After a pause longer than the binlogs are kept, or RESET: the next run dumps all
@@ -251,7 +255,7 @@ def heal(
 @config_argument
 @click.argument("what", type=click.Choice(("add", "redump", "drop")))
 @click.argument("table")
-@click.option("--wait", is_flag=True, help="add, redump: until the table streams.")
+@click.option("--wait", is_flag=True, help="add, redump: wait until the table streams.")
 @click.option("--delete", is_flag=True, help="drop: remove its files from the lake as well.")
 @common
 def table(
@@ -261,10 +265,10 @@ def table(
     wait: bool,  # noqa: FBT001 - click's form
     delete: bool,  # noqa: FBT001
 ) -> int:
-    """Let one table come, be dumped again, or go, while a run goes on with all others.
+    """Add one table, dump it again, or drop it, while a run continues with all others.
 
-    Which tables are mirrored the config says: change its `tables` before `add` and `drop`, and the
-    run reads it again.
+    The config says which tables are mirrored: change its `tables` before `add` and `drop`. The run
+    reads it again.
     """
     from ratchet.jobs.run.tablecommands import run_table
 
@@ -318,8 +322,8 @@ def verify(  # noqa: PLR0917 - click's form
 ) -> int:
     """Compare source and mirror row by row, at a stated position.
 
-    Rows that change meanwhile are looked at again. Exit 0: the same, 1: different, with the keys
-    and columns. With --log: each row change of some rounds with the server's binlog.
+    Rows that change meanwhile are compared again. Exit 0: the same, 1: different, with the keys and
+    columns. With --log: compares each row change of some rounds with the server's binlog.
     """
     if of_log:
         if tables:
@@ -338,14 +342,14 @@ def verify(  # noqa: PLR0917 - click's form
 @config_argument
 @click.option("--table", "tables", multiple=True, metavar="T", help="Only this table; repeatable.")
 @click.option(
-    "--dry-run", is_flag=True, help="Only say what would be mended; beside a run as well."
+    "--dry-run", is_flag=True, help="Only say what would be corrected; works beside a run as well."
 )
 @common
 def repair(config: Path, tables: tuple[str, ...], dry_run: bool) -> int:  # noqa: FBT001 - click's form
-    """Mend what verify finds: rows of the mirror that are not the source's.
+    """Correct what verify finds: rows of the mirror that differ from the source's.
 
     Each such row is written as it was at the newest cut; nothing is dumped again. Exit 0: a second
-    comparison found everything the same, 1: something is left, and why. Stop the run before.
+    comparison found everything the same, 1: something is left, and why. Stop the run first.
     """
     from ratchet.jobs.recovery.repair import run_repair
 
@@ -355,7 +359,7 @@ def repair(config: Path, tables: tuple[str, ...], dry_run: bool) -> int:  # noqa
 @ratchet.command("as-of")
 @config_argument
 @click.option(
-    "--time", "time", metavar="T", help="As in 2026-03-01T12:00:00Z (UTC unless it says)."
+    "--time", "time", metavar="T", help="Such as 2026-03-01T12:00:00Z (UTC if no zone is given)."
 )
 @click.option("--gtid", metavar="G", help="The first cut that holds this transaction.")
 @click.option(
@@ -399,7 +403,7 @@ def as_of(
 @click.option(
     "--fresh",
     is_flag=True,
-    help="With what is captured and not merged yet, by the same rules as the merge's.",
+    help="Also show what is captured and not merged yet, by the rules of the merge.",
 )
 @click.option(
     "--changes",
@@ -419,7 +423,7 @@ def as_of(
     "--unsafe",
     is_flag=True,
     help="The query may use all that Spark's SQL can do: start programs, call Java, read files. "
-    "Only for a text that you trust as you trust a program.",
+    "Only for a query that you trust as you trust a program.",
 )
 @common
 def sql(
@@ -436,7 +440,7 @@ def sql(
     if fresh and moment is not None:
         raise click.UsageError("--fresh shows the newest rows and --as-of old ones: give one")
     if changes and (fresh or moment is not None):
-        raise click.UsageError("--changes shows no rows: neither --fresh nor --as-of goes with it")
+        raise click.UsageError("--changes shows no rows: leave --fresh and --as-of out")
     from ratchet.jobs.inspect.sql import run_sql
 
     return run_sql(
@@ -456,16 +460,16 @@ def sql(
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("ratchet-demo"),
     show_default=True,
-    help="Where the demo's config and lake are left.",
+    help="Where the demo leaves its config and lake.",
 )
 @click.option("--rows", type=click.IntRange(1000), default=500_000, show_default=True, help="Rows.")
 @common
 def demo(home: Path, rows: int) -> int:
-    """Show the whole story on two private MariaDB servers, in about four minutes."""
+    """Show everything on two private MariaDB servers, in about four minutes."""
     logs.set_up(level="warning", form=_options.log_format)
     if not (IMPORTED_FROM / "lab" / "demo.py").is_file():
         raise click.UsageError(
-            "the demo starts servers of its own, which only a checkout can: `make demo` in a clone"
+            "the demo starts its own servers, which needs a checkout: `make demo` in a clone"
         )
     sys.path.append(str(IMPORTED_FROM))
     from lab.demo import run_demo
@@ -534,8 +538,8 @@ def _report(error: Exception) -> str:
         file.write(f"{_version_text()}\npython {sys.version}\n\n")
         file.write(logs.clean("".join(traceback.format_exception(error))))
     return (
-        f"This is a bug of Ratchet's, please report it with the file {file.name} "
-        "(it holds no passwords). Nothing in the lake is harmed: starting again is safe."
+        f"This is a bug in Ratchet. Please report it with the file {file.name} "
+        "(it contains no passwords). Nothing in the lake is harmed: starting again is safe."
     )
 
 
