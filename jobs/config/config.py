@@ -155,7 +155,7 @@ def _umask(item: ConfigNode | None) -> int | None:
         item.fail(f'a umask is needed here ("077", "027"), not {item.shown()}')
     found = int(item.text or "", 8)
     if found & 0o700:
-        item.fail("this umask would lock us out ourselves", hint='"077" locks out all others')
+        item.fail("this umask would lock Ratchet itself out", hint='"077" locks out all others')
     return found
 
 
@@ -284,18 +284,18 @@ def _shards(
         shard = _shard(shard_item, keyspace, folder)
         own = ((shard.host, shard.port), *shard.standbys)
         if len(set(own)) < len(own):
-            shard_item.fail("the same server stands there twice")
+            shard_item.fail("the same server is listed twice")
         for host, port in own:
             where = (host.lower(), port, shard.database)
             if (other := servers.setdefault(where, shard_item.path)) != shard_item.path:
-                shard_item.fail(f"the same server and database stand under {other} already")
+                shard_item.fail(f"the same server and database are already listed under {other}")
         shards[name] = shard
     if not shards:
-        item.fail("at least one shard is needed", hint='one server alone is the shard "-"')
+        item.fail("at least one shard is needed", hint='a single server is the shard "-"')
     if ranges and not KeyRange().is_within(map(KeyRange.of, shards)):
         item.fail(
-            f"the key ranges of {', '.join(shards)} leave a part of the keyspace out",
-            hint="add the shards that `SHOW VITESS_SHARDS` lists besides",
+            f"the key ranges of {', '.join(shards)} do not cover all of the keyspace",
+            hint="add the other shards that `SHOW VITESS_SHARDS` lists",
         )
     return shards
 
@@ -305,7 +305,9 @@ def _vtgate(item: ConfigNode, folder: Path) -> VtgateSection:
     for name in ("user", "password"):
         value = getattr(found, name)
         if not (value.isascii() and (value.isprintable() or not value)):
-            item.mapping()[name].fail("gRPC carries printable ASCII only, and this is more")
+            item.mapping()[name].fail(
+                "gRPC carries printable ASCII only, and this has other characters"
+            )
     values = {name: getattr(found, name) for name in keys_of(VtgateSection)}
     values |= _tls_files(item, values, folder, useless={"disabled"})
     return VtgateSection(**values)
@@ -343,12 +345,12 @@ def _tls_files(
                 item.mapping()[name].fail(f"there is no file {found[name]}")
             if values["tls"] in useless:
                 item.mapping()[name].fail(
-                    f"has no use with tls: {values['tls']}",
+                    f"has no effect with tls: {values['tls']}",
                     hint="set tls to required"
                     + (", verify_ca or verify_identity" if len(useless) > 1 else ""),
                 )
     if bool(values["tls_cert"]) != bool(values["tls_key"]):
-        item.fail("tls_cert and tls_key are given together or not at all")
+        item.fail("give tls_cert and tls_key together, or neither")
     return found
 
 
@@ -358,7 +360,7 @@ def _patterns(item: ConfigNode) -> TablePatterns:
         item.fail("an empty list mirrors nothing", hint='["*"] mirrors every table')
     for element, pattern in zip(item.sequence(), found, strict=True):
         if pattern.removeprefix("!") == "":
-            element.fail("there is no pattern behind '!'")
+            element.fail("there is no pattern after '!'")
         if found.count(pattern) > 1:
-            element.fail(f"the pattern {pattern!r} stands here twice")
+            element.fail(f"the pattern {pattern!r} is listed twice")
     return TablePatterns(found)

@@ -74,7 +74,7 @@ def text(item: ConfigNode) -> str:
     """A text that says something: not empty, on one line."""
     value = item.string()
     if not value.strip() or any(ord(c) < ord(" ") for c in value):
-        item.fail("an empty text, or one with control characters, has no meaning here")
+        item.fail("the text is empty, or has control characters")
     return value
 
 
@@ -121,7 +121,9 @@ def read_secret(item: ConfigNode, path: Path) -> str:
         )
     value = value.removesuffix("\n").removesuffix("\r")
     if not value or len(found) > _LONGEST_SECRET or "\0" in value:
-        item.fail(f"{path} is empty, or is no password", hint="a password is all of the file")
+        item.fail(
+            f"{path} is empty, or not a password", hint="only the password may be in the file"
+        )
     return value
 
 
@@ -363,7 +365,7 @@ def _spark_conf(item: ConfigNode) -> Mapping[str, str]:
     found = {}
     for name, value in item.mapping().items():
         if not re.fullmatch(r"spark(\.[A-Za-z0-9_-]+)+", name):
-            value.fail("a setting of Spark's begins with 'spark.'")
+            value.fail("the name of a Spark setting begins with 'spark.'")
         found[name] = value.string()
     return found
 
@@ -371,7 +373,7 @@ def _spark_conf(item: ConfigNode) -> Mapping[str, str]:
 def _memory(item: ConfigNode) -> str:
     value = item.string()
     if not re.fullmatch(r"[1-9]\d{0,5}[mg]", value):
-        item.fail(f"a size as Java takes it is needed here (2g, 1500m), not {item.shown()}")
+        item.fail(f"a size in Java's form is needed here (2g, 1500m), not {item.shown()}")
     return value
 
 

@@ -82,11 +82,11 @@ def spelled(source: SourceConfig, names: list[str], *, folded: bool) -> Spelling
     near = f"did you mean {case!r}? Letter case matters on this server" if case else ""
     otherwise = "correct `database` of this shard in the config, or create it"
     raise SourceUnfitError(
-        f"no such database: {user!r} sees no {wanted!r} at {source.address}",
+        f"no such database: {user!r} does not see {wanted!r} at {source.address}",
         operation="look for the database",
         source=str(source.shard),
         hint=(near or nearest(wanted, names, otherwise))
-        + f". If it is there: GRANT SELECT ON `{database}`.* TO '{user}'@'%'; GRANT REPLICATION "
+        + f". If it exists: GRANT SELECT ON `{database}`.* TO '{user}'@'%'; GRANT REPLICATION "
         f"SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%';",
     )
 

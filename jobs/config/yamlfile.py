@@ -201,7 +201,7 @@ def read_yaml(path: Path, environment: Mapping[str, str], *, unused: str = "") -
         raise ConfigError(
             f"{path}: cannot be read",
             operation="read the config",
-            hint="the first argument is the YAML file; conf/example.yaml is one to begin with",
+            hint="the first argument is the YAML file; start from conf/example.yaml",
         ) from error
     return parse_yaml(text, str(path), environment, unused=unused)
 
@@ -217,7 +217,7 @@ def parse_yaml(
     except (ValueError, OverflowError):
         # PyYAML's own: "\\U00110000", a %YAML directive with thousands of digits.
         raise ConfigError(
-            f"{file}: an escaped character or a version that does not exist",
+            f"{file}: there is an escaped character or a YAML version that does not exist",
             operation="read the config",
             hint="look for \\U in double quotes, and for a line that begins with %YAML",
         ) from None
@@ -235,7 +235,7 @@ def parse_yaml(
         raise ConfigError(
             f"{file}: the file is empty",
             operation="read the config",
-            hint="conf/example.yaml is one to begin with",
+            hint="start from conf/example.yaml",
         )
     return _Builder(file, environment, unused).build(node, "", 0)
 
@@ -299,7 +299,7 @@ class _Builder:
             if not isinstance(key, yaml.ScalarNode):
                 place.fail("a key must be a plain text")
             if key.value in entries:
-                place.fail(f"the key {key.value!r} stands here twice", hint="remove one of them")
+                place.fail(f"the key {key.value!r} is given twice", hint="remove one of them")
             path = f"{here.path}.{key.value}" if here.path else key.value
             entry = self.build(value, path, depth + 1)
             # The line of the key: that is where a reader looks for a key that is wrong.

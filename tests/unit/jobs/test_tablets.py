@@ -84,7 +84,7 @@ def test_a_name_that_is_no_key_range_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("listed", [["80-"], ["-40", "80-"], ["-40", "60-"], ["-80", "80-c0"]])
 def test_a_part_that_no_shard_holds_is_refused(tmp_path: Path, listed: list[str]) -> None:
-    with pytest.raises(ConfigError, match="leave a part of the keyspace out"):
+    with pytest.raises(ConfigError, match="do not cover all of the keyspace"):
         config(tmp_path, *listed)
 
 
