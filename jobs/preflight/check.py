@@ -74,7 +74,11 @@ def check_lake(root: str, now: Callable[[], float] = time.time) -> Iterable[Find
     """Whether the lake can be written and is ours, and who is running on it."""
     lake = Lake.at(root)
     try:
-        text = f"{root} is ours" if _is_there(lake, int(now() * 1e6)) else f"{root} will be made"
+        text = (
+            f"{root} is a Ratchet lake"
+            if _is_there(lake, int(now() * 1e6))
+            else f"{root} will be created"
+        )
         if lake.is_local:
             _try_writing(Path(lake.root))
         holder = read_holder(lake)
@@ -186,7 +190,7 @@ def _lesser(findings: Iterable[Finding]) -> Iterator[Finding]:
     """As warnings: another server of the shard will do, and a run goes on there."""
     for one in findings:
         if one.status == "fail":
-            text = f"{one.text} (another server of this shard will do)"
+            text = f"{one.text} (another server of this shard can be used)"
             yield dataclasses.replace(one, status="warn", text=text)
         else:
             yield one
@@ -291,6 +295,6 @@ class _Printer:
             found = [dataclasses.asdict(finding) for finding in self.findings]
             print(logs.clean(json.dumps({"fit": fit, "findings": found}, indent=1)))
             return
-        verdict = "fit" if fit else f"not fit: {counts['fail']} to mend"
+        verdict = "fit" if fit else f"not fit: {counts['fail']} to fix"
         warnings = counted(counts["warn"], "warning")
         self._console.print(f"{verdict} ({counts['ok']} ok, {warnings})")

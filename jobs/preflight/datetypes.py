@@ -70,6 +70,6 @@ def _stop(tables: Tables, state: TableState, odd: list[str]) -> None:
         state,
         message=f"zero_dates in the config gives {', '.join(odd)} another type than the lake has",
         hint=f"`ratchet table CONFIG redump '{state.name}'` dumps it again with the new types, "
-        "while the run goes on; or set zero_dates back, and do the same",
+        "while the run continues; or set zero_dates back, and do the same",
         at_round=state.merged_round + 1,
     )

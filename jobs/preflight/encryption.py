@@ -22,16 +22,16 @@ from ratchet.wire.peer import is_local
 log: Final = logging.getLogger(__name__)
 
 MEND: Final = (
-    "set tls: verify_identity for it in the config, or leave `tls` away; tls_ca names the authority"
+    "set tls: verify_identity for it in the config, or leave `tls` out; tls_ca names the authority"
 )
 WEAKER: Final[dict[TlsMode, str]] = {
-    "disabled": "no TLS: whoever is in between reads the rows and can change them",
-    "preferred": "TLS only if the server offers it, not verified: whoever is in between can take "
-    "it off, read the rows and change them",
-    "required": "TLS, not verified: whoever is in between can pass for the server, read the rows "
-    "and change them",
-    "verify_ca": "TLS, the host's name not verified: whoever has a certificate of the same "
-    "authority can pass for the server",
+    "disabled": "no TLS: anybody on the network path can read and change the rows",
+    "preferred": "TLS only if the server offers it, not verified: anybody on the network path can "
+    "switch it off, and read and change the rows",
+    "required": "TLS, not verified: anybody on the network path can pose as the server, and read "
+    "and change the rows",
+    "verify_ca": "TLS, the host's name not verified: anybody with a certificate of the same "
+    "authority can pose as the server",
 }
 
 
@@ -51,8 +51,8 @@ def weak_gates(config: Config) -> Iterator[Finding]:
                 place=keyspace,
                 check="encryption",
                 status="warn",
-                text=f"{gate.host}: no TLS: {password}the rows go to and from vtgate as they are, "
-                "for everybody in between",
+                text=f"{gate.host}: no TLS: anybody on the network path to vtgate can read "
+                f"{password}the rows",
                 mend="give vtgate's ports a certificate, and set tls: required",
             )
 

@@ -20,14 +20,14 @@ def guarded(config: Config) -> Iterator[Finding]:
     for path in dict.fromkeys((config.path, *config.secret_files)):
         if reason := distrust(path):
             yield _warning(
-                f"{reason}: whoever changes it decides what is read, and as whom",
+                f"{reason}: whoever changes it decides what is read, and with which account",
                 f"chown it to this user or to root, and chmod go-w {path}",
             )
     for path in config.secret_files:
         if _is_read_by_all(path):
             yield _warning(
                 f"{path} holds a password and can be read by everybody",
-                f"chmod o-r {path}; or name a variable or another file in its place: "
+                f"chmod o-r {path}; or name a variable or another file instead: "
                 'password: "${NAME}", password: {file: /run/secrets/name}',
             )
 

@@ -144,7 +144,7 @@ def _version(facts: ServerFacts) -> Iterator[Finding]:
             "version",
             "fail",
             f"{facts.version}: this is a Vitess gateway, which has no binlog",
-            "say `kind: vitess` for this source, or give the shards' own MySQL servers",
+            "set `kind: vitess` for this source, or give the shards' own MySQL servers",
         )
     elif facts.numbers < _OLDEST[flavor]:
         oldest = ".".join(map(str, _OLDEST[flavor]))
@@ -191,7 +191,7 @@ def _log_bin(facts: LogFacts) -> Iterator[Finding]:
             facts,
             "log_bin",
             "fail",
-            "on, but the server has given up its log after an error, and goes on without one",
+            "on, but after an error the server has given up its log, and continues without one",
             "see its error log (a full disk, too many open files), then restart the server",
         )
     else:
@@ -204,8 +204,8 @@ def _log_errors(facts: LogFacts) -> Iterator[Finding]:
             facts,
             "binlog_error_action",
             "warn",
-            "IGNORE_ERROR: a server that cannot write its log goes on without one, and what it "
-            "changes then is in no log",
+            "IGNORE_ERROR: a server that cannot write its log continues without one, and what it "
+            "changes then is not logged",
             _set(facts, "binlog_error_action", "'ABORT_SERVER'"),
         )
 
@@ -223,11 +223,13 @@ def _format(facts: LogFacts) -> Iterator[Finding]:
 
 
 def _row_image(facts: LogFacts) -> Iterator[Finding]:
-    yield _needs(facts, "binlog_row_image", "FULL", "the log would hold parts of rows only")
+    yield _needs(facts, "binlog_row_image", "FULL", "the log would contain only parts of rows")
 
 
 def _row_metadata(facts: LogFacts) -> Iterator[Finding]:
-    yield _needs(facts, "binlog_row_metadata", "FULL", "the log would not tell columns' names")
+    yield _needs(
+        facts, "binlog_row_metadata", "FULL", "the log would not contain the columns' names"
+    )
 
 
 def _partial_json(facts: LogFacts) -> Iterator[Finding]:
@@ -238,11 +240,11 @@ def _partial_json(facts: LogFacts) -> Iterator[Finding]:
             facts,
             "binlog_row_value_options",
             "fail",
-            "PARTIAL_JSON: the log would hold parts of JSON values only",
+            "PARTIAL_JSON: the log would contain only parts of JSON values",
             _set(facts, "binlog_row_value_options", "''"),
         )
     else:
-        yield finding(facts, "binlog_row_value_options", "ok", "whole JSON values")
+        yield finding(facts, "binlog_row_value_options", "ok", "full JSON values")
 
 
 def _gtids(facts: ServerFacts) -> Iterator[Finding]:
@@ -254,7 +256,7 @@ def _gtids(facts: ServerFacts) -> Iterator[Finding]:
                 facts,
                 "gtid_strict_mode",
                 "warn",
-                "off: the server takes GTIDs out of order, as from writes made on a replica; the "
+                "off: the server accepts GTIDs out of order, as from writes on a replica; the "
                 "mirror cannot follow a failover to such a server",
                 _set(facts, "gtid_strict_mode", "ON"),
             )
@@ -282,9 +284,9 @@ def _durability(facts: ServerFacts) -> Iterator[Finding]:
             "durability",
             "warn",
             f"{not_durable(facts.variables)}: in a crash the server may lose rows that its log "
-            "keeps, or the other way round, so a run compares all tables with the source after "
-            "each",
-            f"{', '.join(loose)} = 1 makes each commit durable, at the price of its speed",
+            "keeps, or the other way round, so after each crash a run compares all tables with the "
+            "source",
+            f"{', '.join(loose)} = 1 makes each commit durable, but slower",
         )
 
 
@@ -304,13 +306,13 @@ def _retention(facts: ServerFacts) -> Iterator[Finding]:
     kept = _kept_for(facts)
     mend = _set(facts, "binlog_expire_logs_seconds", str(int(3 * DAY)))
     if kept is None:
-        yield finding(facts, "retention", "ok", f"binlogs are kept for good; {needed}")
+        yield finding(facts, "retention", "ok", f"binlogs are kept permanently; {needed}")
     elif kept <= estimate:
         yield finding(
             facts, "retention", "fail", f"binlogs are kept for {duration(kept)}; {needed}", mend
         )
     elif kept < DAY:
-        text = f"binlogs are kept for {duration(kept)}; Ratchet must never be away for longer"
+        text = f"binlogs are kept for {duration(kept)}; Ratchet must never be stopped for longer"
         yield finding(facts, "retention", "warn", text, mend)
     else:
         yield finding(facts, "retention", "ok", f"binlogs are kept for {duration(kept)}; {needed}")
@@ -361,12 +363,12 @@ def _replica_filters(facts: LogFacts) -> Iterator[Finding]:
 def _unfiltered(facts: LogFacts, name: str) -> str:
     if facts.mariadb:
         return (
-            f"STOP ALL SLAVES; SET GLOBAL {name} = ''; START ALL SLAVES;  -- and without {name} in "
-            "my.cnf; or read the primary"
+            f"STOP ALL SLAVES; SET GLOBAL {name} = ''; START ALL SLAVES;  -- and remove {name} "
+            "from my.cnf; or read the primary"
         )
     return (
         f"STOP REPLICA SQL_THREAD; CHANGE REPLICATION FILTER {name.upper()} = (); START REPLICA "
-        f"SQL_THREAD;  -- and without {name} in my.cnf; or read the primary"
+        f"SQL_THREAD;  -- and remove {name} from my.cnf; or read the primary"
     )
 
 
@@ -415,7 +417,7 @@ def _replica(facts: LogFacts) -> Iterator[Finding]:
 def _compression(facts: ServerFacts) -> Iterator[Finding]:
     for name in ("binlog_transaction_compression", "log_bin_compress"):
         if facts.on(name):
-            yield finding(facts, name, "info", "on: is understood")
+            yield finding(facts, name, "info", "on: supported")
 
 
 def _packet(facts: ServerFacts) -> Iterator[Finding]:
@@ -444,7 +446,7 @@ def _server_id(facts: ServerFacts, server_id: int, *, ours: bool) -> Finding:
         text = f"{server_id} is in use by another replica or client"
         return finding(facts, "server_id", "fail", text, mend)
     if facts.replicas is None:
-        text = f"{server_id}; whether it is free cannot be seen with this account"
+        text = f"{server_id}; this account cannot see whether it is free"
         return finding(facts, "server_id", "info", text)
     return finding(facts, "server_id", "ok", f"{server_id} is free")
 
@@ -461,6 +463,6 @@ def _clock(facts: ServerFacts, bound: float) -> Finding:
         facts,
         "clock",
         "warn",
-        f"{text}: more than merge.clock_bound_ms; times and lags are off by that",
-        "let both machines follow a time server (NTP)",
+        f"{text}: more than merge.clock_bound_ms; times and lags are wrong by that much",
+        "synchronize both machines with a time server (NTP)",
     )

@@ -35,9 +35,9 @@ log: Final = logging.getLogger("ratchet.jobs.run")
 
 _PATIENCE: Final = 0.2  # seconds that a commit under way may take; else they are read once more
 _NEW: Final = "its foreign keys, by which the server changes rows, were not known until now"
-_OTHERS: Final = "its foreign keys are others than they were, since when is not known"
-_BELOW: Final = "it hangs by foreign keys on {}, which is in doubt"
-_ABOVE: Final = "it hangs by foreign keys on {}, whose own were not known until now"
+_OTHERS: Final = "its foreign keys have changed, and it is not known when"
+_BELOW: Final = "it depends by foreign keys on {}, which is in doubt"
+_ABOVE: Final = "it depends by foreign keys on {}, whose own were not known until now"
 _DIFFER: Final = "its shards have different foreign keys"
 
 
@@ -307,8 +307,8 @@ def _stop(tables: Tables, state: TableState, parent: str, key: ForeignKey) -> No
     drop = f"foreign keys into another database are not followed: {how_to_exclude(state.table)}"
     tables.stop(
         state,
-        message=f"the server changes its rows when those of {parent} change{through}, by the "
-        f"foreign key {key.name} and without a word in its log, and {parent} {why}",
+        message=f"by the foreign key {key.name} the server changes its rows when those of {parent} "
+        f"change{through}, and does not log it; {parent} {why}",
         hint=drop if elsewhere else mirror,
         at_round=state.merged_round,
     )

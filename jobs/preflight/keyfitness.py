@@ -28,7 +28,7 @@ def foreign_keys(facts: ServerFacts) -> Iterator[Finding]:
     if not keys:
         return
     if rules.logged:
-        told = f"{counted(len(keys), 'key')} that change rows, and the server logs what they change"
+        told = f"rows are changed by {counted(len(keys), 'key')}, and the server logs these changes"
         yield finding(facts, _CHECK, "ok", told)
         return
     lost = lost_parents(rules, mirrored.__contains__)
@@ -41,8 +41,8 @@ def foreign_keys(facts: ServerFacts) -> Iterator[Finding]:
                 facts,
                 _CHECK,
                 "fail",
-                f"{name}: the server changes rows of {table} when those of {parent} change, which "
-                "is not mirrored, and does not log it",
+                f"{name}: the server changes rows of {table} when those of {parent} change, and "
+                f"does not log it; {parent} is not mirrored",
                 f"mirror {parent} too, or {how_to_exclude(table)}",
             )
         elif key.unclear or key.blurred or key.switched:
@@ -53,8 +53,8 @@ def foreign_keys(facts: ServerFacts) -> Iterator[Finding]:
                 _CHECK,
                 "warn",
                 f"{name} cannot be followed in all cases ({why}): when it "
-                f"changes rows, {table} is compared with its source, and by `verify.on_difference` "
-                "it stops, or its rows are repaired",
+                f"changes rows, {table} is compared with its source; if rows differ, it stops or "
+                "they are repaired (`verify.on_difference`)",
                 f"if rows of {key.parent} change often: {how_to_exclude(table)}",
             )
         else:
@@ -64,6 +64,6 @@ def foreign_keys(facts: ServerFacts) -> Iterator[Finding]:
             facts,
             _CHECK,
             "info",
-            f"{counted(len(followed), 'key')} that change rows, which the server does not log: "
+            f"rows are changed by {counted(len(followed), 'key')}, which the server does not log: "
             f"followed ({', '.join(followed)})",
         )

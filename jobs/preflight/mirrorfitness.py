@@ -25,7 +25,7 @@ from ratchet.store.rounds import StreamState
 from ratchet.store.tables import Tables
 from ratchet.wire.session import SourceConfig
 
-_LOOK: Final = "`ratchet status` tells of each"
+_LOOK: Final = "`ratchet status` shows the reason for each"
 
 
 def judge_mirror(config: Config, lake: Lake, streams: Mapping[str, StreamState]) -> list[Finding]:
@@ -76,7 +76,7 @@ def judge_position(
     except RatchetError as error:
         yield _finding(str(shard), "position", "fail", error.message, error.hint)
     else:
-        yield _finding(str(shard), "position", "ok", "the mirror can go on from where it stands")
+        yield _finding(str(shard), "position", "ok", "the mirror can continue from its position")
 
 
 def _finding(place: str, check: str, status: Status, text: str, mend: str = "") -> Finding:

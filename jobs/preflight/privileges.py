@@ -37,7 +37,7 @@ def privileges(facts: ServerFacts) -> Iterator[Finding]:
             facts,
             "select",
             "fail",
-            f"not granted on the whole of {facts.database}: some tables may be out of sight",
+            f"not granted on all of {facts.database}: some tables may be invisible",
             f"GRANT SELECT ON `{database}`.* TO {account};",
         )
     if more := _needless(facts):
@@ -46,8 +46,9 @@ def privileges(facts: ServerFacts) -> Iterator[Finding]:
             facts,
             "least privilege",
             "warn",
-            f"the account may do more than a mirror needs: {shown}",
-            f"make one for Ratchet alone: CREATE USER 'ratchet'@'%' IDENTIFIED BY '...'; {_GRANTS}",
+            f"the account has more privileges than a mirror needs: {shown}",
+            "create one for Ratchet alone: CREATE USER 'ratchet'@'%' IDENTIFIED BY '...'; "
+            f"{_GRANTS}",
         )
 
 

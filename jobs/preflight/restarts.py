@@ -53,8 +53,8 @@ log: Final = logging.getLogger("ratchet.jobs.run")
 _ROUNDED: Final = 2
 _WATCHED: Final = 600  # seconds from a look to the next start: longer, and some life was not seen
 _EMPTIED: Final = "its server was restarted, which empties a MEMORY table, logged or not"
-_BEFORE_ITS_LOG: Final = "and a MariaDB does statements about tables before it logs them"
-_LATE: Final = "its server has taken INSERT DELAYED, of which rows may be logged too late"
+_BEFORE_ITS_LOG: Final = "and MariaDB executes statements about tables before it logs them"
+_LATE: Final = "its server has executed INSERT DELAYED, whose rows may be logged too late"
 _TABLES: Final = (
     "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES "
     "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE'"
@@ -71,8 +71,8 @@ _PARTITIONS: Final = (
     "WHERE TABLE_SCHEMA = %s AND PARTITION_NAME IS NOT NULL"
 )
 _ANEW: Final = (
-    "its server has written it anew, which computes STORED columns once more (OPTIMIZE LOCAL does "
-    "it without a word in the log)"
+    "its server has rewritten it, which computes STORED columns again (OPTIMIZE LOCAL does it "
+    "without a log entry)"
 )
 _IN_MEMORY: Final = " AND ENGINE = 'MEMORY'"
 _STATUS: Final = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Delayed_writes')"
@@ -208,7 +208,7 @@ def look_at_life(
         name.lower(): count for name, count in shaped(session.query(_STATUS), as_name, as_count)
     }
     if "uptime" not in status:
-        raise refusal("it does not tell for how long it has been up")
+        raise refusal("it does not say how long it has been up")
     start = Start(
         server,
         now - status["uptime"],
@@ -271,7 +271,7 @@ def _why_all(
     if noted is None or noted.server_id != start.server_id:
         return ""
     if not watched:
-        return "with settings that no run had looked at shortly before"
+        return "with settings that no run had checked shortly before"
     return _BEFORE_ITS_LOG if mariadb else ""
 
 

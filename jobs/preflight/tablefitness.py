@@ -47,7 +47,7 @@ def judge_shards(shards: Sequence[ServerFacts]) -> list[Finding]:
                     "same tables",
                     "fail",
                     f"these tables differ or are missing on one side: {_listed(odd)}",
-                    "bring them to the same columns in the same order, or exclude them in `tables`",
+                    "give them the same columns in the same order, or exclude them in `tables`",
                 )
             )
         else:
@@ -62,14 +62,14 @@ def _finding(place: str, check: str, status: Status, text: str, mend: str = "") 
 def _any(place: str, facts: ServerFacts) -> Iterator[Finding]:
     if facts.tables:
         rows = sum(table.rows for table in facts.tables)
-        yield _finding(place, "tables", "ok", f"{len(facts.tables)}, some {rows:,} rows")
+        yield _finding(place, "tables", "ok", f"{len(facts.tables)}, about {rows:,} rows")
     else:
         yield _finding(
             place,
             "tables",
             "warn",
             f"no table of {facts.database} matches `tables` (or the account sees none)",
-            "look at `tables` and `database` in the config",
+            "check `tables` and `database` in the config",
         )
 
 
@@ -79,7 +79,7 @@ def _missing(place: str, facts: ServerFacts) -> Iterator[Finding]:
             place,
             f"table {name}",
             "warn",
-            "`tables` names it, and there is no such table",
+            "`tables` names it, but there is no such table",
             hint,
         )
 
@@ -103,7 +103,7 @@ def _keys(place: str, facts: ServerFacts) -> Iterator[Finding]:
                 place,
                 f"key of {table.name}",
                 "fail",
-                "neither a primary key nor a unique key over whole NOT NULL columns",
+                "neither a primary key nor a unique key over complete NOT NULL columns",
                 f'ALTER TABLE {name} ADD PRIMARY KEY (...);  -- or exclude it: "!{table.name}"',
             )
 
@@ -125,7 +125,7 @@ def _case(place: str, facts: ServerFacts) -> Iterator[Finding]:
                 "table names",
                 "warn",
                 f"{_listed(same)} differ in letter case only: SQL in Spark cannot tell them apart "
-                "(the mirrored tables themselves are fine on a file system that can)",
+                "(on a case-sensitive file system the mirrored tables themselves are fine)",
                 f'exclude all but one: "!{same[-1]}"',
             )
 

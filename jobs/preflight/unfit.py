@@ -279,5 +279,5 @@ def remedy(why: UnfitReason, keyspace: str, table: str) -> str:
     """What to do about a table that was stopped by it."""
     name = f"{keyspace}.{table}"
     if why.of_table:
-        return f"{why.mend}. Or mend that, then `ratchet table CONFIG redump '{name}'`"
+        return f"{why.mend}. Or fix that, then `ratchet table CONFIG redump '{name}'`"
     return f"{why.mend} -- then `ratchet table CONFIG redump '{name}'` dumps it again"

@@ -89,7 +89,7 @@ def _refuse_idle(config: SourceConfig, shard: str, serving: Sequence[str]) -> No
             f"the shard does not serve: the keyspace's shards are {', '.join(serving)}",
             operation="look for a shard",
             source=str(config.shard),
-            hint="correct the shards in the config: after a reshard its new ones serve",
+            hint="correct the shards in the config: after a reshard the new ones serve",
         )
 
 
@@ -119,8 +119,8 @@ def judge_name(shard: ShardId, database: str) -> Iterator[Finding]:
             place=str(shard),
             check="database",
             status="warn",
-            text=f"{database} is named as Vitess names a tablet's: reshards are not followed so",
-            mend="if it is one: vitess: true, and shards named as SHOW VITESS_SHARDS has them",
+            text=f"{database} looks like a Vitess tablet's database: reshards are not followed",
+            mend="if it is one: vitess: true, and name the shards as SHOW VITESS_SHARDS does",
         )
 
 
@@ -155,7 +155,7 @@ def _large_sets(facts: ServerFacts) -> Iterator[Finding]:
                     facts,
                     f"columns of {table.name}",
                     "fail",
-                    f"{name} is a SET of 64 members: vtgate loses the last one without a word",
+                    f"{name} is a SET of 64 members: vtgate silently loses the last one",
                     how_to_exclude(table.name),
                 )
 
@@ -168,8 +168,8 @@ def _documents(facts: ServerFacts) -> Iterator[Finding]:
                 facts,
                 f"columns of {table.name}",
                 "info",
-                f"JSON in {', '.join(names)}: inside of documents vtgate changes TIME values that "
-                "are negative or of 32 hours and more, without a word, and loses binary values "
-                "(those end the run)",
+                f"JSON in {', '.join(names)}: inside documents vtgate silently changes TIME values "
+                "that are negative or at least 32 hours, and loses binary values (these end the "
+                "run)",
                 "if there are any, mirror the tablets' MySQL: kind: binlog, vitess: true",
             )

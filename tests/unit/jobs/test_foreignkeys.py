@@ -70,8 +70,8 @@ def test_keys_that_are_others_than_before_are_a_doubt_for_all_below(lake: Lake) 
     before = replace(KEY, on_delete="set null")
     found = looked(lake, [state("p", ()), state("c", (before,)), state("d", (BELOW,))], RULES)
     assert found["c"].foreign_keys == (KEY,)
-    assert "since when is not known" in found["c"].doubts["shop/-"].message
-    assert "hangs by foreign keys on shop.c" in found["d"].doubts["shop/-"].message
+    assert "it is not known when" in found["c"].doubts["shop/-"].message
+    assert "depends by foreign keys on shop.c" in found["d"].doubts["shop/-"].message
     assert not found["p"].doubts
 
 
@@ -96,7 +96,7 @@ def test_keys_of_a_table_that_is_not_past_its_dump_are_noted_and_compared(
     between = [] if phase is None else [state("c", None, phase)]
     note_keys(lake, {"shop": {"d": (BELOW,)}})
     found = looked(lake, [*states, *between], RULES)
-    assert "hangs by foreign keys on shop.c, whose own" in found["d"].doubts["shop/-"].message
+    assert "depends by foreign keys on shop.c, whose own" in found["d"].doubts["shop/-"].message
     assert read_key_notes(lake) == {"shop": {"c": (KEY,), "d": (BELOW,)}}
     assert phase is None or found["c"].phase == phase
     found = looked(lake, [*states, *between], RULES)
