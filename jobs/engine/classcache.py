@@ -67,7 +67,7 @@ def archive_options(jars: Sequence[str]) -> list[str]:
     program = Path(str(pyspark.__file__))
     reason = distrust(archive, program=program) or distrust(archive.parent, program=program)
     if reason:
-        log.warning("Java's class archive is not used: %s; remove it, and make it anew", reason)
+        log.warning("Java's class archive is not used: %s; remove it, and make it again", reason)
         return []
     with suppress(OSError):
         archive.touch()  # it is in use: see remove_old
@@ -114,7 +114,7 @@ def main() -> None:
                 _rehearse(spark, Path(folder, "table"))
             if not fresh.exists():  # the JVM writes it when it ends
                 log = Path(folder, "log", "classes.out").read_text(encoding="utf-8")
-                sys.exit(f"Java has written no class archive; its last words:\n{log[-2000:]}")
+                sys.exit(f"Java has not written a class archive; its last output:\n{log[-2000:]}")
             fresh.replace(archive)
         finally:
             fresh.unlink(missing_ok=True)

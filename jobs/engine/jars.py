@@ -75,8 +75,8 @@ def _refuse_foreign(jars: Sequence[str]) -> None:
             raise OperatorError(
                 f"a jar is not safe to run: {reason}",
                 operation="start Spark",
-                hint=f"make {jar.parent} and what is in it this user's own, writable by nobody "
-                "else (chmod -R go-w), or fetch the jars anew (`make setup`)",
+                hint=f"give {jar.parent} and what is in it to this user, writable by nobody else "
+                "(chmod -R go-w), or fetch the jars again (`make setup`)",
             )
 
 
@@ -88,8 +88,8 @@ def _refuse_altered(jars: Sequence[str]) -> None:
             f"jars are not the ones that were released: {', '.join(jar.name for jar in wrong)}",
             operation="start Spark",
             hint=f"remove them from {folder} and from {folder.parent / 'cache'}, and fetch them "
-            "anew (`make setup`); if they come back like this, what they are fetched from has been "
-            "changed",
+            "again (`make setup`); if they still differ, the place that they are fetched from has "
+            "been changed",
         )
 
 

@@ -87,7 +87,7 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
                 raise EngineGoneError(
                     "Spark's Java machine has ended",
                     operation=command,
-                    hint=f"why stands at the end of {log_file} (it ran out of something, or was "
+                    hint=f"the end of {log_file} says why (it ran out of something, or was "
                     "killed); start again: nothing was lost",
                 ) from error
             known = spark_failure(error, command, log=str(log_file))
@@ -150,7 +150,7 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
     given.update(jars.settings)
     if is_open(given):
         log.warning(
-            "Spark's ports answer whoever reaches them: set spark.authenticate.secret in "
+            "Spark's ports answer anybody who reaches them: set spark.authenticate.secret in "
             "spark.conf (docs/operations.md, 'On a Spark cluster')"
         )
     if stays_here(config) and is_delayable(given):
@@ -269,5 +269,5 @@ def _no_jvm(out: Path) -> OperatorError:
     return OperatorError(
         f"the Java machine did not start: {last}",
         operation="start Spark",
-        hint=f"{_JAVA_HINT}; what it said is in {out}",
+        hint=f"{_JAVA_HINT}; its output is in {out}",
     )

@@ -95,14 +95,14 @@ class SparkWatch:
             raise EngineGoneError(
                 f"Spark has done nothing for {still:.0f} s: {_told(work)}",
                 operation="wait for Spark",
-                hint="look at the cluster's master and its workers (a master that was started anew "
-                "without spark.deploy.recoveryMode knows no run of before); start again: nothing "
-                "was lost",
+                hint="check the cluster's master and its workers (a master that was restarted "
+                "without spark.deploy.recoveryMode does not know earlier runs); start again: "
+                "nothing was lost",
             )
         if still >= (WARN_AFTER if idle else _WARN_OF_TASKS) and now - self._told >= WARN_EVERY:
             self._told = now
             log.warning(
-                "Spark has ended no task for %.0f s: %s",
+                "Spark has finished no task for %.0f s: %s",
                 still,
                 _told(work),
                 extra={"fields": {"event": "spark_stands", "seconds": round(still)}},
@@ -122,7 +122,7 @@ class SparkWatch:
 def _told(work: SparkProgress) -> str:
     jobs, tasks = counted(len(work.jobs), "job"), counted(work.running, "task")
     executors = counted(work.executors, "executor")
-    return f"{jobs} open, {tasks} at work, {executors}"
+    return f"{jobs} open, {tasks} running, {executors}"
 
 
 def read_work(spark: SparkSession, *, driver_works: bool) -> SparkProgress:

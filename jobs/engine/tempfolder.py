@@ -49,9 +49,9 @@ def temporary_folder() -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
     except OSError as error:
         raise OperatorError(
-            f"no folder for temporary files can be made: {error}",
+            f"a folder for temporary files cannot be created: {error}",
             operation="make a temporary folder",
-            hint="set TMPDIR to a folder of a local disk that this user may write to",
+            hint="set TMPDIR to a folder on a local disk that this user may write to",
         ) from error
     try:
         with _locked(folder):
@@ -118,10 +118,10 @@ def _refuse_foreign(base: Path) -> None:
         owner = folder.stat().st_uid
         if owner not in {0, os.geteuid()}:
             raise OperatorError(
-                f"temporary files cannot lie in {base}: {folder} belongs to another user "
+                f"temporary files cannot be in {base}: {folder} belongs to another user "
                 f"({owner}), who can replace them, and Java loads programs from there",
                 operation="make a temporary folder",
-                hint="set TMPDIR to a folder of your own, or to one of root's, as /tmp is",
+                hint="set TMPDIR to a folder of your own, or to one that root owns, such as /tmp",
             )
 
 

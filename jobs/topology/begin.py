@@ -154,7 +154,9 @@ def align(
         if state.phase in {"dumping", "catching_up", "streaming"} and (
             not mirrored or behind or torn
         ):
-            why = "one of its shards starts anew" if mirrored else "the config leaves it out"
+            why = (
+                "one of its shards starts from scratch" if mirrored else "the config leaves it out"
+            )
             why = "a reshard ended one of its shards meanwhile" if torn else why
             log.info("%s needs a new dump: %s", state.name, why)
             states.append(tables.save(replace(state, phase="new", dump=None)))

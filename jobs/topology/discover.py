@@ -118,7 +118,7 @@ def sharing_folder(tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], s
     """
     first: dict[str, str] = {}
     return {
-        (keyspace, table): f"the lake has the same folder for its name as for that of {first[path]}"
+        (keyspace, table): f"its name gets the same folder in the lake as that of {first[path]}"
         for keyspace, table in sorted(tables)
         if first.setdefault(path := table_path(keyspace, table), table) != table
     }

@@ -83,10 +83,10 @@ def why_a_dump(
         return "it was repaired since"
     parted = {shard: parting.round for shard, parting in partings.items()}
     if parent := _followed(lake, state, rounds, parted, policy):
-        return f"foreign keys changed rows of it by what was lost of {parent}"
+        return f"foreign keys changed its rows because of what was lost of {parent}"
     statement = next(_statements(state, rounds, parted), "")
     if statement:
-        return f"among what was lost is: {statement[:100]}"
+        return f"what was lost includes: {statement[:100]}"
     return too_much(lake, lost_files(state, rounds, parted))
 
 

@@ -54,14 +54,14 @@ def find_parting(source: SourceConfig, rounds: RoundLog) -> DivergencePoint | st
     if stream is None or stream.journal is not None or stream.ancestors.keys() - {shard}:
         return "its stream was begun or ended by a reshard"
     if source.target:
-        return "a vtgate does not tell what a position holds"
+        return "a vtgate does not show what a position contains"
     if stream.position.flavor == "file":
-        return "without GTIDs nothing tells what it still has"
+        return "without GTIDs it is not known what it still has"
     with Session.connect(source) as session:
         number = _newest_shared(session, rounds, shard, stream.generation)
         place = None if number is None else _stream_at(rounds, number, shard)
         if number is None or place is None or place.generation != stream.generation:
-            return "it has nothing of what the mirror holds since this stream began"
+            return "it has nothing that the mirror has read since this stream began"
         return _checked(
             session, DivergencePoint(shard=shard, round=number, position=place.position)
         )
@@ -70,9 +70,9 @@ def find_parting(source: SourceConfig, rounds: RoundLog) -> DivergencePoint | st
 def _checked(session: Session, found: DivergencePoint) -> DivergencePoint | str:
     """A round that is not known to be foreign may still not be known to be shared."""
     if not is_shared(session, found.position):
-        return f"nothing tells whether it is what the mirror was at round {found.round}"
+        return f"it is not known whether it has what the mirror had at round {found.round}"
     if not _can_go_on(session, found.position):
-        return f"it has purged what followed round {found.round}, the last that both have"
+        return f"it has purged what came after round {found.round}, the last that both have"
     return found
 
 

@@ -106,7 +106,7 @@ def begin_successors(rounds: RoundLog, *, now: int) -> None:
             begun = [heir(s, place, sources, now=now) for s, place in journal.targets.items()]
             begin_streams(rounds, begun, now=now)
             log.info(
-                "%s: the stream goes on at %s",
+                "%s: the stream continues at %s",
                 ", ".join(journal.sources),
                 ", ".join(journal.targets),
                 extra={"fields": {"event": "resharded", "sources": list(journal.sources)}},
@@ -131,7 +131,7 @@ def _heirs(
     starts = executed(source_configs(full), new)
     slices = [heir(shard, place, over, now=now) for shard, place in starts.items()]
     log.warning(
-        "%s: the shards %s were resharded away before their streams were read to the end; what "
+        "%s: the shards %s were ended by a reshard before their streams were read to the end; what "
         "was written there meanwhile is in no stream",
         keyspace,
         ", ".join(sorted(gone)),

@@ -123,7 +123,7 @@ def check_listed(
     ranges = [KeyRange.of(name) for name in heirs]
     bare = [name for name in gone if not KeyRange.of(name).is_within(ranges)]
     if bare:
-        raise _lacks(keyspace, bare, "and no other shards there hold the same key range")
+        raise _lacks(keyspace, bare, "and no other listed shards hold the same key range")
     _check_apart(keyspace, heirs)
     return gone, heirs
 
@@ -148,8 +148,7 @@ def _heirs(
             for shard, place in starts.items()
         ]
         log.warning(
-            "%s: %s are not in the config any more, and their streams cannot be continued by %s "
-            "(%s)",
+            "%s: %s are no longer in the config, and their streams cannot be continued by %s (%s)",
             keyspace, ", ".join(sorted(gone)), ", ".join(heirs), error, extra={"fields": fields},
         )  # fmt: skip
         return slices, True
@@ -159,7 +158,7 @@ def _heirs(
         seen = {shard: stream.position for shard, stream in sources.items()}
         slices.append(heir(str(ShardId(keyspace, name)), place, sources, now=now, seen=seen))
     log.warning(
-        "%s: %s are not in the config any more; %s have what was written there since, and their "
+        "%s: %s are no longer in the config; %s have what was written there since, and their "
         "streams begin at that time",
         keyspace, ", ".join(sorted(gone)), ", ".join(heirs), extra={"fields": fields},
     )  # fmt: skip
@@ -212,6 +211,6 @@ def _check_apart(keyspace: str, shards: Collection[str]) -> None:
                 f"sources.{keyspace}.shards has {one} and {other}, whose key ranges overlap, and "
                 "the mirror follows neither",
                 operation="start",
-                hint="leave out those that do not serve yet, or no more; once the others are "
+                hint="leave out those that do not serve yet, or no longer; once the others are "
                 "followed, a reshard's targets can be added",
             )

@@ -22,7 +22,7 @@ CONF = {
     "spark.driver.extraJavaOptions": SHORT_LIVED,
     "spark.executor.extraJavaOptions": SHORT_LIVED,
 }
-OPEN = "Spark's ports answer whoever reaches them"
+OPEN = "Spark's ports answer anybody who reaches them"
 
 
 def mirrored(ratchet: Ratchet, server: Any, database: str) -> str:

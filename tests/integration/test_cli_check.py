@@ -83,9 +83,7 @@ def test_two_names_that_would_share_a_folder(ready: Any, database: str, tmp_path
     for name in ALIKE:
         ready.execute(f"CREATE TABLE `{database}`.`{name}` (id INT PRIMARY KEY)")
     told = findings(check(tmp_path, ready, database, "--json"))
-    assert (
-        f"the same folder for its name as for that of {first}" in told[f"kind of {second}"]["text"]
-    )
+    assert f"the same folder in the lake as that of {first}" in told[f"kind of {second}"]["text"]
     assert f"kind of {first}" not in told
 
 

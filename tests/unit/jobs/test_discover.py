@@ -60,4 +60,4 @@ def test_two_names_that_would_share_a_folder() -> None:
     tables = [("shop", one) for one in ("orders", *ALIKE)]
     (one,) = sharing_folder([*tables, ("other", first)]).items()
     assert one[0] == ("shop", second)
-    assert one[1].endswith(f"the same folder for its name as for that of {first}")
+    assert one[1].endswith(f"the same folder in the lake as that of {first}")

@@ -148,7 +148,7 @@ def test_why_one_has_to_be_dumped(lake: Lake, monkeypatch: pytest.MonkeyPatch) -
         keyspace="shop", table="t", shard=A, kind="truncate", statement="TRUNCATE t", gtid="g",
         seq=1, ts=1,
     )  # fmt: skip
-    lost = "among what was lost is: TRUNCATE t"
+    lost = "what was lost includes: TRUNCATE t"
     assert why(STATE, round_of(5, events=(event,))) == lost
     for harmless in (replace(event, shard=B), replace(event, table="u")):
         assert why(STATE, round_of(5, events=(harmless,))) == ""

@@ -49,7 +49,7 @@ def test_nobody_does_it(caplog: pytest.LogCaptureFixture) -> None:
     world = World(IDLE)
     world.pass_by(LIMIT - 5)
     assert caplog.messages[0] == (
-        "Spark has ended no task for 60 s: 1 job open, 0 tasks at work, 0 executors"
+        "Spark has finished no task for 60 s: 1 job open, 0 tasks running, 0 executors"
     )
     assert len(caplog.messages) == 4
     with pytest.raises(EngineGoneError, match="0 executors"):
