@@ -239,8 +239,8 @@ class CaptureRunner:
         if now - self._empty.setdefault(piece.shard, now) >= _PATIENCE:
             self._empty[piece.shard] = now
             log.warning(
-                "%s: nothing has come for %.0f s although the server has written more; if it "
-                "lasts, look at the server's load and its connections of our user, and at what "
+                "%s: nothing has arrived for %.0f s although the server has written more; if "
+                "this persists, check the server's load, its connections of our user, and what "
                 "`ratchet -v run` logs",
                 piece.shard,
                 _PATIENCE,
@@ -260,7 +260,7 @@ class CaptureRunner:
         now = self._clock()
         if now - broken.told >= _BROKEN_EVERY:
             log.warning(
-                "%s: its stream broke (%s) and was opened anew: %s",
+                "%s: its stream broke (%s) and was opened again: %s",
                 shard,
                 counted(broken.count, "time"),
                 one_line(reasons[-1]),
@@ -278,9 +278,9 @@ class CaptureRunner:
         if now - self._odd.get(piece.shard, -_ODD_EVERY) >= _ODD_EVERY:
             self._odd[piece.shard] = now
             log.warning(
-                "%s: its log says that a transaction was committed at %s UTC, which cannot be: "
-                "time travel and lags take it for when it was read, or for the time before it. A "
-                "session has said SET TIMESTAMP, or the server's clock is wrong (`ratchet check`)",
+                "%s: its log has a transaction with an impossible commit time, %s UTC: time "
+                "travel and lags use the time when it was read, or the commit time before it. A "
+                "session used SET TIMESTAMP, or the server's clock is wrong (`ratchet check`)",
                 piece.shard,
                 moment(piece.odd_ts),
                 extra={"fields": {"event": "odd_commit_time", "source": piece.shard}},

@@ -238,8 +238,8 @@ class Skew:
         if len(streams) > 1:
             for shard in sorted(found - self.ignored):
                 log.warning(
-                    "%s has not moved for %.0f s: the other shards go on without it, and may be "
-                    "ahead of it by more than capture.max_skew_seconds",
+                    "%s has not moved for %.0f s: the other shards continue without it, and may "
+                    "be ahead of it by more than capture.max_skew_seconds",
                     shard,
                     PATIENCE,
                     extra={"fields": {"event": "skew_unbounded", "source": shard}},

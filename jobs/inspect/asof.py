@@ -85,7 +85,7 @@ def newest_cut(cuts: Cuts) -> Cut:
         raise NoCutError(
             "nothing has been merged yet, so there is no cut",
             operation="find a cut",
-            hint="let `ratchet run` go on until the tables are streaming",
+            hint="let `ratchet run` continue until the tables are streaming",
         )
     return last
 
@@ -108,8 +108,8 @@ def find_cut(lake: Lake, moment: AsOfPoint) -> Cut:
     seen = min((shard.observed_at for shard in last.shards.values()), default=last.merged_at)
     if moment.kind == "time" and moment.value > seen:
         log.warning(
-            "the mirror knows its sources up to %s only (when it last looked, whether anything had "
-            "been written or not): this is the newest cut",
+            "the mirror knows its sources only up to %s (its last look, whether or not anything "
+            "was written): this is the newest cut",
             _iso(seen),
         )
     look: Callable[[], Cut | None] = {
@@ -124,17 +124,19 @@ def find_cut(lake: Lake, moment: AsOfPoint) -> Cut:
     if found is None:
         newest = f"the newest cut is round {last.round}, up to {shown_moment(last.latest_ts)} UTC"
         why = {
-            "time": "every cut that is kept holds something later than that",
-            "round": "every cut that is kept holds a later round",
+            "time": "every cut that is kept has later changes",
+            "round": "every cut that is kept is of a later round",
             "gtid": "that transaction is not merged yet",
         }[moment.kind]
         raise NoCutError(
             f"there is no cut for {moment.kind} {moment.text}: {why}",
             operation="find a cut",
-            hint=f"{newest}; old ones go by merge.table_history in the config",
+            hint=f"{newest}; merge.table_history in the config sets how long cuts are kept",
         )
     if moment.kind == "round" and found.round != moment.value:
-        log.warning("no cut is at round %d: the one before is at %d", moment.value, found.round)
+        log.warning(
+            "there is no cut at round %d: the one before it is at %d", moment.value, found.round
+        )
     return found
 
 
@@ -198,10 +200,10 @@ def _print(found: dict[str, Any]) -> None:
     console.print(table)
     stopped = [f"{t['keyspace']}.{t['table']}" for t in found["tables"] if t["stopped"]]
     if stopped:
-        console.print(f"stopped earlier, so not of this moment: {', '.join(stopped)}")
+        console.print(f"stopped earlier, so older than this cut: {', '.join(stopped)}")
     if found["not_in_it"]:
         names = ", ".join(found["not_in_it"])
-        console.print(f"not in this cut (not dumped by then, or again): {names}")
+        console.print(f"not in this cut (not dumped by then, or dumped again): {names}")
 
 
 def _iso(micros: int) -> str:

@@ -68,7 +68,7 @@ class ChangeLog:
         if not covers(self._positions(), ends):
             await_until(
                 lambda: covers(self._log.positions(), ends),
-                "capture does not come as far as was read",
+                "capture does not reach what was read",
                 stop=self._stop,
                 patience=self._patience,
                 clock=self._clock,
@@ -121,7 +121,7 @@ def covering_cut(
         return cut is not None and covers({n: s.position for n, s in cut.shards.items()}, ends)
 
     await_until(
-        reached, "the mirror does not come as far as was read",
+        reached, "the mirror does not reach what was read",
         stop=stop, patience=patience, clock=clock,
     )  # fmt: skip
     cut = cuts.last()

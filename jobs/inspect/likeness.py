@@ -33,7 +33,7 @@ def unlike(state: TableState, wanted: TableDumpRequest, reading: ReadOptions) ->
     ]
     keys = {table.schema.key for table in tables.values()}
     if gone:
-        return f"the source has no column {', '.join(gone)} any more"
+        return f"the source no longer has column {', '.join(gone)}"
     if changed:
         return f"its columns have other types at the source: {', '.join(changed)}"
     if any(set(key) != set(state.schema.key) for key in keys):

@@ -202,14 +202,14 @@ def stretch_of(
     pieces = stretches(rounds.since(begin - 1), shard)
     pieces = [one for one in (_cut(piece, first, last) for piece in pieces) if one.parts]
     if not pieces:
-        left[shard] = "no such rounds of it are in the lake's log"
+        left[shard] = "the lake's log has no such rounds of it"
         return None
     for one in pieces[:-1]:
         a, b = one.rounds
         left[f"{shard}, rounds {a} to {b}"] = "a gap, or another stream of the shard, follows them"
     a, b = pieces[-1].rounds
     if pieces[-1].parts[-1].slice.generation != stream.generation:
-        left[f"{shard}, rounds {a} to {b}"] = "they are of a stream that has been given up"
+        left[f"{shard}, rounds {a} to {b}"] = "they belong to a stream that has been abandoned"
         return None
     return pieces[-1] if named else _newest(pieces[-1])
 

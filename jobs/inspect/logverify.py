@@ -209,8 +209,8 @@ def _print_end(found: Sequence[ShardLog], left: dict[str, str]) -> None:
     if not any(one.result.differences for one in found):
         return
     say(
-        "what Ratchet read is not what mysql-replication reads: please report it, with these "
-        "lines. To have the rows right:"
+        "Ratchet and mysql-replication read the log differently: please report it, with these "
+        "lines. To correct the rows:"
     )
     for name in tables:
         say(f"  ratchet table CONFIG redump '{name}'")

@@ -79,7 +79,7 @@ def _followed(
     found = concerned(root, policy, keys, files)
     if name not in found:
         return ""
-    return f"rows of {found[name]} changed meanwhile, and its own follow them by foreign keys"
+    return f"rows of {found[name]} changed meanwhile, and may have changed its own by foreign keys"
 
 
 class Scratch:

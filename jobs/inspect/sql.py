@@ -198,7 +198,7 @@ def make_fresh_views(
         return {}
     log.info("the tables as of round %d; merged is round %d", found.round, found.cut.round)
     if found.reason:
-        log.info("left out: %s, which the next merge step brings", found.reason)
+        log.info("left out: %s; the next merge step applies it", found.reason)
     return _views_of_frames(states, found.frames, names)
 
 
@@ -277,8 +277,7 @@ def refuse_changes(spark: SparkSession, query: str) -> None:
             raise ConfigError(
                 f"`ratchet sql` only reads, and this is a statement of another kind ({node.last})",
                 operation="sql",
-                hint="the mirror is changed by `ratchet run` alone; the source is where to change "
-                "rows",
+                hint="only `ratchet run` changes the mirror; change rows at the source",
             )
 
 

@@ -15,12 +15,12 @@ from typing import Final
 
 CATALYST: Final = "org.apache.spark.sql.catalyst."
 
-_JAVA: Final = "it calls any method of Java's"
+_JAVA: Final = "it can call any Java method"
 _AVRO: Final = "it loads code that is not part of Spark, and its options may name a file"
 _PROTOBUF: Final = "it reads a description from a file, and loads classes by name"
 _XML: Final = "it reads a schema from any file or address (rowValidationXSDPath)"
-_XPATH: Final = "its parser of XML may fetch what a document names"
-_PLACE: Final = "it tells where the lake's files are"
+_XPATH: Final = "its XML parser may fetch what a document names"
+_PLACE: Final = "it shows where the lake's files are"
 # Functions, and why.
 LEFT_OUT: Final[Mapping[str, str]] = {
     "java_method": _JAVA,
@@ -52,8 +52,11 @@ _FILES: Final = "it reads files"
 # Other things that somebody may type in good faith, by the last part of their class: what is typed,
 # and why it is left out.
 WHY: Final[Mapping[str, tuple[str, str]]] = {
-    "UserDefinedType": ("a type of a program's", "it loads a class, or a module, by its name"),
-    "StructField": ("a field with a default", "that is an expression which is evaluated unseen"),
+    "UserDefinedType": ("a user-defined type", "it loads a class, or a module, by its name"),
+    "StructField": (
+        "a field with a default",
+        "that is an expression that is evaluated without a check",
+    ),
     "CallMethodViaReflection": ("java_method", _JAVA),
     "TryReflect": ("try_reflect", _JAVA),
     "ScriptTransformation": ("TRANSFORM, MAP and REDUCE", "they start a program"),
@@ -67,7 +70,7 @@ WHY: Final[Mapping[str, tuple[str, str]]] = {
     "PlanWithUnresolvedIdentifier": ("IDENTIFIER(...)", _UNKNOWN),
     "NamedParameter": ("a parameter", "nothing gives it a value"),
     "PosParameter": ("a parameter", "nothing gives it a value"),
-    "DescribeDeltaHistory": ("DESCRIBE HISTORY", "`ratchet as-of` tells of versions"),
+    "DescribeDeltaHistory": ("DESCRIBE HISTORY", "`ratchet as-of` shows versions"),
     "DescribeDeltaDetailCommand": ("DESCRIBE DETAIL", "it looks at files, and views have none"),
 }
 

@@ -43,10 +43,10 @@ View = tuple[str, str]  # database and name
 _CATALOG: Final = "spark_catalog"
 _OWN: Final = {"default", "global_temp"}  # databases that each session has
 _BUILT_IN: Final = ((), ("builtin",), ("system", "builtin"))  # how Spark's functions may be named
-_NOT_LISTED: Final = "it is not on the list of what only reads"
+_NOT_LISTED: Final = "it is not on the list of what is known only to read"
 # A type as JSON may name any class of Java's and any module of Python's, which is loaded as soon as
 # Spark reads it, and have expressions that are evaluated unseen.
-_SCHEMA: Final = "its type has to stand there as a text in SQL's words, such as 'a INT, b STRING'"
+_SCHEMA: Final = "its type must be a text in SQL's notation, such as 'a INT, b STRING'"
 _IN_SQL: Final = re.compile(r"\s*[A-Za-z_`]")
 _TEXT: Final = 80
 
@@ -200,6 +200,9 @@ def _refusal(node: Node, what: str, why: str, *, hint: str = "") -> ConfigError:
     return ConfigError(
         f"the query is refused: {what}: {why}{at}",
         operation="sql",
-        hint=f"{hint}`ratchet sql` reads the mirror's tables and nothing else; if you trust the "
-        "text as you trust a program, --unsafe gives it all that Spark can do, in your name",
+        hint=(
+            f"{hint}`ratchet sql` reads the mirror's tables and nothing else; if you trust the "
+            "query as you trust a program, --unsafe lets it do all that Spark can do, in your "
+            "name"
+        ),
     )

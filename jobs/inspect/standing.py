@@ -51,7 +51,7 @@ Follower = Literal["running", "ended", "dead"]
 
 # How many rounds back a shard's newest slice is looked for.
 _ROUNDS_BACK = 50
-_ASIDE = "the run goes on without it, and tries again from time to time"
+_ASIDE = "the run continues without it, and tries again from time to time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +297,7 @@ def judge_shard(
     elif aside is not None:
         state, reason = "aside", f"{_ASIDE}: {one_line(aside.message)}\n  {one_line(aside.hint)}"
     elif follower == "dead":
-        state, reason = "dead", "what ran on the lake was killed: start the run again"
+        state, reason = "dead", "the process that ran on the lake was killed: start the run again"
     elif follower == "ended":
         state, reason = "stopped", "no run follows it"
     at_head = (

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _WIDE = 10_000  # columns
 _SHOWN = 3  # rows of a table that differ
-_DOUBTFUL = "a run compares it with its source by itself, as soon as it has come as far"
+_DOUBTFUL = "a run compares it with its source by itself, as soon as it has got that far"
 
 
 def run_status(config: Config, *, as_json: bool) -> int:
@@ -95,7 +95,7 @@ def _print(found: Status, now: float) -> None:
             _say(console, f"{shard.shard}: {shard.reason}")
         if shard.odd_ts is not None:
             text = (
-                f"{shard.shard}: its log had a commit time that cannot be, {moment(shard.odd_ts)} "
+                f"{shard.shard}: its log had an impossible commit time, {moment(shard.odd_ts)} "
                 "UTC (docs/operations.md, 'Time travel')"
             )
             console.print(text)

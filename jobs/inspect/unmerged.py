@@ -67,8 +67,8 @@ def _lost(lake: Lake, rounds: Sequence[Round], tables: Collection[str]) -> str:
         return ""
     names = "; ".join(f"{table}: {path}" for table, path in sorted(gone.items()))
     return (
-        f"changes that were captured are gone ({names}): `ratchet run CONFIG` stops these "
-        "tables by name, and `ratchet table CONFIG redump TABLE` dumps one again"
+        f"captured changes are gone ({names}): `ratchet run CONFIG` stops these tables by name, "
+        "and `ratchet table CONFIG redump TABLE` dumps one again"
     )
 
 
@@ -78,6 +78,6 @@ def _standing_still(rounds: Sequence[Round], cut: Cut, now: int) -> str:
         return ""
     return (
         f"{counted(len(rounds), 'captured round')} since {moment(since)} not merged, and nothing "
-        f"was merged since {moment(cut.merged_at)}: `ratchet run CONFIG` merges them, and its log "
-        "tells what holds it up"
+        f"was merged since {moment(cut.merged_at)}: `ratchet run CONFIG` merges them, and its "
+        "log shows what delays it"
     )

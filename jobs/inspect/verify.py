@@ -95,7 +95,7 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     cut, chosen, left = choose(lake, found, tables, config.mirrors)
     if not chosen:
         raise nothing_to(
-            "verify", left, "`ratchet status` tells which tables stream, and why others do not"
+            "verify", left, "`ratchet status` shows which tables stream, and why others do not"
         )
     tell_doubtful(one.state for one in chosen)
     with spark_session(config, "verify") as spark:
@@ -103,7 +103,7 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
         results, refused = _compare(Verifier(config, lake, spark), cut, chosen, left, show)
     if not results:
         raise nothing_to(
-            "verify", left, "`ratchet status` tells which tables stream, and why others do not"
+            "verify", left, "`ratchet status` shows which tables stream, and why others do not"
         )
     same = all(result.same for result in results)
     names = {result.table for result in results}
@@ -182,7 +182,7 @@ def choose(
         raise LakeError(
             "nothing has been merged yet",
             operation="verify",
-            hint="let `ratchet run` go on until the tables are streaming",
+            hint="let `ratchet run` continue until the tables are streaming",
         )
     sources = {one.name: one for one in found}
     versions = {state.name: version for state, version in tables_of(lake, cut)}
@@ -374,7 +374,7 @@ class Verifier:
                 f"the newest cut is from before {', '.join(strange)} took over",
                 operation="verify",
                 table=wanted.name,
-                hint="let the run go on until it has followed the reshard",
+                hint="let the run continue until it has followed the reshard",
             )
 
     def _scratch(self, cut: Cut) -> Scratch:
@@ -425,7 +425,7 @@ def print_result(result: VerifyResult) -> None:
         say(f"  columns that the mirror lacks: {', '.join(result.columns_missing)}")
     if result.columns_empty:
         names = ", ".join(result.columns_empty)
-        say(f"  columns that are NULL in every row, and come with their first value: {names}")
+        say(f"  columns that are NULL in every row, and are added with their first value: {names}")
     for reason, count in result.unsettled.items():
         say(f"  {counted(count, 'row')} without a verdict: {logs.clean(reason)}")
     if result.differences:
@@ -462,7 +462,7 @@ def _print_summary(
         tables = " ".join(f"--table '{name}'" for name in odd_ones)
         say(f"to make them the same again, stop the run, then: ratchet repair CONFIG {tables}")
         quicker = ", and quicker for so many rows" if differing > _MANY else ""
-        say(f"what that cannot mend{quicker}: ratchet table CONFIG redump TABLE")
+        say(f"what that cannot correct{quicker}: ratchet table CONFIG redump TABLE")
     say(
         f"{verdict}{odd if differing or unsettled else ''}: {counted(len(results), 'table')}, "
         f"{counted(rows, 'row')} of {size / 1e6:,.1f} MB, every column of every row, "

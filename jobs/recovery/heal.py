@@ -105,7 +105,7 @@ def run_heal(
             for table, what in sorted(told.items()):
                 say(f"{table}: {what}")
             if lost:
-                say("`ratchet run` goes on from there, and dumps what has to be dumped meanwhile")
+                say("`ratchet run` continues from there, and meanwhile dumps what has to be dumped")
     if waiting:
         raise next(iter(waiting.values()))
     return 0
@@ -261,7 +261,7 @@ def begin_anew(
         places = executed(configs, set(shards))
         slices = []
         for shard, place in places.items():
-            log.warning("%s begins anew: %s", shard, lost[shard])
+            log.warning("%s begins from scratch: %s", shard, lost[shard])
             slices.append(
                 ShardSlice.beginning(
                     shard, place, generation=streams[shard].generation + 1, now=now,
@@ -299,13 +299,13 @@ def _line(
     waiting: Mapping[str, RetryableError],
 ) -> str:
     if shard in remedies.anew:
-        return f"{shard}: begins anew ({remedies.anew[shard]}); its rows are dumped again"
+        return f"{shard}: begins from scratch ({remedies.anew[shard]}); its rows are dumped again"
     for parting in remedies.partings:
         if parting.shard == shard:
-            return f"{shard}: goes on behind round {parting.round} ({remedies.lost[shard]})"
+            return f"{shard}: continues after round {parting.round} ({remedies.lost[shard]})"
     if shard in waiting:
         return f"{shard}: left as it is ({waiting[shard].message})"
-    return f"{shard}: " + ("can go on" if shard in streams else "not read yet")
+    return f"{shard}: " + ("can continue" if shard in streams else "not read yet")
 
 
 def _print_plan(
@@ -320,7 +320,7 @@ def _print_plan(
             say(f"{table}: {what}")
         for table, why in sorted(plan.dumps.items()):
             say(f"{table}: would be dumped again: {why}")
-    say("nothing of this was done")
+    say("none of this was done")
 
 
 def _now() -> int:

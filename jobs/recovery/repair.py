@@ -8,7 +8,7 @@ All happens at the newest cut: what the source wrote after it comes by its log, 
 mirror shows no moment that it has not reached, and a later run needs to know nothing of a repair.
 
 Invariant: a row is written only if the log and a read of the source agree on what it was at the
-cut; "mended" is said only of rows that a second comparison found to be right.
+cut; "corrected" is said only of rows that a second comparison found to be right.
 """
 
 from __future__ import annotations
@@ -120,9 +120,10 @@ def run_repair(config: Config, *, tables: Sequence[str], dry_run: bool) -> int:
             merge_rest(spark, lake, config, check)
         cut, chosen, left = choose(lake, found, tables, config.mirrors)
         if not chosen:
-            hint = "`ratchet status` tells which tables stream; the others are mended by a dump"
+            hint = "`ratchet status` shows which tables stream; a dump corrects the others"
             if dry_run:
-                hint = "one that stopped as its rows differ is mended without --dry-run; " + hint
+                first = "one that stopped because its rows differ is corrected without --dry-run"
+                hint = f"{first}; {hint}"
             raise nothing_to("repair", left, hint)
         reading = reading_of(config, RoundLog(lake).generations())
         repairer = Repairer(config, lake, spark, reading, check=check, dry_run=dry_run)
@@ -277,7 +278,7 @@ class Repairer:
             done |= {_place(c) for c in todo}
             one = replace(one, version=self._mend(cut, one, todo))
             mended = counted(outcome.mended.total(), "row")
-            log.info("%s: %s mended, comparing again", one.state.name, mended)
+            log.info("%s: %s corrected, comparing again", one.state.name, mended)
         if not self._dry_run:
             self._check()
             outcome.cut = note(self._lake, cut, {one.state.name: one.version})
@@ -289,12 +290,12 @@ class Repairer:
         strange = [shard for shard in one.wanted.shards if shard not in cut.shards]
         if strange:
             return (
-                f"the newest cut is from before {', '.join(strange)} took over: let `ratchet run` "
-                "go on until it has followed the reshard"
+                f"the newest cut is from before {', '.join(strange)} took over: let `ratchet "
+                "run` continue until it has followed the reshard"
             )
         ahead = one.version != table_version(self._lake, one.state.path)
         if ahead and not self._dry_run:
-            return "more is merged into it than the newest cut says: let `ratchet run` go on"
+            return "it is merged further than the newest cut: let `ratchet run` continue"
         return ""
 
     def _mend(self, cut: Cut, one: VerifyTarget, todo: Sequence[Correction]) -> int:
@@ -359,7 +360,7 @@ def _nothing() -> None:
 def _print_outcome(outcome: _Outcome, *, dry_run: bool) -> None:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(outcome.mended.items()))
     rows = f"{counted(outcome.mended.total(), 'row')} ({kinds})" if kinds else "nothing"
-    would = "would mend" if dry_run else "mended"
+    would = "would correct" if dry_run else "corrected"
     if outcome.refused:
         verdict = "REFUSED"
     elif dry_run:
@@ -374,7 +375,7 @@ def _print_outcome(outcome: _Outcome, *, dry_run: bool) -> None:
     if len(outcome.rows) > _SHOWN:
         say(f"  and {len(outcome.rows) - _SHOWN:,} more")
     for reason, count in outcome.left.items():
-        say(f"  {counted(count, 'row')} not to be mended: {logs.clean(reason)}")
+        say(f"  {counted(count, 'row')} not to be corrected: {logs.clean(reason)}")
     if outcome.result is not None:
         for reason, count in outcome.result.unsettled.items():
             say(f"  {counted(count, 'row')} without a verdict: {logs.clean(reason)}")
@@ -389,12 +390,12 @@ def _print_summary(
     wrong = [one for one in outcomes if not one.right]
     tables = counted(len(outcomes), "table")
     if dry_run:
-        say(f"{counted(total, 'row')} would be mended; {tables} compared, nothing was written")
+        say(f"{counted(total, 'row')} would be corrected; {tables} compared, nothing was written")
         return
     for one in wrong:
         say(f"what is left of {one.table}: {_advice(one)}")
     verdict = "NOT identical" if wrong else "identical"
-    say(f"{verdict}: {counted(total, 'row')} mended, {tables} compared, {clock_time(seconds)}")
+    say(f"{verdict}: {counted(total, 'row')} corrected, {tables} compared, {clock_time(seconds)}")
 
 
 def _advice(one: _Outcome) -> str:
@@ -404,6 +405,6 @@ def _advice(one: _Outcome) -> str:
     if one.left or one.result.unsettled:
         again = _AGAIN.format(table=one.table)
         return f"`ratchet run CONFIG --until-caught-up`, then repair once more; else {again}"
-    return "its source changes without a word in the log, or too many rows differ: " + (
+    return "its source changes without an entry in the log, or too many rows differ: " + (
         _AGAIN.format(table=one.table)
     )

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("ratchet.jobs.run")
 
 _WAITS: Final = "its source lost transactions, and the rows they touched are not read again yet"
-_GO_ON: Final = "`ratchet heal CONFIG` goes on with it"
+_GO_ON: Final = "`ratchet heal CONFIG` continues with it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,12 +201,12 @@ def _begin(
     healing = RowRecovery(round=number, parted={one.shard: one.round for one in partings})
     waits = StopReason(message=_WAITS, hint=_GO_ON, round=number, healing=healing)
     unmerged = [name for name in plan.rows if name not in whole]
-    dumps = {**dict.fromkeys(unmerged, "it is not merged to the end"), **plan.dumps}
+    dumps = {**dict.fromkeys(unmerged, "it is not merged completely"), **plan.dumps}
     slices = []
     for one in partings:
         stream = streams[one.shard]
         log.warning(
-            "%s goes on behind round %d, where the server's history and the mirror's part",
+            "%s continues after round %d, where the server's history and the mirror's diverge",
             one.shard,
             one.round,
         )
@@ -289,7 +289,7 @@ class _Table:
     def undo(self) -> str:
         """The streams have not begun anew, so nothing has happened; what has become of it."""
         self._save(phase="streaming", stopped=None)
-        return "streams on"
+        return "continues to stream"
 
     def heal(self, verifier: Verifier, wanted: TableDumpRequest, writer: _Writer) -> str:
         """Read its rows again, or say that it is dumped; what has become of it."""
@@ -302,7 +302,7 @@ class _Table:
         mine = [shard for shard in begun if keyspace_of(shard) == self._state.keyspace]
         now = {shard: stream.generation for shard, stream in self._streams.items()}
         if any(now.get(shard) != begun[shard].generation for shard in mine):
-            return self._dump_all("its shards have begun anew since")
+            return self._dump_all("its shards have since begun from scratch")
         behind = [r for r in self._rounds.since(min(parted.values())) if r.number < number]
         try:
             return self._by_rows(verifier, wanted, writer, behind, begun)
@@ -334,7 +334,7 @@ class _Table:
                 found = verifier.rows_at(cut, state, wanted, keys[at : at + GROUP])
                 contested = not shard and any(one.is_contested for one in found.keys)
                 if found.reason or contested:
-                    why = found.reason or "a key of it lives on several shards"
+                    why = found.reason or "one of its keys is on several shards"
                     return self._dump_shards(why, begun)
                 writer.write(state, [_truth(one, shard) for one in found.keys], cut, begun)
         self._save(phase="streaming", merged_round=self._healing.round, stopped=None)

@@ -125,8 +125,8 @@ class SourceSetAside:
         """For people."""
         hint = f" ({one_line(self.hint)})" if self.hint else ""
         return (
-            f"{self.source} is set aside, and the run goes on without it: "
-            f"{one_line(self.message)}{hint}; looked at again in {self.again:.0f} s"
+            f"{self.source} is set aside, and the run continues without it: "
+            f"{one_line(self.message)}{hint}; the next try is in {self.again:.0f} s"
         )
 
 

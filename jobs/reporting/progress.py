@@ -109,7 +109,7 @@ class Display:
                 extra={"fields": {"event": "table_dumped", **_fields(line)}},
             )
         elif isinstance(record, TableRestarted):
-            log.warning("%s is dumped anew: %s", record.table, record.reason)
+            log.warning("%s is dumped from scratch: %s", record.table, record.reason)
         elif isinstance(record, Waiting) and not record.throttled:  # snapshot.waits tells of those
             now = self._clock()
             if now - self._told.get(record.shard, -math.inf) >= _WAITING_EVERY:

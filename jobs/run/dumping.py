@@ -130,9 +130,9 @@ class DumpRunner:
             refused = self._refused(state.keyspace, state.table)
             if state.name in found or not (refused or self._selection.follows(state)):
                 continue
-            message = refused.message if refused else "the source does not have it any more"
+            message = refused.message if refused else "the source no longer has it"
             hint = (
-                f"{how_to_exclude(state.table)}; or mend that, then `ratchet table CONFIG redump "
+                f"{how_to_exclude(state.table)}; or fix that, then `ratchet table CONFIG redump "
                 f"'{state.name}'`"
             )
             stopped = StopReason(message=message, hint=hint, round=0)

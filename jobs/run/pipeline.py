@@ -216,9 +216,9 @@ class MirrorRun:
     def _tell_end(self, *, came_to_its_end: bool) -> None:
         merging = self._parts.merging
         if self._parts.control.turning:
-            log.info("going on with the shards of now")
+            log.info("continuing with the current shards")
         elif not came_to_its_end:
-            log.info("stopped; the next run goes on from here")
+            log.info("stopped; the next run continues from here")
         elif merging is None:
             log.info("done: all tables that can be dumped are loaded")
         else:

@@ -153,7 +153,7 @@ def _tell_unhealed(waiting: Mapping[str, RetryableError]) -> None:
         if isinstance(error, BehindError):
             log.warning(
                 "%s: not healed, as its server may be a replica that is behind. If transactions "
-                "are lost, stop the run and say `ratchet heal CONFIG --shard %s`",
+                "are lost, stop the run, then `ratchet heal CONFIG --shard %s`",
                 shard,
                 shard,
             )

@@ -73,7 +73,7 @@ class ConfigFile:
         now = replace(self.config, sources=sources)
         if now != read:
             log.warning(
-                "%s has changed in more than `tables`: the rest comes into force when the run is "
+                "%s has changed in more than `tables`: the rest takes effect when the run is "
                 "started again",
                 self.config.path,
             )
@@ -213,6 +213,8 @@ def _says_otherwise(request: Request, config: Config, mend: str) -> ConfigError:
     return ConfigError(
         f"{request.name}: the config {says}",
         operation=f"table {request.kind}",
-        hint=f"{mend} `sources.{request.keyspace}.tables` in {config.path}, then ask again; what "
-        "the config says holds for every run from then on",
+        hint=(
+            f"{mend} `sources.{request.keyspace}.tables` in {config.path}, then ask again; the "
+            "config applies to every later run"
+        ),
     )

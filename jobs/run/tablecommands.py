@@ -97,19 +97,19 @@ def _resolve(config: Config, lake: Lake, kind: Kind, name: str) -> tuple[str, st
     if hits:
         names = ", ".join(sorted(".".join(pair) for pair in hits))
         raise ConfigError(
-            f"{name} may be each of {names}",
+            f"{name} may be any of {names}",
             operation=f"table {kind}",
             hint="name it with its keyspace",
         )
     if kind == "add":
         raise ConfigError(
-            f"the config takes in no table {name} that any server has",
+            f"the config includes no table {name} that a server has",
             operation="table add",
-            hint=f"let it match `tables` of its keyspace in {config.path}, and look at its name",
+            hint=f"let it match `tables` of its keyspace in {config.path}, and check its name",
         )
     if kind == "redump" and any(name in {one.table, one.name} for one in _look(config, lake)):
         raise ConfigError(
-            f"{name} is not in the mirror yet: its first dump is still to begin",
+            f"{name} is not in the mirror yet: its first dump has not begun",
             operation="table redump",
             hint="a run dumps it by itself",
         )
@@ -153,7 +153,7 @@ def _ask(lake: Lake, request: Request) -> None:
             f"the run has not taken the request for {request.name} within {TAKEN:.0f} s"
             + (f" ({holder.last_sign})" if holder and is_alive(holder) is None else ""),
             operation=f"table {request.kind}",
-            hint="it stays: this run or the next one does it",
+            hint="the request stays: this run or the next one carries it out",
         )
     if isinstance(answer, Refusal):
         requests.done(request)
@@ -180,9 +180,9 @@ def _wait_until_it_streams(lake: Lake, request: Request) -> None:
     def phase() -> str | None:
         if not _running(lake):
             raise RetryableError(
-                f"the run has ended before {request.name} streamed",
+                f"the run ended before {request.name} streamed",
                 operation="wait for a table",
-                hint="the next run goes on with it",
+                hint="the next run continues with it",
             )
         state = Tables(lake).load(request.keyspace, request.table)
         if state is None or state.phase not in {"streaming", "stopped"}:

@@ -215,7 +215,7 @@ class BackgroundVerifier:
         if not same:
             self._drop()
             return False
-        log.debug("%s: its verification goes on behind %d rows", found.name, found.rows)
+        log.debug("%s: its verification continues after %d rows", found.name, found.rows)
         self._pass, self._found = found, set(found.examples)
         return True
 
@@ -431,7 +431,7 @@ class BackgroundVerifier:
             repaired=self._pass.repaired + repaired,
             unsettled=self._pass.unsettled + moving,
         )
-        log.info("%s: %s differed and were mended", table.state.name, counted(repaired, "row"))
+        log.info("%s: %s differed and were corrected", table.state.name, counted(repaired, "row"))
         if wrong and times < _MENDS:
             self._mend(table, wrong, times=times + 1)
         elif wrong:

@@ -205,7 +205,7 @@ class Doubts:
                 if not covers({n: s.position for n, s in cut.shards.items()}, asked.seen):
                     return False  # at a newer cut
                 log.info(
-                    "%s: %s has left its values alone, as its types show",
+                    "%s: %s did not change its values, as its types show",
                     state.name,
                     _statement(state),
                 )
@@ -257,7 +257,7 @@ class Doubts:
         if self._may_come_back(state):
             return False
         case = _Case(_wanted(state, tuple(state.doubts)), state, cut)
-        self._stop(case, "the source does not have it any more", _gone(state))
+        self._stop(case, "the source no longer has it", _gone(state))
         return True
 
     def _compare_rows(self, case: _Case) -> bool:
@@ -278,13 +278,15 @@ class Doubts:
             chosen = VerifyTarget(state=state, version=version, wanted=case.wanted)
             result = self._verifier.once(cut, chosen, collect)
         except ShapeChangedError:
-            log.info("%s: its columns changed while it was compared: again", state.name)
+            log.info(
+                "%s: its columns changed while it was compared: comparing it again", state.name
+            )
             return True
         except TableStoppedError as error:
             tried = self._attempts(state)
             tried.refused += 1
             if tried.refused < _REFUSALS:
-                log.info("%s: it could not be compared: %s: again", state.name, error.message)
+                log.info("%s: trying again to compare it: %s", state.name, error.message)
                 return False
             self._stop(case, error.message, error.hint or how_to_redump(state))
             return True
@@ -421,14 +423,14 @@ class Doubts:
 def how_to_mend(state: TableState) -> str:
     """What to do about a table whose rows differ."""
     return (
-        f"stop the run and `ratchet repair CONFIG --table '{state.name}'` mends its rows; or "
-        f"`ratchet table CONFIG redump '{state.name}'` dumps it again, while the run goes on"
+        f"stop the run and `ratchet repair CONFIG --table '{state.name}'` corrects its rows; or "
+        f"`ratchet table CONFIG redump '{state.name}'` dumps it again, while the run continues"
     )
 
 
 def how_to_redump(state: TableState) -> str:
     """What to do about a table whose columns are others."""
-    return f"`ratchet table CONFIG redump '{state.name}'` dumps it again, while the run goes on"
+    return f"`ratchet table CONFIG redump '{state.name}'` dumps it again, while the run continues"
 
 
 def _gone(state: TableState) -> str:

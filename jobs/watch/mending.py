@@ -69,7 +69,7 @@ class Mender:
             return "no cut shows the table"
         known = cut.tables[state.name]
         if newest_at(self.lake, cut, state, known) != table_version(self.lake, state.path):
-            return "more is merged into it than the newest cut says"
+            return "it is merged further than the newest cut"
         truths = []
         for shard, places in groupby(sorted(verdict.places, key=_shard), key=_shard):
             keys = [key for _, key in places]
@@ -82,7 +82,7 @@ class Mender:
                 if found.reason:
                     return found.reason
                 if not shard and any(one.is_contested for one in found.keys):
-                    return "a key of it lives on several shards"
+                    return "one of its keys is on several shards"
                 for one in found.keys:
                     rows = {shard: one.rows[shard]} if shard else one.rows
                     truths.append(ExpectedRow(key=one.key, shard=shard, rows=rows))
@@ -101,7 +101,7 @@ class Mender:
         )
         self.forget(state)
         note(self.lake, cut, {state.name: version})
-        log.info("%s: %s mended", state.name, counted(len(truths), "row"))
+        log.info("%s: %s corrected", state.name, counted(len(truths), "row"))
         return ""
 
 

@@ -101,7 +101,7 @@ class SecondLook:
         # Behind the cut: what it shows of a table, the state tells of.
         state = self._tables.load(before.keyspace, before.table)
         if state is None or not self._streams(state) or not cut.shows(state.name):
-            raise NewsError(f"{before.name} does not stream any more, or is in doubt")
+            raise NewsError(f"{before.name} no longer streams, or is in doubt")
         if state.whole != before.whole or state.dump != before.dump:
             raise NewsError(f"{before.name} has other columns, or was dumped again")
         version = newest_at(self._lake, cut, state, cut.tables[state.name])

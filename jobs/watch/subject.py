@@ -60,7 +60,7 @@ def subject_of(
         TableStoppedError: the source does not have it any more, or has other columns.
         RetryableError: a server does not answer.
     """
-    why = unlike(state, wanted, reading) if wanted.shards else "the source has it no more"
+    why = unlike(state, wanted, reading) if wanted.shards else "the source no longer has it"
     if why:
         raise TableStoppedError(why, operation="compare with the source", table=state.name)
     policy = reading.settings.policy

@@ -20,7 +20,7 @@ from ratchet.store.tables import Doubt, Tables
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
-_WHY: Final = "its server does not have it any more"
+_WHY: Final = "its server no longer has it"
 
 
 def doubt_vanished(

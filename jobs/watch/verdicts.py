@@ -115,13 +115,15 @@ class Verdicts:
         reach("verify.before_verdict")
         state = self._tables.load(wanted.keyspace, wanted.table)
         if state is None or state.phase != "streaming" or state.doubts != dict(verdict.judged):
-            log.debug("%s: there is news, so it is judged again", wanted.name)
+            log.debug(
+                "%s: it has changed since it was compared, so it is compared again", wanted.name
+            )
         elif verdict.outcome == "right":
             self._tables.save(replace(state, doubts={}))
         elif verdict.outcome == "wrong" and verdict.why is not None:
             self._stop(state, verdict.why)
         elif why := self._mend(state, verdict):
-            log.warning("%s: its rows are not mended: %s", wanted.name, why)
+            log.warning("%s: its rows are not corrected: %s", wanted.name, why)
 
     def _stop(self, state: TableState, why: StopReason) -> None:
         cut = self._cuts.last()

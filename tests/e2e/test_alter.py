@@ -77,7 +77,7 @@ def test_columns_that_come(
     for server in servers.values():
         execute(server, database, "ALTER TABLE other ADD note TEXT")
     told = ratchet.run("verify", "--table", "other").stdout
-    assert "columns that are NULL in every row, and come with their first value: note" in told
+    assert "columns that are NULL in every row, and are added with their first value: note" in told
     assert "identical: 1 table" in told
 
     # A key on both shards, so that there are hidden rows in the side table as well.

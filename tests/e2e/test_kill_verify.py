@@ -48,7 +48,7 @@ def test_a_killed_run_decides_again(
     assert tables.load("shop", "doubtful") == replace(state, doubts={"shop/-": doubt})
     said = ratchet.run("run", "--until-caught-up").stderr
     assert "1 row (1 extra): extra: id=7" in said
-    assert "shop.doubtful: 1 row mended" in said
+    assert "shop.doubtful: 1 row corrected" in said
     (mended,) = [one for one in status(ratchet)["tables"] if one["table"] == "doubtful"]
     assert mended["phase"] == "streaming"
     assert "identical" in ratchet.run("verify", "--table", "shop.doubtful").stdout

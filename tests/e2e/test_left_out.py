@@ -69,6 +69,6 @@ def test_new_and_refused_while_a_run_goes_on(
     run.terminate()
     run.communicate()
     told = ratchet.run("status").stdout
-    assert "shop.t is stopped: the source does not have it any more" in told
+    assert "shop.t is stopped: the source no longer has it" in told
     ratchet.run("run", "--until-caught-up", expect=6)
     assert_identical(ratchet.lake, [server], "shop", ["odd"])

@@ -294,7 +294,7 @@ def test_columns_that_come_without_a_word_stop_their_table(
     assert (done.rows, done.differences) == (30, 0)
     for table, why in (
         ("u", "the source has columns that the mirror lacks: c"),
-        ("w", "the source has no column name any more"),
+        ("w", "the source no longer has column name"),
     ):
         stopped = stage.state(table).stopped
         assert stopped is not None

@@ -83,18 +83,18 @@ def heal(folder: Path, server: MysqlServer, *args: str) -> subprocess.CompletedP
 
 def test_only_the_named_shard_begins_anew(server: MysqlServer, lake: Lake, tmp_path: Path) -> None:
     done = heal(tmp_path, server)
-    assert done.stdout == f"{LEFT}: can go on\n{RIGHT}: can go on\n", done.stderr
+    assert done.stdout == f"{LEFT}: can continue\n{RIGHT}: can continue\n", done.stderr
     assert RoundLog(lake).last_number() == 1
     server.execute("INSERT INTO right_half.orders VALUES (1)")
     done = heal(tmp_path, server, "--shard", RIGHT)
-    assert done.stdout == f"{LEFT}: can go on\n{RIGHT}: can go on\n", done.stderr
+    assert done.stdout == f"{LEFT}: can continue\n{RIGHT}: can continue\n", done.stderr
     done = heal(tmp_path, server, "--shard", RIGHT, "--dump", "--dry-run")
-    assert f"{RIGHT}: begins anew (asked for)" in done.stdout
+    assert f"{RIGHT}: begins from scratch (asked for)" in done.stdout
     assert RoundLog(lake).last_number() == 1
     done = heal(tmp_path, server, "--shard", RIGHT, "--dump")
     assert done.returncode == 0, done.stderr
-    assert f"{LEFT}: can go on" in done.stdout
-    assert f"{RIGHT}: begins anew (asked for)" in done.stdout
+    assert f"{LEFT}: can continue" in done.stdout
+    assert f"{RIGHT}: begins from scratch (asked for)" in done.stdout
     streams = RoundLog(lake).streams()
     assert (streams[LEFT].generation, streams[RIGHT].generation) == (0, 1)
     assert streams[RIGHT].ancestors == {RIGHT: 0}
@@ -112,8 +112,8 @@ def test_what_all_shards_have_lost(server: MysqlServer, lake: Lake, tmp_path: Pa
     purge_binlogs(server)
     done = heal(tmp_path, server)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("begins anew (the server has purged") == 2
-    assert f"{RIGHT} begins anew: the server has purged" in done.stderr
+    assert done.stdout.count("begins from scratch (the server has purged") == 2
+    assert f"{RIGHT} begins from scratch: the server has purged" in done.stderr
     (state,) = Tables(lake).list()
     assert (state.phase, state.dump) == ("new", None)
 

@@ -95,7 +95,7 @@ def test_a_lost_position_is_healed_by_dumping_again(
     fill(mariadb, database, 2)
     purge_binlogs(mariadb)
     ratchet.run("run", "--until-caught-up", expect=5)
-    assert "shop/-: begins anew" in ratchet.run("heal").stdout
+    assert "shop/-: begins from scratch" in ratchet.run("heal").stdout
     fill(mariadb, database, 3)
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, TABLES)
@@ -122,13 +122,13 @@ def test_one_shard_of_two_is_healed(
     assert "ratchet heal CONFIG" in done.stderr
     assert "purged transactions that the mirror lacks" in ratchet.run("check", expect=3).stdout
     healed = ratchet.run("heal")
-    assert "shop/-80: can go on" in healed.stdout
-    assert "shop/80-: begins anew (the server has purged" in healed.stdout
+    assert "shop/-80: can continue" in healed.stdout
+    assert "shop/80-: begins from scratch (the server has purged" in healed.stdout
     fill_half(other, database, 1)
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mysql, other], database, tables)
     assert dumped_shards(ratchet) == {"shop/80-"}
-    assert "can go on" in ratchet.run("heal").stdout
+    assert "can continue" in ratchet.run("heal").stdout
     # A crash without its disk: what was written last is gone, and so is the log.
     ratchet.run("run", "--until-caught-up")
     with other.connect(database=database, autocommit=True) as connection:

@@ -189,12 +189,12 @@ def test_rows_that_the_log_does_not_lead_to_are_left(mended: Mended, damaged: Da
         "INSERT INTO t (id) VALUES (800)",
     )  # fmt: skip
     said = mirror.ratchet("repair", "--table", "shop.t", expect=1)
-    assert "DIFFERENT  shop.t: mended 3 rows (1 changed, 1 extra, 1 missing)" in said.out
-    assert "1 row not to be mended: it is right at this cut, but the log does not" in said.out
+    assert "DIFFERENT  shop.t: corrected 3 rows (1 changed, 1 extra, 1 missing)" in said.out
+    assert "1 row not to be corrected: it is right at this cut, but the log does not" in said.out
     assert mirror.differences()["shop.t"] == {((5,), "changed", ("s",), "")}
     mirror.follow()
     said = mirror.ratchet("repair", "--table", "shop.t")
-    assert "identical  shop.t: mended 1 row (1 changed)" in said.out
+    assert "identical  shop.t: corrected 1 row (1 changed)" in said.out
 
 
 @pytest.mark.long
@@ -205,10 +205,10 @@ def test_a_key_on_two_shards_is_left(mended: Mended, damaged: Damaged) -> None:
         damaged.sql(half, f"REPLACE INTO t VALUES (77, '{half[-5:]}', 1)")
     damaged.mirror.follow()
     said = damaged.mirror.ratchet("repair", "--table", "two.t", expect=1)
-    assert "1 row not to be mended: the key lives on several shards" in said.out
+    assert "1 row not to be corrected: the key lives on several shards" in said.out
     damaged.sql("two_right", "DELETE FROM t WHERE id = 77")
     damaged.mirror.follow()
-    assert "two.t: mended nothing" in damaged.mirror.ratchet("repair", "--table", "two.t").out
+    assert "two.t: corrected nothing" in damaged.mirror.ratchet("repair", "--table", "two.t").out
 
 
 @pytest.mark.long
@@ -246,7 +246,7 @@ def test_on_mariadb(mariadb: Server, database: str, spark: SparkSession, tmp_pat
         spark.sql(statement)
     mariadb.execute("UPDATE t SET s = 'between' WHERE id IN (2, 13)", database=database)
     said = mirror.ratchet("repair")
-    assert "mended 6 rows (2 changed, 1 doubled, 1 extra, 2 missing)" in said.out
+    assert "corrected 6 rows (2 changed, 1 doubled, 1 extra, 2 missing)" in said.out
     assert mirror.differences() == {"shop.t": set()}
     mariadb.execute("UPDATE t SET s = 'later' WHERE id IN (1, 3, 5)", database=database)
     mariadb.execute("DELETE FROM t WHERE id = 2", database=database)

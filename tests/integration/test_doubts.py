@@ -37,12 +37,12 @@ CASES: Final[Mapping[str, tuple[str, str]]] = {
     "narrow": ("ALTER TABLE narrow MODIFY s VARCHAR(20) CHARACTER SET latin1 NOT NULL", ""),
     # More than a run mends by itself; the table is made with as many rows.
     "many": ("UPDATE many SET v = v + 1", "20,010 rows (20,010 changed)"),
-    "gone": ("DROP TABLE gone", "the source does not have it any more"),
+    "gone": ("DROP TABLE gone", "the source no longer has it"),
     "filled": (
         "ALTER TABLE filled ADD COLUMN c INT DEFAULT 5",
         "the source has columns that the mirror lacks: c",
     ),
-    "lost": ("ALTER TABLE lost DROP COLUMN s", "the source has no column s any more"),
+    "lost": ("ALTER TABLE lost DROP COLUMN s", "the source no longer has column s"),
     "wider": ("ALTER TABLE wider MODIFY v BIGINT", "v from int32 to int64"),
     "key": (
         "ALTER TABLE `key` DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)",
@@ -175,7 +175,7 @@ def test_rows_that_a_statement_changed_are_read_again(ran: Shop, table: str) -> 
     found, count = DIFFER[table]
     said = [line for line in ran.said.splitlines() if f"shop.{table}: " in line]
     assert any(found in line for line in said), said
-    assert any(f"{count} row{'s' * (count > 1)} mended" in line for line in said), said
+    assert any(f"{count} row{'s' * (count > 1)} corrected" in line for line in said), said
     assert "equal" in said[-1]
     ran.mirror.ratchet("verify", "--table", f"shop.{table}")
 
@@ -203,7 +203,7 @@ def test_a_rebuild_computes_stored_columns_anew(ran: Shop) -> None:
         state = ran.mirror.state("shop", table)
         assert (state.phase, state.doubts) == ("streaming", {})
         assert (ran.compared(table) is not None) == changes
-        assert (f"shop.{table}: 7 rows mended" in said) == changes
+        assert (f"shop.{table}: 7 rows corrected" in said) == changes
     assert ran.mirror.state("shop", "anew_plain").doubts == {}
     assert ran.compared("anew_plain") is None
 
@@ -251,7 +251,7 @@ def test_rows_are_mended_by_the_run(ran: Shop, on_difference: str) -> None:
         logged=False,
     )
     said = ran.run(on_difference=on_difference)
-    assert "3 rows mended" in said
+    assert "3 rows corrected" in said
     state = ran.mirror.state("shop", table)
     assert (state.phase, state.doubts) == ("streaming", {})
     assert "identical" in ran.mirror.ratchet("verify", "--table", f"shop.{table}").out

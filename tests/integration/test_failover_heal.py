@@ -119,11 +119,11 @@ def test_only_the_rows_of_lost_transactions_are_read_again(make_fleet: MakeFleet
     before, dumps = {table: fleet.tokens(table) for table in TABLES}, fleet.dumps()
     fleet.lose()
     planned = fleet.ratchet.run("heal", "--shard", FAILED, "--dry-run").stdout
-    assert f"{FAILED}: goes on behind round" in planned
+    assert f"{FAILED}: continues after round" in planned
     assert "rows would be read again" in planned
     writer = fleet.writer(fleet.replica, 6)
     done = fleet.ratchet.run("heal", "--shard", FAILED).stdout
-    assert "shop/-80: can go on" in done
+    assert "shop/-80: can continue" in done
     assert "read again: " in done
     assert "to be dumped again" not in done
     writer.finish()
@@ -133,7 +133,7 @@ def test_only_the_rows_of_lost_transactions_are_read_again(make_fleet: MakeFleet
         kept = {key: token for key, token in fleet.tokens(table).items() if key in before[table]}
         same = [key for key, token in kept.items() if token == before[table][key]]
         assert len(same) > len(kept) // 3, table
-    assert "can go on" in fleet.ratchet.run("heal").stdout
+    assert "can continue" in fleet.ratchet.run("heal").stdout
 
 
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
@@ -159,7 +159,7 @@ def test_a_heal_that_is_killed(make_fleet: MakeFleet) -> None:
         assert "are not read again yet" in fleet.ratchet.run("status").stdout
         fleet.write(fleet.replica, seed=20 + seed, transactions=20)
     done = fleet.ratchet.run("run", "--until-caught-up", expect=6)
-    assert "`ratchet heal CONFIG` goes on with it" in done.stderr
+    assert "`ratchet heal CONFIG` continues with it" in done.stderr
     fleet.write(fleet.replica, seed=7, transactions=20)
     fleet.ratchet.run("heal")
     fleet.assert_healed()
@@ -177,7 +177,7 @@ def test_a_server_that_comes_back_after_all(make_fleet: MakeFleet) -> None:
     fleet.write(fleet.primary, seed=8)
     fleet.ratchet.run("run", "--until-caught-up", expect=6)
     fleet.write(fleet.primary, seed=9)
-    assert "streams on" in fleet.ratchet.run("heal").stdout
+    assert "continues to stream" in fleet.ratchet.run("heal").stdout
     fleet.replica = fleet.primary
     fleet.assert_healed()
     assert fleet.dumps() == dumps

@@ -96,7 +96,7 @@ def test_shapes_that_no_statement_explains(shop: Shop) -> None:
     assert "NULL may be in the key (b)" in shop.why("two")
     assert "no statement says so" in said
     for table, rows in (("cut", "1 row"), ("lost", "1 row")):
-        assert f"shop.{table}: {rows} mended" in said
+        assert f"shop.{table}: {rows} corrected" in said
     assert [shop.why(table) for table in ("cut", "lost", "wider", "same", "told")] == [""] * 5
     assert "shop.same: compar" not in said
     shop.compare("cut", "lost", "wider", "same", "told")

@@ -60,7 +60,7 @@ def test_rows_as_of_now_of_a_cut_and_fresh(spark: SparkSession, source: Source) 
     assert list(first.positions) == ["shop/-"]
     with pytest.raises(ConfigError, match="takes no moment"):
         mirror.read(session, "shop.t", as_of=first, fresh=True)
-    with pytest.raises(NoCutError, match="something later"):
+    with pytest.raises(NoCutError, match="later changes"):
         mirror.cut(datetime(1970, 1, 1))  # noqa: DTZ001 - without a zone it is UTC
 
 

@@ -110,14 +110,14 @@ def test_what_is_not_merged_yet_is_not_answered_with_less(
     with pytest.raises(NoCutError, match=r"round 99 is not merged yet: the newest cut is round 4"):
         find_cut(lake, parse_moment("round:99"))
     assert find_cut(lake, parse_moment("2100-01-01")).number == 2
-    assert "the mirror knows its sources up to" in caplog.text
+    assert "the mirror knows its sources only up to" in caplog.text
 
 
 def test_a_round_without_a_cut_is_answered_with_a_word(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert find_cut(lake, parse_moment("round:3")).number == 1
-    assert "no cut is at round 3: the one before is at" in caplog.text
+    assert "there is no cut at round 3: the one before it is at" in caplog.text
 
 
 def test_an_empty_lake_has_no_cuts(tmp_path: Path) -> None:

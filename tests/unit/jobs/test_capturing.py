@@ -207,7 +207,7 @@ def test_a_stream_that_gives_nothing_is_told_about(
     source.empty = {"shop/a"}
 
     def told() -> list[str]:
-        return [one for one in caplog.messages if "nothing has come" in one]
+        return [one for one in caplog.messages if "nothing has arrived" in one]
 
     counts = []
     for _ in range(7):
@@ -237,9 +237,9 @@ def test_a_stream_that_breaks_is_told_about_once_a_minute(
     for _ in range(13):
         capture.round(["shop/b"])
         now += 10
-    told = [one for one in caplog.messages if "was opened anew" in one]
+    told = [one for one in caplog.messages if "was opened again" in one]
     assert told == [
-        f"shop/a: its stream broke ({times} times) and was opened anew: no word for 10 s"
+        f"shop/a: its stream broke ({times} times) and was opened again: no word for 10 s"
         for times in (2, 12, 12)
     ]
     assert len(looks) == 13, "its server may have been started again each time"

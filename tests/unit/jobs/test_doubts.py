@@ -256,7 +256,7 @@ def test_a_table_that_is_not_listed_for_a_moment_is_looked_for_again(
         clock[0] += doubts.LOOK_EVERY
     (verdict,) = given.verdicts
     assert verdict.why is not None
-    assert verdict.why.message == "the source does not have it any more"
+    assert verdict.why.message == "the source no longer has it"
 
 
 @pytest.mark.parametrize("refusals", [2, 3])

@@ -186,6 +186,6 @@ def test_a_table_that_waits_and_is_gone_stops_by_name(lake: Lake, config: Config
     assert gone is not None and orders is not None  # noqa: PT018 - both are there
     assert (gone.phase, orders.phase) == ("stopped", "new")
     assert gone.stopped is not None
-    assert "does not have it" in gone.stopped.message
+    assert "no longer has it" in gone.stopped.message
     assert "redump 'shop.gone'" in gone.stopped.hint
     assert any(isinstance(one, TableStopped) and one.table == "shop.gone" for one in stage.told)

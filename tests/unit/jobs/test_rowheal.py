@@ -173,11 +173,11 @@ def test_two_keyspaces_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_heal_that_had_not_begun(lake: Lake) -> None:
     wait(lake)
-    assert undo_unbegun(lake) == {"shop.t": "streams on"}
+    assert undo_unbegun(lake) == {"shop.t": "continues to stream"}
     assert (now(lake).phase, now(lake).stopped) == ("streaming", None)
     wait(lake)
     append(lake, slice_of(A, 5, 6))  # the server came back, and a run went on
-    assert undo_unbegun(lake) == {"shop.t": "streams on"}
+    assert undo_unbegun(lake) == {"shop.t": "continues to stream"}
 
 
 def test_a_heal_that_had_begun(lake: Lake) -> None:
@@ -206,7 +206,7 @@ def test_the_rows_are_written_as_of_the_parting(
     ("source", "why"),
     [
         (Source({A: {"id": 1}, B: None}, reason="its columns are not the source's"), "its columns"),
-        (Source({A: {"id": 1}, B: {"id": 1}}), "a key of it lives on several shards"),
+        (Source({A: {"id": 1}, B: {"id": 1}}), "one of its keys is on several shards"),
         (Source(None), "it is gone"),
     ],
 )
@@ -230,7 +230,7 @@ def test_a_shard_that_has_parted_once_more(lake: Lake, monkeypatch: pytest.Monke
     begin_anew(lake)
     begin_anew(lake, generation=2)
     told = heal(lake, Source({A: None, B: None}), monkeypatch)
-    assert told == "to be dumped again: its shards have begun anew since"
+    assert told == "to be dumped again: its shards have since begun from scratch"
     assert (now(lake).phase, now(lake).dump) == ("new", None)
 
 

@@ -165,7 +165,7 @@ def test_a_table_that_is_there_has_its_end_waited_for_too(
 @pytest.mark.usefixtures("lake")
 def test_a_redump_before_the_first_dump(config: Config) -> None:
     """The table is no wrong name: it has not been begun."""
-    with pytest.raises(ConfigError, match="its first dump is still to begin"):
+    with pytest.raises(ConfigError, match="its first dump has not begun"):
         run_table(config, "redump", "items", wait=False)
     with pytest.raises(ConfigError, match="there is no table item in the mirror"):
         run_table(config, "redump", "item", wait=False)
