@@ -200,7 +200,7 @@ def source_tables(
     columns = common_columns(list(tables.values()), policy)
     if gone := [name for name in key if name not in columns.names]:
         raise ShapeChangedError(
-            f"the source has no column {', '.join(gone)} any more",
+            f"the source no longer has column {', '.join(gone)}",
             operation="compare with the source",
             table=wanted.name,
             hint=f"`ratchet table CONFIG redump '{wanted.name}'`",
