@@ -242,7 +242,7 @@ class BinlogStream:
             self._silent += timeout
             if self._silent > self.options.deadline:
                 raise RetryableError(
-                    f"no word for {self._silent:.0f} s, not even a heartbeat",
+                    f"nothing was received for {self._silent:.0f} s, not even a heartbeat",
                     operation=_OPERATION,
                     source=str(self.config.shard),
                     hint="check the network and the server; a run reconnects by itself",
@@ -280,7 +280,7 @@ class BinlogStream:
         if _speaks(sock, FIRST_WORD):
             return sock
         log.info(
-            "%s: the server is silent: it may wait for an older stream of ours; asking with "
+            "%s: the server is silent: it may be waiting for an older stream of ours; trying "
             "another replica id",
             self.config.shard,
         )
@@ -348,7 +348,8 @@ class BinlogStream:
                 file, offset = "", BINLOG_START
             else:
                 raise PositionLostError(
-                    f"without GTIDs the server cannot start beyond 4 GiB of a file, at {offset}",
+                    "without GTIDs the server cannot start a stream beyond 4 GiB of a file, at "
+                    f"{offset}",
                     operation="open the binlog stream",
                     source=str(self.config.shard),
                     position=str(start.executed),
@@ -374,7 +375,7 @@ class BinlogStream:
         what = {
             framing.BAD_CHECKSUM: "an event's checksum does not fit its bytes",
             framing.TOO_LONG: "an event says that it has more than 1 GiB, which no server logs",
-        }.get(status, "bytes came that are no binlog events")
+        }.get(status, "the received bytes are not binlog events")
         return DecodeError(
             what,
             operation=_OPERATION,

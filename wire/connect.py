@@ -171,9 +171,9 @@ def _failure(
 
 _BY_ITSELF: Final = (
     "`tls` is not in the config, and for a server on another machine that means verify_identity: "
-    "tls_ca is the PEM file of the authority (MySQL's own: ca.pem in its data directory, with "
-    "tls: verify_ca, as its certificate names no host; a cloud's: its bundle). "
-    "tls: required encrypts and verifies nothing"
+    "tls_ca is the PEM file of the authority (MySQL's own: ca.pem in its data directory, with tls: "
+    "verify_ca, as its certificate names no host; a cloud's: its bundle). tls: required encrypts "
+    "but does not verify"
 )
 
 

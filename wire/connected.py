@@ -171,7 +171,7 @@ class RawConnection(_Base):
             return
         raise UnverifiedPeer(
             CR.CR_SSL_CONNECTION_ERROR,
-            f"the server asks for the password itself ({how}), and it may be anybody: its "
+            f"the server asks for the password itself ({how}), and it may be an impostor: its "
             "certificate was not verified",
         )
 

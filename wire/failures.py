@@ -51,11 +51,13 @@ _ACCOUNT_HINT: Final = (
 _GRANTS_HINT: Final = (
     "as an administrator: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'; "
     "GRANT SELECT ON `{database}`.* TO '{user}'@'%'; or correct `database` in the config (a server "
-    "calls one that does not exist by the same name)"
+    "gives the same error for one that does not exist)"
 )
-_TLS_HINT: Final = "check tls, tls_ca, tls_cert and tls_key in the config, and the server's own"
+_TLS_HINT: Final = (
+    "check tls, tls_ca, tls_cert and tls_key in the config, and the server's TLS settings"
+)
 _OTHER_AUTHORITY: Final = (
-    "another authority than that of tls_ca has signed the server's certificate: point tls_ca to "
+    "the server's certificate was signed by another authority than that of tls_ca: point tls_ca to "
     "the right one, and make sure that this is the right server"
 )
 # What OpenSSL and PyMySQL say, and what to change for it.
@@ -64,21 +66,21 @@ _TLS_HINTS: Final = {
     "not yet valid": "compare the clocks of this machine and of the server",
     "self-signed certificate in certificate chain": _OTHER_AUTHORITY,
     "unable to get local issuer": _OTHER_AUTHORITY,
-    "self-signed certificate": "the server shows a certificate that nobody else has signed: have "
-    "it signed by an authority, or point tls_ca to it if it is the right one",
-    "is not valid for": "let `host` in the config be a name in the server's certificate, or have "
-    "one for this host signed by the authority of tls_ca (MySQL and MariaDB: verify_ca takes any "
-    "host's)",
+    "self-signed certificate": "the server's certificate is self-signed: have it signed by an "
+    "authority, or point tls_ca to it if it is the right one",
+    "is not valid for": "set `host` in the config to a name in the server's certificate, or have a "
+    "certificate for this host signed by the authority of tls_ca (MySQL and MariaDB: verify_ca "
+    "accepts any host's)",
     "server doesn't support it": "the server offers no TLS: give it a certificate (ssl_cert, "
-    "ssl_key). Where the network between is nobody else's, tls: disabled sends all as plain text",
+    "ssl_key). On a private network, tls: disabled sends everything as plain text",
 }
 _LOCKED_HINT: Final = (
-    "another session holds it, as an ALTER TABLE that waits behind an open transaction does: see "
-    "SHOW FULL PROCESSLIST; it is tried again until the table is free"
+    "another session holds its lock, such as an ALTER TABLE that waits for an open transaction: "
+    "see SHOW FULL PROCESSLIST; it is tried again until the table is free"
 )
 _STRANGE_HINT: Final = (
-    "compare the server's version, and what stands between, with what Ratchet's README names; one "
-    "of those accepts it, so it is then a bug of Ratchet's: please report it"
+    "compare the versions of the server and of any proxy with those in Ratchet's README; if yours "
+    "is one of them, this is a bug of Ratchet's: please report it"
 )
 _PRIVILEGE: Final = "a privilege is missing"
 _LOGIN: Final = "login refused"
@@ -105,8 +107,8 @@ _RULES: Final[tuple[_Rule, ...]] = (
         # Disk, memory, threads, files of the server's, or of the statement's temporary tables.
         frozenset({3, 5, 28, 1021, 1037, 1038, 1041, 1114, 1135, 1206, 1878}),
         RetryableError,
-        "the server lacks disk or memory",
-        "give it disk or memory; a run tries again by itself",
+        "the server is out of disk space or memory",
+        "give it more disk space or memory; a run tries again by itself",
     ),
     (
         frozenset({1045, 1130, 1251, 1275, 1698, 1820, 1862, 2059, 2061, 3118, 3955, 4151}),
@@ -161,7 +163,8 @@ HEAL_HINT: Final = (
 
 TABLET_HINT: Final = (
     "a tablet ends a transaction after --queryserver-config-olap-transaction-timeout (30 s unless "
-    "set), and vtgate then hangs up: make snapshot.chunk_seconds smaller, or raise that flag"
+    "set), and vtgate then closes the connection: make snapshot.chunk_seconds smaller, or raise "
+    "that flag"
 )
 # A transaction that was idle for too long, and one with a statement that ran for too long.
 _TABLET_ENDED: Final = re.compile(
@@ -171,12 +174,12 @@ _TABLET_ENDED: Final = re.compile(
 _NO_TABLET: Final = "no healthy tablet available"
 _NO_TABLET_HINT: Final = (
     "no tablet of this type serves the shard: look at tablet_type in the config and at the shard's "
-    "tablets; one that is starting, or a shard that was just resharded, comes right by itself"
+    "tablets; one that is starting, or a shard that was just resharded, recovers by itself"
 )
 
 _VTGATE_HINTS: Final = {
     _LOGIN: "check user and password; vtgate reads them from --mysql-auth-server-static-file",
-    _PRIVILEGE: "let vtgate's and the tablets' ACLs admit this user",
+    _PRIVILEGE: "allow this user in the ACLs of vtgate and of the tablets",
     "no such database": "correct the keyspace's name in the config",
     "connection or statement failed": "check that vtgate and its tablets run and that mysql_port "
     "is the port of MySQL's protocol; a run tries again by itself",
@@ -269,8 +272,8 @@ def binlog_failure(
         return SourceUnfitError(
             f"another client took over this stream with our server id: {text}",
             **where,
-            hint="two programs read this server with one server id: end the other, or set another "
-            "capture.server_id_base in the config",
+            hint="two programs read this server with the same server id: stop the other one, or "
+            "set another capture.server_id_base in the config",
         )
     if "anonymous transaction" in low:
         return nameless(text, **where)
@@ -280,7 +283,7 @@ def binlog_failure(
         return PositionLostError(
             f"a file of the server's log ends within a transaction: {text}",
             **where,
-            hint=f"a crash has torn it, or a disk, or the server itself. {torn_remedy(source)}",
+            hint=f"a crash, a disk or the server itself has torn it. {torn_remedy(source)}",
         )
     if _LOST.search(low):
         return PositionLostError(

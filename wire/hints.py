@@ -87,8 +87,8 @@ class ServerCatalog:
                 unfit,
                 operation="look at a table",
                 table=f"{self._keyspace}.{table}",
-                hint="mend that, then `ratchet table CONFIG redump "
-                f"'{self._keyspace}.{table}'`, or exclude it in `tables` of the config",
+                hint=f"fix that, then `ratchet table CONFIG redump '{self._keyspace}.{table}'`, or "
+                "exclude it in `tables` of the config",
             )
         return self._hints.get(table, {})
 
@@ -151,11 +151,11 @@ class ServerCatalog:
                 self._grants = grants
                 return answer
         raise RetryableError(
-            "the account's privileges change faster than they can be asked for",
+            "the account's privileges change faster than they can be read",
             operation="look at the tables",
             source=str(self._session.config.shard),
-            hint="a run tries again by itself; `SHOW GRANTS` says the same twice where nobody "
-            "changes them",
+            hint="a run tries again by itself; `SHOW GRANTS` gives the same result twice when "
+            "nobody changes them",
         )
 
     def _granted(self) -> object:

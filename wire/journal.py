@@ -78,7 +78,7 @@ def _parsed(text: bytes, message: Any) -> Any:
         # Of a source only keyspace and shard are read; a later Vitess may add fields.
         return text_format.Parse(text, message, allow_unknown_field=True)
     except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
-        raise _refusal(f"a text that is no {message.DESCRIPTOR.name}: {text[:200]!r}") from error
+        raise _refusal(f"a text that is not a {message.DESCRIPTOR.name}: {text[:200]!r}") from error
 
 
 def _refusal(what: str) -> DecodeError:

@@ -77,7 +77,7 @@ def garbled(why: str) -> DecodeError:
     return DecodeError(
         why,
         operation="read the binlog a second time",
-        hint="the stream may be damaged; reading it again tells",
+        hint="the stream may be damaged; try again to see",
     )
 
 
@@ -179,7 +179,7 @@ def decompressed(value: bytes) -> bytes:
     except zlib.error as error:
         raise ValueError(str(error)) from error
     if value[0] >> 4 != 8 or len(found) != size:
-        raise ValueError("not as it says")
+        raise ValueError("it is not of the length or the kind that it states")
     return found
 
 
@@ -220,7 +220,7 @@ def _plain_rows(event: bytes, kind: int) -> bytes:
     size = int.from_bytes(event[at + 1 : at + 1 + length_bytes], "big")
     rows = _inflated(event[at + 1 + length_bytes :], size, zlib.MAX_WBITS)
     if len(rows) != size:
-        raise garbled("a compressed row event has another length than it says")
+        raise garbled("a compressed row event does not have the length that it states")
     return _sized(event[:4] + bytes([kind]) + event[5:at] + rows)
 
 

@@ -224,7 +224,7 @@ class SecondLog:
         kind = event[4]
         if kind == GTID_TAGGED and not self._to_place:
             raise PositionLostError(
-                "tagged GTIDs, which mysql-replication cannot read: a stretch with such is found "
+                "tagged GTIDs, which mysql-replication cannot read: a stretch with these is found "
                 "only on the server that it was captured from",
                 operation=_OPERATION,
                 source=str(self._config.shard),

@@ -245,7 +245,7 @@ class SecondDecoder:
                 _column(column, number in compressed) for number, column in enumerate(own.columns)
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, the table is not compared
-            why = f"mysql-replication does not read its description: {_told(error)}"
+            why = f"mysql-replication cannot read its description: {_told(error)}"
             return SecondTable(name=table, unread=why), None
         return SecondTable(name=table, columns=columns), own
 
@@ -256,7 +256,7 @@ class SecondDecoder:
             images.append(found.columns_present_bitmap2)
         count = len(table.columns)
         if any(int.from_bytes(one, "little") + 1 & (1 << count) - 1 for one in images):
-            raise garbled("row images are not whole (binlog_row_image)")
+            raise garbled("row images are not complete (binlog_row_image)")
         names = [column.name for column in table.columns]
         try:
             return _images(op, names, found.rows)
@@ -319,7 +319,7 @@ def _column(column: Any, compressed: bool) -> SecondColumn:  # noqa: FBT001
     if not column.name:
         raise ValueError("a column has no name in the log")
     if column.type in _OLD_TIMES:
-        raise ValueError("temporal columns in the format of before MySQL 5.6")
+        raise ValueError("temporal columns in the format from before MySQL 5.6")
     form = _FORMS.get(column.type)
     if form is None:
         raise ValueError(f"a column of type {column.type}")

@@ -137,7 +137,7 @@ class Session:
                 failures[server.address] = error
             else:
                 if number != last:
-                    log.warning("%s: going on at %s", session.source, server.address)
+                    log.warning("%s: continuing at %s", session.source, server.address)
                 _serving[servers] = number
                 return session
         raise _none_will_do(failures)
@@ -201,7 +201,7 @@ class Session:
             with self._connection.cursor() as cursor:
                 cursor.execute(MARK + sql, args)
                 if cursor.description is None:
-                    raise UnsoundAnswer("an OK came where rows should have")
+                    raise UnsoundAnswer("the server sent an OK instead of rows")
                 return list(cursor.fetchall())
         except pymysql.err.Error as error:
             raise self._failure(error, "query the server") from error
@@ -222,7 +222,7 @@ class Session:
             with self._connection.cursor() as cursor:
                 affected: int | None = cursor.execute(MARK + sql, args)
                 if affected is None:
-                    raise UnsoundAnswer("rows came where an OK should have")
+                    raise UnsoundAnswer("the server sent rows instead of an OK")
                 return affected
         except pymysql.err.Error as error:
             raise self._failure(error, "run a statement") from error
@@ -433,7 +433,7 @@ class Session:
             self.execute("COMMIT")
             if time.monotonic() >= deadline:
                 raise RetryableError(
-                    f"vtgate took another tablet each time for {_TABLET_WAIT:g} s",
+                    f"vtgate used another tablet each time for {_TABLET_WAIT:g} s",
                     operation="open a consistent read",
                     source=self.source,
                     hint="read from @primary, or from a tablet type with fewer tablets",
@@ -564,7 +564,7 @@ def _none_will_do(failures: Mapping[str, RatchetError]) -> RatchetError:
     chosen = hopeful[0] if hopeful else errors[0]
     told = "; ".join(f"{address}: {error.message}" for address, error in failures.items())
     return type(chosen)(
-        f"none of the shard's servers will do: {told}",
+        f"none of the shard's servers can be used: {told}",
         operation=chosen.operation,
         source=chosen.source,
         position=chosen.position,

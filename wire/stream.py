@@ -299,7 +299,7 @@ class RowStream:
             self._receive()
         length = int.from_bytes(buffer.data[buffer.start : buffer.start + 3].tobytes(), "little")
         if length > _LARGEST_HEAD:
-            raise self._unsound(f"{length:,} bytes came where the rows' columns are described")
+            raise self._unsound(f"{length:,} bytes came instead of the description of the columns")
         while len(buffer) < 4 + length:
             self._receive()
         payload = buffer.data[buffer.start + 4 : buffer.start + 4 + length].tobytes()
@@ -311,7 +311,7 @@ class RowStream:
             what,
             operation="read rows",
             source=self._source,
-            hint="the connection may be damaged, or that is no MySQL; reading the rows again tells",
+            hint="the connection may be damaged, or the server is not MySQL; try again to see",
         )
 
     def _read_head(self) -> int:

@@ -90,11 +90,11 @@ def tls_trouble(host: str, port: int, context: ssl.SSLContext | None, *, timeout
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"vtgate's certificate is not accepted: {error.verify_message}"
         if ALERT.search(text):
-            return f"vtgate does not accept our certificate, or wants one: {text}"
-        return f"vtgate speaks no TLS on this port: {text}" if _NO_TLS.search(text) else ""
+            return f"vtgate does not accept our certificate, or requires one: {text}"
+        return f"vtgate does not speak TLS on this port: {text}" if _NO_TLS.search(text) else ""
     except OSError:
         return ""
     return _WANTED if context is None else ""
 
 
-_WANTED: Final = "vtgate takes encrypted connections only"
+_WANTED: Final = "vtgate accepts only encrypted connections"

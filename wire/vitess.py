@@ -147,11 +147,11 @@ def database_of(query: Query, shard: str) -> str:
     rows = shaped(query(asked), or_null(as_text))
     if len(rows) != 1 or not rows[0][0]:
         raise SourceUnfitError(
-            "the tablet does not tell its MySQL database",
+            "the tablet does not show its MySQL database",
             operation="look for a shard's database",
             source=shard,
             hint="it is vt_ and the keyspace's name, or what --init-db-name-override of vttablet "
-            "says; look whether vttablet's account sees itself in information_schema.PROCESSLIST",
+            "says; check whether vttablet's account sees itself in information_schema.PROCESSLIST",
         )
     return str(rows[0][0])
 
@@ -183,7 +183,7 @@ def refuse_other_settings(query: Query, shard: str) -> None:
     odd = [f"{name} = {found.get(name)!r}" for name in _NEEDED if found.get(name) != _NEEDED[name]]
     if odd:
         raise SourceUnfitError(
-            f"these are not what Ratchet has to read with: {', '.join(odd)}",
+            f"these settings are not those that Ratchet has to read with: {', '.join(odd)}",
             operation="prepare a session through vtgate",
             source=shard,
             hint="run vtgate with --enable-system-settings (its default), and on the tablets' "
@@ -195,7 +195,7 @@ def _no_shards(keyspace: str, known: tuple[str, ...]) -> Exception:
     operation = f"look for the shards of {keyspace}"
     if keyspace in known:
         return SourceUnfitError(
-            "none of its shards has a primary that serves",
+            "none of its shards has a serving primary",
             operation=operation,
             source=keyspace,
             hint="look at `vtctldclient GetTablets`; a keyspace needs a primary for each shard",

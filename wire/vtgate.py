@@ -220,7 +220,7 @@ class VStream:
     def _silent(self) -> RatchetError:
         self._call.cancel()
         return RetryableError(
-            f"nothing was heard for {self._silence:g} s",
+            f"nothing was received for {self._silence:g} s",
             operation=_RECEIVE,
             source=self._where,
             hint="check that vtgate runs and can be reached; a run tries again by itself",
@@ -261,7 +261,7 @@ class VStream:
 
 _BY_ITSELF: Final = (
     ". `tls` is not in the config, and for a vtgate on another machine that means required; tls: "
-    "disabled sends rows and password over the network as they are"
+    "disabled sends rows and password over the network unencrypted"
 )
 
 
@@ -294,7 +294,7 @@ def credentials(config: VtgateConfig) -> tuple[tuple[str, str], ...]:
     for name, value in (("user", config.user), ("password", password)):
         if not (value.isascii() and (value.isprintable() or not value)):
             raise ConfigError(
-                f"the {name} has characters that gRPC does not carry",
+                f"the {name} has characters that gRPC cannot carry",
                 operation="connect to vtgate",
                 source=f"{config.host}:{config.port}",
                 hint="use an account of vtgate whose name and password are printable ASCII",
@@ -329,8 +329,8 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.FAILED_PRECONDITION and _GONE in details:
         return ShardGoneError(
-            "the shard is no more: a reshard was completed before its stream was read to the end "
-            f"({details[:300]})",
+            "the shard no longer exists: a reshard was completed before its stream was read to the "
+            f"end ({details[:300]})",
             operation=operation,
             source=source,
             hint="the next `ratchet run` dumps the keyspace's tables again by itself",
@@ -341,8 +341,8 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
             f"({details[-300:]})",
             operation=operation,
             source=source,
-            hint="a tablet knows its tables as they are now, so a stream must not be behind such a "
-            f"statement: {HEAL_HINT}",
+            hint="a tablet knows only the current form of its tables, so a stream cannot start "
+            f"before such a statement: {HEAL_HINT}",
         )
     kind, hint = _MEANINGS.get(code, _RETRY)
     return kind(f"{code.name}: {details[:500]}", operation=operation, source=source, hint=hint)
@@ -368,7 +368,7 @@ _MEANINGS: Final[Mapping[grpc.StatusCode, tuple[type[RatchetError], str]]] = {
     ),
     grpc.StatusCode.PERMISSION_DENIED: (
         SourceUnfitError,
-        f"{_ACCOUNT_HINT}, and let vtgate's and the tablets' ACLs admit the user",
+        f"{_ACCOUNT_HINT}, and allow the user in the ACLs of vtgate and of the tablets",
     ),
     grpc.StatusCode.UNIMPLEMENTED: (
         SourceUnfitError,

@@ -97,7 +97,7 @@ def test_engines(
     server.execute(f"CREATE TABLE shop.my2 {merge} UNION=(shop.my)")
     done = ratchet.run("run", "--until-caught-up", expect=6)
     assert list(stopped(ratchet)) == ["shop.my"]
-    assert "shop.my2 holds it" in done.stderr
+    assert "shop.my2 includes it" in done.stderr
     exclude(ratchet, "my", "my2")
     ratchet.run("run", "--until-caught-up")
 

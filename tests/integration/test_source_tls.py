@@ -90,7 +90,7 @@ BAD = {
     "wrong authority": ({}, "other", "in certificate chain|local issuer", "another authority"),
     "expired": ({"good_for": SOON}, "own", "expired", "renew"),
     "wrong host": ({"names": ("db.example.org",)}, "own", "is not valid for", "`host`"),
-    "self-signed": ({"self_signed": True}, "own", "self-signed", "nobody else has signed"),
+    "self-signed": ({"self_signed": True}, "own", "self-signed", "certificate is self-signed"),
 }
 
 

@@ -47,7 +47,7 @@ def test_the_standby_takes_over_from_a_dead_server(
     write(replica)
     capture.catch_up()
     assert capture.final("t") == server_rows(replica, "d", "t")
-    assert f"shop/-: going on at {replica.host}:{replica.port}" in caplog.text
+    assert f"shop/-: continuing at {replica.host}:{replica.port}" in caplog.text
     # Nobody goes back to a server that was taken over from.
     primary.start()
     with Session.connect(capture.source) as session:
@@ -92,4 +92,4 @@ def test_none_will_do(make_server: MakeServer, flavor: str, tmp_path: Path) -> N
         reset(server)
     error = capture.fail(limits=SHORT)
     assert isinstance(error, (PositionLostError, RetryableError))
-    assert "none of the shard's servers will do" in error.message
+    assert "none of the shard's servers can be used" in error.message

@@ -365,7 +365,7 @@ def test_rows_from_before_a_statement(
     vitess.query(statement, target="commerce")
     error = capture.fail()
     assert isinstance(error, PositionLostError), error
-    assert "behind such a statement" in error.hint
+    assert "before such a statement" in error.hint
     vitess.query("DROP TABLE IF EXISTS behind", target="commerce")
 
 

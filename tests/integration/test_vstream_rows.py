@@ -177,7 +177,7 @@ def test_a_vtgate_that_says_nothing() -> None:
         assert "sesame" not in repr(there)
         with (
             VStream(there, [("k", "0", "current")], silence=2.0) as stream,
-            pytest.raises(RetryableError, match="nothing was heard"),
+            pytest.raises(RetryableError, match="nothing was received"),
         ):
             stream.receive()
 

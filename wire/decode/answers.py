@@ -22,14 +22,14 @@ Column = Callable[[Any], Any]
 _SHOWN: Final = 60  # characters of a value in a message
 UNSOUND_HINT: Final = (
     "make sure that a MySQL or MariaDB listens there, and that nothing in between changes what it "
-    "sends (tls: verify_identity); trying again tells whether it was an accident"
+    "sends (tls: verify_identity); try again to see whether it was an accident"
 )
 
 
 def as_text(value: Any) -> str:
     """Any value but NULL, as text; bytes are UTF-8."""
     if value is None:
-        raise ValueError("NULL where a text belongs")
+        raise ValueError("NULL instead of a text")
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
@@ -37,7 +37,7 @@ def as_name(value: Any) -> str:
     """A text that is not empty, and that UTF-8 can hold."""
     found = as_text(value)
     if not found:
-        raise ValueError("an empty text where a name belongs")
+        raise ValueError("an empty text instead of a name")
     found.encode()
     return found
 
@@ -45,7 +45,7 @@ def as_name(value: Any) -> str:
 def as_whole(value: Any) -> int:
     """A whole number, also one that is written as text."""
     if isinstance(value, float) or (isinstance(value, str | bytes) and not value.isascii()):
-        raise ValueError("no whole number")
+        raise ValueError("not a whole number")
     return int(value)
 
 
@@ -53,7 +53,7 @@ def as_count(value: Any) -> int:
     """A whole number that is not negative and fits into 64 bits."""
     found = as_whole(value)
     if not 0 <= found < 2**64:
-        raise ValueError("no count")
+        raise ValueError("not a count")
     return found
 
 
@@ -61,7 +61,7 @@ def as_number(value: Any) -> float:
     """A finite number."""
     found = float(value)
     if not math.isfinite(found):
-        raise ValueError("no finite number")
+        raise ValueError("not a finite number")
     return found
 
 
@@ -109,7 +109,7 @@ def single(rows: Sequence[Sequence[Any]], *columns: Column, wider: bool = False)
     (False,)
     """
     if len(rows) != 1:
-        raise refusal(f"{len(rows)} rows where one was asked for")
+        raise refusal(f"{len(rows)} rows instead of one")
     return _row(rows[0], columns, wider)
 
 
@@ -151,7 +151,7 @@ def settled(
 def refusal(what: str) -> DecodeError:
     """The error for an answer that is none to the question."""
     return DecodeError(
-        f"the server's answer is not of the shape that was asked for: {what}",
+        f"the server's answer does not have the expected shape: {what}",
         operation="read a server's answer",
         hint=UNSOUND_HINT,
     )
@@ -159,7 +159,7 @@ def refusal(what: str) -> DecodeError:
 
 def _row(row: Sequence[Any], columns: Sequence[Column], wider: bool) -> tuple[Any, ...]:
     if len(row) < len(columns) or (len(row) > len(columns) and not wider):
-        raise refusal(f"{len(row)} columns where {len(columns)} were asked for")
+        raise refusal(f"{len(row)} columns instead of {len(columns)}")
     return tuple(_read(value, column) for value, column in zip(row, columns, strict=False))
 
 

@@ -125,7 +125,7 @@ def _read_declared(
         if {column.name for column in columns.get(table, ())}.issuperset(key):
             continue
         if table in columns and not torn:
-            raise refusal(f"the key {key} of {table[:60]} has columns that the table has not")
+            raise refusal(f"the key {key} of {table[:60]} has columns that the table does not have")
         columns.pop(table, None)
     return {
         table: DeclaredTable(

@@ -66,9 +66,9 @@ class ColumnSpec:
             f"column {self.name}: {message}",
             operation="decode rows",
             table=self.table,
-            hint="mend the row at the source (HEX(column) shows its bytes), or, if the column was "
-            "made by an older server, ALTER TABLE ... FORCE; then `ratchet table CONFIG redump "
-            "TABLE`. Else exclude the table and report the message",
+            hint="correct the row at the source (HEX(column) shows its bytes), or, if the column "
+            "was made by an older server, ALTER TABLE ... FORCE; then `ratchet table CONFIG redump "
+            "TABLE`. Otherwise exclude the table and report the message",
         )
 
 

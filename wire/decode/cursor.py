@@ -25,7 +25,7 @@ class ByteCursor:
                 f"it ends in the middle of a field: {count} bytes wanted, {self.left} left",
                 operation=self._operation,
                 position=f"byte {self._pos}",
-                hint="the stream may be damaged; reading it again tells",
+                hint="the stream may be damaged; try again to see",
             )
         found = self._data[self._pos : self._pos + count]
         self._pos += count
@@ -43,10 +43,10 @@ class ByteCursor:
         sizes = {0xFC: 2, 0xFD: 3, 0xFE: 8}
         if first not in sizes:
             raise DecodeError(
-                f"byte {first:#x} is no length",
+                f"byte {first:#x} is not a length",
                 operation=self._operation,
                 position=f"byte {self._pos - 1}",
-                hint="the stream may be damaged; reading it again tells",
+                hint="the stream may be damaged; try again to see",
             )
         return self.little(sizes[first])
 

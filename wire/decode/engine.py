@@ -56,7 +56,7 @@ def engine(name: str | None = None) -> Engine:
     if chosen == "plain":
         return _plain()
     raise ConfigError(
-        f"{VARIABLE} is {chosen!r}, which is no decoder",
+        f"{VARIABLE} is {chosen!r}, which is not a decoder",
         operation="choose a decoder",
         hint=f"set {VARIABLE} to kernel or plain, or unset it",
     )

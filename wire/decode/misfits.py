@@ -28,9 +28,9 @@ def check_misfits(
             f"column {column} holds {misfits[column]} {what}",
             operation="decode rows",
             table=table,
-            hint=f"mend the values there, then `ratchet table CONFIG redump '{table}'`; or set "
-            'types: {zero_dates: "text"} in the config, which is for all sources, and have all '
-            "tables with dates dumped again: `ratchet dump CONFIG --again '*'`",
+            hint=f"correct the values there, then `ratchet table CONFIG redump '{table}'`; or set "
+            'types: {zero_dates: "text"} in the config, for all sources, and have all tables with '
+            "dates dumped again: `ratchet dump CONFIG --again '*'`",
         )
 
 
@@ -47,14 +47,14 @@ def check_exact(column: str, charset: str | None, bad: int, *, table: str) -> No
         return
     name, own = _quoted(column), _quoted(table.partition(".")[2])
     raise TableStoppedError(
-        f"column {column} is part of the key, and holds bytes whose text stands for other bytes of "
-        f"{charset} too, or that are no character: rows that differ in the source would be one "
-        "row in the lake",
+        f"column {column} is part of the key, and has bytes that are no character of {charset}, or "
+        "whose text other bytes have too: rows that differ in the source would be one row in the "
+        "lake",
         operation="decode rows",
         table=table,
         hint=f"SELECT * FROM {own} WHERE CAST(CONVERT(CONVERT({name} USING utf8mb4) USING "
-        f"{charset}) AS BINARY) <> CAST({name} AS BINARY);  -- finds them. Mend them there, then "
-        f"`ratchet table CONFIG redump '{table}'`; or exclude the table",
+        f"{charset}) AS BINARY) <> CAST({name} AS BINARY);  -- finds them. Correct them there, "
+        f"then `ratchet table CONFIG redump '{table}'`; or exclude the table",
     )
 
 

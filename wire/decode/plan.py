@@ -160,9 +160,9 @@ def fraction(meta: bytes) -> int:
 def _checked(value: int, limit: int, *, least: int = 1) -> int:
     if not least <= value <= limit:
         raise DecodeError(
-            f"a table map gives {value} as a column's size, where {limit} is the most",
+            f"a table map gives {value} as a column's size; the most is {limit}",
             operation="read a table map",
-            hint="the stream may be damaged; reading it again tells",
+            hint="the stream may be damaged; try again to see",
         )
     return value
 
@@ -174,7 +174,7 @@ def string_code(meta: bytes) -> int:
         raise DecodeError(
             f"a table map has STRING columns of the real type {meta[0]}, which is unknown here",
             operation="read a table map",
-            hint="the stream may be damaged; reading it again tells",
+            hint="the stream may be damaged; try again to see",
         )
     return real
 

@@ -38,8 +38,8 @@ MOST_OF_AN_EVENT: Final = 1 << 30
 _PLACE: Final = 16  # bytes that say where a value lies
 _BESIDES: Final = 64  # bytes of a row besides its values, about
 _MESSAGES: Final = {
-    walk.CUT_SHORT: "a value or a bitmap ends behind its event",
-    walk.WRONG_COUNT: "an event has another number of columns than its table map",
+    walk.CUT_SHORT: "a value or a bitmap ends after its event",
+    walk.WRONG_COUNT: "an event and its table map have different numbers of columns",
 }
 
 
@@ -177,5 +177,5 @@ class RowImageDecoder:
             operation=_OPERATION,
             table=self._table,
             position=where,
-            hint="the stream may be damaged; reading it again tells",
+            hint="the stream may be damaged; try again to see",
         )

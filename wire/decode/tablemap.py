@@ -145,7 +145,7 @@ def parse_table_map(
             "a table without columns",
             operation=_OPERATION,
             table=place,
-            hint="the stream may be damaged; reading it again tells",
+            hint="the stream may be damaged; try again to see",
         )
     if not metadata.names:
         raise _no_metadata(place)
@@ -158,7 +158,7 @@ def parse_table_map(
         key = tuple(_at(metadata.names, number) for number in metadata.key)
     except _LackingError as error:
         raise TableStoppedError(
-            "the metadata says less than the columns need",
+            "the metadata is too short for the columns",
             operation=_OPERATION,
             table=place,
             hint="set binlog_row_metadata=FULL on the source",
@@ -179,7 +179,7 @@ def parse_table_map(
 
 def _no_metadata(table: str) -> TableStoppedError:
     return TableStoppedError(
-        "the log does not tell the names of the columns",
+        "the log does not have the names of the columns",
         operation=_OPERATION,
         table=table,
         hint="SET GLOBAL binlog_row_metadata=FULL; (and set it in the server's configuration)",

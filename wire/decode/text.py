@@ -29,8 +29,8 @@ _OPERATION: Final = "decode text rows"
 _HEADER: Final = 4
 _PACKET_MAX: Final = 0xFFFFFF
 _MESSAGES: Final = {
-    walk.CUT_SHORT: "a packet or a value in it ends behind the bytes that were given",
-    walk.TRAILING: "a row goes on behind its last column",
+    walk.CUT_SHORT: "a packet or a value in it ends after the given bytes",
+    walk.TRAILING: "a row continues after its last column",
 }
 
 
@@ -153,5 +153,5 @@ class TextRowDecoder:
             operation=_OPERATION,
             table=self._table,
             position=where,
-            hint="the connection may be damaged; reading the rows again tells",
+            hint="the connection may be damaged; try again to see",
         )

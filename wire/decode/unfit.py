@@ -68,7 +68,7 @@ def _reason(engine: str) -> str:
     if low in LOGGED_ENGINES:
         return ""
     if low == MERGE_ENGINE:
-        return "its engine is MERGE: the rows are other tables', and change without its name"
+        return "its engine is MERGE: its rows belong to other tables, and change under their names"
     if low == "archive":
         return "its engine is ARCHIVE: after a crash the server may give the same key twice"
     return f"its engine is {engine}: not every change of its rows is in the log"
@@ -86,8 +86,8 @@ def _written_through(query: Query, database: str) -> dict[str, str]:
         for base, child in _union(text):
             if (base or home) == database:
                 found[child] = (
-                    f"the MERGE table {home}.{merge} holds it: what is written through that is in "
-                    "the log under its name"
+                    f"the MERGE table {home}.{merge} includes it: rows written through that table "
+                    "are in the log under its name"
                 )
     return found
 
@@ -115,9 +115,9 @@ def _union(text: str) -> list[tuple[str | None, str]]:
             listed.sign(",")
     except NotUnderstoodError as error:
         raise DecodeError(
-            f"what a MERGE table is made of cannot be read: {error}",
+            f"the tables of a MERGE table cannot be read: {error}",
             operation="look for tables that cannot be mirrored",
-            hint="report it with what SHOW CREATE TABLE says of the MERGE tables",
+            hint="report it with the output of SHOW CREATE TABLE for the MERGE tables",
         ) from error
     return found
 

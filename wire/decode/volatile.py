@@ -63,8 +63,8 @@ def volatile_columns(query: Query, *, database: str) -> dict[str, str]:
         reason = outside_of_row(expression, own=columns[column], types=columns, mariadb=mariadb)
         if reason:
             found[table] = (
-                f"its VIRTUAL column {column} depends on more than the row ({reason}): the log "
-                f"and a SELECT have other values of it ({_mend(reason)})"
+                f"its VIRTUAL column {column} depends on more than the row ({reason}): the log and "
+                f"a SELECT have different values of it ({_mend(reason)})"
             )
     if mariadb and virtual:
         found |= _before_triggers(query, database, {table for table, _, _ in virtual} - set(found))

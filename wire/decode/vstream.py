@@ -45,9 +45,9 @@ from ratchet.wire.decode.textcolumns import text_row_reader
 
 _OPERATION: Final = "decode row events of VStream"
 _MESSAGES: Final = {
-    vstream.CUT_SHORT: "a field ends behind its message",
-    vstream.WRONG_COUNT: "a row has another number of values than its table has columns",
-    vstream.TRAILING: "a row's bytes are not those that its lengths add up to",
+    vstream.CUT_SHORT: "a field ends after its message",
+    vstream.WRONG_COUNT: "a row does not have one value for each column of its table",
+    vstream.TRAILING: "a row's lengths do not add up to its bytes",
 }
 # What images there are; or both.
 _BEFORE: Final = 1
@@ -148,7 +148,7 @@ class VStreamRowDecoder:
     def _refuse(self, status: int, where: str) -> NoReturn:
         if status == vstream.INCOMPLETE:
             raise TableStoppedError(
-                "row events do not hold whole rows",
+                "row events do not hold complete rows",
                 operation=_OPERATION,
                 table=self._table,
                 position=where,
@@ -160,14 +160,14 @@ class VStreamRowDecoder:
             operation=_OPERATION,
             table=self._table,
             position=where,
-            hint="the stream may be damaged; reading it again tells",
+            hint="the stream may be damaged; try again to see",
         )
 
 
 def _reader(spec: ColumnSpec) -> Reader:
     if spec.type.name == "set" and len(spec.type.members) == _SET_BITS:
         raise TableStoppedError(
-            f"column {spec.name} is a SET of 64 members, and vtgate loses the 64th on the way",
+            f"column {spec.name} is a SET of 64 members, and vtgate loses the 64th",
             operation=_OPERATION,
             table=spec.table,
             hint="exclude the table, or mirror the shard's MySQL servers (kind: binlog)",
@@ -190,7 +190,7 @@ def _json(spec: ColumnSpec) -> Reader:
         if found[2] != GOOD:
             raise TableStoppedError(
                 f"column {spec.name} has a document that is not JSON as MySQL prints it: vtgate "
-                "loses what stands before a binary value in a document",
+                "loses what precedes a binary value in a document",
                 operation=_OPERATION,
                 table=spec.table,
                 hint="exclude the table in `tables`, or mirror the shard's MySQL servers "

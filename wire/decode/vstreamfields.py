@@ -47,7 +47,7 @@ def schema_of(event: Any, *, keyspace: str, table: str) -> TableSchema:
 def _column(field: Any, table: str) -> Column:
     found = _NAME.match(field.column_type)
     if found is None:
-        raise _unknown(field, table, "its type is not told")
+        raise _unknown(field, table, "its type is not given")
     return Column(
         name=field.name,
         type=_type(found[0], field, table),

@@ -59,7 +59,7 @@ def test_a_value(column: Column, value: object, read: object) -> None:
 )
 def test_what_is_none(column: Column, values: tuple[object, ...]) -> None:
     for value in values:
-        with pytest.raises(DecodeError, match="not of the shape"):
+        with pytest.raises(DecodeError, match="the expected shape"):
             single_value([(value,)], column)
 
 
@@ -71,7 +71,7 @@ def test_another_number_of_rows_or_columns(rows: list[Any]) -> None:
 
 def test_more_columns_than_are_read() -> None:
     assert shaped([("a", 1, 2), ("b", 3, 4)], as_name, as_whole, wider=True) == [("a", 1), ("b", 3)]
-    with pytest.raises(DecodeError, match="1 columns where 2"):
+    with pytest.raises(DecodeError, match="1 columns instead of 2"):
         shaped([("a",)], as_name, as_whole, wider=True)
 
 

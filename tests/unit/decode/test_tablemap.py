@@ -107,7 +107,7 @@ def test_without_names_the_setting_is_named() -> None:
 def test_metadata_that_lacks_what_columns_need_is_an_error() -> None:
     """Names, but no charsets or labels."""
     charsets = MARIADB_LABELS.index(b"\x0b\x04\x08\x2d")
-    with pytest.raises(TableStoppedError, match="says less") as caught:
+    with pytest.raises(TableStoppedError, match="too short") as caught:
         parse_table_map(MARIADB_LABELS[:charsets], keyspace="shop")
     assert caught.value.table == "t.es"
 

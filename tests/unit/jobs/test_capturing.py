@@ -233,13 +233,17 @@ def test_a_stream_that_breaks_is_told_about_once_a_minute(
     capture = capturing(
         lake, source, clock=lambda: now, max_skew=None, reopened=lambda: looks.append(now)
     )
-    source.reopened = ("an event's checksum does not fit its bytes", "no word for 10 s")
+    source.reopened = (
+        "an event's checksum does not fit its bytes",
+        "nothing was received for 10 s",
+    )
     for _ in range(13):
         capture.round(["shop/b"])
         now += 10
     told = [one for one in caplog.messages if "was opened again" in one]
     assert told == [
-        f"shop/a: its stream broke ({times} times) and was opened again: no word for 10 s"
+        f"shop/a: its stream broke ({times} times) and was opened again: nothing was received for "
+        "10 s"
         for times in (2, 12, 12)
     ]
     assert len(looks) == 13, "its server may have been started again each time"

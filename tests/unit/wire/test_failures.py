@@ -38,7 +38,7 @@ from ratchet.wire.failures import binlog_failure, server_failure
         (1064, SourceUnfitError, "please report it"),
         (1193, SourceUnfitError, "please report it"),
         (1305, SourceUnfitError, "please report it"),
-        (1114, RetryableError, "disk or memory"),
+        (1114, RetryableError, "give it more"),
         (1419, ServerRefusedError, "documentation"),
         (1814, ServerRefusedError, "documentation"),
     ],

@@ -121,9 +121,9 @@ def numbered(*bodies: bytes) -> Callable[[Client], None]:
 
 MORE = EOF[:3] + b"\x0a\0"  # another result follows
 LIES: dict[str, tuple[Callable[[Client], None], str]] = {
-    "an OK where rows are expected": (numbered(OK), "an OK came where rows"),
+    "an OK where rows are expected": (numbered(OK), "an OK instead of rows"),
     "a file is asked for": (numbered(b"\xfb/etc/passwd"), "LOCAL INFILE"),
-    "no rows": (numbered(*result()), "not of the shape"),
+    "no rows": (numbered(*result()), "the expected shape"),
     "a row with too few values": (numbered(*result(b"\1v", columns=2)), "fewer values"),
     "a value that is cut": (numbered(*result(b"\5v")), "cannot read it"),
     "an empty packet": (numbered(b""), "cannot read it"),
