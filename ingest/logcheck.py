@@ -324,7 +324,7 @@ class LogCheck:
     ) -> None:
         if lake is None or server is None:
             if lake is not None or server is not None:
-                self._differs(f"there is no image {which} the change", change, number, place)
+                self._differs(f"there is no row {which} the change", change, number, place)
             return
         self.result.values += len(columns.checks)
         for name, at, check in columns.checks:
@@ -400,7 +400,7 @@ def _event_differs(ours: tuple[str, str] | None, theirs: tuple[str, str] | None)
         return "a row change is missing in the lake"
     if theirs is None:
         return "a row change is only in the lake"
-    return "another row change stands in the lake: one is missing, too many, or the order differs"
+    return "another row change is in the lake: one is missing, too many, or the order differs"
 
 
 def _unread(schema: TableSchema, column: str) -> str:

@@ -226,7 +226,7 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
             raise RetryableError(
                 f"the capture job failed: {str(error)[:500]}",
                 operation="take a round",
-                hint="see Spark's log for what became of its workers",
+                hint="see Spark's log for what happened to its workers",
             ) from None  # its text is asked of the JVM, which may be gone when ours is printed
         return [result for part in found for result in part]
 

@@ -300,7 +300,7 @@ def find_plan(query: Query, *, database: str, schema: TableSchema, mariadb: bool
     known = {column.name for column in schema.columns}
     if not all(name in known for index in found for name, _ in index.columns):
         raise ShapeChangedError(
-            "the table's columns change just now",
+            "the table's columns are changing now",
             operation="choose the key to read a table by",
             table=schema.name,
             hint="dump the table again: `ratchet table CONFIG redump TABLE`",

@@ -241,7 +241,9 @@ class ChunkTracker:
     def _settle(self, claim: Claim) -> None:
         if self._claims.pop(claim.number, None) is None:
             raise BugError(
-                f"chunk {claim.number} is nobody's", operation="dump a table", table=self._path
+                f"chunk {claim.number} belongs to nobody",
+                operation="dump a table",
+                table=self._path,
             )
 
 
@@ -312,7 +314,7 @@ def _emptied(
     )
     emptied = open_delta(lake, path)
     if emptied is None:
-        raise BugError(f"{path} was emptied and is not there", operation="empty a table")
+        raise BugError(f"{path} was emptied but is not there", operation="empty a table")
     return emptied
 
 

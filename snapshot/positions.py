@@ -89,7 +89,7 @@ def require_committed(session: Session, position: Position) -> None:
     """
     if not is_committed(session, position):
         raise LockedError(
-            "the server shows rows from before what its log has told already",
+            "the server shows older rows than its log has",
             operation="compare rows with the source",
             source=session.source,
             hint="a commit waits for a semi-synchronous replica, or the replica that is read is "

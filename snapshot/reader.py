@@ -216,7 +216,7 @@ def check_since(
     """
     if since is not None and not snapshot.floor.executed.contains_all(since.executed):
         raise RetryableError(
-            "this replica is behind what the mirror has or begins with",
+            "this replica has not reached what the mirror has or begins with",
             operation="read a table",
             source=str(source.shard),
             table=table,
@@ -308,7 +308,7 @@ class _ChunkReader:
             if not whole or asked == 0:
                 return end
             if end == keys.after:
-                raise refusal(f"rows behind the key {end} that end with it")
+                raise refusal(f"rows after the key {end} that end with it")
             keys = ChunkRange(after=end, upto=keys.upto)
 
     def _select_rows(self, keys: ChunkRange, *, limit: int | None) -> bool:

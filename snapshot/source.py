@@ -150,11 +150,11 @@ class SourceCatalog:
             if found is None and table in known:
                 own = f"{config.shard.keyspace}.{table}"
                 raise TableStoppedError(
-                    "its columns are changed faster than they can be looked at",
+                    "its columns change faster than they can be read",
                     operation="look at a table",
                     source=shard,
                     table=own,
-                    hint=f"when nobody alters it any more: `ratchet table CONFIG redump '{own}'`",
+                    hint=f"when its ALTERs have ended: `ratchet table CONFIG redump '{own}'`",
                 )
             if found is None:
                 raise TableStoppedError(
@@ -240,8 +240,8 @@ def _refuse_misplaced(session: Session, plan: KeyPlan) -> None:
             source=session.source,
             table=f"{session.config.shard.keyspace}.{plan.table}",
             hint=f"CHECK TABLE {quoted(plan.table)}; names them, and docs/operations.md says how "
-            "to mend them (Two rows of the source have the same key); then `ratchet table CONFIG "
-            "redump TABLE`, or exclude it in `tables` of the config",
+            "to correct them (Two rows of the source have the same key); then `ratchet table "
+            "CONFIG redump TABLE`, or exclude it in `tables` of the config",
         )
 
 

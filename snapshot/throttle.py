@@ -212,6 +212,6 @@ def replica_lag(replica: ThrottleSession) -> float:
             "it does not replicate" if rows else "it is not a replica",
             operation="ask a replica for its lag",
             source=replica.source,
-            hint="correct the replicas that the throttle asks, or start replication there",
+            hint="correct the throttle's replicas in the config, or start replication there",
         )
     return max(lag for lag in lags if lag is not None)

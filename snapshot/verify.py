@@ -403,13 +403,13 @@ class _Tally:
         if difference.shard == NO_SHARD:
             reason = "the row has lost its token, and with it the shard that is part of its key"
         elif len(alive) > 1:
-            reason = "the key lives on several shards, and one row is chosen by clocks"
+            reason = "the key is on several shards, and clocks choose which row is shown"
         elif (
             difference.kind != "doubled"
             and difference.columns != (_PLACE,)
             and frozen_row(mirror, self._columns) == (alive[0] if alive else None)
         ):
-            reason = "it is right at this cut, but the log does not lead to what the source has"
+            reason = "it is right at this cut, but the log does not lead to the source's row"
         return Correction(
             difference=difference,
             rows={

@@ -68,7 +68,7 @@ def _tell(wait: _Wait, shard: str, reason: str, now: float) -> None:
     if not reason:
         if wait.told is not None:
             log.info(
-                "reading of %s goes on, after %.0f s",
+                "reading of %s continues, after %.0f s",
                 shard,
                 held,
                 extra={"fields": {"event": "reading_goes_on", **fields}},
@@ -76,8 +76,8 @@ def _tell(wait: _Wait, shard: str, reason: str, now: float) -> None:
     elif held >= AFTER and (wait.told is None or now - wait.told >= EVERY):
         wait.told = now
         log.warning(
-            "reading of %s has waited for %.0f s: %s; it goes on by itself when there is less of "
-            "that, or with a higher limit in the config, from the next start on",
+            "reading of %s has waited for %.0f s: %s; it continues by itself when that is lower, "
+            "or from the next start with a higher limit in the config",
             shard,
             held,
             reason,

@@ -141,7 +141,7 @@ def parse_rotate(body: bytes) -> tuple[str, int]:
     offset = reader.little(8)
     name = reader.take(reader.left)
     if not name or b"\0" in name or offset >= 1 << FILE_BITS:
-        raise reader.error("it names no place in a file")
+        raise reader.error("it names no position in a file")
     return name.decode("utf-8", "replace"), offset
 
 
@@ -264,9 +264,9 @@ def parse_tagged_gtid(body: bytes) -> TaggedGtid:
         raise reader.error("a field is missing")
     number = fields[2] >> 1  # signed numbers carry their sign in the lowest bit
     if fields[2] & 1 or number == 0 or max(fields.values()) >= 1 << 63:
-        raise reader.error("a number cannot be")
+        raise reader.error("an impossible number")
     if max(fields[6], fields.get(7, 0)) >= _LAST_TIME:
-        raise reader.error("a commit time cannot be")
+        raise reader.error("an impossible commit time")
     origin = str(uuid.UUID(bytes=server))
     return TaggedGtid(
         origin=f"{origin}:{tag.decode('ascii', 'replace')}" if tag else origin,

@@ -26,14 +26,14 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
         DecodeError,
         "the server logged an event that this version does not know ({event})",
         (
-            "nothing was skipped: use a version of Ratchet that knows it, or report it; to leave "
-            f"it behind, {_REDUMP.removeprefix('then ')}"
+            "nothing was skipped: use a version of Ratchet that knows it, or report it; to skip "
+            f"it, {_REDUMP.removeprefix('then ')}"
         ),
     ),
     Action.OUT_OF_ORDER: (
         DecodeError,
-        "an event stands where it cannot stand ({event})",
-        "the stream may be damaged; reading it again tells. Report it if it persists",
+        "an event is where it cannot be ({event})",
+        "the stream may be damaged; try again to see. Report it if it persists",
     ),
     Action.INCIDENT: (
         PositionLostError,
@@ -47,7 +47,7 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
     Action.PARTIAL_JSON: (
         DecodeError,
         "a partial update of a JSON column came without a table map ({event})",
-        "the stream may be damaged; reading it again tells. Report it if it persists",
+        "the stream may be damaged; try again to see. Report it if it persists",
     ),
     Action.STATEMENT_DML: (
         SourceUnfitError,
@@ -60,12 +60,12 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
     Action.TRUNCATED_EVENT: (
         DecodeError,
         "an event is shorter than it must be, or holds an impossible number ({event})",
-        "the stream may be damaged; reading it again tells",
+        "the stream may be damaged; try again to see",
     ),
     Action.UNMAPPED_ROWS: (
         DecodeError,
         "row changes came without a table map ({event})",
-        "the stream may be damaged; reading it again tells. Report it if it persists",
+        "the stream may be damaged; try again to see. Report it if it persists",
     ),
     Action.GTID_ORDER: (
         SourceUnfitError,
@@ -79,7 +79,7 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
     ),
     Action.NO_LENGTH: (
         SourceUnfitError,
-        "a transaction without GTID does not tell its length",
+        "a transaction without GTID does not state its length",
         "servers before MySQL 8.0.2 are not supported without GTIDs: turn gtid_mode on",
     ),
 }
@@ -103,8 +103,8 @@ _WHERE: Final = {
     State.SINGLE: "where a transaction of one statement begins",
     State.OPEN: "within a transaction",
     State.ROWS: "within a transaction that changed mirrored tables",
-    State.XA_ENDED: "behind XA END",
-    State.XA_ENDED_ROWS: "behind XA END of a transaction that changed mirrored tables",
+    State.XA_ENDED: "after XA END",
+    State.XA_ENDED_ROWS: "after XA END of a transaction that changed mirrored tables",
 }
 
 

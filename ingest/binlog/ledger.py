@@ -175,7 +175,7 @@ class GtidTracker:
         """Flavour `file`: the packed number that the file's transactions begin from; else 0.
 
         Raises:
-            DecodeError: it is no name of a binlog file.
+            DecodeError: it is not the name of a binlog file.
             PositionLostError: it is a file of another series than the position's.
         """
         if self.flavor != "file":
@@ -183,12 +183,12 @@ class GtidTracker:
         try:
             gtid = pack_file(name, 0)
         except ValueError as error:
-            raise DecodeError(f"no name of a binlog file: {name!r}") from error
+            raise DecodeError(f"not the name of a binlog file: {name!r}") from error
         if gtid.origin not in self.names():
             raise PositionLostError(
                 f"the binlog files' name is {gtid.origin!r} now, it was {self.names()}",
                 operation="follow the binlog",
-                hint=f"without GTIDs a position is good for one series of files: {HEAL_HINT}",
+                hint=f"without GTIDs a position is valid only for one series of files: {HEAL_HINT}",
             )
         return gtid.number
 

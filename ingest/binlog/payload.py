@@ -113,7 +113,7 @@ def _pieces(body: bytes) -> Iterator[bytes]:
     for piece in _unpacked(body, payload):
         left -= len(piece)
         if left < 0:
-            raise _garbled(f"it has more than the {payload.uncompressed:,} bytes it tells of")
+            raise _garbled(f"it has more than the {payload.uncompressed:,} bytes that it states")
         yield piece
 
 
@@ -140,5 +140,5 @@ def _garbled(why: str) -> DecodeError:
     return DecodeError(
         f"a compressed transaction cannot be read: {why}",
         operation=_OPERATION,
-        hint="the stream may be damaged; reading it again tells",
+        hint="the stream may be damaged; try again to see",
     )

@@ -43,7 +43,8 @@ def position_at(source: SourceConfig, ts: int, options: DumpOptions) -> Position
     with Session.connect(source) as session:
         if session.flavor != "mysql":
             raise SourceUnfitError(
-                f"a time is looked up in MySQL's binlog with GTIDs only, not in {session.flavor}",
+                "a time can be looked up only in MySQL's binlog with GTIDs, not in "
+                f"{session.flavor}",
                 operation=_OPERATION,
                 source=str(source.shard),
             )
@@ -54,7 +55,7 @@ def position_at(source: SourceConfig, ts: int, options: DumpOptions) -> Position
             if found.executed != before.executed or not before.executed.intervals:
                 return found
     raise PositionLostError(
-        f"the binlogs reach back to {file} only, which begins later than the time that is needed",
+        f"the binlogs reach back only to {file}, which begins after the time that is needed",
         operation=_OPERATION,
         source=str(source.shard),
         hint=HEAL_HINT,

@@ -120,5 +120,5 @@ class LogScanner:
                 f"the log comes too slowly: {received} bytes in {_WINDOW:.0f} s",
                 operation="read through the binlog",
                 source=str(self._shard),
-                hint="look at the network between, and at the server's load",
+                hint="check the network and the server's load",
             )

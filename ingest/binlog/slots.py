@@ -220,7 +220,7 @@ class TableMapCache:
         own = self._fold(database) == self._fold(self._database)
         if own and self._is_unclear(table):
             raise TableStoppedError(
-                f"rows were written by the name of a file, {table}, that may stand for it",
+                f"rows were written under the name of a file, {table}, which may mean it",
                 operation="read a table map",
                 hint="write to tables by their own names; then `ratchet table CONFIG redump TABLE`",
             )

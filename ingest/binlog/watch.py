@@ -27,18 +27,18 @@ from ratchet.ingest.binlog.machine import Kind
 from ratchet.ingest.binlog.statements import KIND_OF
 
 _REBUILT: Final = Change("rebuild", REBUILT)
-_LATE: Final = Change("prepared", "an XA transaction changed it that was prepared before")
+_LATE: Final = Change("prepared", "an XA transaction that was prepared before changed it")
 _UNSEEN: Final = Change(
-    "prepared", "an XA transaction may have changed it that nobody saw prepared"
+    "prepared", "an XA transaction whose XA PREPARE was not seen may have changed it"
 )
 _UNKEYED: Final = Change("foreign_key", "it was changed with foreign_key_checks=0")
 _NEEDED: Final = frozenset({"key", "types"})  # effects that a foreign key may lose its index by
 _BULK: Final = Change(
-    "bulk", "rows came in bulk (unique_checks=0, foreign_key_checks=0), which one error takes back"
+    "bulk", "rows came in bulk (unique_checks=0, foreign_key_checks=0): one error takes all back"
 )
 _TWICE: Final = Change("untold", "it was changed under a GTID that another transaction has")
 _LOST: Final = Change(
-    "restored", "its server's log lacks changes, of whatever table (an incident event)"
+    "restored", "its server's log lacks changes, of any of its tables (an incident event)"
 )
 _NAMED: Final = 200  # characters of a list of GTIDs
 _EARLY: Final = Change("prepared", "rows of an XA transaction came before it was committed")
@@ -190,7 +190,7 @@ class StatementWatch:
 
     def repeated(self, table: str, now: TransactionStamp) -> None:
         """Note that a transaction changed a table which has the name of another one."""
-        self.events.append(self._event(table, "a transaction with a GTID for two", now, _TWICE))
+        self.events.append(self._event(table, "two transactions with the same GTID", now, _TWICE))
 
     def lost(self, known: Collection[str], now: TransactionStamp) -> None:
         """Note that the server could not log what it did: any table may have other rows."""
@@ -206,7 +206,7 @@ class StatementWatch:
 
     def undone(self, tables: Collection[str], statement: str, now: TransactionStamp) -> None:
         """Note that rows of tables were rolled back which the log has nevertheless."""
-        why = Change("untold", "a transaction that had changed it was rolled back, in part perhaps")
+        why = Change("untold", "a transaction that had changed it was rolled back, perhaps in part")
         self.events += [self._event(table, statement, now, why) for table in sorted(tables)]
 
     def prepare(

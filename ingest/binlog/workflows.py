@@ -120,7 +120,7 @@ class Workflows:
     def too_large(self) -> PositionLostError:
         """What to raise for a transaction that cannot be kept until its end."""
         return PositionLostError(
-            "a transaction is too large to be kept until its end, which tells whether it is a copy "
+            "a transaction is too large to be kept until its end, which shows whether it is a copy "
             f"of what was written on {', '.join(sorted(self.seen))}",
             operation="follow a reshard",
             source=str(self._shard),
@@ -205,8 +205,8 @@ class Workflows:
 
     def _gap(self, source: str) -> PositionLostError:
         return PositionLostError(
-            f"rows of {source} were copied here after what the mirror has of it: what was deleted "
-            "there between is in no stream",
+            f"rows of {source} were copied here from a later position than the mirror's: what was "
+            "deleted there in between is in no stream",
             operation="follow a reshard",
             source=str(self._shard),
             hint=HEAL_HINT,

@@ -184,7 +184,7 @@ class VStreamFeed:
         self._backlog.spool()
         if time.monotonic() - self._moved_at > self._deadline:
             raise RetryableError(
-                f"a transaction does not go on for {self._deadline:g} s",
+                f"a transaction has not continued for {self._deadline:g} s",
                 operation=_OPERATION,
                 source=str(self._shard),
                 position=str(self._ledger.executed),
@@ -287,7 +287,7 @@ class VStreamFeed:
         txns["seq"] = before.cardinality + 1 + np.arange(txns.size)
         self._ledger.fold(txns)
         if self._ledger.executed.cardinality != before.cardinality + txns.size:
-            raise self._refusal(f"transactions again that came before: {txns[:3]}")
+            raise self._refusal(f"transactions that it had sent before: {txns[:3]}")
         if self._ledger.executed != shown:
             # The stream passed over transactions without a word: find out where.
             self._ledger.executed, self._ledger.runs = before, runs
@@ -352,7 +352,9 @@ class VStreamFeed:
                     int(txns[number]["number"]),
                 )
                 if not shown.contains_all(own):
-                    raise self._refusal(f"the position {shown} lacks what came before it: {own}")
+                    raise self._refusal(
+                        f"the position {shown}, which lacks what came before it: {own}"
+                    )
                 passed = shown.minus(own)
                 seq = ledger.executed.cardinality + 1
                 for origin, spans in passed.intervals.items():
@@ -473,7 +475,7 @@ class VStreamFeed:
         try:
             return kind.FromString(data.tobytes())
         except ProtobufError as error:
-            raise self._refusal(f"bytes that are no {kind.DESCRIPTOR.name}") from error
+            raise self._refusal(f"bytes that are not a {kind.DESCRIPTOR.name}") from error
 
     def _unknown(self, kind: int) -> Exception:
         proto = messages()
@@ -494,7 +496,7 @@ class VStreamFeed:
 
     def _refusal(self, what: str) -> Exception:
         return DecodeError(
-            f"VStream brought {what}",
+            f"VStream sent {what}",
             operation=_OPERATION,
             source=str(self._shard),
             position=str(self._ledger.executed),

@@ -32,7 +32,7 @@ from ratchet.store.tables import Tables
 LONG = 600_000  # milliseconds: longer than the test
 PLUGIN = "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'"
 WAITS = "rpl_semi_sync_{0}_wait_point = AFTER_SYNC, GLOBAL rpl_semi_sync_{0}_timeout = {1}"
-SEEN = "shows rows from before what its log has told already"
+SEEN = "shows older rows than its log has"
 LOOKS = 5.0  # seconds in which a run surely looks at a doubt, unless the machine is very busy
 KEY = "CONSTRAINT {} FOREIGN KEY (up) REFERENCES parent (id) ON DELETE {}"
 # What is held back: a statement for each session. An ALTER keeps others from its table meanwhile,

@@ -205,7 +205,7 @@ def test_a_key_on_two_shards_is_left(mended: Mended, damaged: Damaged) -> None:
         damaged.sql(half, f"REPLACE INTO t VALUES (77, '{half[-5:]}', 1)")
     damaged.mirror.follow()
     said = damaged.mirror.ratchet("repair", "--table", "two.t", expect=1)
-    assert "1 row not to be corrected: the key lives on several shards" in said.out
+    assert "1 row not to be corrected: the key is on several shards" in said.out
     damaged.sql("two_right", "DELETE FROM t WHERE id = 77")
     damaged.mirror.follow()
     assert "two.t: corrected nothing" in damaged.mirror.ratchet("repair", "--table", "two.t").out

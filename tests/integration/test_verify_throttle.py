@@ -106,7 +106,7 @@ def verified_after(
     assert f"{ROWS} rows" in said.out
     if told:
         assert re.search(f"reading of shop/- has waited for [0-9]+ s: {told}", said.err), said.err
-        assert "reading of shop/- goes on, after" in said.err
+        assert "reading of shop/- continues, after" in said.err
     return time.monotonic() - began
 
 

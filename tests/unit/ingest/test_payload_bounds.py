@@ -48,7 +48,7 @@ def test_an_inner_event_is_refused_by_its_header(size: int, announced: int, said
 
 
 def test_no_more_is_unpacked_than_it_tells_of() -> None:
-    with pytest.raises(DecodeError, match="it tells of"):
+    with pytest.raises(DecodeError, match="that it states"):
         unpack(payload(4 * claiming(8 << 20, 8 << 20), 16 << 20))
 
 

@@ -184,9 +184,9 @@ def test_a_statement_without_a_name() -> None:
     ]  # fmt: skip
     assert (position.seq, position.offset) == (2, log.position)
     assert runs == (GtidRange(SERVER, 1, 2, 1),)
-    with pytest.raises(DecodeError, match="cannot stand"):
+    with pytest.raises(DecodeError, match="where it cannot be"):
         read(mysql(), opened().query("SELECT `shop`.`f`(1)"))
-    with pytest.raises(DecodeError, match="cannot stand"):
+    with pytest.raises(DecodeError, match="where it cannot be"):
         read(mariadb(), opened().mariadb_gtid(1, flags=1).query("TRUNCATE w").query("TRUNCATE w"))
 
 

@@ -62,7 +62,7 @@ def test_after_some_seconds_now_and_then_and_at_the_end(told: _Told) -> None:
     assert told.held(290) == []
     (again,) = told.held(15)
     assert "has waited for 310 s" in again
-    assert told.held(0.5, reason="") == ["INFO reading of shop/- goes on, after 317 s"]
+    assert told.held(0.5, reason="") == ["INFO reading of shop/- continues, after 317 s"]
     assert told.held(20, reason="") == []
     assert told.held(9) == []
     assert told.held(1, reason="") == [], "whoever was told of nothing needs no end of it"
