@@ -122,7 +122,7 @@ class OperatorError(RatchetError):
 
 
 class EngineGoneError(OperatorError):
-    """Spark's Java machine has ended under us: another process may fare better."""
+    """Spark's JVM has ended under us: another process may fare better."""
 
     exit_code = 9
 

@@ -40,8 +40,8 @@ stderr.
 
 Exit codes: 0 done; 1 verify found a difference; 2 the config or the command line is wrong; 3 the
 source is unfit; 4 a server stayed away; 5 the source lost what the mirror needs; 6 a table is
-stopped; 7 the lake cannot be used; 8 bytes that are not understood; 9 Spark's Java machine has
-ended; 70 a bug; 130 interrupted.
+stopped; 7 the lake cannot be used; 8 bytes that are not understood; 9 Spark's JVM has ended; 70 a
+bug; 130 interrupted.
 """
 
 

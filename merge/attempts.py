@@ -38,7 +38,7 @@ HEAVY_BYTES: Final = 16 << 20  # of change files
 HEAVY_ROWS: Final = 100_000
 _TOLD: Final = 2  # runs that a batch may end with an error
 _UNTOLD: Final = 3  # that may end without a word: one of them may have been somebody's kill -9
-_KILLED: Final = "each was killed, or Spark's Java machine was"
+_KILLED: Final = "each was killed, or Spark's JVM was"
 
 
 class Attempts:
@@ -74,7 +74,7 @@ class Attempts:
             operation="merge a table",
             table=table,
             hint="give the run more memory (spark.driver_memory, and the machine's own); then "
-            f"`ratchet table CONFIG redump '{table}'` dumps it again, while the others go on",
+            f"`ratchet table CONFIG redump '{table}'` dumps it again, while the others continue",
         )
 
     def begin(self, key: str, above: int, batch: MergeBatch) -> None:

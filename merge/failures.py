@@ -165,7 +165,7 @@ def merge_failure(error: Exception, session: SparkSession, *, table: str) -> Rat
     where = {"operation": "merge a table", "table": table}
     if isinstance(error, RetryableError) and engine_has_ended(session):
         named: RatchetError = EngineGoneError(
-            "Spark's Java machine has ended", hint="start again: nothing was lost", **where
+            "Spark's JVM has ended", hint="start again: nothing was lost", **where
         )
     elif isinstance(error, RatchetError):
         return error
@@ -182,7 +182,7 @@ def merge_failure(error: Exception, session: SparkSession, *, table: str) -> Rat
 
 
 def engine_has_ended(session: SparkSession) -> bool:
-    """Whether Spark was started, and its Java machine is there no more."""
+    """Whether Spark was started, and its JVM is there no more."""
     if not is_started(session):
         return False
     try:
@@ -202,7 +202,7 @@ def _text(error: Exception) -> str:
     try:
         return str(error)
     except (OSError, Py4JError, AssertionError):
-        return f"{type(error).__name__} (the Java machine is gone)"
+        return f"{type(error).__name__} (the JVM is gone)"
 
 
 def lost_changes(lake: Lake, table: str, files: Sequence[str]) -> TableStoppedError | None:
@@ -225,9 +225,9 @@ def lost_changes(lake: Lake, table: str, files: Sequence[str]) -> TableStoppedEr
         return None
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
     return TableStoppedError(
-        f"changes that were captured are gone: {object_of(lost[0])}{more}",
+        f"captured changes are gone: {object_of(lost[0])}{more}",
         operation="merge a table",
         table=table,
-        hint=f"`ratchet table CONFIG redump '{table}'` dumps it again, while the others go on; "
-        "only `ratchet` may remove what lies in a lake",
+        hint=f"`ratchet table CONFIG redump '{table}'` dumps it again, while the others continue; "
+        "only `ratchet` may remove files of a lake",
     )

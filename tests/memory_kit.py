@@ -34,7 +34,7 @@ class ChildWatch(threading.Thread):
 
     Attributes:
         found: where the text was.
-        java: how often a Java machine's memory was looked through.
+        java: how often a JVM's memory was looked through.
         children: all processes that were seen.
     """
 

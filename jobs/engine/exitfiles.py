@@ -22,7 +22,7 @@ public final class RatchetForgetful extends java.util.LinkedHashSet {
 
 
 def forget_files_at_exit(jvm: Any, gateway: Any) -> None:
-    """Let the Java machine note no more files that it is to remove when it ends.
+    """Let the JVM note no more files that it is to remove when it ends.
 
     Args:
         jvm: py4j's view of it, once Spark runs in it: Spark opens `java.io` for such as this.

@@ -12,7 +12,7 @@ def compiled(jvm: Any, name: str, source: str) -> Any:
     """A class, compiled anew; it takes some milliseconds.
 
     Args:
-        jvm: py4j's view of the Java machine.
+        jvm: py4j's view of the JVM.
         name: of the class.
         source: its Java.
     """

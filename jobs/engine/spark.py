@@ -85,7 +85,7 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
             log_file = folder / f"{command}.log"
             if engine_has_ended(lazy.session):  # then whatever failed behind it tells nothing
                 raise EngineGoneError(
-                    "Spark's Java machine has ended",
+                    "Spark's JVM has ended",
                     operation=command,
                     hint=f"the end of {log_file} says why (it ran out of something, or was "
                     "killed); start again: nothing was lost",
@@ -267,7 +267,7 @@ def _no_jvm(out: Path) -> OperatorError:
             hint=f"run `make setup` once with a network; the log is {out}",
         )
     return OperatorError(
-        f"the Java machine did not start: {last}",
+        f"the JVM did not start: {last}",
         operation="start Spark",
         hint=f"{_JAVA_HINT}; its output is in {out}",
     )

@@ -1,7 +1,7 @@
 """Whether Spark does anything about what it was asked.
 
 Lives here: `SparkWatch`, which tells of a job that stands still, and ends a run whose cluster has
-nobody left to do it. Does not live here: a Java machine that has ended (`spark`), when it is looked
+nobody left to do it. Does not live here: a JVM that has ended (`spark`), when it is looked
 (`loops`).
 
 A standalone master that dies and comes back has the workers end the executors of a run that it does

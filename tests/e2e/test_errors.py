@@ -333,7 +333,7 @@ def test_a_java_machine_that_is_killed(
     os.kill(java, signal.SIGKILL)
     out, err = end_of(run, 600)
     assert run.returncode == 9, (out, err)
-    assert "Spark's Java machine has ended" in err
+    assert "Spark's JVM has ended" in err
     assert "nothing was lost" in err
     writer.finish()
     ratchet.run("run", "--until-caught-up")

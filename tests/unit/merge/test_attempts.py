@@ -110,7 +110,7 @@ def test_small_ones_are_not_noted_before(runs: Runs) -> None:
     [
         (MEMORY, True),
         (BugError("a merge failed"), True),
-        (EngineGoneError("Spark's Java machine has ended"), True),
+        (EngineGoneError("Spark's JVM has ended"), True),
         (RetryableError("a conflict"), False),
         (LakeAwayError("no space left on the device"), False),
     ],

@@ -91,7 +91,7 @@ class _AsksTheJvmError(Py4JError):
 
 def test_nothing_that_must_be_asked_of_a_jvm_is_left_in_an_error() -> None:
     with (
-        pytest.raises(RetryableError, match="the Java machine is gone") as caught,
+        pytest.raises(RetryableError, match="the JVM is gone") as caught,
         spark_errors("merge round 3", table="shop.orders"),
     ):
         raise _AsksTheJvmError
