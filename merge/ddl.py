@@ -166,7 +166,7 @@ def _rewritten(old: Column, new: Column) -> str | None:
         and a.name not in _TEXTS | _BYTES | {"char"},
         "number of digits changed": (a.precision, a.scale) != (b.precision, b.scale)
         and not _keeps_digits(a, b),
-        "members of the list are gone or others": not _keeps_members(a, b),
+        "members of the list were removed or changed": not _keeps_members(a, b),
         "character set changed": not _keeps_characters(a, b),
         "stored in another format": a.legacy != b.legacy,
     }

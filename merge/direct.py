@@ -189,7 +189,7 @@ def _merge(
     hits = look(lake, batch.path, change.newest, files)
     wins, changed = decide(hits, change.newest)
     if change.must_win and not wins.all():
-        raise NeedsSpark("a row is newer than what is said of its key")
+        raise NeedsSpark("a row is newer than the change of its key")
     leaving = _leaving(hits, wins)
     if batch.truncated:
         changed += _truncate(lake, batch, files, leaving)
@@ -220,7 +220,7 @@ def decide(hits: Sequence[Hits], found: NewestChanges) -> tuple[Flags, int]:
     """For each key whether its change applies, and how many rows that changes.
 
     Raises:
-        NeedsSpark: a key stands in the table twice.
+        NeedsSpark: a key is in the table twice.
     """
     met = np.zeros(len(found), np.int64)
     wins = np.ones(len(found), np.bool_)
@@ -228,7 +228,7 @@ def decide(hits: Sequence[Hits], found: NewestChanges) -> tuple[Flags, int]:
         met += np.bincount(one.number, minlength=len(met))
         wins[one.number] = one.newer
     if (met > 1).any():
-        raise NeedsSpark("a key stands in the table twice")
+        raise NeedsSpark("a key is in the table twice")
     applies = wins & ((met == 1) | ~found.dead)
     return wins, int(np.count_nonzero(applies))
 

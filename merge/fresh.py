@@ -139,7 +139,7 @@ def read_fresh(
         if after is not None and after.round <= found.round:
             return found
     raise RetryableError(
-        "the merge has gone on meanwhile, each time",
+        "the merge went on meanwhile, each time",
         operation="read tables fresh",
         hint="ask again",
     )
@@ -193,7 +193,7 @@ class _Reader:
                 name = f"{event.keyspace}.{event.table}"
                 below = [one for one in shown if name in above[one]]
                 if below and reach(event) >= Reach.ROWS:
-                    reason = f"a statement about {name}, on which {min(below)} hangs"
+                    reason = f"a statement about {name}, on which {min(below)} depends"
                     return MergeOnReadLimit(round=at, reason=f"{reason}, in round {value.number}")
             found = concerned(self._lake, self._policy, graph, value.files)
             for name in sorted(shown & found.keys()):

@@ -33,11 +33,13 @@ SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 _OF_SHAPE: Final = frozenset({"columns", "types", "key", "foreign_key", "rows"})
 # What changes rows and no column.
 _OF_ROWS: Final = frozenset({"prepared", "bulk", "restored", "untold"})
-_UNTOLD: Final = "its rows have other types than its dump saw, and no statement says so"
-_ABOVE: Final = "a statement about {}, on which it hangs by foreign keys, may have changed its rows"
+_UNTOLD: Final = "the types of its rows are not those of its dump, and no statement changed them"
+_ABOVE: Final = (
+    "a statement about {}, on which it depends by foreign keys, may have changed its rows"
+)
 _AGAIN: Final = (
     "look at the table, then `ratchet table CONFIG redump '{table}'` dumps it again, while the run "
-    "goes on. If the table is gone for good, exclude it in `tables`"
+    "continues. If the table is gone permanently, exclude it in `tables`"
 )
 
 

@@ -41,8 +41,8 @@ def late(path: str, operation: str) -> LateError:
         "another run has taken this lake over while this one stood still",
         operation=operation,
         table=path,
-        hint="let one of the two runs end; what this one had committed by then stays valid, and "
-        "the other one goes on from there",
+        hint="let only one of the two run; what this one had committed by then stays valid, and "
+        "the other one continues from there",
     )
 
 

@@ -22,11 +22,10 @@ _HINTS: Final = {
     errno.EACCES: "let this user read and write the lake's folder",
     errno.EPERM: "let this user read and write the lake's folder",
     errno.EROFS: "the file system is mounted read-only: mount it writable or move the lake; if it "
-    "became so by itself it found itself damaged: check it first (fsck), and then run "
-    "`ratchet verify`",
-    errno.EIO: "the disk under the lake, or the way to it, fails: look into the system's log "
-    "(dmesg), mend it, check the file system (fsck), then start again and run `ratchet verify`",
-    errno.ENOENT: "something else removed the file: only `ratchet` may change what lies there",
+    "became so by itself, it found damage: check it first (fsck), and then run `ratchet verify`",
+    errno.EIO: "the disk under the lake, or the way to it, fails: see the system's log (dmesg), "
+    "fix it, check the file system (fsck), then start again and run `ratchet verify`",
+    errno.ENOENT: "something else removed the file: only `ratchet` may change files there",
 }
 # What may pass by itself, or by somebody who makes room meanwhile: a run waits for it.
 _PASSING: Final = frozenset(
@@ -47,7 +46,7 @@ _PASSING_TEXT: Final = re.compile(
 # What to do about a file of a table, which its log names and which is not there or is damaged.
 LOST_FILE_HINT: Final = (
     "dump the table again (`ratchet table CONFIG redump TABLE`), then start the run if it has "
-    "ended; only `ratchet` may change what lies in a lake"
+    "ended; only `ratchet` may change files in a lake"
 )
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 _OTHER_HINT: Final = "see the cause; the lake's storage must be reachable and writable"

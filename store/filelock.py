@@ -36,10 +36,10 @@ class StuckLockError(LakeError):
     def __init__(self, file: Path, who: str) -> None:
         """Of a lock's file, and who has it by its own words."""
         super().__init__(
-            f"{who} holds the lock {file} and does not give it back: it seems to stand still",
+            f"{who} holds the lock {file} and does not release it: it seems to stand still",
             operation="lock a file",
-            hint="on its machine end that process (`kill -9 PID`) or let it go on (`kill -CONT "
-            f"PID`), then start again; if it cannot be found or its machine is frozen, remove "
+            hint="on its machine end that process (`kill -9 PID`) or let it continue (`kill -CONT "
+            "PID`), then start again; if it cannot be found or its machine is frozen, remove "
             f"{file}: what a run that was taken over writes later is refused",
         )
         self._file, self._who = file, who

@@ -370,7 +370,7 @@ class Lake:
             return
         if self.epoch and not Path(self.absolute(layout.FORMAT_FILE)).is_file():
             raise LakeAwayError(
-                f"there is no lake any more at {self.root}",
+                f"there is no longer a lake at {self.root}",
                 operation="write in the lake",
                 hint="its folder was moved, or is not mounted: put it back, then start again; "
                 "nothing was written to the empty place",

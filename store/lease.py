@@ -275,7 +275,9 @@ class Lease:
             found = _holder(data)
             reach("lease.renewing")
             if found is not None and self._is_late(found):
-                log.warning("%s is awake, and late: the lease is taken back", found.describe())
+                log.warning(
+                    "%s runs again, but too late: the lease is taken back", found.describe()
+                )
             elif found is None or found.owner != self._holder.owner:
                 who = found.describe() if found else "nobody: the lease file was removed"
                 self._lost = f"it is now held by {who}"
@@ -370,7 +372,7 @@ class Lease:
         return LakeError(
             f"this run lost its lease: {self._lost}",
             operation="keep the lease",
-            hint="let one of the two runs end; whatever this one had committed stays valid",
+            hint="let only one of the two run; whatever this one had committed stays valid",
         )
 
 
@@ -402,7 +404,7 @@ def _see_gone(lake: Lake, found: Holder, passing: Time) -> None:
     if alive is False:
         return
     log.info(
-        "%s holds this lake, as far as the lease says; waiting up to %.0f s for a sign of life",
+        "%s holds this lake according to its lease; waiting up to %.0f s for a sign of life",
         found.describe(),
         EXPIRY_SECONDS,
     )

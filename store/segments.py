@@ -60,7 +60,7 @@ def part_of(path: str) -> SegmentPart | None:
     found = _PART.fullmatch(path)
     if found is None:
         raise LakeError(
-            f"a round names a change file that cannot be: {path}",
+            f"a round names an impossible change file: {path}",
             operation="read a change file",
             hint="the lake was written by a later version of Ratchet, or is damaged",
         )

@@ -21,7 +21,7 @@ Row = tuple[Any, ...]  # values in the order of Layout.columns
 Rank = tuple[int, int, int]  # generation, seq, idx
 
 _ORDER: Final = "one change reached a row by several foreign keys, and their order decides"
-_UNTOLD: Final = "the log does not tell whether foreign keys were followed"
+_UNTOLD: Final = "the log does not show whether foreign keys were followed"
 _TAKEN: Final = "foreign keys gave a row a key that another one has"
 _MOVING: Final = "a row was read while foreign keys changed it"
 
@@ -371,7 +371,7 @@ class _Follower:
         """The table, if there is a reason, and all that hang on it."""
         if why:
             self.doubts.setdefault(table, why)
-        below = f"it hangs on {table} by foreign keys, of which not all can be told"
+        below = f"it depends on {table} by foreign keys, and not all of their changes are known"
         for name in descendants(table, self._by_parent):
             self.doubts.setdefault(name, below)
 

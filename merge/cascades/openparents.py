@@ -73,8 +73,8 @@ def written_meanwhile(
         unchecked: see store.unchecked.
     """
     return {
-        table: "a session wrote to it, or brought the key, without looking at foreign keys, and"
-        " perhaps while the parent's change was not committed"
+        table: "a session wrote to it, or added the key, without checking foreign keys, and "
+        "perhaps while the parent's change was not committed"
         for table in tables
         if (last := unchecked.get((table, shard))) is not None and last + _LATER * _SECOND >= began
     }

@@ -50,7 +50,7 @@ from ratchet.store.unchecked import Unchecked
 log: Final = logging.getLogger("ratchet.jobs.run")
 
 _SEQ: Final = TOKEN_TYPE.get_field_index("seq")
-_MESSAGE: Final = "foreign keys changed rows of it at the source, and not all can be told: {}"
+_MESSAGE: Final = "foreign keys changed rows of it at the source, and not all of them are known: {}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -450,7 +450,7 @@ class Cascades:
         for name in {link.child for link in links} & children.keys():
             if children[name].state.doubts:
                 for below in descendants(name, by_parent) - doubts.keys():
-                    found[below] = f"it hangs on {name}, which is in doubt"
+                    found[below] = f"it depends on {name}, which is in doubt"
         return found
 
     def _written(

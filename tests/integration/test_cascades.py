@@ -169,7 +169,7 @@ def test_what_cannot_be_followed_is_in_doubt(follow: Make) -> None:
         return
     assert doubts.keys() == {"text", "below", "number", "made"}
     assert "may be equal without being the same" in doubts["text"]
-    assert "hangs on shop.text" in doubts["below"]
+    assert "depends on shop.text" in doubts["below"]
     assert "the column g is generated" in doubts["made"]
     follower.execute("DELETE FROM right_one")  # nobody's parent
     follower.step()

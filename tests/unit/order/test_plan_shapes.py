@@ -229,7 +229,7 @@ def test_after_an_alter_the_first_shape_is_held_against_the_dumps() -> None:
         return gather(STATE, rounds, shapes(NARROW).__getitem__, InvalidValuePolicy())
 
     untold = taken(file(A, 13, 13, NARROW)).doubts[A]
-    assert "no statement says so (v: length is shorter)" in untold.message
+    assert "no statement changed them (v: length is shorter)" in untold.message
     assert untold.by_shape
     cut = "ALTER TABLE t MODIFY v VARCHAR(20)"
     found = taken(event(A, 12, cut), file(A, 13, 13, NARROW))

@@ -129,7 +129,7 @@ def test_a_lake_that_was_moved_away_is_not_made_anew_by_a_write(tmp_path: Path) 
         lambda: lake.change_json("_ratchet/c.json", lambda _: 1),
         lambda: lake.open_output("shop/t/d.parquet"),
     ):
-        with pytest.raises(LakeAwayError, match="no lake any more"):
+        with pytest.raises(LakeAwayError, match="no longer a lake"):
             write()
     assert not (tmp_path / "lake").exists()
     (tmp_path / "away").rename(tmp_path / "lake")

@@ -79,7 +79,7 @@ def test_a_killed_run_of_this_machine_is_taken_over_at_once(
         other.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # a zombie from here on
         Lease.acquire(lake, "ratchet run").release()
-    assert "is awake" not in caplog.text  # nobody is late: the run before is dead
+    assert "runs again" not in caplog.text  # nobody is late: the run before is dead
 
 
 def test_a_pid_that_was_used_again_is_not_the_first_run(lake: Lake) -> None:
