@@ -77,7 +77,7 @@ def garbled(why: str) -> DecodeError:
     return DecodeError(
         why,
         operation="read the binlog a second time",
-        hint="the stream may be damaged; try again to see",
+        hint="the stream may be damaged: try again",
     )
 
 

@@ -311,7 +311,7 @@ class RowStream:
             what,
             operation="read rows",
             source=self._source,
-            hint="the connection may be damaged, or the server is not MySQL; try again to see",
+            hint="the connection may be damaged, or the server is not MySQL; try again",
         )
 
     def _read_head(self) -> int:

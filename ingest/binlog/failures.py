@@ -33,7 +33,7 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
     Action.OUT_OF_ORDER: (
         DecodeError,
         "an event is where it cannot be ({event})",
-        "the stream may be damaged; try again to see. Report it if it persists",
+        "the stream may be damaged: try again. Report it if it persists",
     ),
     Action.INCIDENT: (
         PositionLostError,
@@ -47,7 +47,7 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
     Action.PARTIAL_JSON: (
         DecodeError,
         "a partial update of a JSON column came without a table map ({event})",
-        "the stream may be damaged; try again to see. Report it if it persists",
+        "the stream may be damaged: try again. Report it if it persists",
     ),
     Action.STATEMENT_DML: (
         SourceUnfitError,
@@ -60,12 +60,12 @@ _WHAT: Final[dict[Action, tuple[_Refused, str, str]]] = {
     Action.TRUNCATED_EVENT: (
         DecodeError,
         "an event is shorter than it must be, or holds an impossible number ({event})",
-        "the stream may be damaged; try again to see",
+        "the stream may be damaged: try again",
     ),
     Action.UNMAPPED_ROWS: (
         DecodeError,
         "row changes came without a table map ({event})",
-        "the stream may be damaged; try again to see. Report it if it persists",
+        "the stream may be damaged: try again. Report it if it persists",
     ),
     Action.GTID_ORDER: (
         SourceUnfitError,

@@ -140,5 +140,5 @@ def _garbled(why: str) -> DecodeError:
     return DecodeError(
         f"a compressed transaction cannot be read: {why}",
         operation=_OPERATION,
-        hint="the stream may be damaged; try again to see",
+        hint="the stream may be damaged: try again",
     )

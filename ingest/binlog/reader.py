@@ -349,7 +349,7 @@ class Reader:
             error.source = error.source or str(self.shard)
             error.position = error.position or self._place(index[at])
             if isinstance(error, DecodeError):
-                error.hint = error.hint or "the stream may be damaged; reading it again tells"
+                error.hint = error.hint or "the stream may be damaged: try again"
             raise
         return at
 
@@ -574,7 +574,7 @@ class Reader:
                 operation="follow the binlog",
                 source=str(self.shard),
                 position=self._place(index[at]),
-                hint="the stream may be damaged; reading it again tells",
+                hint="the stream may be damaged: try again",
             )
         return following
 

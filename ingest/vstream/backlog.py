@@ -123,7 +123,7 @@ class Backlog:
             raise DecodeError(
                 f"a response of VStream ends within a field (byte {place})",
                 operation="read VStream",
-                hint="the stream may be damaged; try again to see",
+                hint="the stream may be damaged: try again",
             )
         piece = BacklogEntry(places, data)
         self._take_back(piece)

@@ -25,7 +25,7 @@ class ByteCursor:
                 f"it ends in the middle of a field: {count} bytes wanted, {self.left} left",
                 operation=self._operation,
                 position=f"byte {self._pos}",
-                hint="the stream may be damaged; try again to see",
+                hint="the stream may be damaged: try again",
             )
         found = self._data[self._pos : self._pos + count]
         self._pos += count
@@ -46,7 +46,7 @@ class ByteCursor:
                 f"byte {first:#x} is not a length",
                 operation=self._operation,
                 position=f"byte {self._pos - 1}",
-                hint="the stream may be damaged; try again to see",
+                hint="the stream may be damaged: try again",
             )
         return self.little(sizes[first])
 

@@ -162,7 +162,7 @@ def _checked(value: int, limit: int, *, least: int = 1) -> int:
         raise DecodeError(
             f"a table map gives {value} as a column's size; the most is {limit}",
             operation="read a table map",
-            hint="the stream may be damaged; try again to see",
+            hint="the stream may be damaged: try again",
         )
     return value
 
@@ -174,7 +174,7 @@ def string_code(meta: bytes) -> int:
         raise DecodeError(
             f"a table map has STRING columns of the real type {meta[0]}, which is unknown here",
             operation="read a table map",
-            hint="the stream may be damaged; try again to see",
+            hint="the stream may be damaged: try again",
         )
     return real
 

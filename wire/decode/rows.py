@@ -177,5 +177,5 @@ class RowImageDecoder:
             operation=_OPERATION,
             table=self._table,
             position=where,
-            hint="the stream may be damaged; try again to see",
+            hint="the stream may be damaged: try again",
         )

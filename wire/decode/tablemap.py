@@ -145,7 +145,7 @@ def parse_table_map(
             "a table without columns",
             operation=_OPERATION,
             table=place,
-            hint="the stream may be damaged; try again to see",
+            hint="the stream may be damaged: try again",
         )
     if not metadata.names:
         raise _no_metadata(place)

@@ -153,5 +153,5 @@ class TextRowDecoder:
             operation=_OPERATION,
             table=self._table,
             position=where,
-            hint="the connection may be damaged; try again to see",
+            hint="the connection may be damaged; try again",
         )

@@ -160,7 +160,7 @@ class VStreamRowDecoder:
             operation=_OPERATION,
             table=self._table,
             position=where,
-            hint="the stream may be damaged; try again to see",
+            hint="the stream may be damaged: try again",
         )
 
 
