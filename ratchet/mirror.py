@@ -27,10 +27,9 @@ from ratchet.core.token import compare as _compare
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.inspect.asof import find_cut, newest_cut, parse_moment
 from ratchet.merge.fresh import read_fresh
-from ratchet.store import layout
 from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.datenote import dates_are_text
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.notes import Notes
 from ratchet.store.tables import Tables, TableState
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ class Mirror:
                     operation=_OPERATION,
                     hint="give either `fresh` or `as_of`",
                 )
-            policy = _noted_policy(self._lake)
+            policy = InvalidValuePolicy(zero_dates="text" if dates_are_text(self._lake) else "null")
             found = read_fresh(session, self._lake, lambda one: one.name == table, policy)
             if found is None or table not in found.frames:
                 raise _not_shown(state, "the newest cut")
@@ -259,12 +258,6 @@ def _gtid(text: str) -> Gtid:
         operation=_OPERATION,
         hint="give the value of a column `_token` as it was read",
     )
-
-
-def _noted_policy(lake: Lake) -> InvalidValuePolicy:
-    """By which the lake's columns have their types: the last run has noted it."""
-    note = lake.read_json(Notes(lake).path(layout.DATES_FILE)) or {}
-    return InvalidValuePolicy(zero_dates="text" if note.get("text") else "null")
 
 
 def _not_shown(state: TableState, where: str) -> NoCutError:

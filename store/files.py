@@ -450,11 +450,6 @@ def is_unused(lake: Lake) -> bool:
     return all(one.startswith(f".{name}.") for one in left)
 
 
-def lake_id(lake: Lake) -> str:
-    """The id that the lake got when it was created."""
-    return str(lake.read_json(layout.FORMAT_FILE)["id"])
-
-
 def _parsed(path: str, text: bytes) -> Any:
     with sound(path):
         found = json.loads(text)

@@ -1,7 +1,7 @@
 """`types.zero_dates` decides about columns' types in the lake: a change of it, before a run begins.
 
-Lives here: which tables the new choice does not fit, and the note of the choice. Does not live
-here: the rule itself (`core.types`).
+Lives here: which tables the new choice does not fit. Does not live here: the rule itself
+(`core.types`), the note of the choice (`store.datenote`).
 
 Invariant: a table is merged only with the types that its Delta table has: change files of other
 types would make it one that no reader can read.
@@ -16,10 +16,9 @@ from typing import Final
 import pyarrow as pa
 
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
-from ratchet.store import layout
+from ratchet.store.datenote import dates_are_text, note_dates
 from ratchet.store.delta_tables import open_delta
 from ratchet.store.files import Lake
-from ratchet.store.notes import Notes
 from ratchet.store.tables import Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
@@ -38,13 +37,13 @@ def stop_other_types(lake: Lake, tables: Tables, policy: InvalidValuePolicy) -> 
         tables: the states.
         policy: the config's.
     """
-    note = {"text": policy.zero_dates == "text"}
-    if lake.read_json(Notes(lake).path(layout.DATES_FILE)) == note:
+    text = policy.zero_dates == "text"
+    if dates_are_text(lake) is text:
         return
     for state in tables.list():
         if state.phase in _FOLLOWED and (odd := _other_types(lake, state, policy)):
             _stop(tables, state, odd)
-    lake.write_json(Notes(lake).own(layout.DATES_FILE), note)
+    note_dates(lake, text=text)
 
 
 def _other_types(lake: Lake, state: TableState, policy: InvalidValuePolicy) -> list[str]:

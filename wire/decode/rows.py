@@ -169,8 +169,12 @@ class RowImageDecoder:
                 operation=_OPERATION,
                 table=self._table,
                 position=where,
-                hint="SET GLOBAL binlog_row_image=FULL; (and set it in the server's "
-                "configuration; sessions that are open keep the old value until they end)",
+                # MariaDB, seen on 10.11: a statement that it logs as rows though the session's
+                # format is MIXED, since it is unsafe (several unique keys), has the named columns.
+                hint="SET GLOBAL binlog_row_image=FULL; and SET GLOBAL binlog_format=ROW; (a "
+                "MariaDB leaves columns out where INSERT ... ON DUPLICATE KEY UPDATE is run in a "
+                "session whose format is MIXED). Set both in the server's configuration, too; open "
+                "sessions keep the old values until they end",
             )
         raise DecodeError(
             _MESSAGES[status],

@@ -14,14 +14,15 @@ import pytest
 
 from ratchet.core.errors import LakeAwayError, LakeError
 from ratchet.store.failures import lake_errors
-from ratchet.store.files import Lake, is_unused, lake_id, open_lake
+from ratchet.store.files import Lake, is_unused, open_lake
+from ratchet.store.layout import FORMAT_FILE
 from ratchet.store.requests import Request, Requests
 
 
 def test_an_empty_place_becomes_a_lake_and_stays_it(tmp_path: Path) -> None:
     lake = open_lake(tmp_path / "new" / "lake", now=5)
-    first = lake_id(lake)
-    assert lake_id(open_lake(tmp_path / "new" / "lake", now=9)) == first
+    first = lake.read_json(FORMAT_FILE)["id"]
+    assert open_lake(tmp_path / "new" / "lake", now=9).read_json(FORMAT_FILE)["id"] == first
     assert pickle.loads(pickle.dumps(lake)) == lake
 
 

@@ -16,7 +16,7 @@ from lease_kit import Passing
 from ratchet.core.errors import LakeError
 from ratchet.store import layout, objects
 from ratchet.store.delta_log import DeltaLogTable, NumberRange
-from ratchet.store.files import Lake, is_unused, lake_id, open_lake
+from ratchet.store.files import Lake, is_unused, open_lake
 from ratchet.store.lease import Lease, read_holder
 
 pytestmark = pytest.mark.slow
@@ -53,8 +53,8 @@ def at_once(work: Callable[[int], Any], threads: int = 8) -> list[Any]:
 
 def test_an_empty_place_becomes_a_lake(lake: Lake) -> None:
     assert is_unused(lake)
-    first = lake_id(open_lake(lake.root, now=5))
-    assert lake_id(open_lake(lake.root, now=9)) == first
+    first = open_lake(lake.root, now=5).read_json(layout.FORMAT_FILE)["id"]
+    assert open_lake(lake.root, now=9).read_json(layout.FORMAT_FILE)["id"] == first
     assert not is_unused(lake)
 
 
