@@ -131,7 +131,7 @@ class TableEvent:
             that it had; or it says itself that changes are missing from it (an incident), or
             transactions are missing that the server has executed.
             "untold": rows were changed by a statement that was logged as its text, or were taken
-            back behind their row events; which, nothing tells.
+            back behind their row events, or their row events lack columns; which, nothing tells.
             Empty in lakes of earlier versions: then the text kept here is all there is.
         reason: why, in words for people; empty for "columns".
         nulls: columns that come, and are NULL in all rows that were there.

@@ -6,7 +6,7 @@ What both doors to a source make: the binlog (`binlog.changes`) and VStream (`vs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,11 @@ from ratchet.core.schema import TableSchema
 from ratchet.core.shard import ShardId
 
 Ints = npt.NDArray[np.int64]
+
+_INCOMPLETE: Final = (
+    "its row events lack columns (on a MariaDB, INSERT ... ON DUPLICATE KEY UPDATE in a session "
+    "whose binlog_format is MIXED)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,4 +115,19 @@ class Tokens:
             gtid=self._gtids[txn].as_py(),
             seq=int(self.seq[txn]),
             ts=int(self._ts[txn]),
+        )
+
+    def incomplete(self, table: str, txn: int) -> TableEvent:
+        """The event in place of rows that are left out, since their images lack columns."""
+        return TableEvent(
+            keyspace=self._shard.keyspace,
+            table=table,
+            shard=str(self._shard),
+            kind="ddl",
+            statement="",
+            gtid=self._gtids[txn].as_py(),
+            seq=int(self.seq[txn]),
+            ts=int(self._ts[txn]),
+            effect="untold",
+            reason=_INCOMPLETE,
         )

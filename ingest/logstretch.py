@@ -23,6 +23,7 @@ from ratchet.wire.connect import SourceConfig
 from ratchet.wire.secondlog import SecondLog, SecondTransaction
 
 _UNREADABLE: Final = "rows that the mirror cannot take (`ratchet status` says why)"
+_UNTOLD: Final = "rows that a doubt stands for"
 _GONE: Final = "change files that are gone from the lake"
 _NOT_THEN: Final = "it is not mirrored, or was not then"
 
@@ -36,12 +37,14 @@ class RoundPart:
         slice: the slice.
         files: its change files.
         unreadable: table -> `seq` from which its rows were left out.
+        untold: table and `seq` of transactions of which rows of it may have been left out.
     """
 
     round: int
     slice: ShardSlice
     files: tuple[ChangeFile, ...]
     unreadable: Mapping[str, int]
+    untold: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,12 @@ def _part(one: Round, piece: ShardSlice) -> RoundPart:
         if event.shard == piece.shard and event.kind == "unreadable":
             unreadable[event.table] = min(event.seq, unreadable.get(event.table, event.seq))
     files = tuple(file for file in one.files if file.shard == piece.shard)
-    return RoundPart(one.number, piece, files, unreadable)
+    untold = {
+        (event.table, event.seq)
+        for event in one.events
+        if event.shard == piece.shard and event.effect == "untold"
+    }
+    return RoundPart(one.number, piece, files, unreadable, frozenset(untold))
 
 
 def check_stretch(
@@ -184,10 +192,13 @@ def _left_out(
     unreadable: dict[str, int] = {}
     for part in parts:
         unreadable = {**part.unreadable, **unreadable}
+    untold = {one for part in parts for one in part.untold}
 
     def why(table: str, number: int, seq: int) -> str:
         if seq >= unreadable.get(table, seq + 1):
             return _UNREADABLE
+        if (table, seq) in untold:
+            return _UNTOLD
         if (table, number) in without:
             return _GONE
         if since is None or (table, number) in having or since.get(table, number + 1) <= number:

@@ -4,7 +4,8 @@ Lives here: `Decoders` and `changes_of`, from a TransactionBatch to one Arrow ta
 map, and `hand_out`, which does that in pieces of bounded memory. Does not live here: files
 (`ingest.files`), how an image is decoded (`wire.decode`).
 
-Invariant: every row event of the batch comes out, or an event that stops its table; `idx` counts
+Invariant: every row event of the batch comes out, or an event that stops its table, or puts it in
+doubt; `idx` counts
 the row changes that come out of a transaction from 0, over all its tables and batches, an update
 once.
 """
@@ -29,7 +30,7 @@ from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.ingest.binlog.names import gtid_column
 from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.ingest.changes import TableChanges, Tokens
-from ratchet.wire.decode.rows import DecodedRows, RowImageDecoder
+from ratchet.wire.decode.rows import DecodedRows, IncompleteImagesError, RowImageDecoder
 from ratchet.wire.decode.tablemap import TableMap
 
 Ints = npt.NDArray[np.int64]
@@ -189,7 +190,7 @@ def changes_of(
     last = len(batch.txns) - 1
     if not events.size:
         return [], batch.rows_before if last == 0 else 0, []
-    groups, errors = _decode(batch, decoders)
+    groups, errors, incomplete = _decode(batch, decoders)
     tokens = Tokens(
         ts=batch.txns["ts"],
         seq=batch.txns["seq"],
@@ -200,6 +201,12 @@ def changes_of(
     left_out = [
         tokens.unreadable(_mirrored(batch.maps[slot]).schema.table, error, _first(batch, slot))
         for slot, error in errors.items()
+    ]
+    left_out += [
+        tokens.incomplete(_mirrored(batch.maps[slot]).schema.table, txn)
+        for slot, txn in sorted(
+            {(int(events["slot"][n]), int(events["txn"][n])) for n in incomplete}
+        )
     ]
     counts = np.zeros(events.size, np.int64)
     for members in groups.values():
@@ -242,42 +249,85 @@ def _first(batch: TransactionBatch, slot: int) -> int:
 
 def _decode(
     batch: TransactionBatch, decoders: Decoders
-) -> tuple[dict[int, list[tuple[Ints, _Group]]], dict[int, TableStoppedError]]:
-    """Slot -> (numbers of its events, decoded) for each buffer, or why it is not."""
+) -> tuple[dict[int, list[tuple[Ints, _Group]]], dict[int, TableStoppedError], list[int]]:
+    """Slot -> (numbers of its events, decoded) for each buffer, or why it is not.
+
+    And the numbers of events that are left out although their table goes on.
+    """
     events = batch.rows
     key = events["slot"].astype(np.int64) * 2 + events["where"]
     order = np.argsort(key, kind="stable")
     bounds = np.flatnonzero(np.diff(key[order])) + 1
     groups: dict[int, list[tuple[Ints, _Group]]] = {}
     errors: dict[int, TableStoppedError] = {}
+    incomplete: list[int] = []
     for numbers in np.split(order, bounds):
-        one = events[numbers[0]]
-        slot = int(one["slot"])
-        ops = events["op"][numbers].astype(np.int8)
+        slot = int(events["slot"][numbers[0]])
         try:
-            decoded = decoders.of(slot, batch.maps).decode(
-                batch.buffers[int(one["where"])],
-                np.ascontiguousarray(events["start"][numbers]),
-                np.ascontiguousarray(events["end"][numbers]),
-                ops,
-            )
+            decoded, lacking = _decode_readable(batch, decoders, numbers)
         except TableStoppedError as error:
             errors[slot] = error
-            continue
         except DecodeError as error:
             if not decoders.verified():
                 raise  # damage, perhaps: reading it again tells
             errors[slot] = TableStoppedError(
                 error.message, operation="decode rows", table=error.table, hint=error.hint
             )
-            continue
-        counts = np.bincount(decoded.event, minlength=numbers.size)
-        before = np.cumsum(counts) - counts
-        within = np.arange(decoded.event.size) - before[decoded.event]
-        silent = events["silent"][numbers].astype(np.bool_)[decoded.event]
-        group = _Group(ops[decoded.event], silent, decoded, numbers[decoded.event], within, counts)
-        groups.setdefault(slot, []).append((numbers, group))
-    return {slot: found for slot, found in groups.items() if slot not in errors}, errors
+        else:
+            incomplete += lacking
+            groups.setdefault(slot, []).extend(decoded)
+    whole = {slot: found for slot, found in groups.items() if slot not in errors}
+    return whole, errors, [n for n in incomplete if int(events["slot"][n]) not in errors]
+
+
+def _decode_readable(
+    batch: TransactionBatch, decoders: Decoders, numbers: Ints
+) -> tuple[list[tuple[Ints, _Group]], list[int]]:
+    """Decode events of one slot in one buffer but those of which a MariaDB leaves columns out."""
+    try:
+        return [(numbers, _decode_group(batch, decoders, numbers))], []
+    except IncompleteImagesError:
+        lacking = _left_out_by_mariadb(batch, decoders, numbers)
+        if lacking is None:
+            raise
+        rest, left = numbers[~lacking], numbers[lacking].tolist()
+        return ([(rest, _decode_group(batch, decoders, rest))] if rest.size else []), left
+
+
+def _decode_group(batch: TransactionBatch, decoders: Decoders, numbers: Ints) -> _Group:
+    """Decode events of one slot in one buffer."""
+    events = batch.rows[numbers]
+    ops = events["op"].astype(np.int8)
+    decoded = decoders.of(int(events["slot"][0]), batch.maps).decode(
+        batch.buffers[int(events["where"][0])],
+        np.ascontiguousarray(events["start"]),
+        np.ascontiguousarray(events["end"]),
+        ops,
+    )
+    counts = np.bincount(decoded.event, minlength=numbers.size)
+    before = np.cumsum(counts) - counts
+    within = np.arange(decoded.event.size) - before[decoded.event]
+    silent = events["silent"].astype(np.bool_)[decoded.event]
+    return _Group(ops[decoded.event], silent, decoded, numbers[decoded.event], within, counts)
+
+
+def _left_out_by_mariadb(
+    batch: TransactionBatch, decoders: Decoders, numbers: Ints
+) -> npt.NDArray[np.bool_] | None:
+    """Which of some events lack columns as a MariaDB leaves them out; None: others do as well.
+
+    A statement that is unsafe (INSERT ... ON DUPLICATE KEY UPDATE with several unique keys) is
+    logged as rows also in a session whose format is MIXED; the server decides so when it has marked
+    the columns that it logs. Rows of before are whole, rows of after have the columns that the
+    statement names (seen on 10.11). Where binlog_row_image is not FULL, rows of before are not.
+    """
+    if batch.flavor != "mariadb":
+        return None
+    events = batch.rows[numbers]
+    before, after = decoders.of(int(events["slot"][0]), batch.maps).lacking(
+        batch.buffers[int(events["where"][0])], events["start"], events["op"].astype(np.int8)
+    )
+    return None if before.any() else after
 
 
 def _assemble(

@@ -118,7 +118,7 @@ TABLES = (
          6, "row events do not hold all columns"),
     Case("mixed", execute("ALTER TABLE j ADD UNIQUE (v)", "SET binlog_format = 'MIXED'",
                           "INSERT INTO j (id, v) VALUES (5, 5) ON DUPLICATE KEY UPDATE v = 6"),
-         6, "row events do not hold all columns", "mariadb"),
+         0, "1 row corrected", "mariadb"),
     Case("json", execute("SET binlog_row_value_options = 'PARTIAL_JSON'", JSON), 6,
          "logged as a partial update", "mysql"),
     Case("metadata", execute("SET GLOBAL binlog_row_metadata = 'MINIMAL'", "UPDATE t SET v = 8"),

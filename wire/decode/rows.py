@@ -43,6 +43,10 @@ _MESSAGES: Final = {
 }
 
 
+class IncompleteImagesError(TableStoppedError):
+    """Row images lack columns."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedRows:
     """The rows of some events.
@@ -109,7 +113,7 @@ class RowImageDecoder:
             op: INSERT, UPDATE or DELETE of core.change: of all events, or of each.
 
         Raises:
-            TableStoppedError: the images lack columns.
+            IncompleteImagesError: the images lack columns.
             TableStoppedError: one event holds more rows than memory is meant for.
             TableStoppedError: a value does not fit, and may not become NULL.
             DecodeError: the bytes are no row images of this table.
@@ -149,6 +153,31 @@ class RowImageDecoder:
             misfits=misfits,
         )
 
+    def lacking(
+        self, buf: Bytes, starts: Longs, op: npt.NDArray[np.integer[Any]]
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Which of some events have images that lack columns.
+
+        Args:
+            buf: holds the events.
+            starts: where each event's column count stands, behind its post-header.
+            op: INSERT, UPDATE or DELETE of core.change, of each event.
+
+        Returns:
+            Per event whether those before the change do, and whether those after it do.
+        """
+        columns = len(self._map.columns)
+        width, whole = (columns + 7) // 8, (1 << columns) - 1
+        found = np.zeros((2, starts.size), np.bool_)
+        for number, (start, images) in enumerate(zip(starts.tolist(), _IMAGES[op], strict=True)):
+            at = start + {0xFC: 3, 0xFD: 4, 0xFE: 9}.get(int(buf[start]), 1)
+            for side, image in enumerate((walk.BEFORE, walk.AFTER)):
+                if images & image:
+                    bits = int.from_bytes(bytes(buf[at : at + width]), "little")
+                    found[side, number] = bits & whole != whole
+                    at += width
+        return found[0], found[1]
+
     def _refuse_many(self, rows: int, *, places: int) -> None:
         needed = rows * (places * _PLACE + _BESIDES)
         if rows > 1 and needed > MOST_OF_AN_EVENT:
@@ -164,17 +193,13 @@ class RowImageDecoder:
         number = int(np.searchsorted(starts, place, side="right")) - 1
         where = f"event {number} of this batch, byte {place - int(starts[max(number, 0)])} of it"
         if status == walk.INCOMPLETE:
-            raise TableStoppedError(
+            raise IncompleteImagesError(
                 "row events do not hold all columns",
                 operation=_OPERATION,
                 table=self._table,
                 position=where,
-                # MariaDB, seen on 10.11: a statement that it logs as rows though the session's
-                # format is MIXED, since it is unsafe (several unique keys), has the named columns.
-                hint="SET GLOBAL binlog_row_image=FULL; and SET GLOBAL binlog_format=ROW; (a "
-                "MariaDB leaves columns out where INSERT ... ON DUPLICATE KEY UPDATE is run in a "
-                "session whose format is MIXED). Set both in the server's configuration, too; open "
-                "sessions keep the old values until they end",
+                hint="SET GLOBAL binlog_row_image=FULL; (and set it in the server's "
+                "configuration; sessions that are open keep the old value until they end)",
             )
         raise DecodeError(
             _MESSAGES[status],

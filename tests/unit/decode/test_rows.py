@@ -227,6 +227,28 @@ def test_one_event_with_more_rows_than_memory_is_meant_for(
     assert decode(engine, TWO, [one]).event.size == 1  # a single row may be large
 
 
+@pytest.mark.parametrize("columns", [2, 9, 300])
+def test_which_images_lack_columns(columns: int) -> None:
+    """Whatever the length of their count and their bitmaps."""
+    shape = table(*((f"c{n}", ColumnType(name="int"), plan.LONG, 0, 4) for n in range(columns)))
+    decoder = RowImageDecoder(shape, InvalidValuePolicy())
+    count = bytes([columns]) if columns < 251 else b"\xfc" + columns.to_bytes(2, "little")
+    whole = ((1 << columns) - 1).to_bytes((columns + 7) // 8, "little")
+    last = ((1 << (columns - 1)) - 1).to_bytes(len(whole), "little")
+    first = ((1 << columns) - 2).to_bytes(len(whole), "little")
+    events = [
+        (INSERT, whole), (INSERT, last), (DELETE, first), (UPDATE, whole + whole),
+        (UPDATE, whole + first), (UPDATE, last + whole), (UPDATE, first + last),
+    ]  # fmt: skip
+    bodies = [b"\xff" + count + maps for _, maps in events]
+    ends = np.cumsum([len(body) for body in bodies])
+    starts = ends - [len(body) - 1 for body in bodies]
+    ops = np.array([op for op, _ in events], np.int8)
+    before, after = decoder.lacking(np.frombuffer(b"".join(bodies), np.uint8), starts, ops)
+    assert before.tolist() == [False, False, True, False, False, True, True]
+    assert after.tolist() == [False, True, False, False, True, False, True]
+
+
 @ENGINES
 def test_incomplete_images_say_which_setting_is_wrong(engine: Engine) -> None:
     """As binlog_row_image=MINIMAL makes them; in the first bitmap or in the second."""
