@@ -431,7 +431,7 @@ class BackgroundVerifier:
             repaired=self._pass.repaired + repaired,
             unsettled=self._pass.unsettled + moving,
         )
-        log.info("%s: %s differed and were corrected", table.state.name, counted(repaired, "row"))
+        log.info("%s: corrected %s that differed", table.state.name, counted(repaired, "row"))
         if wrong and times < _MENDS:
             self._mend(table, wrong, times=times + 1)
         elif wrong:
