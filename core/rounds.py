@@ -129,7 +129,8 @@ class TableEvent:
             "bulk": rows were inserted which the server may have taken back (MariaDB).
             "restored": no statement: the server's log was written anew, and may lack transactions
             that it had; or it says itself that changes are missing from it (an incident), or
-            transactions are missing that the server has executed.
+            transactions are missing that the server has executed. Or as "untold", by a statement
+            that has no GTID, or one of another transaction, which a dump may contain without it.
             "untold": rows were changed by a statement that was logged as its text, or were taken
             back behind their row events, or their row events lack columns; which, nothing tells.
             Empty in lakes of earlier versions: then the text kept here is all there is.

@@ -51,17 +51,22 @@ class TransactionStamps:
 
         MySQL 9.7 writes both: where a statement that it logs otherwise calls a function (`SHOW ...
         WHERE f()`, `PURGE BINARY LOGS BEFORE f()`). The ledger must know of all that is whole.
-        Its commit time is 0 where the stream did not deliver it.
         """
+        last, seq = self._ledger.last, int(self._state[places.SEQ])
+        if last is None:
+            return None
+        gtid = format_gtid(self._ledger.flavor, last.gtid)
+        return TransactionStamp(gtid=gtid, seq=seq, ts=last.committed, behind=True)
+
+    def executed(self) -> TransactionStamp | None:
+        """The transaction before, or else any that the server had executed; None: none."""
         ledger, seq = self._ledger, int(self._state[places.SEQ])
         if ledger.last is not None:
-            gtid = format_gtid(ledger.flavor, ledger.last.gtid)
-            return TransactionStamp(gtid=gtid, seq=seq, ts=ledger.last.committed)
-        # A new mirror's stream: any that the server had executed stands for all of them.
+            return self.before()
         for origin, spans in ledger.executed.intervals.items():
             server = ledger.executed.servers.get(origin, 0)
             gtid = format_gtid(ledger.flavor, Gtid(origin, spans[-1][1], server))
-            return TransactionStamp(gtid=gtid, seq=seq, ts=0)
+            return TransactionStamp(gtid=gtid, seq=seq, ts=0, behind=True)
         return None
 
     def noted(self, number: int) -> TransactionStamp:

@@ -151,10 +151,11 @@ class PlainReader:
 
     def _nameless(self, kind: Kind, action: Action) -> Action:
         """What has no name takes that of the transaction before; without one it is refused."""
-        follows = bool(self.executed.intervals) or self._has_last
+        follows = bool(self.transactions or self._has_last)
         if kind in {Kind.STATEMENT, Kind.DML} and not (follows and self.flavor == "mysql"):
             return Action.OUT_OF_ORDER
-        return Action.INCIDENT if kind is Kind.INCIDENT and not follows else action
+        known = follows or bool(self.executed.intervals)
+        return Action.INCIDENT if kind is Kind.INCIDENT and not known else action
 
     def _begin(self, logged: int, body: bytes, *, server: int, seconds: int, end: int) -> bool:
         """Begin a transaction; False if it is behind the bound."""

@@ -529,7 +529,8 @@ class Reader:
 
     def _lose(self, event: np.void, body: bytes) -> None:
         """The server says that its log lacks changes, of whatever table."""
-        now = self._moment_before() if self.between else self._moments.open()
+        self._fold()
+        now = self._moments.executed() if self.between else self._moments.open()
         if now is not None:
             self._watch.lost(self._known | self._slots.tables, now)
         elif (

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.patterns import TablePatterns
-from ratchet.core.rounds import STATEMENT_LENGTH, TableEvent
+from ratchet.core.rounds import STATEMENT_LENGTH, Effect, TableEvent
 from ratchet.core.shard import ShardId
 from ratchet.core.sql.effects import REBUILT, Change, TableName
 from ratchet.core.sql.found import Log, Statement
@@ -46,11 +46,20 @@ _EARLY: Final = Change("prepared", "rows of an XA transaction came before it was
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionStamp:
-    """The open transaction: its name in the server's notation, seq, commit time in microseconds."""
+    """A transaction that something belongs to, or that is the last one before it.
+
+    Attributes:
+        gtid: its name in the server's notation.
+        seq: its rank.
+        ts: its commit time in microseconds; 0: not known.
+        behind: what is told stands behind it. A dump that contains the transaction need not
+            contain that.
+    """
 
     gtid: str
     seq: int
     ts: int
+    behind: bool = False
 
 
 class Hooks(Protocol):
@@ -329,7 +338,12 @@ class StatementWatch:
             gtid=now.gtid,
             seq=now.seq,
             ts=now.ts,
-            effect="" if change is None else change.effect,
+            effect="" if change is None else _effect(change, now),
             reason="" if change is None else change.reason[:STATEMENT_LENGTH],
             nulls=() if change is None else change.nulls,
         )
+
+
+def _effect(change: Change, now: TransactionStamp) -> Effect:
+    """What has only the name of the transaction before counts whatever a dump contains."""
+    return "restored" if now.behind and change.effect in {"untold", "doubt"} else change.effect

@@ -186,4 +186,6 @@ def test_functions_called_where_the_server_expects_none(
         capture.catch_up()
     run(server, "INSERT INTO t VALUES (80)")
     capture.catch_up()
-    assert "t" in {event.table for event in capture.events() if event.effect == "untold"}
+    # Whatever a dump contains: the GTID that it goes by is another transaction's.
+    effect = "restored" if statements == PURGED else "untold"
+    assert "t" in {event.table for event in capture.events() if event.effect == effect}

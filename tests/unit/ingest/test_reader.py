@@ -377,6 +377,17 @@ def test_what_the_server_has_lost_puts_all_tables_in_doubt() -> None:
             read(mariadb(), log, known=known)
 
 
+def test_a_statement_without_a_name_counts_whatever_a_dump_contains() -> None:
+    """It goes by the transaction before it, which a dump may contain without the statement."""
+    log = opened().insert(1).query("SELECT `shop`.`f`(1)").insert(2)
+    found, _, _ = read(mysql(), log, known=frozenset({"w"}))
+    told = [(one.table, one.effect, one.seq, one.gtid) for one in found.told]
+    assert told == [("w", "restored", 1, f"{SERVER}:1")]
+    named = opened().insert(1).gtid(2).query("BEGIN").query("SELECT `shop`.`f`(1)").query("COMMIT")
+    found, _, _ = read(mysql(), named, known=frozenset({"w"}))
+    assert [(one.table, one.effect, one.seq) for one in found.told] == [("w", "untold", 2)]
+
+
 def test_what_a_log_without_checksums_leaves_out_puts_all_tables_in_doubt() -> None:
     """MariaDB: an event that was torn swallows what is behind it, and nothing else tells of it."""
 
