@@ -130,15 +130,16 @@ class GtidTracker:
         Returns:
             The one that ranks last.
         """
+        seq = self.executed.cardinality + 1
         for name, spans in gtids.intervals.items():
             origin = self.origin(name)
             for first, last in spans:
-                run = GtidRange(name, first, last, int(self._state[places.SEQ]) + 1)
-                self.runs = join_runs(self.flavor, self.runs, [run])
-                self._state[places.SEQ] += last - first + 1
+                self.runs = join_runs(self.flavor, self.runs, [GtidRange(name, first, last, seq)])
+                seq += last - first + 1
                 # The kernel takes a higher number for a new one, without asking.
                 self.highs[origin] = max(self.highs[origin], last)
         self.executed = self.executed.union(gtids)
+        self._state[places.SEQ] = self.executed.cardinality
         return Gtid(name, last, gtids.servers.get(name, 0))
 
     def holes(self, whole: Records) -> list[tuple[int, str]]:

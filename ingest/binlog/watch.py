@@ -203,13 +203,15 @@ class StatementWatch:
 
     def lost(self, known: Collection[str], now: TransactionStamp) -> None:
         """Note that the server could not log what it did: any table may have other rows."""
-        tables = [table for table in sorted(known) if self._patterns.matches(table)]
-        self.events += [self._event(table, "", now, _LOST) for table in tables]
+        self._doubt_all(known, now, _LOST)
 
     def passed_over(self, gtids: str, known: Collection[str], now: TransactionStamp) -> None:
         """Note that the log lacks transactions of the server's: any table may have other rows."""
         named = gtids if len(gtids) <= _NAMED else f"{gtids[:_NAMED]}..."
         why = Change("restored", f"its server has executed what its log lacks: {named}")
+        self._doubt_all(known, now, why)
+
+    def _doubt_all(self, known: Collection[str], now: TransactionStamp, why: Change) -> None:
         tables = [table for table in sorted(known) if self._patterns.matches(table)]
         self.events += [self._event(table, "", now, why) for table in tables]
 

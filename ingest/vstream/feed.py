@@ -24,13 +24,12 @@ from google.protobuf.message import DecodeError as ProtobufError
 from ratchet.core.errors import DecodeError, RetryableError, SourceUnfitError
 from ratchet.core.gtid import GtidSet, parse_gtid
 from ratchet.core.position import Position
-from ratchet.core.rounds import GtidRange, Journal
+from ratchet.core.rounds import Journal
 from ratchet.core.shard import ShardId
 from ratchet.core.vitess import is_internal
 from ratchet.ingest.binlog import places
 from ratchet.ingest.binlog.events import Query
 from ratchet.ingest.binlog.ledger import GtidTracker
-from ratchet.ingest.binlog.notes import join_runs
 from ratchet.ingest.binlog.watch import StatementWatch, TransactionStamp
 from ratchet.ingest.changes import Tokens
 from ratchet.ingest.slices import DRAINED, CaptureRequest, SliceCollector, SliceLimits, SliceSummary
@@ -355,16 +354,9 @@ class VStreamFeed:
                     raise self._refusal(
                         f"the position {shown}, which lacks what came before it: {own}"
                     )
-                passed = shown.minus(own)
-                seq = ledger.executed.cardinality + 1
-                for origin, spans in passed.intervals.items():
-                    for low, high in spans:
-                        ledger.runs = join_runs(
-                            "mysql", ledger.runs, [GtidRange(origin, low, high, seq)]
-                        )
-                        seq += high - low + 1
-                ledger.executed = ledger.executed.union(passed)
-                txns[number]["seq"] = seq
+                if (passed := shown.minus(own)).intervals:
+                    ledger.pass_over(passed)
+                txns[number]["seq"] = ledger.executed.cardinality + 1
                 ledger.fold(txns[number : number + 1])
                 number += 1
 
