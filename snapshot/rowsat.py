@@ -79,7 +79,8 @@ def rows_at(
         wanted: the table and its shards.
         keys: values of the key's columns as the lake has them, each key once.
         key: columns that identify a row.
-        columns: the mirror's, which the source must have too.
+        columns: the mirror's, which the source must have too. What else it has is not read: a
+            column that was added is NULL in the mirror until a changed row brings it.
         positions: shard -> where the cut is.
         shards: ShardId as text -> its source.
         changes: called with positions to reach: gives all changes after the cut up to there.
@@ -92,8 +93,10 @@ def rows_at(
     catalog = SourceCatalog({shard: source.primary for shard, source in shards.items()})
     tables = {shard: catalog.table(shard, wanted.table) for shard in wanted.shards}
     found = common_columns(list(tables.values()), settings.policy)
-    if {f.name: f.type for f in found} != {f.name: f.type for f in columns}:
-        return RowsAt(reason="its columns are not the source's")
+    types = {one.name: one.type for one in found}
+    if odd := sorted(one.name for one in columns if types.get(one.name) != one.type):
+        names = ", ".join(odd)
+        return RowsAt(reason=f"the source lacks columns, or has them as other types: {names}")
     names = list(columns.names)
     for shard in wanted.shards:
         with open_session(shards[shard].config) as session:

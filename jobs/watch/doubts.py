@@ -382,6 +382,8 @@ class Doubts:
         else:
             since = _statement(case.state)
             told = f"its rows differ from the source, found after {since}: {shown(result)}"
+            if tried.mended and (why := self._verdicts.why_not_mended(case.state.name)):
+                told += f"; they could not be corrected: {why}"
             self._stop(case, told, how_to_mend(case.state), differs=True)
 
     def _stop(self, case: _Case, message: str, hint: str, *, differs: bool = False) -> None:

@@ -75,6 +75,7 @@ class Verdicts:
         self._mend, self._stops, self._ring = mend, stops, ring
         self._lock = threading.Lock()
         self._waiting: dict[str, TableVerdict] = {}
+        self._failed: dict[str, str] = {}  # table -> why its rows were not written
 
     def hand_in(self, verdict: TableVerdict) -> None:
         """Have it applied between two merge steps."""
@@ -86,6 +87,11 @@ class Verdicts:
         """Whether a verdict about a table (keyspace.table) is still to be applied."""
         with self._lock:
             return table in self._waiting
+
+    def why_not_mended(self, table: str) -> str:
+        """Why the rows of a table were not written when that was last tried; "" if they were."""
+        with self._lock:
+            return self._failed.get(table, "")
 
     @property
     def any_waits(self) -> bool:
@@ -122,8 +128,12 @@ class Verdicts:
             self._tables.save(replace(state, doubts={}))
         elif verdict.outcome == "wrong" and verdict.why is not None:
             self._stop(state, verdict.why)
-        elif why := self._mend(state, verdict):
-            log.warning("%s: its rows are not corrected: %s", wanted.name, why)
+        else:
+            why = self._mend(state, verdict)
+            with self._lock:
+                self._failed[wanted.name] = why
+            if why:
+                log.warning("%s: its rows are not corrected: %s", wanted.name, why)
 
     def _stop(self, state: TableState, why: StopReason) -> None:
         cut = self._cuts.last()

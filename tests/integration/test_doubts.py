@@ -30,6 +30,8 @@ STATEMENT: Final = "ALTER TABLE t MODIFY s something"
 CASES: Final[Mapping[str, tuple[str, str]]] = {
     "same": ("", ""),
     "came": ("ALTER TABLE came ADD COLUMN c INT NULL", ""),
+    # No changed row has brought the new column yet, and rows differ.
+    "added": ("ALTER TABLE added ADD COLUMN c INT NULL FIRST, MODIFY s VARCHAR(3)", ""),
     "changed": ("UPDATE changed SET s = 'other' WHERE id < 4", ""),
     "missing": ("INSERT INTO missing VALUES (1001, 1, 'x')", ""),
     "extra": ("DELETE FROM extra WHERE id = 5", ""),
@@ -62,6 +64,7 @@ BY_SHAPE: Final[Mapping[str, tuple[str, str]]] = {
 ALL: Final = {**CASES, **BY_SHAPE}
 # What the run says of the rows that it found to differ.
 DIFFER: Final[Mapping[str, tuple[str, int]]] = {
+    "added": ("10 rows (10 changed)", 10),
     "changed": ("3 rows (3 changed): changed: id=", 3),
     "missing": ("1 row (1 missing): missing: id=1001", 1),
     "extra": ("1 row (1 extra): extra: id=5", 1),

@@ -33,6 +33,7 @@ class Stage:
         self.told: list[Record] = []
         self.mended: list[TableVerdict] = []
         self.failure: RetryableError | None = None
+        self.why_not = ""
         self.verdicts = Verdicts(lake, mend=self.mend, stops=StopReporter(self.told.append))
         self.save(doubts={SHARD: DOUBT})
 
@@ -40,7 +41,7 @@ class Stage:
         if self.failure is not None:
             raise self.failure
         self.mended.append(verdict)
-        return ""
+        return self.why_not
 
     def save(self, **changes: object) -> None:
         schema = TableSchema(keyspace="shop", table="t", columns=(), key=())
@@ -97,6 +98,15 @@ def test_a_verdict_on_a_table_that_streams_no_more_is_dropped(stage: Stage, phas
     stage.judge("right")
     stage.verdicts.apply()
     assert stage.state == before
+
+
+def test_why_rows_were_not_mended_is_kept_until_they_are(stage: Stage) -> None:
+    """The stop that follows names it."""
+    for why in ("its columns are others", ""):
+        stage.why_not = why
+        stage.judge("mend")
+        stage.verdicts.apply()
+        assert stage.verdicts.why_not_mended("shop.t") == why
 
 
 def test_a_table_that_is_gone(stage: Stage) -> None:
