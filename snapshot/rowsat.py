@@ -95,8 +95,8 @@ def rows_at(
     found = common_columns(list(tables.values()), settings.policy)
     types = {one.name: one.type for one in found}
     if odd := sorted(one.name for one in columns if types.get(one.name) != one.type):
-        names = ", ".join(odd)
-        return RowsAt(reason=f"the source lacks columns, or has them as other types: {names}")
+        lacking = ", ".join(odd)
+        return RowsAt(reason=f"the source lacks columns, or has them as other types: {lacking}")
     names = list(columns.names)
     for shard in wanted.shards:
         with open_session(shards[shard].config) as session:
