@@ -35,7 +35,7 @@ from bench.lib.orders import Ints, Orders
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
-from ratchet.store.delta_files import replay
+from ratchet.store.delta.log import replay
 from ratchet.store.files import open_lake
 
 if TYPE_CHECKING:

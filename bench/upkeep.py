@@ -37,7 +37,7 @@ from ratchet.merge.maintain import prune_change_log, prune_cuts
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
 from ratchet.store.cuts import Cuts
-from ratchet.store.delta_files import replay
+from ratchet.store.delta.log import replay
 from ratchet.store.files import open_lake
 from ratchet.store.tables import Tables
 

@@ -40,7 +40,7 @@ from ratchet.snapshot.mirror import MirrorAt
 from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.tasks import spark_reader
 from ratchet.snapshot.verify import verify_table
-from ratchet.store.delta_tables import newest_version
+from ratchet.store.delta.tables import newest_version
 from ratchet.store.files import Lake, open_lake
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -24,22 +24,16 @@ import pyarrow.parquet as pq
 
 from ratchet.core.arrowwidth import least_width
 from ratchet.merge.fitted import fitted_table
-from ratchet.store.commits import commit_files
 from ratchet.store.crashpoints import reach
-from ratchet.store.data_files import write_data_file
-from ratchet.store.deletion_vectors import Vector, positions_of, read_vector
-from ratchet.store.delta_files import (
-    DataFile,
-    TableFiles,
-    commit_info,
-    removed,
-    replay,
-    unchanged,
-)
-from ratchet.store.delta_tables import stats_columns
+from ratchet.store.delta.actions import SNAPSHOT_ISOLATION, CommitInfo, DataFile
+from ratchet.store.delta.commits import commit_files
+from ratchet.store.delta.datafiles import write_data_file
+from ratchet.store.delta.log import TableFiles, replay
+from ratchet.store.delta.parquet import parquet_file
+from ratchet.store.delta.tables import stats_columns
+from ratchet.store.delta.vectors import Vector, positions_of, read_vector
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
-from ratchet.store.parquet import parquet_file
 
 FAN: Final = 8
 SMALL_FILE: Final = 16 << 20  # bytes; a larger one is not put together with others: a dump's are
@@ -128,7 +122,7 @@ def _packs(tier: Sequence[DataFile]) -> list[list[DataFile]]:
     """Files of one size, at least two together, as many as may be."""
     packs: list[list[DataFile]] = [[]]
     held = 0
-    for file in sorted(tier, key=lambda f: (f.add.get("modificationTime", 0), f.path)):
+    for file in sorted(tier, key=lambda f: (f.modified_at, f.path)):
         if held + file.size > MOST_AT_ONCE:
             packs.append([])
             held = 0
@@ -149,8 +143,11 @@ class _Rewrite:
 
     def commit(self, group: Sequence[DataFile]) -> bool:
         """Replace files by one; whether it was the next version."""
-        info = commit_info(
-            "OPTIMIZE", read=self.table.version, isolation="SnapshotIsolation", now=self.now
+        info = CommitInfo(
+            operation="OPTIMIZE",
+            made_at=self.now,
+            read=self.table.version,
+            isolation=SNAPSHOT_ISOLATION,
         )
         new = []
         if any(file.rows is None or file.gone < file.rows for file in group):
@@ -164,9 +161,9 @@ class _Rewrite:
                 described=[name for name in self.key if stats_columns(schema, [name])],
                 now=self.now,
             )
-            new.append(unchanged(added))
+            new.append(replace(added, changes_data=False))
         reach("upkeep.before_compact")
-        gone = [unchanged(removed(file, now=self.now)) for file in group]
+        gone = [replace(file.removed(now=self.now), changes_data=False) for file in group]
         done = commit_files(self.lake, self.path, self.table, [info, *gone, *new])
         reach("upkeep.after_compact")
         return done is not None
@@ -201,7 +198,7 @@ class _Reader:
 
     def groups(self) -> Iterator[pa.Table]:
         """By row groups, in the table's columns of now."""
-        vector = self._file.add.get("deletionVector")
+        vector = self._file.vector
         gone = positions_of(read_vector(self._lake, self._table, vector) if vector else Vector())
         with data_file_errors(self._path), self._open() as stream:
             parquet = parquet_file(self._lake, stream)

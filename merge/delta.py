@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ratchet.store.commits import opened
+from ratchet.store.delta.commits import opened
 from ratchet.store.files import Lake
 
 if TYPE_CHECKING:

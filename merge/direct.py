@@ -4,8 +4,8 @@ A MERGE of 10,000 changes takes seconds, nearly all of them for itself; here it 
 (docs/decisions/0025-small-merges.md).
 
 Lives here: when that can be done, what is written, and the commit. Does not live here: the newest
-change of each key (`newest`), the rows of their keys (`lookup`), the log (`store.delta_files`),
-vectors (`store.deletion_vectors`), the merge of all else (`table`).
+change of each key (`newest`), the rows of their keys (`lookup`), the log (`store.delta.log`),
+vectors (`store.delta.vectors`), the merge of all else (`table`).
 
 The rule is the same as in `table.merge_statement`, and so is the order of the commits: tombstones
 first. What needs more than the rule (two shards that meet in a key, changes older than a tombstone)
@@ -47,20 +47,19 @@ from ratchet.merge.newest import (
     newest,
 )
 from ratchet.merge.side import TOMBSTONE, ensure_side, truncation_rows
-from ratchet.store.commits import commit_files, committed
 from ratchet.store.crashpoints import reach
-from ratchet.store.data_files import write_data_file
-from ratchet.store.deletion_vectors import vector_of, write_vectors
-from ratchet.store.delta_files import (
+from ratchet.store.delta.actions import (
     Action,
-    TableFiles,
-    commit_info,
-    keep_log_short,
-    marked,
-    removed,
-    replay,
+    AppTransaction,
+    DataFile,
+    FileAction,
+    rewrite_info,
 )
-from ratchet.store.delta_tables import stats_columns
+from ratchet.store.delta.commits import commit_files, committed
+from ratchet.store.delta.datafiles import write_data_file
+from ratchet.store.delta.log import TableFiles, checkpoint_if_due, replay
+from ratchet.store.delta.tables import stats_columns
+from ratchet.store.delta.vectors import vector_of, write_vectors
 from ratchet.store.files import Lake
 
 log: Final = logging.getLogger(__name__)
@@ -207,7 +206,7 @@ def _merge(
     if after is None:
         return None
     reach("merge.after_merge")
-    keep_log_short(lake, batch.path, after.version)
+    checkpoint_if_due(lake, batch.path, after.version)
     return DirectMergeResult(
         files=after, side=buried or side, changed=changed, tombstones=buried is not None
     )
@@ -261,7 +260,7 @@ def _truncate(
 
 def _vectors(
     lake: Lake, batch: MergeBatch, leaving: Mapping[str, ReplacedRows]
-) -> Iterator[Action]:
+) -> Iterator[FileAction]:
     """The files whose rows make way."""
     touched = [one.file for one in leaving.values()]
     vectors = [one.gone | vector_of(one.at) for one in leaving.values()]
@@ -269,9 +268,9 @@ def _vectors(
     kept = [vector for vector, all_gone in zip(vectors, whole, strict=True) if not all_gone]
     descriptors = iter(write_vectors(lake, batch.path, kept) if kept else [])
     for file, all_gone in zip(touched, whole, strict=True):
-        yield removed(file, now=batch.now)
+        yield file.removed(now=batch.now)
         if not all_gone:
-            yield marked(file, next(descriptors))
+            yield file.with_vector(next(descriptors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,20 +300,22 @@ def _rows_that_come(change: _Change, come: Flags, columns: pa.Schema) -> _Incomi
     return _IncomingRows(keys, weights, images)
 
 
-def _new_rows(lake: Lake, batch: MergeBatch, change: _Change, rows: _IncomingRows) -> list[Action]:
+def _new_rows(
+    lake: Lake, batch: MergeBatch, change: _Change, rows: _IncomingRows
+) -> list[DataFile]:
     """The files of the rows that come, each with a range of keys of its own."""
     if not rows.keys.size:
         return []
     columns = batch.shape.columns
     described = [name for name in batch.shape.key if stats_columns(columns, [name])]
 
-    def write(number: Ints, images: Images) -> Action:
+    def write(number: Ints, images: Images) -> DataFile:
         """A file of these rows: places in `rows`."""
         groups = _cut(rows.weights[number], _GROUP_BYTES)
         parts = (images.rows(rows.keys[number[group]]) for group in groups)
         return _data_file(lake, batch.path, parts, described=described, now=batch.now)
 
-    def read_and_write(number: Ints) -> Iterator[Action]:
+    def read_and_write(number: Ints) -> Iterator[DataFile]:
         """Files of these rows, each read by itself."""
         needed = np.zeros(len(change.newest), np.bool_)
         needed[rows.keys[number]] = True
@@ -373,7 +374,7 @@ def _bury(
         ]
         after = commit_files(lake, batch.side_path, side, actions)
         if after is not None:
-            keep_log_short(lake, batch.side_path, after.version)
+            checkpoint_if_due(lake, batch.side_path, after.version)
             return after
     raise NeedsSpark("the side table is being written to")
 
@@ -405,7 +406,7 @@ def _tombstones(batch: MergeBatch, found: NewestChanges, images: Images, dead: I
 
 def _data_file(
     lake: Lake, folder: str, parts: Iterable[pa.Table], *, described: Sequence[str], now: int
-) -> Action:
+) -> DataFile:
     rest = iter(parts)
     first = next(rest)
     return write_data_file(
@@ -421,12 +422,8 @@ def _data_file(
 
 def _head(batch: MergeBatch, read: int) -> list[Action]:
     """What each commit of the batch says of itself: the first two actions of it."""
-    info = commit_info(
-        "MERGE",
-        read=read,
-        isolation="Serializable",
-        now=batch.now,
-        userMetadata=json.dumps(batch.metadata, sort_keys=True),
-    )
-    done = {"appId": batch.app_id, "version": batch.round, "lastUpdated": batch.now // 1000}
-    return [info, {"txn": done}]
+    note = json.dumps(batch.metadata, sort_keys=True)
+    return [
+        rewrite_info("MERGE", read=read, now=batch.now, note=note),
+        AppTransaction(app_id=batch.app_id, version=batch.round, updated_at=batch.now),
+    ]

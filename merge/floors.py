@@ -14,8 +14,8 @@ from ratchet.core.errors import LakeError
 from ratchet.core.floor import join_runs, resolve_floor
 from ratchet.core.position import Position
 from ratchet.core.rounds import GtidRange, Round
-from ratchet.store.delta_errors import delta_errors
-from ratchet.store.delta_tables import open_delta
+from ratchet.store.delta.errors import delta_errors
+from ratchet.store.delta.tables import open_delta
 from ratchet.store.files import Lake
 from ratchet.store.tables import DumpState
 

@@ -29,7 +29,7 @@ from ratchet.merge.plan import SchemaOf, TableBacklog
 from ratchet.merge.reduce import Mark, read_changes
 from ratchet.merge.shape import Shape
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.delta_tables import open_delta, table_version, version_in
+from ratchet.store.delta.tables import open_delta, table_version, version_in
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema

@@ -18,7 +18,7 @@ from ratchet.merge.delta import append_delta, commit_session, read_delta, view
 from ratchet.merge.failures import spark_errors
 from ratchet.merge.plan import shape_of
 from ratchet.store import layout
-from ratchet.store.delta_tables import app_version, table_version
+from ratchet.store.delta.tables import app_version, table_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

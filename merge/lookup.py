@@ -36,11 +36,12 @@ from ratchet.merge.newest import (
     settled,
 )
 from ratchet.merge.reduce import Mark
-from ratchet.store.deletion_vectors import Vector, positions_of, read_vector
-from ratchet.store.delta_files import DataFile, TableFiles
+from ratchet.store.delta.actions import DataFile
+from ratchet.store.delta.log import TableFiles
+from ratchet.store.delta.parquet import parquet_file
+from ratchet.store.delta.vectors import Vector, positions_of, read_vector
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
-from ratchet.store.parquet import parquet_file
 
 # Of the files that may hold the keys: their keys are looked through, 30 million a second with two
 # cores. Spark's MERGE looks through them three times, with a tenth of that speed a core.
@@ -376,8 +377,7 @@ def _matches(rows: list[pa.Array], newest: NewestChanges, keys: range) -> tuple[
 
 
 def _vector_of(lake: Lake, table: str, file: DataFile) -> Vector:
-    descriptor = file.add.get("deletionVector")
-    return read_vector(lake, table, descriptor) if descriptor else Vector()
+    return read_vector(lake, table, file.vector) if file.vector else Vector()
 
 
 def _not_among(at: Ints, gone: Ints) -> Flags:

@@ -21,9 +21,9 @@ from ratchet.merge.failures import spark_errors
 from ratchet.merge.sql import quoted
 from ratchet.merge.step import LOOK_AGAIN
 from ratchet.store import layout
-from ratchet.store.commits import check_epoch
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.delta_files import replay
+from ratchet.store.delta.commits import check_epoch
+from ratchet.store.delta.log import replay
 from ratchet.store.files import Lake
 from ratchet.store.retention import (
     FILE_RETENTION,

@@ -32,7 +32,7 @@ from ratchet.merge.table import (
     merge_table,
 )
 from ratchet.store.crashpoints import reach
-from ratchet.store.delta_tables import add_columns, mirrored_schema
+from ratchet.store.delta.tables import add_columns, mirrored_schema
 from ratchet.store.files import Lake
 from ratchet.store.tables import Tables, TableState
 

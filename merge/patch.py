@@ -36,7 +36,7 @@ from ratchet.merge.newest import (
 from ratchet.merge.reduce import Mark
 from ratchet.merge.shape import Shape, spark_schema
 from ratchet.merge.side import SHADOW
-from ratchet.store.delta_files import replay
+from ratchet.store.delta.log import replay
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 

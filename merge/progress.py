@@ -23,7 +23,7 @@ from ratchet.merge.table import (
     collapse_id,
 )
 from ratchet.store.cuts import Cut
-from ratchet.store.delta_tables import app_version, newest_version
+from ratchet.store.delta.tables import app_version, newest_version
 from ratchet.store.files import Lake
 from ratchet.store.tables import TableState
 

@@ -19,9 +19,9 @@ from ratchet.merge.patch import may_have_shadows
 from ratchet.merge.plan import app_id, shape_of
 from ratchet.merge.shape import Shape
 from ratchet.store import layout
-from ratchet.store.commits import check_epoch
-from ratchet.store.delta_log import microseconds
-from ratchet.store.delta_tables import app_version, open_delta, query, table_version
+from ratchet.store.delta.appendlog import microseconds
+from ratchet.store.delta.commits import check_epoch
+from ratchet.store.delta.tables import app_version, open_delta, query, table_version
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import TableState

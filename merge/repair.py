@@ -40,8 +40,8 @@ from ratchet.merge.failures import spark_errors
 from ratchet.merge.plan import shape_of
 from ratchet.store import layout
 from ratchet.store.crashpoints import reach
-from ratchet.store.delta_errors import delta_errors
-from ratchet.store.delta_tables import app_version, open_delta, table_version
+from ratchet.store.delta.errors import delta_errors
+from ratchet.store.delta.tables import app_version, open_delta, table_version
 from ratchet.store.failures import sound
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ratchet.merge import sql
 from ratchet.merge.delta import view
 from ratchet.merge.reduce import Mark
 from ratchet.merge.shape import Shape
-from ratchet.store.delta_tables import create_delta_table, stats_columns
+from ratchet.store.delta.tables import create_delta_table, stats_columns
 from ratchet.store.files import Lake
 
 if TYPE_CHECKING:

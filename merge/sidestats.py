@@ -21,11 +21,12 @@ import pyarrow.parquet as pq
 
 from ratchet.merge.reduce import Mark
 from ratchet.merge.side import EMPTY, SHADOW, SideStats
-from ratchet.store.deletion_vectors import Positions, Vector, positions_of, read_vector
-from ratchet.store.delta_files import DataFile, replay
+from ratchet.store.delta.actions import DataFile
+from ratchet.store.delta.log import replay
+from ratchet.store.delta.parquet import parquet_file
+from ratchet.store.delta.vectors import Positions, Vector, positions_of, read_vector
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
-from ratchet.store.parquet import parquet_file
 
 _SHARD, _KIND = "shard", "kind"
 _GENERATION, _SEQ = "token.generation", "token.seq"
@@ -74,8 +75,7 @@ def _together(parts: Iterable[_Part]) -> SideStats:
 
 def _of_file(lake: Lake, table: str, file: DataFile) -> Iterator[_Part]:
     path = f"{table}/{file.path}"
-    descriptor = file.add.get("deletionVector")
-    gone = positions_of(read_vector(lake, table, descriptor) if descriptor else Vector())
+    gone = positions_of(read_vector(lake, table, file.vector) if file.vector else Vector())
     with data_file_errors(path), lake.open_input(path, size=file.size) as stream:
         parquet = parquet_file(lake, stream)
         footer, begin = parquet.metadata, 0

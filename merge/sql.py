@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ratchet.core.change import FLOOR_IDX, TOKEN_COLUMN
-from ratchet.store.delta_tables import quoted
+from ratchet.store.delta.tables import quoted
 
 __all__ = ["quoted"]
 

@@ -22,8 +22,8 @@ from ratchet.merge.reduce import Mark
 from ratchet.merge.shape import Shape
 from ratchet.merge.side import SideStats
 from ratchet.store.crashpoints import reach
-from ratchet.store.delta_files import TableFiles
-from ratchet.store.delta_tables import table_version
+from ratchet.store.delta.log import TableFiles
+from ratchet.store.delta.tables import table_version
 from ratchet.store.files import Lake
 
 if TYPE_CHECKING:

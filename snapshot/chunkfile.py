@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from ratchet.core.change import TOKEN_COLUMN, TOKEN_TYPE
 from ratchet.snapshot.prints import SHARD
+from ratchet.store.delta.stats import file_stats
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
-from ratchet.store.stats import file_stats
 
 _GROUP_BYTES: Final = 16 << 20  # of Arrow data in a row group; 32 MB cost each task 40 MB more
 _TOKEN_LEAVES: Final = [f"{TOKEN_COLUMN}.{field.name}" for field in TOKEN_TYPE]

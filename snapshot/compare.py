@@ -23,7 +23,7 @@ from ratchet.snapshot.mirror import MirrorFingerprint, MirrorReader, Sorter
 from ratchet.snapshot.pairs import NO_SHARD, Pair
 from ratchet.snapshot.prints import PRINT, SHARD, RowHasher, ShardOrigins, every_bucket, odd_buckets
 from ratchet.snapshot.source_df import ScanColumns, SourceScan
-from ratchet.store.delta_tables import quoted
+from ratchet.store.delta.tables import quoted
 from ratchet.store.files import Lake
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile
 from ratchet.snapshot.rows import Row, frozen_row
-from ratchet.store.delta_tables import quoted
+from ratchet.store.delta.tables import quoted
 from ratchet.store.failures import lake_errors, sound
 from ratchet.store.files import Lake
 from ratchet.store.segments import open_changes, part_of

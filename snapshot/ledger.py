@@ -25,10 +25,11 @@ from ratchet.core.dumps import FORMAT_VERSION, DumpCommit, DumpedChunk, app_id
 from ratchet.core.errors import BugError, LakeError
 from ratchet.snapshot.keys import ChunkRange
 from ratchet.snapshot.reader import ChunkResult
-from ratchet.store.commits import check_epoch, commit_files, committed, epoch_of
-from ratchet.store.delta_errors import conflict, delta_errors
-from ratchet.store.delta_files import TableFiles, added, commit_info, keep_log_short, replay
-from ratchet.store.delta_tables import open_delta, replace_columns, stats_columns, version_in
+from ratchet.store.delta.actions import Action, AppTransaction, DataFile, rewrite_info
+from ratchet.store.delta.commits import check_epoch, commit_files, committed, epoch_of
+from ratchet.store.delta.errors import conflict, delta_errors
+from ratchet.store.delta.log import TableFiles, checkpoint_if_due, replay
+from ratchet.store.delta.tables import open_delta, replace_columns, stats_columns, version_in
 from ratchet.store.files import Lake
 
 _LOOK_BACK: Final = (20, 1_000, None)  # commits of history that are read to find our newest one
@@ -194,19 +195,11 @@ class ChunkTracker:
         files = replay(self._lake, self._path, self._files)
         if files is None or (committed(files, app_id(self.dump)) or 0) >= number:
             raise conflict(self._path, doing)
-        info = commit_info(
-            "WRITE",
-            read=files.version,
-            isolation="Serializable",
-            now=now,
-            userMetadata=draft.record.to_text(),
-        )
-        done = {"appId": app_id(self.dump), "version": number, "lastUpdated": now // 1000}
-        actions = [
-            info,
-            {"txn": done},
+        actions: list[Action] = [
+            rewrite_info("WRITE", read=files.version, now=now, note=draft.record.to_text()),
+            AppTransaction(app_id=app_id(self.dump), version=number, updated_at=now),
             *(
-                added(one.file, size=one.size, stats=one.stats, now=now)
+                DataFile.new(one.file, size=one.size, stats=one.stats, now=now)
                 for one in draft.results
                 if one.file
             ),
@@ -215,7 +208,7 @@ class ChunkTracker:
         if after is None:
             raise conflict(self._path, doing)
         self._files = after
-        keep_log_short(self._lake, self._path, after.version)
+        checkpoint_if_due(self._lake, self._path, after.version)
 
     def committed(self, draft: Draft) -> None:
         """A draft is in the table now."""

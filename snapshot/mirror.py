@@ -31,7 +31,7 @@ from ratchet.snapshot.prints import (
     Words,
 )
 from ratchet.snapshot.prints import shard_print as print_of
-from ratchet.store.delta_tables import BATCH_ROWS, open_delta, query, quoted, row_bytes
+from ratchet.store.delta.tables import BATCH_ROWS, open_delta, query, quoted, row_bytes
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
 

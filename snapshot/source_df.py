@@ -46,7 +46,7 @@ from ratchet.snapshot.sessions import close_sessions, open_session
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns
 from ratchet.snapshot.tasks import ReadChunk
 from ratchet.store import layout
-from ratchet.store.delta_tables import quoted
+from ratchet.store.delta.tables import quoted
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
 

@@ -20,7 +20,7 @@ from ratchet.core.errors import DecodeError, LakeError
 from ratchet.core.gtid import parse_gtid
 from ratchet.core.position import Position
 from ratchet.store import layout
-from ratchet.store.delta_log import DeltaLogTable, NumberRange, microseconds
+from ratchet.store.delta.appendlog import DeltaLogTable, NumberRange, microseconds
 from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 

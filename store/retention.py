@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 from ratchet.store import layout
-from ratchet.store.commits import check_epoch
-from ratchet.store.deletion_vectors import vector_path
-from ratchet.store.delta_files import Removal, TableFiles, replay_with_removals
-from ratchet.store.delta_tables import set_properties
+from ratchet.store.delta.actions import RemovedFile, VectorDescriptor
+from ratchet.store.delta.commits import check_epoch
+from ratchet.store.delta.log import TableFiles, replay_with_removals
+from ratchet.store.delta.tables import set_properties
+from ratchet.store.delta.vectors import vector_path
 from ratchet.store.files import Lake, LakeFile
 from ratchet.store.rounds import RoundLog
 
@@ -63,7 +64,7 @@ class OldFiles:
 def old_files(
     listed: Iterable[LakeFile],
     table: TableFiles,
-    removals: Iterable[Removal],
+    removals: Iterable[RemovedFile],
     *,
     path: str,
     since: int,
@@ -81,7 +82,7 @@ def old_files(
         unnamed_since: files that nothing names go if they are older than this, microseconds UTC.
     """
     kept = set(table.files)
-    kept |= _vectors(file.add.get("deletionVector") for file in table.files.values())
+    kept |= _vectors(file.vector for file in table.files.values())
     gone: set[str] = set()
     for one in removals:
         # One without a time may be of yesterday.
@@ -175,7 +176,7 @@ def history_interval(seconds: float) -> str:
     return f"interval {math.ceil(seconds / 3600)} hours"
 
 
-def _vectors(descriptors: Iterable[Mapping[str, Any] | None]) -> set[str]:
+def _vectors(descriptors: Iterable[VectorDescriptor | None]) -> set[str]:
     found = {vector_path(one) for one in descriptors if one}
     return {unquote(name) for name in found if name is not None}
 

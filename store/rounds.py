@@ -18,7 +18,7 @@ from ratchet.core.errors import LakeError
 from ratchet.core.position import Position
 from ratchet.core.rounds import Journal, Round, ShardSlice, positions_from_json, positions_to_json
 from ratchet.store import layout
-from ratchet.store.delta_log import DeltaLogTable, NumberRange, microseconds
+from ratchet.store.delta.appendlog import DeltaLogTable, NumberRange, microseconds
 from ratchet.store.failures import sound
 from ratchet.store.files import PARTS_FORMAT, Lake, need_format
 from ratchet.store.segments import part_of

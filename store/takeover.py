@@ -25,9 +25,9 @@ from dataclasses import replace
 from typing import Final
 
 from ratchet.store import layout
-from ratchet.store.commits import check_epoch, fence, late
 from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cuts
+from ratchet.store.delta.commits import check_epoch, fence, late
 from ratchet.store.files import HELD_FORMAT, Lake, need_format
 from ratchet.store.notes import Notes, current_epoch, epochs
 from ratchet.store.rounds import RoundLog

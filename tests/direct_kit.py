@@ -17,7 +17,7 @@ from ratchet.merge.direct import DirectMergeResult, merge_directly
 from ratchet.merge.shape import Shape
 from ratchet.merge.side import SideStats
 from ratchet.merge.table import MergeResult
-from ratchet.store.delta_files import DataFile, TableFiles, replay
+from ratchet.store.delta.log import DataFile, TableFiles, replay
 from tests.merge_kit import POLICY, Source, merger
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, read_all
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions, StepResult
-from ratchet.store.delta_tables import create_mirrored_table
+from ratchet.store.delta.tables import create_mirrored_table
 from ratchet.store.tables import DumpState, Tables, TableState
 from ratchet.wire.decode.catalog import read_schemas
 from ratchet.wire.decode.foreignkeys import ForeignKeys, read_foreign_keys

@@ -34,7 +34,7 @@ from ratchet.merge.rounds import Merger
 from ratchet.merge.side import read_stats
 from ratchet.merge.sidestats import read_side_stats
 from ratchet.merge.step import MergeOptions
-from ratchet.store.delta_tables import create_mirrored_table, mirrored_schema
+from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
 from ratchet.store.files import Lake
 from ratchet.store.layout import change_file_path, segment_path
 from ratchet.store.rounds import RoundLog

@@ -20,7 +20,7 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, GtidRange, Round, ShardSlice
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
-from ratchet.store.delta_tables import create_mirrored_table, mirrored_schema
+from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
 from ratchet.store.files import Lake
 from ratchet.store.layout import change_file_path
 from ratchet.store.rounds import RoundLog

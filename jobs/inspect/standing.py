@@ -31,7 +31,7 @@ from ratchet.jobs.topology.vitess import with_shards
 from ratchet.store import layout
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.delta_tables import open_delta, query
+from ratchet.store.delta.tables import open_delta, query
 from ratchet.store.endings import Ending, Endings
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Holder, is_alive, read_holder

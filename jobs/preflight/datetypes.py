@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.store.datenote import dates_are_text, note_dates
-from ratchet.store.delta_tables import open_delta
+from ratchet.store.delta.tables import open_delta
 from ratchet.store.files import Lake
 from ratchet.store.tables import Tables, TableState
 

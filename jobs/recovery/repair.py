@@ -50,7 +50,7 @@ from ratchet.merge.step import MergeOptions
 from ratchet.snapshot.verify import Correction, VerifyResult
 from ratchet.store.comparisons import Comparisons
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.delta_tables import table_version
+from ratchet.store.delta.tables import table_version
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.rounds import RoundLog, StreamState

@@ -24,7 +24,7 @@ from ratchet.merge.maintain import compact, prune_change_log, prune_cuts, remove
 from ratchet.merge.purge import purge_is_due, purge_side
 from ratchet.merge.step import LOOK_AGAIN, StepResult
 from ratchet.store.cuts import Cuts
-from ratchet.store.delta_errors import CommitConflictError
+from ratchet.store.delta.errors import CommitConflictError
 from ratchet.store.files import Lake
 from ratchet.store.retention import UNNAMED_SECONDS
 from ratchet.store.rounds import RoundLog

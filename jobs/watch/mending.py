@@ -24,7 +24,7 @@ from ratchet.jobs.watch.verdicts import TableVerdict
 from ratchet.merge.repair import ExpectedRow, repair_table
 from ratchet.snapshot.compare import GROUP
 from ratchet.store.cuts import Cuts
-from ratchet.store.delta_tables import table_version
+from ratchet.store.delta.tables import table_version
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import TableState

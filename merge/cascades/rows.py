@@ -33,11 +33,12 @@ from ratchet.core.rounds import ChangeFile
 from ratchet.merge.cascades.follow import CascadeEvent, Layout, Link, Rank, Row
 from ratchet.merge.fitted import fitted_table
 from ratchet.merge.newest import ChangeFiles
-from ratchet.store.deletion_vectors import positions_of, read_vector
-from ratchet.store.delta_files import DataFile, TableFiles
+from ratchet.store.delta.actions import DataFile
+from ratchet.store.delta.log import TableFiles
+from ratchet.store.delta.parquet import parquet_file
+from ratchet.store.delta.vectors import positions_of, read_vector
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
-from ratchet.store.parquet import parquet_file
 
 _TOKEN: Final = ("shard", "generation", "seq", "idx")
 
@@ -163,7 +164,7 @@ class ShardRows:
     def _in_file(
         self, part: ShardTable, file: DataFile, wanted: _KeyValues
     ) -> Iterator[CascadeEvent]:
-        vector = file.add.get("deletionVector")
+        vector = file.vector
         gone: set[int] | None = None
         leaves = [*part.layout.columns, *(f"{TOKEN_COLUMN}.{name}" for name in _TOKEN)]
         with self._lake.open_input(f"{part.folder}/{file.path}", size=file.size) as stream:

@@ -40,7 +40,7 @@ from ratchet.merge.cascades.graph import KeyGraph
 from ratchet.merge.cascades.openparents import first_began, written_meanwhile
 from ratchet.merge.cascades.rows import ShardRows, ShardTable, UnknownRowsError
 from ratchet.store import layout
-from ratchet.store.delta_files import TableFiles
+from ratchet.store.delta.log import TableFiles
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
 from ratchet.store.schemas import get_schema

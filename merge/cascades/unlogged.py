@@ -21,7 +21,7 @@ from ratchet.merge.patch import may_have_shadows
 from ratchet.merge.plan import app_id
 from ratchet.merge.progress import Progress
 from ratchet.merge.step import Step, TableTask
-from ratchet.store.delta_files import replay, replay_to
+from ratchet.store.delta.log import replay, replay_to
 from ratchet.store.files import Lake
 from ratchet.store.tables import TableState
 from ratchet.store.unchecked import note_unchecked, read_unchecked

@@ -30,7 +30,7 @@ from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.throttle import Throttle, ThrottleLimits
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.cuts import Cut, Cuts, CutShard
-from ratchet.store.delta_tables import newest_version
+from ratchet.store.delta.tables import newest_version
 from ratchet.store.passes import Passes
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Doubt, Tables, TableState

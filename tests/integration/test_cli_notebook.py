@@ -17,7 +17,7 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.store.cuts import Cut, Cuts, CutShard
-from ratchet.store.delta_tables import create_mirrored_table
+from ratchet.store.delta.tables import create_mirrored_table
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.tables import Tables, TableState
 

@@ -23,7 +23,7 @@ from ratchet.snapshot.reader import ChunkRequest, ChunkResult, read_chunk
 from ratchet.snapshot.records import DumpSettings
 from ratchet.snapshot.source_df import SCRATCH
 from ratchet.snapshot.verify import VerifyResult, verify_table
-from ratchet.store.delta_tables import table_version
+from ratchet.store.delta.tables import table_version
 from ratchet.store.files import Lake
 from ratchet.store.tables import Tables
 from ratchet.wire.binlog import DumpOptions

@@ -37,12 +37,13 @@ from ratchet.merge.maintain import prune_change_log, remove_orphans
 from ratchet.snapshot.ledger import open_ledger
 from ratchet.snapshot.reader import ChunkResult
 from ratchet.store import layout, takeover
-from ratchet.store.commits import commit_files, committed
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.data_files import write_data_file
-from ratchet.store.delta_errors import CommitConflictError
-from ratchet.store.delta_files import commit_info, replay
-from ratchet.store.delta_tables import create_mirrored_table, open_delta, query
+from ratchet.store.delta.actions import AppTransaction, CommitInfo, rewrite_info
+from ratchet.store.delta.commits import commit_files, committed
+from ratchet.store.delta.datafiles import write_data_file
+from ratchet.store.delta.errors import CommitConflictError
+from ratchet.store.delta.log import replay
+from ratchet.store.delta.tables import create_mirrored_table, open_delta, query
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.requests import Kind, Request
@@ -151,7 +152,7 @@ class Holder:
                     with self.lake.open_input(file.path) as stream:
                         rows += [(id_, f"round {one.number}") for id_ in json.loads(stream.read())]
             last = todo[-1].number
-            done = {"txn": {"appId": app, "version": last, "lastUpdated": 1}}
+            done = AppTransaction(app_id=app, version=last, updated_at=1)
             added = self._rows(state.path, rows, "merge")
             if commit_files(self.lake, state.path, files, [_info(files), done, added]) is None:
                 raise CommitConflictError("somebody else merges", operation="merge")
@@ -190,12 +191,12 @@ class Holder:
             assert claim is not None
             action = self._rows(
                 state.path, [(n, f"dump {self.name}") for n in rows], f"dump-{self.name}"
-            )["add"]
+            )
             ledger.finish(
                 claim,
                 ChunkResult(
                     number=claim.number, shard=SHARD, keys=claim.keys, end=end,
-                    file=action["path"], size=action["size"], stats=action["stats"],
+                    file=action.path, size=action.size, stats=action.stats_text,
                     rows=len(rows), bytes=1, floor=AT, read_at=0, seconds=0.0, misfits={},
                 ),
             )  # fmt: skip
@@ -271,8 +272,8 @@ def _new() -> TableState:
     return TableState(keyspace="k", table="t", schema=schema, key=("id",))
 
 
-def _info(files: Any) -> dict[str, Any]:
-    return commit_info("MERGE", read=files.version, isolation="Serializable", now=1)
+def _info(files: Any) -> CommitInfo:
+    return rewrite_info("MERGE", read=files.version, now=1)
 
 
 # --- one history ----------------------------------------------------------------------------------

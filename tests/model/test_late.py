@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ratchet.merge.maintain
-import ratchet.store.commits
+import ratchet.store.delta.commits
 import ratchet.store.rounds
 import ratchet.store.takeover
 from ratchet.store import layout
@@ -98,7 +98,7 @@ def test_many_halts(source: Lake, tmp_path: Path, seed: int) -> None:
 
 def no_look_at_the_epoch(patch: pytest.MonkeyPatch) -> None:
     """Late commits to the round log, the cuts and the tables."""
-    patch.setattr(ratchet.store.commits, "check_epoch", lambda *_: None)
+    patch.setattr(ratchet.store.delta.commits, "check_epoch", lambda *_: None)
 
 
 def tables_are_not_fenced(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from ratchet.core.schema import Column, ColumnType
 from ratchet.merge.plan import app_id
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.delta_tables import app_version, table_version
+from ratchet.store.delta.tables import app_version, table_version
 from tests.merge_kit import DIRECT, Source, merger
 
 if TYPE_CHECKING:

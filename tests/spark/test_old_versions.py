@@ -14,8 +14,8 @@ from deltalake import DeltaTable, QueryBuilder
 from ratchet.merge.compaction import compact_files
 from ratchet.merge.maintain import remove_old
 from ratchet.merge.purge import purge_is_due, purge_side
-from ratchet.store.delta_files import replay
-from ratchet.store.delta_tables import table_version
+from ratchet.store.delta.log import replay
+from ratchet.store.delta.tables import table_version
 from ratchet.store.retention import remove_old_files
 from tests.merge_kit import POLICY, Source, merger
 
@@ -98,11 +98,7 @@ def test_each_version_of_the_history_can_be_read(
     list(remove_old_files(source.lake, source.state.path, keep=keep, now=now + 10**12))
     live = replay(source.lake, source.state.path)
     assert live is not None
-    vectors = {
-        str(file.add["deletionVector"]["pathOrInlineDv"])
-        for file in live.files.values()
-        if file.add.get("deletionVector")
-    }
+    vectors = {file.vector.place for file in live.files.values() if file.vector}
     assert len(data_files(source)) == len(live.files) + len(vectors)
     assert checksums(source) <= set(data_files(source))
     assert shown(source, versions[-1]) == seen[versions[-1]][1]

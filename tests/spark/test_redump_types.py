@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from ratchet.snapshot.ledger import open_ledger
-from ratchet.store.data_files import write_data_file
-from ratchet.store.delta_files import commit_info, put_commit, replay
-from ratchet.store.delta_tables import create_mirrored_table, mirrored_schema
+from ratchet.store.delta.actions import rewrite_info
+from ratchet.store.delta.datafiles import write_data_file
+from ratchet.store.delta.log import put_commit, replay
+from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
 from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def test_other_types_behind_a_checkpoint_of_sparks(
             schema=schema,
         )
         file = write_data_file(lake, path, [rows], schema, kind="merge", described=["id"], now=now)
-        info = commit_info("MERGE", read=version - 1, isolation="Serializable", now=now)
+        info = rewrite_info("MERGE", read=version - 1, now=now)
         assert put_commit(lake, path, version, [info, file])
     spark.sql(f"DELETE FROM {table} WHERE id = 3")
     assert lake.exists(f"{path}/_delta_log/00000000000000000005.checkpoint.parquet")

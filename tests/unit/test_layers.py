@@ -124,6 +124,18 @@ def test_imports_go_one_way(package: str) -> None:
     assert list(offences(package)) == []
 
 
+def test_delta_knows_nothing_of_what_it_stores() -> None:
+    """So that another library could take its place."""
+    allowed = {f"ratchet.store.{name}" for name in ("delta", "failures", "files")}
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sources("store/delta")
+        for line, name in imports(path)
+        if name.startswith("ratchet.store.") and not within(name, allowed)
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize("room", sorted(ROOMS))
 def test_the_rooms_of_the_commands_go_one_way(room: str) -> None:
     folder = ROOT / "jobs"

@@ -7,7 +7,7 @@ from pathlib import Path
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.jobs.preflight.datetypes import stop_other_types
-from ratchet.store.delta_tables import create_mirrored_table
+from ratchet.store.delta.tables import create_mirrored_table
 from ratchet.store.files import open_lake
 from ratchet.store.tables import Phase, Tables, TableState
 

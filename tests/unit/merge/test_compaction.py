@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 import ratchet.merge.compaction
 import ratchet.merge.direct
-import ratchet.store.commits
+import ratchet.store.delta.commits
 from ratchet.core.errors import LakeError
 from ratchet.merge.compaction import (
     BUDGET,
@@ -26,8 +27,9 @@ from ratchet.merge.compaction import (
     compact_files,
     groups,
 )
-from ratchet.store.delta_files import DataFile, put_commit, removed, replay
-from ratchet.store.delta_tables import create_delta_table
+from ratchet.store.delta.actions import Action, CommitInfo, DataFile, VectorDescriptor
+from ratchet.store.delta.log import put_commit, replay
+from ratchet.store.delta.tables import create_delta_table
 from ratchet.store.files import Lake, open_lake
 from tests.merge_kit import merger
 from tests.unit.merge.test_directly import actions, changed, of_ours, put, side_rows, streaming
@@ -37,10 +39,21 @@ pytestmark = pytest.mark.slow
 KB, MB = 1 << 10, 1 << 20
 
 
+INFO = CommitInfo(operation="WRITE", made_at=1)
+
+
+def vector(gone: int) -> VectorDescriptor:
+    return VectorDescriptor(storage="u", place="", offset=1, size=1, rows=gone)
+
+
 def file(size: int, *, rows: int = 100, gone: int = 0, name: str = "", at: int = 1) -> DataFile:
-    vector = {"cardinality": gone} if gone else None
-    add = {"size": size, "stats": f'{{"numRecords":{rows}}}', "deletionVector": vector}
-    return DataFile(path=name or f"{size} {rows} {gone}", add={**add, "modificationTime": at})
+    return DataFile(
+        uri=name or f"{size}-{rows}-{gone}",
+        size=size,
+        modified_at=at,
+        stats_text=f'{{"numRecords":{rows}}}',
+        vector=vector(gone) if gone else None,
+    )
 
 
 def sizes(found: list[list[DataFile]]) -> list[list[int]]:
@@ -92,7 +105,7 @@ def test_so_many_as_fit_into_one_the_oldest_first() -> None:
 def test_files_with_many_rows_that_are_gone(size: int) -> None:
     assert groups([file(size, gone=24)]) == []
     assert sizes(groups([file(size, gone=25)])) == [[size]]
-    nothing_known = DataFile(path="x", add={"size": size, "deletionVector": {"cardinality": 9}})
+    nothing_known = DataFile(uri="x", size=size, modified_at=1, vector=vector(9))
     assert groups([nothing_known]) == []
 
 
@@ -111,7 +124,7 @@ def test_the_table_stays_what_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, *, sort: bool
 ) -> None:
     """Merges and compactions in turn, of both tables; groups of few rows, vectors in them."""
-    monkeypatch.setattr("ratchet.store.data_files.GROUP_ROWS", 3)
+    monkeypatch.setattr("ratchet.store.delta.datafiles.GROUP_ROWS", 3)
     if not sort:
         monkeypatch.setattr(ratchet.merge.compaction, "MOST_SORTED", 0)
     rng = random.Random(seed)
@@ -207,14 +220,13 @@ def test_files_that_note_views(tmp_path: Path) -> None:
     for number in range(FAN):
         known = changed(source, put(number, "a"), put(50 + number, "a")).files
     folder = Path(source.lake.root.removeprefix("file://"), source.state.path)
-    instead: list[dict[str, Any]] = [{"commitInfo": {}}]
+    instead: list[Action] = [INFO]
     for path, one in of_ours(known).items():
         rows = pq.read_table(folder / path)
         pq.write_table(rows.cast(with_views(rows.schema)), folder / f"viewed-{path}")
         assert pq.read_schema(folder / f"viewed-{path}").field("v").type == pa.string_view()
         size = (folder / f"viewed-{path}").stat().st_size
-        add = {**one.add, "path": f"viewed-{path}", "size": size, "dataChange": True}
-        instead += [removed(one, now=1), {"add": add}]
+        instead += [one.removed(now=1), replace(one, uri=f"viewed-{path}", size=size)]
     assert put_commit(source.lake, source.state.path, known.version + 1, instead)
     done = changed(source, put(3, "b"), ("del", 4))
     assert done.changed == 2
@@ -253,12 +265,11 @@ def test_files_whose_rows_are_all_gone(tmp_path: Path) -> None:
     known = changed(source, put(2, "a")).files
     vectored = []
     for one in of_ours(known).values():
-        from ratchet.store.deletion_vectors import vector_of, write_vectors
-        from ratchet.store.delta_files import marked
+        from ratchet.store.delta.vectors import vector_of, write_vectors
 
-        (vector,) = write_vectors(source.lake, source.state.path, [vector_of(np.array([0]))])
-        vectored += [removed(one, now=1), marked(one, vector)]
-    put_commit(source.lake, source.state.path, known.version + 1, [{"commitInfo": {}}, *vectored])
+        (first,) = write_vectors(source.lake, source.state.path, [vector_of(np.array([0]))])
+        vectored += [one.removed(now=1), one.with_vector(first)]
+    put_commit(source.lake, source.state.path, known.version + 1, [INFO, *vectored])
     assert compacted(source).files == 2
     assert source.mirror() == {}
     after = replay(source.lake, source.state.path)
@@ -285,10 +296,10 @@ def test_somebody_else_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     genuine = put_commit
 
     def late(lake: Lake, path: str, version: int, what: Any) -> bool:
-        assert genuine(lake, path, version, [{"commitInfo": {}}])
+        assert genuine(lake, path, version, [INFO])
         return genuine(lake, path, version, what)
 
-    monkeypatch.setattr(ratchet.store.commits, "put_commit", late)
+    monkeypatch.setattr(ratchet.store.delta.commits, "put_commit", late)
     assert compacted(source) == CompactionResult(files=0, bytes=0, left=False)
     after = replay(source.lake, source.state.path)
     assert after is not None
@@ -395,9 +406,8 @@ def test_columns_that_came_later_and_old_timestamps(tmp_path: Path) -> None:
         else:
             pq.write_table(table, folder / f"{number}")
         size = (folder / f"{number}").stat().st_size
-        adds.append({"add": {"path": f"{number}", "partitionValues": {}, "size": size,
-                             "modificationTime": 1, "dataChange": True}})  # fmt: skip
-    assert put_commit(lake, "t", 1, [{"commitInfo": {}}, *adds])
+        adds.append(DataFile(uri=f"{number}", size=size, modified_at=1))
+    assert put_commit(lake, "t", 1, [INFO, *adds])
 
     def rows() -> list[dict[str, Any]]:
         table = DeltaTable(lake.delta_uri("t"))

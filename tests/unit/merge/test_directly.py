@@ -10,14 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import ratchet.merge.direct
-import ratchet.store.commits
-import ratchet.store.delta_files
+import ratchet.store.delta.commits
+import ratchet.store.delta.log
 from ratchet.core.change import TOKEN_COLUMN
 from ratchet.core.dumps import app_id
 from ratchet.core.errors import LakeError
 from ratchet.merge.direct import merge_directly
 from ratchet.merge.side import TOMBSTONE
-from ratchet.store.delta_files import put_commit, replay
+from ratchet.store.delta.actions import CommitInfo
+from ratchet.store.delta.log import put_commit, replay
 from tests.direct_kit import (
     actions,
     batch,
@@ -264,10 +265,10 @@ def test_others_that_commit_at_the_same_time(
         if where == path and version:  # its creation is no try
             tries.append(version)
             if len(tries) <= allowed:
-                assert genuine(lake, where, version, [{"commitInfo": {}}])
+                assert genuine(lake, where, version, [CommitInfo(operation="WRITE", made_at=1)])
         return genuine(lake, where, version, what)
 
-    monkeypatch.setattr(ratchet.store.commits, "put_commit", late)
+    monkeypatch.setattr(ratchet.store.delta.commits, "put_commit", late)
     allowed = 2
     done = changed(source, put(1, "c"), ("del", 2), known=known.files)
     begin = tries[0]
@@ -283,7 +284,7 @@ def test_others_that_commit_at_the_same_time(
 
 def test_both_tables_logs_get_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or they would be read whole, longer and longer."""
-    monkeypatch.setattr(ratchet.store.delta_files, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(ratchet.store.delta.log, "CHECKPOINT_EVERY", 2)
     source = streaming(tmp_path)
     for number in range(3):
         changed(source, put(number, "a"))
@@ -302,7 +303,7 @@ def test_a_checkpoint_that_cannot_be_written(
         tries.append(path)
         raise LakeError("the disk is full", operation="write", hint="make room")
 
-    monkeypatch.setattr(ratchet.store.delta_files, "write_checkpoint", fails)
+    monkeypatch.setattr(ratchet.store.delta.log, "write_checkpoint", fails)
     source = streaming(tmp_path)
     files = None
     for number in range(41):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import pytest
 from deltalake import DeltaTable
 
 import ratchet.merge.direct
-import ratchet.store.commits
-import ratchet.store.delta_files
+import ratchet.store.delta.commits
+import ratchet.store.delta.log
 from ratchet.core.errors import LakeError
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.merge.direct import merge_directly
 from ratchet.merge.shape import Shape
-from ratchet.store.delta_files import put_commit, replay
+from ratchet.store.delta.actions import CommitInfo
+from ratchet.store.delta.log import put_commit, replay
 from ratchet.store.files import Lake
 from tests.direct_kit import (
     batch,
@@ -168,12 +170,11 @@ def test_a_key_that_stands_there_twice(tmp_path: Path) -> None:
     source = streaming(tmp_path)
     known = changed(source, put(1, "a"), put(2, "b")).files
     (file,) = of_ours(known).values()
-    twin = {**file.add, "path": "twin.parquet"}
+    twin = replace(file, uri="twin.parquet")
     folder = Path(source.lake.root.removeprefix("file://"), source.state.path)
     (folder / "twin.parquet").write_bytes((folder / file.path).read_bytes())
-    put_commit(
-        source.lake, source.state.path, known.version + 1, [{"commitInfo": {}}, {"add": twin}]
-    )
+    info = CommitInfo(operation="WRITE", made_at=1)
+    put_commit(source.lake, source.state.path, known.version + 1, [info, twin])
     source.tx("-", put(2, "c"))
     source.round()
     assert merge_directly(source.lake, batch(source), known) is None

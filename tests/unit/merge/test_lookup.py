@@ -6,7 +6,7 @@ import itertools
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,14 @@ from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.merge.lookup import Hits, look
 from ratchet.merge.newest import ChangeFiles, NeedsSpark, NewestChanges, newest
 from ratchet.merge.shape import Shape
-from ratchet.store.deletion_vectors import vector_of, write_vectors
-from ratchet.store.delta_files import Action, added, put_commit, replay
-from ratchet.store.delta_tables import create_mirrored_table, mirrored_schema
+from ratchet.store.delta.actions import CommitInfo, DataFile
+from ratchet.store.delta.log import put_commit, replay
+from ratchet.store.delta.stats import file_stats
+from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
+from ratchet.store.delta.vectors import vector_of, write_vectors
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.stats import file_stats
 
+INFO = CommitInfo(operation="WRITE", made_at=1)
 SCHEMA = TableSchema(
     keyspace="shop",
     table="t",
@@ -88,11 +90,11 @@ class Table:
             )
         described = self.shape.key if stats else []
         text = file_stats(footers[0], described)
-        action = added(name, size=self.lake.size(f"{PATH}/{name}"), stats=text, now=1)
+        action = DataFile.new(name, size=self.lake.size(f"{PATH}/{name}"), stats=text, now=1)
         if gone:
             (vector,) = write_vectors(self.lake, PATH, [vector_of(np.array(gone))])
-            action["add"]["deletionVector"] = vector
-        assert put_commit(self.lake, PATH, number + 1, [{"commitInfo": {}}, action])
+            action = replace(action, vector=vector)
+        assert put_commit(self.lake, PATH, number + 1, [INFO, action])
         self.rows.append(list(rows))
         self.gone.append(set(gone))
 
@@ -255,8 +257,10 @@ def test_statistics_that_are_not_whole_are_not_believed(
     table = made(tmp_path, (key,))
     table.add([(4, "s1", (0, 1, 0))])
     text = json.dumps({"numRecords": 1, **stats})
-    action = added("000.parquet", size=table.lake.size(f"{PATH}/000.parquet"), stats=text, now=1)
-    assert put_commit(table.lake, PATH, 2, [{"commitInfo": {}}, action])
+    action = DataFile.new(
+        "000.parquet", size=table.lake.size(f"{PATH}/000.parquet"), stats=text, now=1
+    )
+    assert put_commit(table.lake, PATH, 2, [INFO, action])
     assert len(table.look(changed(table, [4]))) == 1
 
 
@@ -271,14 +275,14 @@ def test_too_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         table.look(changed(table, [10]))
     with pytest.raises(NeedsSpark, match="too many rows"):
         table.look(changed(table, [0, 10]))
-    assert put_commit(table.lake, PATH, 3, [{"commitInfo": {}}, uncounted(1)])
+    assert put_commit(table.lake, PATH, 3, [INFO, uncounted(1)])
     with pytest.raises(NeedsSpark, match="too many rows"):
         table.look(changed(table, [30]))
 
 
-def uncounted(number: int) -> Action:
+def uncounted(number: int) -> DataFile:
     """A file again, with a log that tells nothing of it."""
-    return added(f"{number:03d}.parquet", size=1, stats="{}", now=1)
+    return DataFile.new(f"{number:03d}.parquet", size=1, stats="{}", now=1)
 
 
 def test_nothing_changed(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import ratchet.merge.direct
 import ratchet.merge.lookup
 from ratchet.core.change import FLOOR_IDX
 from ratchet.merge.newest import NeedsSpark, before_marks, settled
-from ratchet.store.delta_files import replay
+from ratchet.store.delta.log import replay
 from tests.merge_kit import Source, dump_beside_changes, merger
 from tests.unit.merge.test_directly import of_ours, put, streaming
 

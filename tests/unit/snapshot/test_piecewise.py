@@ -29,8 +29,8 @@ from ratchet.snapshot.piecewise import (
     suspects,
 )
 from ratchet.snapshot.prints import RowHasher
+from ratchet.store.delta.stats import file_stats
 from ratchet.store.files import Lake
-from ratchet.store.stats import file_stats
 
 HERE = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 LEFT, RIGHT = "shop/-80", "shop/80-"

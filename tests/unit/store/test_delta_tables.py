@@ -14,7 +14,7 @@ from deltalake.transaction import AddAction
 
 from ratchet.core.change import TOKEN_TYPE
 from ratchet.core.errors import LakeError, TableStoppedError
-from ratchet.store.delta_tables import (
+from ratchet.store.delta.tables import (
     app_version,
     create_mirrored_table,
     mirrored_schema,

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,19 +16,17 @@ from deltalake import DeltaTable, QueryBuilder
 from lease_kit import Passing
 
 from ratchet.store import layout, retention
-from ratchet.store.commits import LateError, commit_files
-from ratchet.store.data_files import write_data_file
-from ratchet.store.deletion_vectors import vector_of, write_vectors
-from ratchet.store.delta_files import (
+from ratchet.store.delta.actions import Action, DataFile, rewrite_info
+from ratchet.store.delta.commits import LateError, commit_files
+from ratchet.store.delta.datafiles import write_data_file
+from ratchet.store.delta.log import (
     TableFiles,
-    commit_info,
-    marked,
-    removed,
     replay,
     replay_to,
     write_checkpoint,
 )
-from ratchet.store.delta_tables import create_delta_table, open_delta
+from ratchet.store.delta.tables import create_delta_table, open_delta
+from ratchet.store.delta.vectors import vector_of, write_vectors
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.retention import UNNAMED_SECONDS, keep_history, remove_old_files
@@ -67,15 +64,15 @@ class Story:
     def note(self, version: int, rows: set[int]) -> None:
         self.rows[version], self.since[version] = rows, self.now
 
-    def file(self, ids: set[int]) -> dict[str, Any]:
+    def file(self, ids: set[int]) -> DataFile:
         rows = pa.table({"id": sorted(ids)}, schema=SCHEMA)
         return write_data_file(
             self.lake, "t", [rows], SCHEMA, kind="part", described=["id"], now=self.now
         )
 
-    def commit(self, rows: set[int], *actions: dict[str, Any]) -> None:
+    def commit(self, rows: set[int], *actions: Action) -> None:
         table = self.table
-        info = commit_info("WRITE", read=table.version, isolation="Serializable", now=self.now)
+        info = rewrite_info("WRITE", read=table.version, now=self.now)
         assert commit_files(self.lake, "t", table, [info, *actions]) is not None
         self.note(table.version + 1, rows)
 
@@ -96,13 +93,13 @@ class Story:
                 gone = rng.choice(alive)
                 places = [n for n, number in enumerate(ids) if number not in here - {gone}]
                 (vector,) = write_vectors(self.lake, "t", [vector_of(np.array(places))])
-                self.commit(here - {gone}, removed(file, now=self.now), marked(file, vector))
+                self.commit(here - {gone}, file.removed(now=self.now), file.with_vector(vector))
                 return
 
     def compact(self) -> None:
         table = self.table
         here = self.rows[table.version]
-        gone = [removed(file, now=self.now) for file in table.files.values()]
+        gone = [file.removed(now=self.now) for file in table.files.values()]
         self.commit(here, *gone, self.file(here))
 
     def shown(self, version: int) -> set[int]:
@@ -170,7 +167,7 @@ def test_each_version_of_the_history_can_be_read(story: Story, seed: int) -> Non
     story.now += keep * SECOND + 1
     story.remove(keep)
     live = story.table
-    vectors = sum("deletionVector" in file.add for file in live.files.values())
+    vectors = sum(file.vector is not None for file in live.files.values())
     assert len(story.data_files()) == len(live.files) + vectors
     assert story.shown(live.version) == story.rows[live.version]
 

@@ -18,11 +18,20 @@ from ratchet.core.rounds import Round, ShardSlice
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.merge.maintain import remove_orphans
 from ratchet.store import layout, takeover
-from ratchet.store.commits import CLOSED, EPOCH, LateError, commit_files, committed, fence, opened
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.delta_files import TableFiles, commit_info, replay
-from ratchet.store.delta_tables import app_version, create_delta_table
+from ratchet.store.delta.actions import AppTransaction, CommitInfo, rewrite_info
+from ratchet.store.delta.commits import (
+    CLOSED,
+    EPOCH,
+    LateError,
+    commit_files,
+    committed,
+    fence,
+    opened,
+)
+from ratchet.store.delta.log import TableFiles, replay
+from ratchet.store.delta.tables import app_version, create_delta_table
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.notes import Notes, current_epoch, epochs
@@ -71,8 +80,8 @@ def files_of(lake: Lake, path: str) -> TableFiles:
     return found
 
 
-def info(files: TableFiles) -> dict[str, object]:
-    return commit_info("WRITE", read=files.version, isolation="Serializable", now=1)
+def info(files: TableFiles) -> CommitInfo:
+    return rewrite_info("WRITE", read=files.version, now=1)
 
 
 def test_a_late_round_and_a_late_cut_are_refused(root: Lake) -> None:
@@ -137,7 +146,7 @@ def test_how_far_spark_has_come_is_carried_over(root: Lake) -> None:
     opened(old, "k/t", "unused", now=1)
     assert app_version(old, "k/t", "used") is None
     files = files_of(old, "k/t")
-    done = {"txn": {"appId": spark, "version": 7, "lastUpdated": 1}}
+    done = AppTransaction(app_id=spark, version=7, updated_at=1)
     assert commit_files(old, "k/t", files, [info(files), done]) is not None
     assert app_version(root, "k/t", "used") == 7
     new = hold(root)
@@ -193,7 +202,7 @@ def test_a_lake_of_a_version_without_epochs_is_taken_over_as_it_is(root: Lake) -
         root.write_json(layout.state_path("k", name), state(name, merged_round=3).to_json())
         create_delta_table(root, f"k/{name}", SCHEMA, name=name, description="", now=1)
         files = files_of(root, f"k/{name}")
-        done = {"txn": {"appId": "app", "version": 3, "lastUpdated": 1}}
+        done = AppTransaction(app_id="app", version=3, updated_at=1)
         assert commit_files(root, f"k/{name}", files, [info(files), done]) is not None
     RoundLog(root).append(make_round(1))
     Cuts(root).append(make_cut(1))

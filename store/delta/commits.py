@@ -2,7 +2,7 @@
 
 Lives here: the check that no later epoch stands in a table, the fence that puts one there, and the
 transaction ids that Spark commits under. Does not live here: how an epoch is come by (`takeover`),
-the log itself (`delta_files`).
+the log itself (`log`).
 
 A process can stand still between any two of its steps, for longer than its lease lasts, so that a
 look at the lease proves nothing about the write behind it. What refuses a late write is the write:
@@ -20,10 +20,12 @@ Invariant: once a table is fenced for an epoch, no process of an earlier one cha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ratchet.core.errors import BugError, LakeError
-from ratchet.store.delta_files import Action, TableFiles, advanced, commit_info, put_commit, replay
+from ratchet.store.delta.actions import Action, AppTransaction, CommitInfo, rewrite_info
+from ratchet.store.delta.log import TableFiles, apply_commit, put_commit, replay
 from ratchet.store.files import Lake
 
 EPOCH: Final = "ratchet.epoch"
@@ -80,18 +82,18 @@ def commit_files(
         LakeError: it cannot be written.
     """
     check_epoch(lake, epoch_of(files), path, "commit to a Delta table")
-    own = {action["txn"]["appId"] for action in actions if "txn" in action}
-    now = next((a["commitInfo"]["timestamp"] for a in actions if "commitInfo" in a), 0)
+    own = {action.app_id for action in actions if isinstance(action, AppTransaction)}
+    now = next((one.made_at for one in actions if isinstance(one, CommitInfo)), 0)
     every = [
         *actions,
         *(
-            _done(app, version, now)
+            AppTransaction(app_id=app, version=version, updated_at=now)
             for app, version in _fence(lake, files).items()
             if app not in own
         ),
     ]
     number = 0 if files is None else files.version + 1
-    return advanced(files, every) if put_commit(lake, path, number, every) else None
+    return apply_commit(files, every) if put_commit(lake, path, number, every) else None
 
 
 def fence(lake: Lake, path: str, *, now: int, owner: str = "") -> TableFiles | None:
@@ -112,7 +114,12 @@ def fence(lake: Lake, path: str, *, now: int, owner: str = "") -> TableFiles | N
     files = replay(lake, path)
     while files is not None and epoch_of(files) < lake.epoch:
         # With its name in it no two commits are the same: an object store takes those for one.
-        done = commit_files(lake, path, files, [_info("FENCE", files, now, owner=owner)])
+        done = commit_files(
+            lake,
+            path,
+            files,
+            [replace(rewrite_info("FENCE", read=files.version, now=now), owner=owner)],
+        )
         if done is not None:
             return done
         files = replay(lake, path, files)
@@ -143,7 +150,10 @@ def opened(lake: Lake, path: str, app_id: str, *, now: int) -> str:
         check_epoch(lake, epoch_of(files), path, "commit to a Delta table")
         if mine in files.apps:
             break
-        actions = [_info("OPEN", files, now), _done(mine, OPENED, now // 1000)]
+        actions: list[Action] = [
+            rewrite_info("OPEN", read=files.version, now=now),
+            AppTransaction(app_id=mine, version=OPENED, updated_at=now),
+        ]
         if commit_files(lake, path, files, actions) is not None:
             break
         files = replay(lake, path, files)
@@ -188,11 +198,3 @@ def _fence(lake: Lake, files: TableFiles | None) -> Mapping[str, int]:
         if version > max(versions.get(plain, OPENED), apps.get(plain, OPENED)):
             versions[plain] = version
     return versions
-
-
-def _done(app_id: str, version: int, moment: int) -> Action:
-    return {"txn": {"appId": app_id, "version": version, "lastUpdated": moment}}
-
-
-def _info(operation: str, files: TableFiles, now: int, **more: str) -> Action:
-    return commit_info(operation, read=files.version, isolation="Serializable", now=now, **more)

@@ -23,9 +23,17 @@ from deltalake.exceptions import TableNotFoundError
 from ratchet.core.change import TOKEN_COLUMN, TOKEN_TYPE
 from ratchet.core.columnrules import unfit_name
 from ratchet.core.errors import LakeError, TableStoppedError
-from ratchet.store.commits import commit_files, progress
-from ratchet.store.delta_errors import conflict, delta_errors
-from ratchet.store.delta_files import commit_info, removed, replay
+from ratchet.store.delta.actions import (
+    Action,
+    AppTransaction,
+    CommitInfo,
+    TableMetadata,
+    TableProtocol,
+    rewrite_info,
+)
+from ratchet.store.delta.commits import commit_files, progress
+from ratchet.store.delta.errors import conflict, delta_errors
+from ratchet.store.delta.log import replay
 from ratchet.store.failures import LOST_FILE_HINT, errno_of, storage_error
 from ratchet.store.files import Lake
 
@@ -91,29 +99,17 @@ def create_delta_table(
         configuration["delta.dataSkippingNumIndexedCols"] = "0"
     if deletion_vectors:
         configuration["delta.enableDeletionVectors"] = "true"
-    actions = [
-        {
-            "commitInfo": {
-                "timestamp": now // 1000,
-                "operation": "CREATE TABLE",
-                "operationParameters": {},
-                "engineInfo": "Ratchet",
-                "isBlindAppend": True,
-            }
-        },
-        {"protocol": _protocol(schema, deletion_vectors=deletion_vectors)},
-        {
-            "metaData": {
-                "id": str(uuid.uuid4()),
-                "name": name,
-                "description": description,
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": Schema.from_arrow(schema).to_json(),
-                "partitionColumns": [],
-                "configuration": configuration,
-                "createdTime": now // 1000,
-            }
-        },
+    actions: list[Action] = [
+        CommitInfo(operation="CREATE TABLE", made_at=now, blind=True),
+        _protocol(schema, deletion_vectors=deletion_vectors),
+        TableMetadata(
+            id=str(uuid.uuid4()),
+            name=name,
+            description=description,
+            schema_text=Schema.from_arrow(schema).to_json(),
+            configuration=configuration,
+            created_at=now // 1000,
+        ),
     ]
     return commit_files(lake, path, None, actions) is not None
 
@@ -186,17 +182,9 @@ def add_columns(lake: Lake, path: str, schema: pa.Schema, *, now: int) -> bool:
     if merged == have:
         return False
     vectors = "deletionVectors" in (protocol.writer_features or ())
-    actions = [
-        {
-            "commitInfo": {
-                "timestamp": now // 1000,
-                "operation": "ADD COLUMNS",
-                "operationParameters": {},
-                "engineInfo": "Ratchet",
-                "isBlindAppend": True,
-            }
-        },
-        {"protocol": _protocol(schema, deletion_vectors=vectors)},
+    actions: list[Action] = [
+        CommitInfo(operation="ADD COLUMNS", made_at=now, blind=True),
+        _protocol(schema, deletion_vectors=vectors),
         _metadata(meta, json.dumps(merged, separators=(",", ":")), meta.configuration),
     ]
     files = replay(lake, path)
@@ -235,8 +223,8 @@ def set_properties(lake: Lake, path: str, properties: Mapping[str, str], *, now:
     files = None if configuration == meta.configuration else replay(lake, path)
     if files is None or not files.writable:
         return False
-    actions = [
-        commit_info("SET TBLPROPERTIES", read=files.version, isolation="Serializable", now=now),
+    actions: list[Action] = [
+        rewrite_info("SET TBLPROPERTIES", read=files.version, now=now),
         _metadata(meta, schema, configuration),
     ]
     if files.version != table.version() or commit_files(lake, path, files, actions) is None:
@@ -282,47 +270,41 @@ def replace_columns(
     if stats:
         configuration["delta.dataSkippingStatsColumns"] = ",".join(stats)
     vectors = "deletionVectors" in (protocol.writer_features or ())
-    version = files.version
-    actions: list[dict[str, Any]] = [
-        commit_info("WRITE", read=version, isolation="Serializable", now=now, userMetadata=note),
+    actions: list[Action] = [
+        rewrite_info("WRITE", read=files.version, now=now, note=note),
         *_upgrade(protocol, _protocol(schema, deletion_vectors=vectors)),
         _metadata(meta, Schema.from_arrow(schema).to_json(), configuration),
-        {"txn": {"appId": app[0], "version": app[1], "lastUpdated": now // 1000}},
-        *(removed(file, now=now) for file in files.files.values()),
+        AppTransaction(app_id=app[0], version=app[1], updated_at=now),
+        *(file.removed(now=now) for file in files.files.values()),
     ]
     if commit_files(lake, path, files, actions) is None:
         raise conflict(path, _EMPTY)
 
 
-def _upgrade(have: ProtocolVersions, wanted: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _upgrade(have: ProtocolVersions, wanted: TableProtocol) -> Iterator[TableProtocol]:
     """The action by which a table gets the features that it lacks; none ever goes."""
     reader, writer = set(have.reader_features or ()), set(have.writer_features or ())
-    if set(wanted.get("writerFeatures", ())) <= writer:
+    if set(wanted.writer_features or ()) <= writer:
         return
-    yield {
-        "protocol": {
-            "minReaderVersion": 3,
-            "minWriterVersion": 7,
-            "readerFeatures": sorted(reader.union(wanted["readerFeatures"])),
-            "writerFeatures": sorted(writer.union(wanted["writerFeatures"])),
-        }
-    }
+    yield TableProtocol(
+        reader=3,
+        writer=7,
+        reader_features=tuple(sorted(reader.union(wanted.reader_features or ()))),
+        writer_features=tuple(sorted(writer.union(wanted.writer_features or ()))),
+    )
 
 
-def _metadata(meta: Metadata, schema: str, configuration: Mapping[str, str]) -> dict[str, Any]:
+def _metadata(meta: Metadata, schema: str, configuration: Mapping[str, str]) -> TableMetadata:
     """The action that gives a table a schema (Delta's JSON) and properties; all else stays."""
-    return {
-        "metaData": {
-            "id": str(meta.id),
-            "name": meta.name,
-            "description": meta.description,
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": schema,
-            "partitionColumns": list(meta.partition_columns),
-            "configuration": dict(configuration),
-            "createdTime": meta.created_time,
-        }
-    }
+    return TableMetadata(
+        id=str(meta.id),
+        name=meta.name,
+        description=meta.description,
+        schema_text=schema,
+        partition_columns=tuple(meta.partition_columns),
+        configuration=dict(configuration),
+        created_at=meta.created_time,
+    )
 
 
 def _with_fields(have: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
@@ -448,18 +430,18 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _protocol(schema: pa.Schema, *, deletion_vectors: bool) -> dict[str, Any]:
+def _protocol(schema: pa.Schema, *, deletion_vectors: bool) -> TableProtocol:
     features = ["deletionVectors"] if deletion_vectors else []
     if any(_has_plain_timestamp(field.type) for field in schema):
         features.append("timestampNtz")
     if not features:
-        return {"minReaderVersion": 1, "minWriterVersion": 2}
-    return {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": features,
-        "writerFeatures": [*features, "appendOnly", "invariants"],
-    }
+        return TableProtocol(reader=1, writer=2)
+    return TableProtocol(
+        reader=3,
+        writer=7,
+        reader_features=tuple(features),
+        writer_features=(*features, "appendOnly", "invariants"),
+    )
 
 
 def _has_plain_timestamp(kind: pa.DataType) -> bool:

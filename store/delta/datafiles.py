@@ -1,7 +1,7 @@
 """Data files of a Delta table, written whole.
 
-Lives here: rows into one Parquet file, and the action that adds it. Does not live here: which rows,
-and the commit (`delta_files`). The dump has a writer of its own, which holds its file open for long
+Lives here: rows into one Parquet file. Does not live here: which rows,
+and the commit (`log`). The dump has a writer of its own, which holds its file open for long
 (`snapshot.chunkfile`).
 """
 
@@ -14,10 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratchet.store.delta_files import Action, added
+from ratchet.store.delta.actions import DataFile
+from ratchet.store.delta.stats import file_stats
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
-from ratchet.store.stats import file_stats
 
 GROUP_ROWS: Final = 1 << 16  # of a row group: few, since what a later merge skips is row groups
 
@@ -31,8 +31,8 @@ def write_data_file(
     kind: str,
     described: Sequence[str],
     now: int,
-) -> Action:
-    """Write a new file; the action that adds it.
+) -> DataFile:
+    """Write a new file, which a commit is to add.
 
     Args:
         lake: the lake.
@@ -60,4 +60,4 @@ def write_data_file(
             # One whose sink failed (a full disk) would raise something else when it is closed.
             writer.is_open = False
         size = sink.tell()
-    return added(name, size=size, stats=file_stats(footers[0], described), now=now)
+    return DataFile.new(name, size=size, stats=file_stats(footers[0], described), now=now)

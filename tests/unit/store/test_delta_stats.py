@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.store.stats import MAX_TEXT, file_stats
+from ratchet.store.delta.stats import MAX_TEXT, file_stats
 
 
 def _stats(values: list[Any], kind: pa.DataType, *, group: int = 2) -> dict[str, Any]:

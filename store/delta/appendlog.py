@@ -21,21 +21,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from ratchet.core.errors import BugError
-from ratchet.store.commits import EPOCH, check_epoch, commit_files, epoch_of, fence
-from ratchet.store.data_files import write_data_file
-from ratchet.store.delta_errors import conflict, delta_errors
-from ratchet.store.delta_files import (
-    Action,
-    DataFile,
-    TableFiles,
-    commit_info,
-    keep_log_short,
-    removed,
-    replay,
-)
+from ratchet.store.delta.actions import Action, AppTransaction, DataFile, rewrite_info
+from ratchet.store.delta.commits import EPOCH, check_epoch, commit_files, epoch_of, fence
+from ratchet.store.delta.datafiles import write_data_file
+from ratchet.store.delta.errors import conflict, delta_errors
+from ratchet.store.delta.log import TableFiles, checkpoint_if_due, replay
+from ratchet.store.delta.parquet import parquet_file
 from ratchet.store.failures import lake_errors, sound
 from ratchet.store.files import Lake
-from ratchet.store.parquet import parquet_file
 
 _PROPERTIES = {"delta.logRetentionDuration": "interval 1 days", "delta.checkpointInterval": "20"}
 _FILE_BYTES = 1 << 20  # a file of that size is left alone: what compacting costs does not grow
@@ -148,9 +141,11 @@ class DeltaLogTable:
         moment = self._clock()
         added = self._written(rows, moment)
         while True:
-            info = commit_info("WRITE", read=files.version, isolation="Serializable", now=moment)
-            done = {"appId": app_id, "version": version, "lastUpdated": moment // 1000}
-            actions = [info, {"txn": done}, added]
+            actions: list[Action] = [
+                rewrite_info("WRITE", read=files.version, now=moment),
+                AppTransaction(app_id=app_id, version=version, updated_at=moment),
+                added,
+            ]
             after = commit_files(self._lake, self._path, files, actions)
             if after is not None:
                 break
@@ -162,7 +157,7 @@ class DeltaLogTable:
             self._refuse_taken(found, app_id, version, operation)
             files = found
         self._files = after
-        keep_log_short(self._lake, self._path, self._files.version)
+        checkpoint_if_due(self._lake, self._path, self._files.version)
 
     def _refuse_taken(self, files: TableFiles, app_id: str, version: int, operation: str) -> None:
         """A number that somebody else has committed: whoever is late is told so."""
@@ -241,14 +236,14 @@ class DeltaLogTable:
         if rows:
             table = pa.Table.from_pylist(list(rows), schema=self._schema)
             new.append(self._written(table, moment))
-        gone = [removed(file, now=moment) for file in old]
-        info = commit_info(operation, read=files.version, isolation="Serializable", now=moment)
+        gone = [file.removed(now=moment) for file in old]
+        info = rewrite_info(operation, read=files.version, now=moment)
         after = commit_files(self._lake, self._path, files, [info, *gone, *new])
         if after is not None:
             self._files = after
-            keep_log_short(self._lake, self._path, after.version)
+            checkpoint_if_due(self._lake, self._path, after.version)
 
-    def _written(self, rows: pa.Table, moment: int) -> Action:
+    def _written(self, rows: pa.Table, moment: int) -> DataFile:
         return write_data_file(
             self._lake,
             self._path,

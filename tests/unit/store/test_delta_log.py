@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +14,22 @@ import pytest
 from deltalake import DeltaTable
 
 from ratchet.core.errors import LakeError
-from ratchet.store.deletion_vectors import positions_of, read_vector, vector_of, write_vectors
-from ratchet.store.delta_files import DataFile, added, marked, put_commit, removed, replay
-from ratchet.store.delta_tables import create_delta_table
+from ratchet.store.delta.actions import (
+    AppTransaction,
+    CommitInfo,
+    DataFile,
+    TableMetadata,
+    TableProtocol,
+)
+from ratchet.store.delta.log import put_commit, replay
+from ratchet.store.delta.stats import file_stats
+from ratchet.store.delta.tables import create_delta_table
+from ratchet.store.delta.vectors import positions_of, read_vector, vector_of, write_vectors
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.stats import file_stats
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string())])
-INFO = {"commitInfo": {"timestamp": 1, "operation": "MERGE", "operationParameters": {}}}
+INFO = CommitInfo(operation="MERGE", made_at=1)
+TXN = AppTransaction(app_id="a", version=3)
 PATH = "shop/t"
 
 
@@ -32,14 +40,16 @@ def lake(tmp_path: Path) -> Lake:
     return made
 
 
-def new_file(lake: Lake, name: str, first: int, count: int = 10) -> dict[str, Any]:
+def new_file(lake: Lake, name: str, first: int, count: int = 10) -> DataFile:
     ids = list(range(first, first + count))
     rows = pa.table([pa.array(ids, pa.int64()), pa.array([str(i) for i in ids])], schema=SCHEMA)
     footers: list[pq.FileMetaData] = []
     path = f"{PATH}/{name}"
     with lake.open_output(path) as sink:
         pq.write_table(rows, sink, metadata_collector=footers)
-    return added(name, size=lake.size(path), stats=file_stats(footers[0], ["id"]), now=5_000_000)
+    return DataFile.new(
+        name, size=lake.size(path), stats=file_stats(footers[0], ["id"]), now=5_000_000
+    )
 
 
 def ids(lake: Lake) -> list[int]:
@@ -55,7 +65,7 @@ def test_files_come_get_vectors_and_go(lake: Lake) -> None:
     begin = replay(lake, PATH)
     assert begin is not None
     assert (begin.version, begin.writable, begin.schema) == (0, True, SCHEMA)
-    actions = [INFO, {"txn": {"appId": "a", "version": 3}}]
+    actions = [INFO, TXN]
     assert put_commit(
         lake, PATH, 1, [*actions, new_file(lake, "one.parquet", 0), new_file(lake, "b.parquet", 10)]
     )
@@ -65,22 +75,22 @@ def test_files_come_get_vectors_and_go(lake: Lake) -> None:
     assert both.apps == {"a": 3}
     (vector,) = write_vectors(lake, PATH, [vector_of(np.array([0, 9, 3]))])
     one = both.files["one.parquet"]
-    assert put_commit(lake, PATH, 2, [INFO, removed(one, now=9_000_000), marked(one, vector)])
+    assert put_commit(lake, PATH, 2, [INFO, one.removed(now=9_000_000), one.with_vector(vector)])
     assert ids(lake) == [1, 2, 4, 5, 6, 7, 8, *range(10, 20)]
     with_vector = replay(lake, PATH, both)
     assert with_vector == replay(lake, PATH)
     assert with_vector is not None
     one = with_vector.files["one.parquet"]
     assert one.stats["tightBounds"] is False
-    assert list(read_vector(lake, PATH, one.add["deletionVector"])) == [0, 3, 9]
+    assert list(read_vector(lake, PATH, one.vector)) == [0, 3, 9]
     # Another vector for it, in one commit with what takes it away: whatever comes first.
     (more,) = write_vectors(lake, PATH, [vector_of(np.array([0, 1, 3, 9]))])
-    assert put_commit(lake, PATH, 3, [INFO, marked(one, more), removed(one, now=9_000_000)])
+    assert put_commit(lake, PATH, 3, [INFO, one.with_vector(more), one.removed(now=9_000_000)])
     last = replay(lake, PATH, with_vector)
     assert last is not None
-    assert len(read_vector(lake, PATH, last.files["one.parquet"].add["deletionVector"])) == 4
+    assert len(read_vector(lake, PATH, last.files["one.parquet"].vector)) == 4
     assert ids(lake) == [2, 4, 5, 6, 7, 8, *range(10, 20)]
-    assert put_commit(lake, PATH, 4, [INFO, removed(last.files["one.parquet"], now=9)])
+    assert put_commit(lake, PATH, 4, [INFO, last.files["one.parquet"].removed(now=9)])
     assert ids(lake) == list(range(10, 20))
     assert sorted((replay(lake, PATH, last) or last).files) == ["b.parquet"]
 
@@ -92,10 +102,10 @@ def test_a_version_is_made_once(lake: Lake) -> None:
 
 def test_from_a_checkpoint(lake: Lake) -> None:
     """As deltalake writes it; the commits before it may be gone."""
-    put_commit(lake, PATH, 1, [INFO, {"txn": {"appId": "a", "version": 3}}])
+    put_commit(lake, PATH, 1, [INFO, TXN])
     (vector,) = write_vectors(lake, PATH, [vector_of(np.array([5]))])
     file = new_file(lake, "one.parquet", 0)
-    put_commit(lake, PATH, 2, [INFO, {"add": {**file["add"], "deletionVector": vector}}])
+    put_commit(lake, PATH, 2, [INFO, replace(file, vector=vector)])
     whole = replay(lake, PATH)
     DeltaTable(lake.delta_uri(PATH)).create_checkpoint()
     for version in range(2):
@@ -110,8 +120,7 @@ def test_from_a_checkpoint(lake: Lake) -> None:
         True,
     )
     assert found.files["one.parquet"].stats == whole.files["one.parquet"].stats
-    for name in ("path", "size", "partitionValues", "deletionVector"):
-        assert found.files["one.parquet"].add[name] == whole.files["one.parquet"].add[name], name
+    assert found.files == whole.files
     assert ids(lake) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
 
 
@@ -131,7 +140,7 @@ def test_tables_with_other_rules_are_left_alone(lake: Lake, setting: dict[str, s
     ]
     (value,) = (one["metaData"] for one in meta if "metaData" in one)
     value["configuration"] |= setting
-    put_commit(lake, PATH, 1, [INFO, {"metaData": value}])
+    put_commit(lake, PATH, 1, [INFO, TableMetadata.from_json(value)])
     found = replay(lake, PATH)
     assert found is not None
     assert not found.writable
@@ -146,11 +155,10 @@ def test_whether_vectors_are_allowed(lake: Lake) -> None:
 
 
 def test_features_that_are_not_known(lake: Lake) -> None:
-    protocol = {
-        "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [],
-        "writerFeatures": ["rowTracking"],
-    }  # fmt: skip
-    put_commit(lake, PATH, 1, [INFO, {"protocol": protocol}])
+    protocol = TableProtocol(
+        reader=3, writer=7, reader_features=(), writer_features=("rowTracking",)
+    )
+    put_commit(lake, PATH, 1, [INFO, protocol])
     found = replay(lake, PATH)
     assert found is not None
     assert not found.writable
@@ -191,7 +199,7 @@ def test_a_vector_is_read_as_it_was_written(lake: Lake, positions: list[int]) ->
     (first, second) = write_vectors(lake, PATH, vectors)
     found = positions_of(read_vector(lake, PATH, second))
     assert (found.dtype, found.tolist()) == (np.int64, positions)
-    assert (first["cardinality"], second["cardinality"]) == (2, len(positions))
+    assert (first.rows, second.rows) == (2, len(positions))
     assert positions_of(read_vector(lake, PATH, first)).tolist() == [1, 2]
 
 
@@ -201,7 +209,7 @@ def test_what_was_parsed_goes_with_the_file() -> None:
     try:
         before, _ = tracemalloc.get_traced_memory()
         for number in range(2000):
-            file = DataFile(path="x", add={"size": 1, "stats": f'{{"numRecords": {number}}}'})
+            file = DataFile.new("x", size=1, stats=f'{{"numRecords": {number}}}', now=1)
             assert file.rows == number
             assert file.stats is file.stats
         after, _ = tracemalloc.get_traced_memory()

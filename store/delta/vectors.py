@@ -1,7 +1,7 @@
 """Deletion vectors: which rows of a data file are gone, as Delta's PROTOCOL.md writes them down.
 
 Lives here: reading one, and writing several into one file. Does not live here: which rows go
-(`merge.direct`), the log (`delta_files`).
+(`merge.direct`), the log (`log`).
 
 A file of vectors is a version byte, then for each vector its size (4 bytes, big-endian), the
 vector, and its CRC-32. A vector is a magic number (4 bytes, little-endian) and a 64-bit Roaring
@@ -15,14 +15,15 @@ import base64
 import struct
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ratchet.core.errors import LakeError
+from ratchet.store.delta.actions import VectorDescriptor
 from ratchet.store.failures import LOST_FILE_HINT, lake_errors
 from ratchet.store.files import Lake
 
@@ -57,43 +58,43 @@ def positions_of(vector: Vector) -> Positions:
     return found.astype(np.int64)
 
 
-def read_vector(lake: Lake, table: str, descriptor: Mapping[str, Any]) -> Vector:
+def read_vector(lake: Lake, table: str, descriptor: VectorDescriptor) -> Vector:
     """A file's vector.
 
     Args:
         lake: the lake.
         table: the table's folder.
-        descriptor: `deletionVector` of an add action.
+        descriptor: where it stands.
 
     Raises:
         LakeError: it cannot be read, or is damaged.
     """
-    size, text = int(descriptor["sizeInBytes"]), str(descriptor["pathOrInlineDv"])
+    size, text = descriptor.size, descriptor.place
     path = table
-    if descriptor["storageType"] == "i":
+    if descriptor.storage == "i":
         data = _z85_decoded(text)[:size]
         whole = len(data) == size
-    elif descriptor["storageType"] == "u":
+    elif descriptor.storage == "u":
         path = f"{table}/{_path_of(text)}"
-        raw = lake.read_range(path, int(descriptor.get("offset") or 0), size + 8)
+        raw = lake.read_range(path, descriptor.offset or 0, size + 8)
         data = raw[4:-4]
         whole = raw[:4] == struct.pack(">i", size) and raw[-4:] == _crc(data)
     else:
-        raise _damaged(path, f"it lies outside of the table ({descriptor['storageType']})")
+        raise _damaged(path, f"it lies outside of the table ({descriptor.storage})")
     if not whole or data[:4] != _MAGIC:
         raise _damaged(path, "its size, its checksum or its head is wrong")
     return BitMap64.deserialize(data[4:])
 
 
-def vector_path(descriptor: Mapping[str, Any]) -> str | None:
+def vector_path(descriptor: VectorDescriptor) -> str | None:
     """The file that a vector stands in, under the table's folder; None: none, or one elsewhere."""
-    if descriptor["storageType"] != "u":
+    if descriptor.storage != "u":
         return None
-    return _path_of(str(descriptor["pathOrInlineDv"]))
+    return _path_of(descriptor.place)
 
 
-def write_vectors(lake: Lake, table: str, vectors: Sequence[Vector]) -> list[dict[str, Any]]:
-    """Write some into one new file; their descriptors for add actions.
+def write_vectors(lake: Lake, table: str, vectors: Sequence[Vector]) -> list[VectorDescriptor]:
+    """Write some into one new file; where each stands.
 
     Args:
         lake: the lake.
@@ -108,27 +109,19 @@ def write_vectors(lake: Lake, table: str, vectors: Sequence[Vector]) -> list[dic
     for vector in vectors:
         data = _MAGIC + vector.serialize()
         descriptors.append(
-            {
-                "storageType": "u",
-                "pathOrInlineDv": _z85_encoded(name.bytes),
-                "offset": len(content),
-                "sizeInBytes": len(data),
-                "cardinality": len(vector),
-            }
+            VectorDescriptor(
+                storage="u",
+                place=_z85_encoded(name.bytes),
+                offset=len(content),
+                size=len(data),
+                rows=len(vector),
+            )
         )
         content += struct.pack(">i", len(data)) + data + _crc(data)
     path = f"{table}/deletion_vector_{name}.bin"
     with lake_errors("write a deletion vector", path), lake.open_output(path) as sink:
         sink.write(bytes(content))
     return descriptors
-
-
-def vector_id(action: Mapping[str, Any]) -> str:
-    """What tells two add or remove actions of one data file apart; empty without a vector."""
-    vector = action.get("deletionVector")
-    if not vector:
-        return ""
-    return f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
 
 
 def _path_of(text: str) -> str:

@@ -15,23 +15,30 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Final
-from urllib.parse import unquote
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
 from ratchet.core.errors import LakeError
-from ratchet.store.deletion_vectors import vector_id
-from ratchet.store.delta_errors import delta_errors
+from ratchet.store.delta.actions import (
+    STATE_KINDS,
+    Action,
+    AppTransaction,
+    CommitInfo,
+    DataFile,
+    RemovedFile,
+    StateAction,
+    TableMetadata,
+    TableProtocol,
+    actions_of,
+)
+from ratchet.store.delta.errors import delta_errors
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
 
 log: Final = logging.getLogger(__name__)
-
-Action = dict[str, Any]
 
 # What a commit made here keeps to. Of tables that ask for more it keeps its hands off.
 _FEATURES: Final = {"deletionVectors", "timestampNtz", "appendOnly", "invariants"}
@@ -41,47 +48,8 @@ _FORBIDDEN: Final = (
     "delta.enableInCommitTimestamps",
     "delta.appendOnly",
 )
-# The fields of an add action that are kept; checkpoints of Spark's have more of their own.
-_ADD: Final = (
-    "path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "tags",
-    "deletionVector",
-)  # fmt: skip
 _NO_COLUMNS: Final = pa.schema([])
 CHECKPOINT_EVERY: Final = 20  # commits, as `delta.checkpointInterval` of our tables says
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataFile:
-    """A data file of a table.
-
-    Attributes:
-        path: under the table's folder.
-        add: its add action.
-    """
-
-    path: str
-    add: Mapping[str, Any]
-
-    @property
-    def rows(self) -> int | None:
-        """How many rows are in it, those that are gone included; None if it does not say."""
-        return self.stats.get("numRecords")
-
-    @property
-    def gone(self) -> int:
-        """How many of them its vector has."""
-        return int((self.add.get("deletionVector") or {}).get("cardinality", 0))
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return int(self.add["size"])
-
-    @cached_property  # every merge looks at those of all files, as long as these are in the table
-    def stats(self) -> dict[str, Any]:
-        """Its statistics; decimals are rounded."""
-        found: dict[str, Any] = json.loads(self.add.get("stats") or "{}")
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,31 +71,6 @@ class TableFiles:
     schema: pa.Schema
     writable: bool
     vectors: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
-    """A data file, with the vector that it had, that a commit took out of a table.
-
-    Attributes:
-        path: under the table's folder.
-        vector: its deletion vector's descriptor; None: it had none.
-        removed_at: microseconds UTC; None: the log does not tell.
-    """
-
-    path: str
-    vector: Mapping[str, Any] | None
-    removed_at: int | None
-
-    @classmethod
-    def of(cls, action: Mapping[str, Any]) -> Removal:
-        """From a remove action."""
-        moment = action.get("deletionTimestamp")
-        return cls(
-            path=unquote(action["path"]),
-            vector=action.get("deletionVector"),
-            removed_at=int(moment) * 1000 if moment else None,
-        )
 
 
 @dataclass(slots=True)
@@ -166,36 +109,36 @@ class _Replay:
         """Apply a commit's actions; those of one file come in any order."""
         added = []
         for action in actions:
-            for kind, value in action.items():
-                if kind == "add":
-                    added.append(value)
-                elif kind == "remove":
-                    found = self.files.get(unquote(value["path"]))
-                    if found is not None and vector_id(found.add) == vector_id(value):
+            match action:
+                case DataFile():
+                    added.append(action)
+                case RemovedFile():
+                    found = self.files.get(action.path)
+                    if found is not None and _same_vector(found, action):
                         del self.files[found.path]
-                elif kind == "txn":
-                    self.apps[value["appId"]] = int(value["version"])
-                elif kind == "metaData":
-                    self._metadata(value)
-                elif kind == "protocol":
-                    self._protocol(value)
-        for value in added:
-            path = unquote(value["path"])
-            add = {name: value[name] for name in _ADD if name in value}
-            self.files[path] = DataFile(path=path, add=add)
+                case AppTransaction():
+                    self.apps[action.app_id] = action.version
+                case TableMetadata():
+                    self._metadata(action)
+                case TableProtocol():
+                    self._protocol(action)
+                case CommitInfo():
+                    pass
+        for file in added:
+            self.files[file.path] = file
 
-    def _protocol(self, value: Action) -> None:
-        features = set(value.get("writerFeatures") or ())
-        self.protocol = int(value["minWriterVersion"]) in {2, 7} and features <= _FEATURES
+    def _protocol(self, value: TableProtocol) -> None:
+        features = set(value.writer_features or ())
+        self.protocol = value.writer in {2, 7} and features <= _FEATURES
 
-    def _metadata(self, value: Action) -> None:
-        settings = dict(value.get("configuration") or {})
+    def _metadata(self, value: TableMetadata) -> None:
+        settings = value.configuration
         on = any(settings.get(name, "false").lower() == "true" for name in _FORBIDDEN)
         mapped = settings.get("delta.columnMapping.mode", "none") != "none"
         checked = any(name.startswith("delta.constraints.") for name in settings)
-        self.rules = not (on or mapped or checked or value.get("partitionColumns"))
+        self.rules = not (on or mapped or checked or value.partition_columns)
         self.vectors = settings.get("delta.enableDeletionVectors", "false").lower() == "true"
-        self.schema = pa.schema(Schema.from_json(value["schemaString"]).to_arrow())
+        self.schema = pa.schema(Schema.from_json(value.schema_text).to_arrow())
 
 
 def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles | None:
@@ -227,23 +170,23 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
     return state.frozen()
 
 
-def replay_with_removals(lake: Lake, path: str) -> tuple[TableFiles, list[Removal]] | None:
+def replay_with_removals(lake: Lake, path: str) -> tuple[TableFiles, list[RemovedFile]] | None:
     """The table at its newest version, and all that its log remembers to have been removed.
 
     Raises:
         LakeError: the log cannot be read.
     """
-    state, removals = _Replay(), []
+    state = _Replay()
+    removals: list[RemovedFile] = []
     version = _checkpointed(lake, path)
     if version is not None:
         state.take(_checkpoint(lake, path, version))
         state.version = version
         removals += _checkpointed_removals(lake, path, version)
     while (actions := _commit_at(lake, path, state.version + 1)) is not None:
-        done = list(actions)
-        state.take(done)
+        state.take(actions)
         state.version += 1
-        removals += [Removal.of(one["remove"]) for one in done if "remove" in one]
+        removals += [one for one in actions if isinstance(one, RemovedFile)]
     return None if state.version < 0 else (state.frozen(), removals)
 
 
@@ -273,7 +216,7 @@ def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:
 def put_commit(lake: Lake, path: str, version: int, actions: Sequence[Action]) -> bool:
     """Commit actions as a version; False if another process or thread has made that version.
 
-    It looks at no epoch: only `store.commits` calls it.
+    It looks at no epoch: only `store.delta.commits` calls it.
 
     Args:
         lake: the lake.
@@ -284,11 +227,12 @@ def put_commit(lake: Lake, path: str, version: int, actions: Sequence[Action]) -
     Raises:
         LakeError: it cannot be written.
     """
-    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+    lines = (json.dumps(action.to_json(), separators=(",", ":")) for action in actions)
+    text = "".join(line + "\n" for line in lines)
     return lake.create_file(_commit_path(path, version), text.encode())
 
 
-def advanced(files: TableFiles | None, actions: Iterable[Action]) -> TableFiles:
+def apply_commit(files: TableFiles | None, actions: Iterable[Action]) -> TableFiles:
     """The table behind a commit that has just been made, without reading it.
 
     Args:
@@ -301,7 +245,7 @@ def advanced(files: TableFiles | None, actions: Iterable[Action]) -> TableFiles:
     return state.frozen()
 
 
-def keep_log_short(lake: Lake, path: str, version: int) -> None:
+def checkpoint_if_due(lake: Lake, path: str, version: int) -> None:
     """Write a checkpoint if one is due at this version, which has just been committed."""
     if version % CHECKPOINT_EVERY:
         return
@@ -326,96 +270,19 @@ def write_checkpoint(lake: Lake, path: str) -> None:
         table.cleanup_metadata()
 
 
-def removed(file: DataFile, *, now: int) -> Action:
-    """The action that takes a file, with its vector, out of the table.
-
-    Args:
-        file: as it is now.
-        now: microseconds UTC.
-    """
-    kept = ("path", "partitionValues", "size", "tags", "deletionVector", "stats")
-    same = {name: file.add[name] for name in kept if file.add.get(name) is not None}
-    return {
-        "remove": {
-            **same,
-            "deletionTimestamp": now // 1000,
-            "dataChange": True,
-            "extendedFileMetadata": True,
-        }
-    }
-
-
-def marked(file: DataFile, vector: Mapping[str, Any]) -> Action:
-    """The action that brings a file back with a vector."""
-    stats = str(file.add.get("stats") or "")
-    if '"tightBounds"' in stats:
-        stats = stats.replace('"tightBounds":true', '"tightBounds":false')
-    elif stats:
-        # Spliced in: parsed and written again, a decimal would lose digits.
-        stats = stats.rstrip()[:-1] + ',"tightBounds":false}'
-    return {"add": {**file.add, "dataChange": True, "stats": stats, "deletionVector": dict(vector)}}
-
-
-def added(name: str, *, size: int, stats: str, now: int) -> Action:
-    """The action that adds a new file.
-
-    Args:
-        name: its path under the table's folder; needs no quoting.
-        size: bytes.
-        stats: store.stats.file_stats.
-        now: microseconds UTC.
-    """
-    return {
-        "add": {
-            "path": name,
-            "partitionValues": {},
-            "size": size,
-            "modificationTime": now // 1000,
-            "dataChange": True,
-            "stats": stats,
-        }
-    }
-
-
-def commit_info(operation: str, *, read: int, isolation: str, now: int, **more: Any) -> Action:
-    """What a commit made here says of itself: its first action.
-
-    Args:
-        operation: as Delta's history names it.
-        read: the version that it was made for.
-        isolation: Delta's name of the level.
-        now: microseconds UTC.
-        more: further fields.
-    """
-    info = {
-        "timestamp": now // 1000,
-        "operation": operation,
-        "operationParameters": {},
-        "readVersion": read,
-        "isolationLevel": isolation,
-        "isBlindAppend": False,
-        "engineInfo": "Ratchet",
-    }
-    return {"commitInfo": {**info, **more}}
-
-
-def unchanged(action: Action) -> Action:
-    """The same action in a commit that changes no row of the table."""
-    return {kind: {**value, "dataChange": False} for kind, value in action.items()}
-
-
 def _commit_path(path: str, version: int) -> str:
     return f"{path}/_delta_log/{version:020d}.json"
 
 
-def _commit_at(lake: Lake, path: str, version: int) -> Iterator[Action] | None:
+def _commit_at(lake: Lake, path: str, version: int) -> list[StateAction] | None:
     name = _commit_path(path, version)
     text = lake.read_file(name)
     if text is None:
         return None
+    lines = (line for line in text.splitlines() if line.strip())
     try:
-        return iter([json.loads(line) for line in text.splitlines() if line.strip()])
-    except ValueError as error:
+        return [action for line in lines for action in actions_of(json.loads(line))]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LakeError(
             "a commit of a Delta table cannot be read",
             operation="read a Delta commit",
@@ -438,17 +305,18 @@ def _checkpoint_path(path: str, version: int) -> str:
     return f"{path}/_delta_log/{version:020d}.checkpoint.parquet"
 
 
-def _checkpoint(lake: Lake, path: str, version: int) -> Iterator[Action]:
+def _checkpoint(lake: Lake, path: str, version: int) -> Iterator[StateAction]:
     name = _checkpoint_path(path, version)
     with lake_errors("read a checkpoint", name), lake.open_input(name) as stream:
         file = pq.ParquetFile(stream)
-        wanted = [n for n in ("add", "txn", "metaData", "protocol") if n in file.schema_arrow.names]
+        kinds = [one for one in STATE_KINDS if one != "remove"]
+        wanted = [one for one in kinds if one in file.schema_arrow.names]
         for batch in file.iter_batches(columns=wanted):
             for row in batch.to_pylist(maps_as_pydicts="strict"):
-                yield {kind: _plain(value) for kind, value in row.items() if value is not None}
+                yield from actions_of(row)
 
 
-def _checkpointed_removals(lake: Lake, path: str, version: int) -> list[Removal]:
+def _checkpointed_removals(lake: Lake, path: str, version: int) -> list[RemovedFile]:
     name = _checkpoint_path(path, version)
     fields = [f"remove.{one}" for one in ("path", "deletionTimestamp", "deletionVector")]
     with lake_errors("read a checkpoint", name), lake.open_input(name) as stream:
@@ -457,11 +325,9 @@ def _checkpointed_removals(lake: Lake, path: str, version: int) -> list[Removal]
             return []
         rows = (row["remove"] for batch in found.iter_batches(columns=fields)
                 for row in batch.to_pylist())  # fmt: skip
-        return [Removal.of(_plain(one)) for one in rows if one and one["path"] is not None]
+        return [RemovedFile.from_json(one) for one in rows if one and one["path"] is not None]
 
 
-def _plain(value: Any) -> Any:
-    """Without the fields that are null: JSON leaves them out."""
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items() if inner is not None}
-    return value
+def _same_vector(file: DataFile, action: RemovedFile) -> bool:
+    one, other = file.vector, action.vector
+    return (one and one.name) == (other and other.name)

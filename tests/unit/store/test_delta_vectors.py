@@ -8,8 +8,12 @@ import sys
 # What a fresh process does, again and again: the module is imported, and many threads begin.
 PROGRAM = """
 import base64, importlib, sys, threading
-from ratchet.store import deletion_vectors
+from ratchet.store.delta import vectors
+from ratchet.store.delta.actions import VectorDescriptor
 
+descriptor = VectorDescriptor(
+    storage="u", place="ab^-aqEH.-t@S}K{vb[*", offset=1, size=9, rows=1
+)
 sys.setswitchinterval(1e-6)
 errors = []
 
@@ -18,14 +22,14 @@ def read(go):
     while not go.is_set():
         pass  # a thread that waits would wake too late
     try:
-        deletion_vectors.vector_path({"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*"})
+        vectors.vector_path(descriptor)
     except ValueError as error:
         errors.append(error)
 
 
 for _ in range(200):
     base64._b85dec = None
-    importlib.reload(deletion_vectors)
+    importlib.reload(vectors)
     go = threading.Event()
     threads = [threading.Thread(target=read, args=(go,)) for _ in range(4)]
     for one in threads:
