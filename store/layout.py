@@ -43,12 +43,14 @@ ATTEMPTS_FILE: Final = f"{PRIVATE}/attempts.json"
 DERIVED: Final = f"{PRIVATE}/derived"
 LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
 REQUESTS: Final = f"{PRIVATE}/requests"
+# What a run has answered to requests.
+ANSWERS: Final = f"{PRIVATE}/answers"
 VERIFIED: Final = f"{PRIVATE}/verified"
 PASS: Final = f"{PRIVATE}/pass"
 # Notes are replaced, without a condition: each epoch's holders have a folder of their own.
 NOTES: Final = f"{PRIVATE}/notes"
 EPOCHS: Final = f"{PRIVATE}/epochs"
-NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED)
+NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED, ANSWERS)
 NOTED_FILES: Final = (
     DATES_FILE,
     FOLDED_FILE,

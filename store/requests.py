@@ -3,8 +3,11 @@
 Lives here: `Request` and `Requests`. Does not live here: doing it (`jobs.run.serving`), asking
 (`jobs.run.tablecommands`).
 
-Invariant: a request stays until it has been done or refused, over any number of runs; whoever
-asked takes a refusal away.
+An answer is a note of the epoch of whoever gives it (`notes`): a run that was overtaken while it
+stood still can do a request, but nobody reads its answer, and the request stays for its successor.
+
+Invariant: a request stays until whoever holds the lake has done or refused it, over any number of
+runs; whoever asked takes a refused one away.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from ratchet.store import layout
+from ratchet.store.delta.commits import check_epoch
 from ratchet.store.failures import sound
 from ratchet.store.files import Lake
+from ratchet.store.notes import Notes
+from ratchet.store.rounds import RoundLog
 
 Kind = Literal["add", "redump", "drop"]
 
@@ -72,6 +78,9 @@ class Requests:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
+        self._notes = Notes(lake)
+
+    # --- whoever asks -----------------------------------------------------------------------------
 
     def ask(self, request: Request) -> None:
         """Leave a request for whoever merges.
@@ -81,29 +90,90 @@ class Requests:
         """
         self._lake.write_json(request.path, {"request": asdict(request)})
 
-    def pending(self) -> list[Request]:
-        """Those that wait, the oldest first."""
-        found = []
-        for file in sorted(self._lake.list(layout.REQUESTS), key=lambda file: file.path):
-            data = self._lake.read_json(file.path)
-            if data is not None and "refusal" not in data:
-                with sound(file.path):
-                    found.append(Request(**data["request"]))
-        return found
-
-    def done(self, request: Request) -> None:
-        """It is done, or nobody wants it any more."""
-        self._lake.delete(request.path)
-
-    def refuse(self, request: Request, refusal: Refusal) -> None:
-        """It cannot be done."""
-        data = {"request": asdict(request), "refusal": asdict(refusal)}
-        self._lake.write_json(request.path, data)
-
     def answer(self, request: Request) -> Refusal | Literal["done", "waiting"]:
-        """What has become of a request."""
+        """What has become of a request, as whoever holds the lake says."""
         data = self._lake.read_json(request.path)
         if data is None:
             return "done"
         with sound(request.path):
-            return Refusal(**data["refusal"]) if "refusal" in data else "waiting"
+            if "refusal" in data:  # by a version that wrote it there
+                return Refusal(**data["refusal"])
+        return self._answered(request) or "waiting"
+
+    def take_back(self, request: Request) -> None:
+        """Nobody wants it any more, or its refusal was read."""
+        self._lake.delete(request.path)
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    def pending(self) -> list[Request]:
+        """Those that wait, the oldest first; what was answered is cleared away.
+
+        Raises:
+            LateError: another run has taken the lake over.
+        """
+        files = sorted(self._lake.list(layout.REQUESTS), key=lambda file: file.path)
+        if not files:
+            return []
+        answers = {
+            file.path.rpartition("/")[2]: file.path
+            for file in self._lake.list(self._notes.path(layout.ANSWERS))
+        }
+        found = []
+        for file in files:
+            data = self._lake.read_json(file.path)
+            answered = answers.pop(file.path.rpartition("/")[2], None)
+            if data is None or "refusal" in data:
+                continue
+            with sound(file.path):
+                request = Request(**data["request"])
+            if answered is None:
+                found.append(request)
+            elif self._answered(request) == "done":
+                self._clear(request)  # whoever answered was killed before
+        for path in answers.values():
+            self._lake.delete(path)  # whoever asked has read it
+        return found
+
+    def check(self) -> None:
+        """Call before anything of a request is done that no fence would refuse.
+
+        Raises:
+            LateError: another run has taken the lake over.
+        """
+        check_epoch(self._lake, RoundLog(self._lake).epoch(), layout.REQUESTS, "do what is asked")
+
+    def done(self, request: Request) -> None:
+        """It is done.
+
+        Raises:
+            LateError: another run has taken the lake over: it does it itself.
+        """
+        self._lake.write_json(self._own(request), {"done": True})
+        self._clear(request)
+
+    def refuse(self, request: Request, refusal: Refusal) -> None:
+        """It cannot be done."""
+        self._lake.write_json(self._own(request), {"refusal": asdict(refusal)})
+
+    def _clear(self, request: Request) -> None:
+        # A take-over that came before this look fails it. One that comes behind it copies the
+        # answer, which stands in the notes by now, so it does nothing twice and forgets nothing.
+        self.check()
+        self._lake.delete(request.path)
+        self._lake.delete(self._own(request))
+
+    def _own(self, request: Request) -> str:
+        return self._notes.own(_answer_path(request))
+
+    def _answered(self, request: Request) -> Refusal | Literal["done"] | None:
+        path = self._notes.path(_answer_path(request))
+        data = self._lake.read_json(path)
+        if data is None:
+            return None
+        with sound(path):
+            return Refusal(**data["refusal"]) if "refusal" in data else "done"
+
+
+def _answer_path(request: Request) -> str:
+    return f"{layout.ANSWERS}/{request.path.rpartition('/')[2]}"

@@ -113,6 +113,7 @@ class TableRequestHandler:
         """Do what is asked, if it is time to look.
 
         Raises:
+            LateError: another run has taken the lake over.
             LakeError: the lake cannot be written.
         """
         if self._clock() < self._next:
@@ -132,6 +133,7 @@ class TableRequestHandler:
         """Do it now.
 
         Raises:
+            LateError: another run has taken the lake over.
             ConfigError: the config says otherwise, or there is no such table.
             RetryableError: it is being dumped.
             LakeError: the lake cannot be written.
@@ -187,6 +189,8 @@ class TableRequestHandler:
             _refuse_dumping(state)
             self._tables.remove(state)
         if request.delete:
+            # No fence refuses this: it must not meet what a successor has made there.
+            self._requests.check()
             path = layout.table_path(request.keyspace, request.table)
             self._lake.delete_folder(path)
             self._lake.delete_folder(f"{layout.SIDE}/{path}")

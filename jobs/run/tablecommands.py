@@ -156,7 +156,7 @@ def _ask(lake: Lake, request: Request) -> None:
             hint="the request stays: this run or the next one carries it out",
         )
     if isinstance(answer, Refusal):
-        requests.done(request)
+        requests.take_back(request)
         raise _refused(request, answer)
 
 

@@ -283,7 +283,7 @@ class Mirror:
     def _answered(self, request: Request) -> bool:
         answer = self._requests.answer(request)
         if isinstance(answer, Refusal):
-            self._requests.done(request)  # a table that went meanwhile, or is being dumped
+            self._requests.take_back(request)  # a table that went meanwhile, or is being dumped
         return answer != "waiting"
 
     # --- the comparison ---------------------------------------------------------------------------

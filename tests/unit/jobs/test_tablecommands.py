@@ -72,10 +72,9 @@ def stream(lake: Lake, state: TableState, shown_after: float = 0.0) -> None:
 @contextmanager
 def a_run(lake: Lake, take: Callable[[Request], None]) -> Iterator[None]:
     """Hold the lease as a run does, and do to each request what the test says."""
-    requests = Requests(lake)
     halt = threading.Event()
 
-    def serve() -> None:
+    def serve(requests: Requests) -> None:
         while not halt.wait(0.01):
             for request in requests.pending():
                 take(request)
@@ -83,7 +82,7 @@ def a_run(lake: Lake, take: Callable[[Request], None]) -> Iterator[None]:
 
     with Lease.acquire(lake, "ratchet run ratchet.yaml") as lease:
         lease.start(lambda _: None)
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, args=(Requests(lease.lake),))
         thread.start()
         try:
             yield
