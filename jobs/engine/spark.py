@@ -27,6 +27,7 @@ from ratchet.jobs.engine.childenv import child_environment
 from ratchet.jobs.engine.classcache import archive_options, find_java
 from ratchet.jobs.engine.exitfiles import forget_files_at_exit
 from ratchet.jobs.engine.jars import jars_of
+from ratchet.jobs.engine.ownpeers import refuse_other_users
 from ratchet.jobs.engine.sparksettings import (
     is_delayable,
     is_local,
@@ -179,6 +180,11 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
             )
         except PySparkRuntimeError as error:
             raise _no_jvm(out) from error
+    if not refuse_other_users(gateway):
+        log.warning(
+            "the kernel does not tell whose a connection is (/proc/net/tcp), so other users of "
+            "this machine may fill Java's memory: run it in a container of its own"
+        )
     full = SparkConf(loadDefaults=False)
     full.setAll(list(given.items()))
     interrupted = signal.getsignal(signal.SIGINT)
