@@ -25,6 +25,7 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import Round
 from ratchet.core.schema import TableSchema
 from ratchet.merge import plan
+from ratchet.merge.ages import refuse_other_ages
 from ratchet.merge.attempts import Attempts
 from ratchet.merge.cascades.unlogged import Unlogged
 from ratchet.merge.failures import lost_changes, merge_failure
@@ -101,6 +102,14 @@ class Merger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def refuse_other_ages(self) -> None:
+        """Stop tables that hold rounds which the log has not; to be called before a run captures.
+
+        Raises:
+            LakeError: the newest cut is ahead of the log; or the lake cannot be read.
+        """
+        refuse_other_ages(self._lake, self._progress)
 
     def close(self) -> None:
         """Give the threads back."""

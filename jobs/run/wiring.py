@@ -57,8 +57,10 @@ from ratchet.jobs.watch.logsample import LogSamples
 from ratchet.jobs.watch.mending import Mender
 from ratchet.jobs.watch.vanished import doubt_vanished
 from ratchet.jobs.watch.verdicts import Verdicts
+from ratchet.merge.ages import refuse_other_ages
 from ratchet.merge.failures import spark_failure
 from ratchet.merge.keep import keep_rows
+from ratchet.merge.progress import Progress
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
 from ratchet.snapshot.dump import Dumper
@@ -174,8 +176,11 @@ class _RunBuilder:
             # `dump` looks once; a run looks again, for tables that have come.
             every = config.capture.look_seconds if self._plan.merge else None
             dump = DumpLoop(control, guard.plain("dump", self._dumping().once), every=every)
+        if not self._plan.merge:
+            refuse_other_ages(self._plan.lake, Progress(self._plan.lake))
         if self._plan.merge:
             merger = self._merger()
+            merger.refuse_other_ages()  # before capture adds to the log
             verifier = self._verifier()
             verdicts = self._verdicts(merger, verifier)
             merging = self._merging(merger, verdicts)
