@@ -118,7 +118,12 @@ class LockedError(RetryableError):
 
 
 class OperatorError(RatchetError):
-    """Will not go away by itself; the hint says what to change."""
+    """Will not go away by itself; the hint says what to change.
+
+    Raised as it is for what is wrong with this machine: its temporary folder, Java, jars.
+    """
+
+    exit_code = 2
 
 
 class EngineGoneError(OperatorError):
