@@ -126,7 +126,7 @@ class _Variants:
                     f"the folder of compiled code is not safe: {reason}",
                     operation="load compiled code",
                     hint=f"remove {one}, or set NUMBA_CACHE_DIR to a folder of this user's own "
-                    "that nobody else can write to",
+                    "that nobody else can write to; start Ratchet with a umask of 022 or stricter",
                 )
 
     def _path(self, key: object) -> Path:

@@ -68,6 +68,9 @@ class Given:
     def waits(self, _: str) -> bool:
         return False
 
+    def why_not_mended(self, _: str) -> str:
+        return "its columns are others"
+
 
 def judge_of(
     folder: Path,
@@ -227,6 +230,8 @@ def test_rows_that_differ_are_mended_until_it_does_not_help(
     assert why is not None
     assert why.differs
     assert "found after ALTER TABLE t ...: " in why.message
+    failed = "; they could not be corrected: its columns are others"
+    assert why.message.endswith(failed) == bool(mended)
 
 
 def test_a_table_that_is_not_listed_for_a_moment_is_looked_for_again(
