@@ -31,7 +31,7 @@ from ratchet.store.delta.datafiles import write_data_file
 from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.parquet import parquet_file
 from ratchet.store.delta.tables import stats_columns
-from ratchet.store.delta.vectors import Vector, positions_of, read_vector
+from ratchet.store.delta.vectors import gone_rows, positions_of
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 
@@ -198,8 +198,7 @@ class _Reader:
 
     def groups(self) -> Iterator[pa.Table]:
         """By row groups, in the table's columns of now."""
-        vector = self._file.vector
-        gone = positions_of(read_vector(self._lake, self._table, vector) if vector else Vector())
+        gone = positions_of(gone_rows(self._lake, self._table, self._file))
         with data_file_errors(self._path), self._open() as stream:
             parquet = parquet_file(self._lake, stream)
             begin = 0

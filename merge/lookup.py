@@ -39,7 +39,7 @@ from ratchet.merge.reduce import Mark
 from ratchet.store.delta.actions import DataFile
 from ratchet.store.delta.log import TableFiles
 from ratchet.store.delta.parquet import parquet_file
-from ratchet.store.delta.vectors import Vector, positions_of, read_vector
+from ratchet.store.delta.vectors import Vector, gone_rows, positions_of
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 
@@ -147,7 +147,7 @@ def look_for_truncated(
     _check_few(files.files.values(), MOST_TOKENS)
 
     def look_into(file: DataFile) -> ReplacedRows | None:
-        vector = _vector_of(lake, path, file)
+        vector = gone_rows(lake, path, file)
         gone, found, begin = positions_of(vector), [np.empty(0, np.int64)], 0
         with (
             data_file_errors(f"{path}/{file.path}"),
@@ -309,7 +309,7 @@ def _hits(look: _Look, keys: range) -> Hits | None:
             if not where.size:
                 continue
             if gone is None:
-                gone = _vector_of(look.lake, look.table, look.file)
+                gone = gone_rows(look.lake, look.table, look.file)
                 gone_at = positions_of(gone)
             alive = _not_among(where + run.begin, gone_at)
             where, number = where[alive], number[alive]
@@ -374,10 +374,6 @@ def _matches(rows: list[pa.Array], newest: NewestChanges, keys: range) -> tuple[
     both = left.join(right, names, join_type="inner", use_threads=False)
     where = both["at"].combine_chunks().to_numpy()
     return where, both[_NUMBER].combine_chunks().to_numpy()
-
-
-def _vector_of(lake: Lake, table: str, file: DataFile) -> Vector:
-    return read_vector(lake, table, file.vector) if file.vector else Vector()
 
 
 def _not_among(at: Ints, gone: Ints) -> Flags:

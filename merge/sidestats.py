@@ -24,7 +24,7 @@ from ratchet.merge.side import EMPTY, SHADOW, SideStats
 from ratchet.store.delta.actions import DataFile
 from ratchet.store.delta.log import replay
 from ratchet.store.delta.parquet import parquet_file
-from ratchet.store.delta.vectors import Positions, Vector, positions_of, read_vector
+from ratchet.store.delta.vectors import Positions, gone_rows, positions_of
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 
@@ -75,7 +75,7 @@ def _together(parts: Iterable[_Part]) -> SideStats:
 
 def _of_file(lake: Lake, table: str, file: DataFile) -> Iterator[_Part]:
     path = f"{table}/{file.path}"
-    gone = positions_of(read_vector(lake, table, file.vector) if file.vector else Vector())
+    gone = positions_of(gone_rows(lake, table, file))
     with data_file_errors(path), lake.open_input(path, size=file.size) as stream:
         parquet = parquet_file(lake, stream)
         footer, begin = parquet.metadata, 0

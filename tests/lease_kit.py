@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
+from ratchet.store import layout
 from ratchet.store.files import Lake
-from ratchet.store.lease import Time
+from ratchet.store.lease import Lease, Time
 from ratchet.store.notes import current_epoch
 
 NOW = 1_800_000_000.0
@@ -37,3 +38,10 @@ class Passing:
 def held(lake: Lake) -> Lake:
     """The lake as its holder of now has it; where it was never held, as it is."""
     return replace(lake, epoch=current_epoch(lake))
+
+
+def hold(root: Lake) -> Lake:
+    """The lake as somebody holds it who is then heard of no more."""
+    lease = Lease.acquire(root, "ratchet run", passing=Passing().time)
+    root.write_json(layout.LEASE_FILE, asdict(replace(lease.holder, machine="elsewhere")))
+    return lease.lake

@@ -176,11 +176,12 @@ class _RunBuilder:
             # `dump` looks once; a run looks again, for tables that have come.
             every = config.capture.look_seconds if self._plan.merge else None
             dump = DumpLoop(control, guard.plain("dump", self._dumping().once), every=every)
+        # Ages are looked at before capture adds to the log.
         if not self._plan.merge:
             refuse_other_ages(self._plan.lake, Progress(self._plan.lake))
-        if self._plan.merge:
+        else:
             merger = self._merger()
-            merger.refuse_other_ages()  # before capture adds to the log
+            merger.refuse_other_ages()
             verifier = self._verifier()
             verdicts = self._verdicts(merger, verifier)
             merging = self._merging(merger, verdicts)

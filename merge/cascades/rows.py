@@ -36,7 +36,7 @@ from ratchet.merge.newest import ChangeFiles
 from ratchet.store.delta.actions import DataFile
 from ratchet.store.delta.log import TableFiles
 from ratchet.store.delta.parquet import parquet_file
-from ratchet.store.delta.vectors import positions_of, read_vector
+from ratchet.store.delta.vectors import gone_rows, positions_of
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 
@@ -164,7 +164,6 @@ class ShardRows:
     def _in_file(
         self, part: ShardTable, file: DataFile, wanted: _KeyValues
     ) -> Iterator[CascadeEvent]:
-        vector = file.vector
         gone: set[int] | None = None
         leaves = [*part.layout.columns, *(f"{TOKEN_COLUMN}.{name}" for name in _TOKEN)]
         with self._lake.open_input(f"{part.folder}/{file.path}", size=file.size) as stream:
@@ -181,10 +180,8 @@ class ShardRows:
                 if not at.size:
                     continue
                 if gone is None:
-                    gone = set()
-                    if vector:
-                        found = read_vector(self._lake, part.folder, vector)
-                        gone = set(positions_of(found).tolist())
+                    found = gone_rows(self._lake, part.folder, file)
+                    gone = set(positions_of(found).tolist())
                 there = {name.partition(".")[0] for name in parquet.schema_arrow.names}
                 rows = parquet.read_row_group(
                     group, columns=[one for one in leaves if one.partition(".")[0] in there]

@@ -370,7 +370,7 @@ class CommitInfo:
         isolation: Delta's name of the level; None: none is told.
         blind: whether it adds rows without having looked at any.
         note: `userMetadata`, for readers of the table's history.
-        owner: whose an epoch is to be alone (`commits.fence`); "": nobody's.
+        owner: of a fence: whose the epoch is to be alone, "": nobody's; None: it is no fence.
     """
 
     operation: str

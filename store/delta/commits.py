@@ -114,12 +114,8 @@ def fence(lake: Lake, path: str, *, now: int, owner: str = "") -> TableFiles | N
     files = replay(lake, path)
     while files is not None and epoch_of(files) < lake.epoch:
         # With its name in it no two commits are the same: an object store takes those for one.
-        done = commit_files(
-            lake,
-            path,
-            files,
-            [replace(rewrite_info("FENCE", read=files.version, now=now), owner=owner)],
-        )
+        info = replace(rewrite_info("FENCE", read=files.version, now=now), owner=owner)
+        done = commit_files(lake, path, files, [info])
         if done is not None:
             return done
         files = replay(lake, path, files)

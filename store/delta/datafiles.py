@@ -1,8 +1,7 @@
 """Data files of a Delta table, written whole.
 
-Lives here: rows into one Parquet file. Does not live here: which rows,
-and the commit (`log`). The dump has a writer of its own, which holds its file open for long
-(`snapshot.chunkfile`).
+Lives here: rows into one Parquet file. Does not live here: which rows, and the commit (`commits`).
+The dump has a writer of its own, which holds its file open for long (`snapshot.chunkfile`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ratchet.core.errors import LakeError
-from ratchet.store.delta.actions import VectorDescriptor
+from ratchet.store.delta.actions import DataFile, VectorDescriptor
 from ratchet.store.failures import LOST_FILE_HINT, lake_errors
 from ratchet.store.files import Lake
 
@@ -84,6 +84,20 @@ def read_vector(lake: Lake, table: str, descriptor: VectorDescriptor) -> Vector:
     if not whole or data[:4] != _MAGIC:
         raise _damaged(path, "its size, its checksum or its head is wrong")
     return BitMap64.deserialize(data[4:])
+
+
+def gone_rows(lake: Lake, table: str, file: DataFile) -> Vector:
+    """The rows of a data file that are gone; none if it has no vector.
+
+    Args:
+        lake: the lake.
+        table: the table's folder.
+        file: the data file.
+
+    Raises:
+        LakeError: its vector cannot be read, or is damaged.
+    """
+    return Vector() if file.vector is None else read_vector(lake, table, file.vector)
 
 
 def vector_path(descriptor: VectorDescriptor) -> str | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from lease_kit import Passing
+from lease_kit import hold
 
 from ratchet.core.errors import ConfigError, RetryableError
 from ratchet.core.schema import TableSchema
@@ -19,7 +18,6 @@ from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
 from ratchet.store import layout
 from ratchet.store.delta.commits import LateError
 from ratchet.store.files import open_lake
-from ratchet.store.lease import Lease
 from ratchet.store.requests import Kind, Refusal, Request, Requests
 from ratchet.store.tables import DumpState, Phase, Tables, TableState
 
@@ -181,11 +179,7 @@ def test_a_request_waits_for_its_time_and_for_the_next_run(stage: Stage) -> None
 def test_a_late_run_removes_no_files(tmp_path: Path) -> None:
     """It was halted before it looked for requests: the one that it finds is its successor's."""
     root = open_lake(tmp_path / "lake", now=1)
-    lakes = []
-    for _ in range(2):
-        lease = Lease.acquire(root, "ratchet run", passing=Passing().time)
-        root.write_json(layout.LEASE_FILE, asdict(replace(lease.holder, machine="elsewhere")))
-        lakes.append(lease.lake)
+    lakes = [hold(root), hold(root)]
     config = write_config(tmp_path, "*", "!b")
     path = f"{layout.table_path('shop', 'b')}/some.parquet"
     root.create_file(path, b"x")

@@ -6,12 +6,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from lease_kit import Passing
+from lease_kit import hold
 
 from ratchet.store import layout
 from ratchet.store.delta.commits import LateError
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.lease import Lease
 from ratchet.store.requests import Refusal, Request, Requests
 
 REQUEST = Request(kind="redump", keyspace="shop", table="t", asked_at=5)
@@ -21,13 +20,6 @@ REFUSAL = Refusal(message="no", hint="ask again")
 @pytest.fixture
 def root(tmp_path: Path) -> Lake:
     return open_lake(tmp_path / "lake", now=1)
-
-
-def hold(root: Lake) -> Lake:
-    """The lake as somebody holds it who is then heard of no more."""
-    lease = Lease.acquire(root, "ratchet run", passing=Passing().time)
-    root.write_json(layout.LEASE_FILE, asdict(replace(lease.holder, machine="elsewhere")))
-    return lease.lake
 
 
 def answers(lake: Lake) -> list[str]:

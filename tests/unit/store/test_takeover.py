@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lease_kit import Passing
+from lease_kit import hold
 
 from ratchet.core.errors import BugError, LakeError
 from ratchet.core.gtid import GtidSet
@@ -33,7 +33,6 @@ from ratchet.store.delta.commits import (
 from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.tables import app_version, create_delta_table
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.lease import Lease
 from ratchet.store.notes import Notes, current_epoch, epochs
 from ratchet.store.passes import Passes
 from ratchet.store.rounds import RoundLog
@@ -47,13 +46,6 @@ AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 @pytest.fixture
 def root(tmp_path: Path) -> Lake:
     return open_lake(tmp_path / "lake", now=1)
-
-
-def hold(root: Lake) -> Lake:
-    """The lake as somebody holds it who is then heard of no more."""
-    lease = Lease.acquire(root, "ratchet run", passing=Passing().time)
-    root.write_json(layout.LEASE_FILE, asdict(replace(lease.holder, machine="elsewhere")))
-    return lease.lake
 
 
 def state(table: str, **more: object) -> TableState:
