@@ -157,8 +157,8 @@ class Requests:
         self._lake.write_json(self._own(request), {"refusal": asdict(refusal)})
 
     def _clear(self, request: Request) -> None:
-        # A take-over that came before this look fails it. One that comes behind it copies the
-        # answer, which stands in the notes by now, so it does nothing twice and forgets nothing.
+        # After an earlier take-over this look fails. A later one copies the answer, which stands in
+        # the notes by now: nothing is done twice, and nothing forgotten.
         self.check()
         self._lake.delete(request.path)
         self._lake.delete(self._own(request))
