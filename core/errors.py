@@ -123,7 +123,7 @@ class OperatorError(RatchetError):
     Raised as it is for what is wrong with this machine: its temporary folder, Java, jars.
     """
 
-    exit_code = 2
+    exit_code = 10
 
 
 class EngineGoneError(OperatorError):
