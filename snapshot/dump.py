@@ -12,6 +12,10 @@ chunk may have shown. A kill at any moment loses at most the chunks in the makin
 Some threads (`parallel`) each take the next piece of work: begin a table, read a chunk, end a
 table. A thread that finds fewer chunks than threads splits its range first, and leaves the other
 half to the next one. So a table is read in parallel from the start, and so is its last range.
+
+A table that somebody keeps locked holds a thread for as long as the session waits for a lock. So
+that it holds up nobody else, a thread that is free goes to the keyspace with the fewest threads at
+work, there to a table that was not found locked, and tables may come while others are dumped.
 """
 
 from __future__ import annotations
@@ -19,12 +23,19 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
-from ratchet.core.errors import DecodeError, RatchetError, RetryableError, TableStoppedError
+from ratchet.core.errors import (
+    DecodeError,
+    LockedError,
+    RatchetError,
+    RetryableError,
+    TableStoppedError,
+)
 from ratchet.core.position import Position
 from ratchet.snapshot import chunks
 from ratchet.snapshot.errors import ShapeChangedError
@@ -57,6 +68,7 @@ Phase = Literal["waiting", "starting", "reading", "finishing", "done", "failed"]
 Piece = Callable[[], None]
 
 _IDLE: Final = 0.1  # seconds between looks for work that depends on the clock
+_MORE: Final = 1.0  # seconds between two questions for more tables
 _THROTTLED: Final = 0.5  # seconds until a throttled shard is looked at again
 _RESTARTS: Final = 3  # of a table whose columns change while it is dumped
 _STRIKES: Final = 1  # times that a chunk is read again after an error that may be gone by then
@@ -89,6 +101,7 @@ class _Table:
         self.error: RatchetError | None = None
         self.restarts = 0
         self.strikes = 0
+        self.locked = False  # when it was last to be read
         self.not_before = 0.0
         self.committing = False
         self.last_commit = 0.0
@@ -145,25 +158,30 @@ class Dumper:
         self._tables: list[_Table] = []
         self._changed = threading.Condition()
         self._reading = 0  # chunks being read
+        self._busy: Counter[str] = Counter()  # keyspace -> threads at work on it
         self._resume_at: dict[str, float] = {}  # shard -> no chunk before
         self._fatal: BaseException | None = None
 
-    def run(self, tables: Sequence[TableDumpRequest]) -> DumpOutcome:
+    def run(
+        self,
+        tables: Sequence[TableDumpRequest],
+        *,
+        more: Callable[[], Sequence[TableDumpRequest]] = tuple,
+    ) -> DumpOutcome:
         """Dump tables that are not dumped yet, and go on with those that are half done.
+
+        Args:
+            tables: these.
+            more: asked about once a second, by the caller's thread, for tables to be dumped as
+                well; none that is being dumped.
 
         Raises:
             RatchetError: the dump as a whole cannot go on: a server stays away, the lake fails.
                 What was read until then is committed.
         """
-        self._tables = [_Table(wanted) for wanted in tables]
-        workers = [
-            threading.Thread(target=self._work, name=f"dump-{n}", daemon=True)
-            for n in range(self._settings.parallel)
-        ]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        self._take(tables)
+        while self._goes_on:
+            self._work_off(more)
         for table in self._tables:
             try:
                 self._commit(table)
@@ -182,37 +200,80 @@ class Dumper:
 
     # --- which piece of work is next --------------------------------------------------------------
 
+    @property
+    def _goes_on(self) -> bool:
+        """Whether there is work, and nothing has ended the dump."""
+        with self._changed:
+            left = any(table.phase not in {"done", "failed"} for table in self._tables)
+            return left and self._fatal is None and not self._stop.is_set()
+
+    def _take(self, tables: Sequence[TableDumpRequest]) -> None:
+        with self._changed:
+            self._tables += [_Table(wanted) for wanted in tables]
+            self._changed.notify_all()
+
+    def _work_off(self, more: Callable[[], Sequence[TableDumpRequest]]) -> None:
+        workers = [
+            threading.Thread(target=self._work, name=f"dump-{n}", daemon=True)
+            for n in range(self._settings.parallel)
+        ]
+        for worker in workers:
+            worker.start()
+        try:
+            while alive := [worker for worker in workers if worker.is_alive()]:
+                alive[0].join(_MORE)
+                self._take(more())
+        except BaseException as error:  # noqa: BLE001 - raised again by run()
+            self._end(error)
+        for worker in workers:
+            worker.join()
+
     def _work(self) -> None:
         try:
             while (piece := self._next()) is not None:
-                piece()
+                keyspace, do = piece
+                try:
+                    do()
+                finally:
+                    with self._changed:
+                        self._busy[keyspace] -= 1
         except BaseException as error:  # noqa: BLE001 - raised again by run()
-            with self._changed:
-                self._fatal = self._fatal or error
-                self._changed.notify_all()
+            self._end(error)
         finally:
             close_sessions()
 
-    def _next(self) -> Piece | None:
+    def _end(self, error: BaseException) -> None:
         with self._changed:
-            while self._fatal is None and not self._stop.is_set():
-                piece = self._pick()
-                if piece is not None:
-                    return piece
-                if all(table.phase in {"done", "failed"} for table in self._tables):
-                    break
+            self._fatal = self._fatal or error
+            self._changed.notify_all()
+
+    def _next(self) -> tuple[str, Piece] | None:
+        """A keyspace that is busier by one, and what to do for it."""
+        with self._changed:
+            while self._goes_on:
+                for keyspace in self._keyspaces():
+                    if (piece := self._pick(keyspace)) is not None:
+                        self._busy[keyspace] += 1
+                        return keyspace, piece
                 self._changed.wait(_IDLE)
         return None
 
-    def _pick(self) -> Piece | None:
+    def _keyspaces(self) -> list[str]:
+        """Those that have the fewest threads at work first."""
+        there = dict.fromkeys(table.wanted.keyspace for table in self._tables)
+        return sorted(there, key=lambda keyspace: self._busy[keyspace])
+
+    def _pick(self, keyspace: str) -> Piece | None:
         now = self._clock()
         barred = {shard for shard, when in self._resume_at.items() if when > now}
-        ready = [t for t in self._tables if t.not_before <= now and not t.committing]
+        mine = [t for t in self._tables if t.wanted.keyspace == keyspace and t.not_before <= now]
+        mine.sort(key=lambda table: table.locked)
+        ready = [table for table in mine if not table.committing]
         for table in ready:
             if table.phase == "reading" and table.started and table.started.ledger.all_read:
                 table.phase = "finishing"
                 return partial(self._finish, table, table.started)
-        for table in self._tables:
+        for table in mine:
             if table.phase == "reading" and table.started:
                 claim = table.started.ledger.claim(barred)
                 if claim is not None:
@@ -249,7 +310,7 @@ class Dumper:
             return
         self._patience.succeeded(table.wanted.name)
         with self._changed:
-            table.again = False
+            table.again = table.locked = False
             table.started = started
             table.phase = "done" if started is None else "reading"
             table.begun = table.last_commit = self._clock()
@@ -351,9 +412,11 @@ class Dumper:
         self, table: _Table, started: TableDump, claim: Claim, result: ChunkResult
     ) -> None:
         self._patience.succeeded(claim.shard)
+        self._patience.succeeded(table.wanted.name)
         self._throttle.count(result.rows)
         ledger, now = started.ledger, self._clock()
         with self._changed:
+            table.locked = False
             current = table.is_current(started)
             if current:
                 ledger.finish(claim, result)
@@ -421,6 +484,8 @@ class Dumper:
             self._restart(table, error)
         elif isinstance(error, TableStoppedError):
             self._fail(table, error)
+        elif isinstance(error, LockedError):  # its shard's other tables may not be
+            self._delay(table, error, phase="reading")
         elif isinstance(error, RetryableError):
             delay = self._patience.failed(claim.shard, error)
             with self._changed:
@@ -451,6 +516,7 @@ class Dumper:
         delay = self._patience.failed(table.wanted.name, error)
         with self._changed:
             table.phase = phase
+            table.locked = isinstance(error, LockedError)
             table.not_before = self._clock() + delay
         self._report(Waiting(shard=error.source, reason=str(error)))
 

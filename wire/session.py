@@ -67,6 +67,7 @@ _MYSQL_HIDDEN_KEYS: Final = (8, 0, 30)
 _MARIADB_VERSIONED: Final = (10, 3, 4)
 # Bytes of a name or a key that a server compares where it sorts; more than either has.
 _SORTED_BY: Final = 32_768
+_LOCK_WAIT: Final = 10  # seconds that a statement waits for a locked table
 T = TypeVar("T")
 
 
@@ -510,7 +511,8 @@ class Session:
             "SET SESSION time_zone = '+00:00', sql_mode = '', autocommit = 1, "
             "net_write_timeout = 3600, net_read_timeout = 3600, wait_timeout = 28800, "
             # The default is a year: a read behind an ALTER TABLE would hang, and others behind it.
-            f"lock_wait_timeout = 60, sql_select_limit = {2**64 - 1}, {limit} = 0, "
+            # Whoever reads tries again; meanwhile the thread does something else.
+            f"lock_wait_timeout = {_LOCK_WAIT}, sql_select_limit = {2**64 - 1}, {limit} = 0, "
             # Not to be inherited: sorting by the first bytes alone, refusing large reads, leaving
             # quotes out, a new transaction or the end of the connection behind each COMMIT.
             f"max_sort_length = {_SORTED_BY}, sql_big_selects = 1, sql_quote_show_create = 1, "

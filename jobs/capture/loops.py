@@ -269,29 +269,44 @@ class DumpLoop(Loop):
 
     Args:
         control: see Control.
-        dump: dumps all tables that need it now; gives how many it dumped.
+        dump: dumps all tables that need it now, and those that come to need it meanwhile, for which
+            it looks whenever the function it is given says so; gives how many it dumped.
         every: seconds between two looks; None: one look.
     """
 
-    def __init__(self, control: Control, dump: Callable[[], int], *, every: float | None) -> None:
+    def __init__(
+        self, control: Control, dump: Callable[[Callable[[], bool]], int], *, every: float | None
+    ) -> None:
         super().__init__("dump", control)
         self._dump = dump
         self._every = every
+        self._looks = 0
+        self._next = 0.0
         self.finished = False
 
     def work(self) -> None:
         """Dump, rest, look again."""
         while not self.control.draining:
-            looks = self.control.looks
-            self._dump()
+            self._begin_look()
+            self._dump(self._is_look_due)
             self.finished = True
             self.control.ring()
             if self._every is None:
                 return
-            self.control.rest(self._every, self._looks_beyond(looks))
+            self.control.rest(self._next - time.monotonic(), self._is_asked)
 
-    def _looks_beyond(self, looks: int) -> Callable[[], bool]:
-        return lambda: self.control.looks != looks
+    def _is_asked(self) -> bool:
+        return self.control.looks != self._looks
+
+    def _is_look_due(self) -> bool:
+        due = self._every is not None and (self._is_asked() or time.monotonic() >= self._next)
+        if due:
+            self._begin_look()
+        return due
+
+    def _begin_look(self) -> None:
+        self._looks = self.control.looks
+        self._next = time.monotonic() + (self._every or 0.0)
 
 
 class WatchLoop(Loop):

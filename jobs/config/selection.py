@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from ratchet.core.patterns import TablePatterns
@@ -24,8 +25,40 @@ class Selection:
 
     def __init__(self, sources: Mapping[str, SourceSection]) -> None:
         self._lock = threading.Lock()
+        self._deciding = threading.RLock()
         self._sources = dict(sources)
         self._names: dict[str, set[str]] = {}
+        self._version = 0
+        self._dumping: set[str] = set()
+
+    def deciding(self) -> AbstractContextManager[object]:
+        """Hold it while states and patterns are read to decide what becomes of a table.
+
+        The dump decides which tables it takes, and commands which ones come, go, and begin anew: a
+        table that was taken by what the states said before it was dropped would come back.
+        """
+        return self._deciding
+
+    @property
+    def version(self) -> int:
+        """Another one whenever the patterns have changed."""
+        with self._lock:
+            return self._version
+
+    def begin_dumping(self, name: str) -> None:
+        """The dump has taken a table (keyspace.table), though its state may not say so yet."""
+        with self._lock:
+            self._dumping.add(name)
+
+    def end_dumping(self, name: str) -> None:
+        """It has done with it."""
+        with self._lock:
+            self._dumping.discard(name)
+
+    def is_dumping(self, name: str) -> bool:
+        """Whether the dump has a table (keyspace.table) in hand, or is about to."""
+        with self._lock:
+            return name in self._dumping
 
     @property
     def sources(self) -> Mapping[str, SourceSection]:
@@ -70,6 +103,7 @@ class Selection:
             patterns: by keyspace; other keyspaces keep theirs.
         """
         with self._lock:
+            self._version += 1
             for keyspace, tables in patterns.items():
                 self._sources[keyspace] = replace(self._sources[keyspace], tables=tables)
 

@@ -61,11 +61,16 @@ class Board:
     """
 
     def __init__(self, tables: Collection[tuple[str, int]], now: float) -> None:
-        self._lines = {name: Line(name=name, expected=rows) for name, rows in tables}
+        self._lines: dict[str, Line] = {}
+        self.expect(tables)
         self._meter = Meter(now)
         self._rate = 0.0
         self._began = now
         self.waiting = ""
+
+    def expect(self, tables: Collection[tuple[str, int]]) -> None:
+        """Tables come: name and expected rows of each. One that was done before begins anew."""
+        self._lines.update((name, Line(name=name, expected=rows)) for name, rows in tables)
 
     @property
     def lines(self) -> list[Line]:

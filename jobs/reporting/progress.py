@@ -85,6 +85,11 @@ class Display:
                 extra={"fields": {"event": "dump_done", "rows": total.rows, "rows_per_s": rate}},
             )
 
+    def expect(self, tables: Collection[tuple[str, int]]) -> None:
+        """Tables come to be dumped as well: name and expected rows of each."""
+        with self._lock:
+            self.board.expect(tables)
+
     def show(self, record: Progress) -> None:
         """Take one record of the dump's."""
         now = self._clock()

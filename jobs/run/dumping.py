@@ -1,5 +1,7 @@
 """One pass of the dump for the loop: look which tables need it, and dump them.
 
+A pass lasts until all of them are dumped, which may take days; tables that come to need it join it.
+
 Lives here: `DumpRunner`. Does not live here: when (`loops`), how (`snapshot`), what is shown
 (`progress`).
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -90,22 +92,43 @@ class DumpRunner:
         self._look_again = look_again
         self._again = set(again)
 
-    def once(self) -> int:
+    def once(self, is_look_due: Callable[[], bool] = lambda: False) -> int:
         """Dump all tables that need it now; gives how many are dumped.
+
+        Args:
+            is_look_due: asked about once a second whether to look for tables that have come to need
+                it since: they are dumped beside the others.
 
         Raises:
             RatchetError: the dump as a whole cannot go on.
         """
+        first = self._take()
+        if not first:
+            return 0
+        taken = {one.name: one for one in first}
+        with Display(first.values()) as display:
+
+            def more() -> Sequence[TableDumpRequest]:
+                joining = self._take() if is_look_due() else {}
+                taken.update((one.name, one) for one in joining)
+                display.expect(joining.values())
+                return list(joining)
+
+            dumper = self._make_dumper(self._watched(display, taken))
+            try:
+                outcome = dumper.run(list(first), more=more)
+            finally:
+                for name in taken:
+                    self._selection.end_dumping(name)
+        return len(outcome.done)
+
+    def _take(self) -> Mapping[TableDumpRequest, tuple[str, int]]:
+        """Look which tables need to be dumped, and nobody dumps; each one's name and rows."""
         if any(self._refused(state.keyspace, state.table) for state in self._waiting()):
             self._look_again()  # it may be mended by now: somebody asked for the dump
-        found = self._looked()
-        if not self._stop.is_set():
-            self._stop_missing({one.name for one in found})
-        wanted = needing_dump(found, self._tables.list(), self._selection.sources, self._again)
+        found, wanted = self._decided()
         if not wanted or self._stop.is_set():
-            return 0
-        for one in wanted:
-            self._selection.add(one.keyspace, one.table)
+            return {}
         self._turnstile.wait(self._stop.is_set)
         self._check()
         rows = {one.name: one.rows for one in found}
@@ -115,10 +138,30 @@ class DumpRunner:
             counted(sum(rows[one.name] for one in wanted), "row"),
             extra={"fields": {"event": "dump_started", "tables": [one.name for one in wanted]}},
         )
-        with Display([(one.name, rows[one.name]) for one in wanted]) as display:
-            outcome = self._make_dumper(self._watched(display, wanted)).run(wanted)
-        self._again -= set(outcome.done) | set(outcome.failed)
-        return len(outcome.done)
+        return {one: (one.name, rows[one.name]) for one in wanted}
+
+    def _decided(self) -> tuple[list[DiscoveredTable], list[TableDumpRequest]]:
+        """The tables that the sources have, and those that are taken; see Selection.deciding."""
+        while True:
+            version = self._selection.version
+            found = self._looked()
+            with self._selection.deciding():
+                if self._stop.is_set():
+                    return found, []
+                if self._selection.version != version:
+                    continue  # what was found goes by other patterns than the states
+                self._stop_missing({one.name for one in found})
+                states, sources = self._tables.list(), self._selection.sources
+                wanted = [
+                    one
+                    for one in needing_dump(found, states, sources, self._again)
+                    if not self._selection.is_dumping(one.name)
+                ]
+                for one in wanted:
+                    self._selection.add(one.keyspace, one.table)
+                    self._selection.begin_dumping(one.name)
+                    self._again.discard(one.name)
+                return found, wanted
 
     def _stop_missing(self, found: Collection[str]) -> None:
         """Tables that wait for their dump and cannot have it are stopped: none must wait for good.
@@ -144,11 +187,12 @@ class DumpRunner:
         return [
             state
             for state in self._tables.list()
-            if state.phase == "new" and self._selection.mirrors(state)
+            if state.phase == "new"
+            and self._selection.mirrors(state)
+            and not self._selection.is_dumping(state.name)
         ]
 
-    def _watched(self, display: Display, wanted: Sequence[TableDumpRequest]) -> OnProgress:
-        by_name = {one.name: one for one in wanted}
+    def _watched(self, display: Display, taken: Mapping[str, TableDumpRequest]) -> OnProgress:
         misfits: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
         def on_progress(record: Progress) -> None:
@@ -160,8 +204,10 @@ class DumpRunner:
             if isinstance(record, TableDone) and misfits[record.table]:
                 log.warning(misfits_told(record.table, misfits.pop(record.table)))
             if isinstance(record, TableFailed):
-                note_failure(self._tables, by_name[record.table], record)
+                note_failure(self._tables, taken[record.table], record)
                 self._stops.tell(record.table, record.error.message, record.error.hint)
+            if isinstance(record, TableDone | TableFailed):
+                self._selection.end_dumping(record.table)
 
         return on_progress
 

@@ -138,6 +138,17 @@ class TableRequestHandler:
             RetryableError: it is being dumped.
             LakeError: the lake cannot be written.
         """
+        with self._selection.deciding():
+            self._decide(request)
+        if request.kind == "drop" and request.delete:
+            # No fence refuses this: it must not meet what a successor has made there.
+            self._requests.check()
+            path = layout.table_path(request.keyspace, request.table)
+            self._lake.delete_folder(path)
+            self._lake.delete_folder(f"{layout.SIDE}/{path}")
+        self._look()
+
+    def _decide(self, request: Request) -> None:
         config, changed = self._file.read_again()
         self._change({name: self._folded(name, one) for name, one in changed.items()})
         self._file.config = config
@@ -149,7 +160,9 @@ class TableRequestHandler:
         if request.kind == "drop":
             if mirrored:
                 raise _says_otherwise(request, config, f"add '!{request.table}' to")
-            self._drop(request, state)
+            if state is not None:
+                self._refuse_dumping(state)
+                self._tables.remove(state)
         elif not mirrored:
             raise _says_otherwise(request, config, f"let '{request.table}' match")
         elif request.kind == "redump":
@@ -160,7 +173,6 @@ class TableRequestHandler:
                     hint="`ratchet status` lists the tables",
                 )
             self._begin_anew(state)
-        self._look()
 
     def _folded(self, keyspace: str, patterns: TablePatterns) -> TablePatterns:
         """Patterns of the file, compared as the server does."""
@@ -175,36 +187,24 @@ class TableRequestHandler:
             and patterns[state.keyspace].matches(state.table) != self._selection.mirrors(state)
         ]
         for state in turned:
-            _refuse_dumping(state)
+            self._refuse_dumping(state)
         for state in turned:
             self._begin_anew(state)
         self._selection.change(patterns)
 
     def _begin_anew(self, state: TableState) -> None:
-        _refuse_dumping(state)
+        self._refuse_dumping(state)
         self._tables.save(replace(state, phase="new", dump=None, stopped=None, doubts={}))
 
-    def _drop(self, request: Request, state: TableState | None) -> None:
-        if state is not None:
-            _refuse_dumping(state)
-            self._tables.remove(state)
-        if request.delete:
-            # No fence refuses this: it must not meet what a successor has made there.
-            self._requests.check()
-            path = layout.table_path(request.keyspace, request.table)
-            self._lake.delete_folder(path)
-            self._lake.delete_folder(f"{layout.SIDE}/{path}")
-
-
-def _refuse_dumping(state: TableState) -> None:
-    # Its dump has the state in hand, in threads of its own.
-    if state.phase == "dumping":
-        raise RetryableError(
-            f"{state.name} is being dumped",
-            operation="change the tables",
-            table=state.name,
-            hint="ask again when it streams (`ratchet status`), or stop the run first",
-        )
+    def _refuse_dumping(self, state: TableState) -> None:
+        # Its dump has the state in hand, in threads of its own.
+        if state.phase == "dumping" or self._selection.is_dumping(state.name):
+            raise RetryableError(
+                f"{state.name} is being dumped",
+                operation="change the tables",
+                table=state.name,
+                hint="ask again when it streams (`ratchet status`), or stop the run first",
+            )
 
 
 def _refusal(error: RatchetError) -> Refusal:

@@ -27,6 +27,7 @@ from fix_e2e import assert_identical, mirror_rows
 
 from lab.servers import Server
 from ratchet.core.change import FLOOR_IDX
+from ratchet.core.errors import LakeError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.rounds import GtidRange, Round, ShardSlice
 from ratchet.snapshot.dump import Dumper
@@ -36,7 +37,9 @@ from ratchet.snapshot.records import (
     DumpSettings,
     Progress,
     ShardSource,
+    TableDone,
     TableDumpRequest,
+    Waiting,
 )
 from ratchet.snapshot.sessions import open_session
 from ratchet.snapshot.start import start_round
@@ -190,6 +193,83 @@ def test_shards_that_differ_stop_the_table(
     (error,) = Dumper(lake, shards, read_chunk).run([wanted]).failed.values()
     assert "amount, at, name" in error.message
     assert not lake.exists("shop/t")
+
+
+def test_locked_tables_of_one_source_hold_up_no_other(
+    lake: Lake, server: Server, database: str
+) -> None:
+    """Each of them holds a thread for as long as the session waits, again and again.
+
+    The other source's table gets one all the same, and the next one that is free is for the table
+    that comes while they wait.
+    """
+    for table in ("a", "b", "c", "t", "u"):
+        make_table(server, database, 5, table)
+    bad, good = (
+        ShardSource(config=config_of(server, database, f"{keyspace}/-"))
+        for keyspace in ("bad", "good")
+    )
+    locked = [TableDumpRequest(keyspace="bad", table=t, shards=("bad/-",)) for t in "abc"]
+    free, late = (
+        TableDumpRequest(keyspace="good", table=t, shards=("good/-",)) for t in ("t", "u")
+    )
+    records: list[Progress] = []
+    holder = server.connect(database=database)
+
+    def on_progress(record: Progress) -> None:
+        records.append(record)
+        if isinstance(record, TableDone) and record.table == "good.u":
+            holder.close()  # and its locks end
+
+    dumper = Dumper(
+        lake,
+        {"bad/-": bad, "good/-": good},
+        read_chunk,
+        settings=DumpSettings(parallel=2),
+        on_progress=on_progress,
+    )
+
+    def more() -> list[TableDumpRequest]:
+        done = {record.table for record in records if isinstance(record, TableDone)}
+        coming = [late] if "good.t" in done and late not in asked else []
+        asked.extend(coming)
+        return coming
+
+    asked: list[TableDumpRequest] = []
+    with holder.cursor() as cursor:
+        cursor.execute("LOCK TABLES a WRITE, b WRITE, c WRITE")
+    outcome = dumper.run([*locked, free], more=more)
+    assert set(outcome.done) == {"bad.a", "bad.b", "bad.c", "good.t", "good.u"}
+    done = [record for record in records if isinstance(record, TableDone | Waiting)]
+    assert isinstance(done[0], TableDone)  # before any wait was over
+    assert done[0].table == "good.t"
+    tables = [record.table for record in done if isinstance(record, TableDone)]
+    assert tables[:2] == ["good.t", "good.u"]
+    assert len(done) - len(tables) <= 2  # one wait of each thread at most
+
+
+def test_a_table_that_comes_when_all_others_are_dumped(
+    lake: Lake, server: Server, database: str
+) -> None:
+    for table in "tu":
+        make_table(server, database, 5, table)
+    coming = [wanted("u")]
+
+    def more() -> list[TableDumpRequest]:
+        # The threads have gone by then: one dumps five rows in far less than the time to look.
+        done = any(isinstance(record, TableDone) for record in records)
+        return [coming.pop()] if coming and done else []
+
+    records: list[Progress] = []
+    shards = {SHARD: ShardSource(config=config_of(server, database))}
+    dumper = Dumper(lake, shards, read_chunk, on_progress=records.append)
+    assert dumper.run([wanted("t")], more=more).done == ("shop.t", "shop.u")
+
+    def lost() -> list[TableDumpRequest]:
+        raise LakeError("the lease is lost")
+
+    with pytest.raises(LakeError):
+        dumper.run([wanted("t", again=True)], more=lost)
 
 
 def test_again_leaves_the_history(dump: Dump, server: Server, database: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.core.errors import LakeError, RetryableError, TableStoppedError
+from ratchet.core.patterns import TablePatterns
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.config.selection import RoundBarrier, Selection
@@ -27,7 +28,15 @@ class FakeDumper:
         self._failing = failing
         self.wanted: list[TableDumpRequest] = []
 
-    def run(self, wanted: Sequence[TableDumpRequest]) -> DumpOutcome:
+    def run(
+        self,
+        wanted: Sequence[TableDumpRequest],
+        *,
+        more: Callable[[], Sequence[TableDumpRequest]],
+    ) -> DumpOutcome:
+        wanted = list(wanted)
+        while joining := more():
+            wanted += joining
         self.wanted += wanted
         error = TableStoppedError("it has no key", hint="add one")
         failed = {one.name: error for one in wanted if one.name in self._failing}
@@ -189,3 +198,67 @@ def test_a_table_that_waits_and_is_gone_stops_by_name(lake: Lake, config: Config
     assert "no longer has it" in gone.stopped.message
     assert "redump 'shop.gone'" in gone.stopped.hint
     assert any(isinstance(one, TableStopped) and one.table == "shop.gone" for one in stage.told)
+
+
+def put(lake: Lake, name: str) -> None:
+    schema = TableSchema(keyspace="shop", table=name, columns=(), key=())
+    Tables(lake).save(TableState(keyspace="shop", table=name, schema=schema, key=()))
+
+
+def exclude(stage: Stage, table: str) -> None:
+    patterns = TablePatterns(("*", f"!{table}"))
+    stage.selection.change({"shop": patterns})
+
+
+def test_a_table_that_is_dropped_while_the_servers_are_asked_does_not_come_back(
+    stage: Stage,
+) -> None:
+    put(stage.lake, "orders")
+
+    def look() -> list[DiscoveredTable]:
+        found = [one for one in FOUND if stage.selection.patterns("shop").matches(one.table)]
+        if state := Tables(stage.lake).load("shop", "orders"):
+            with stage.selection.deciding():  # as `ratchet table drop` does it
+                exclude(stage, "orders")
+                Tables(stage.lake).remove(state)
+        return found
+
+    stage.dumping(look).once()
+    assert [one.table for dumper in stage.dumpers for one in dumper.wanted] == ["nokey"]
+
+
+def test_a_table_that_is_added_while_the_servers_are_asked_does_not_stop(stage: Stage) -> None:
+    """It was in the mirror before, and what was found goes by the patterns without it."""
+    put(stage.lake, "orders")
+    exclude(stage, "orders")
+
+    def look() -> list[DiscoveredTable]:
+        found = [one for one in FOUND if stage.selection.patterns("shop").matches(one.table)]
+        if len(found) < len(FOUND):
+            stage.selection.change({"shop": TablePatterns(("*",))})
+        return found
+
+    stage.dumping(look).once()
+    assert {one.table for dumper in stage.dumpers for one in dumper.wanted} == {"nokey", "orders"}
+    orders = Tables(stage.lake).load("shop", "orders")
+    assert orders is not None
+    assert orders.phase == "new"
+
+
+def test_tables_join_a_pass_that_is_under_way_each_one_once(stage: Stage) -> None:
+    found = FOUND[1:]
+    looks = 0
+
+    def is_look_due() -> bool:
+        nonlocal looks, found
+        looks += 1
+        found = FOUND
+        # It is in hand, though its state does not say so yet.
+        assert stage.selection.is_dumping("shop.orders")
+        return looks < 4
+
+    stage.dumping(lambda: found).once(is_look_due)
+    (dumper,) = stage.dumpers
+    assert [one.table for one in dumper.wanted] == ["orders", "nokey"]
+    assert not stage.selection.is_dumping("shop.orders")
+    assert not stage.selection.is_dumping("shop.nokey")

@@ -132,7 +132,7 @@ def test_merge_sees_what_a_slow_feeder_left_last() -> None:
     control = Control()
     pending: list[int] = []
 
-    def dump() -> int:
+    def dump(_: object) -> int:
         control.drain()
         pending.append(1)
         return 1

@@ -63,7 +63,7 @@ class Stage:
         self.control.wait(0.001, -1)
         return CaptureOutcome(committed=self.rounds)
 
-    def dump(self) -> int:
+    def dump(self, _: object) -> int:
         self.dumped += 1
         return 1
 

@@ -206,6 +206,19 @@ def test_an_unknown_table(stage: Stage) -> None:
         stage.serving.do(Request(kind="redump", keyspace="shop", table="a", asked_at=5))
 
 
+def test_a_table_that_the_dump_has_taken_is_left_to_it(stage: Stage) -> None:
+    """Its state says "new" until the dump has begun; one that is removed then would come back."""
+    stage.put("b", "new")
+    stage.selection.begin_dumping("shop.b")
+    write_config(stage.folder, "a")
+    refused = stage.ask("drop", "b")
+    assert isinstance(refused, Refusal)
+    assert refused.passes
+    assert "shop.b is being dumped" in refused.message
+    stage.selection.end_dumping("shop.b")
+    assert stage.ask("drop", "b") == "done"
+
+
 def wait_for(what: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10
     while not what():
