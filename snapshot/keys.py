@@ -29,6 +29,7 @@ from typing import Any, Final, Literal
 from ratchet.core.columnrules import unfit_key
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.schema import Column, TableSchema
+from ratchet.core.types import network
 from ratchet.snapshot.errors import ShapeChangedError
 from ratchet.wire.decode.answers import as_name, as_text, or_null, refusal, shaped
 from ratchet.wire.session import quoted
@@ -44,7 +45,7 @@ _KINDS: Final[Mapping[str, KeyKind]] = {
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "bytes"),
     **dict.fromkeys(("date", "datetime", "timestamp", "time"), "temporal"),
     **dict.fromkeys(("set", "bit", "year"), "number"),
-    **dict.fromkeys(("uuid", "inet4", "inet6"), "address"),
+    **dict.fromkeys(network.NAMES, "address"),
     "decimal": "decimal",
     "enum": "enum",
 }

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from ratchet.core.errors import RetryableError, TableStoppedError
+from ratchet.core.types import network
 from ratchet.wire.decode import catalog
 from ratchet.wire.decode.answers import as_flag, as_name, as_text, or_null, shaped, single_value
 from ratchet.wire.decode.triggers import Query, sees_triggers
@@ -28,9 +29,9 @@ from ratchet.wire.decode.unfit import SEQUENCE, unfit_tables
 from ratchet.wire.session import Session
 
 # Cheap to ask, and most databases have none: only then all columns are read.
-_SPECIAL: Final = """
+_SPECIAL: Final = f"""
 SELECT COUNT(*) FROM information_schema.columns
- WHERE table_schema = %s AND (data_type IN ('uuid', 'inet4', 'inet6')
+ WHERE table_schema = %s AND (data_type IN ({", ".join(map(repr, network.NAMES))})
        OR column_type LIKE 'year(2)%%' OR column_type LIKE '%%mariadb-5.3%%'
        OR column_name REGEXP '^DB_ROW_HASH_[0-9]+$')
 """

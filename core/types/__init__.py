@@ -3,7 +3,7 @@
 Lives here: `rule_for`, `arrow_schema`, what is told of misfits, the registry of the families, one
 module each (`numeric`, `temporal`, `text`, `binary`, `network`). Does not live here: how values are
 decoded (`wire.decode`). CONTRIBUTING.md says where else a new type has to be known, and
-`tests/unit/types/test_registered.py` names some of the places that do not know it.
+`tests/unit/types/test_registered.py` names the places that do not know it.
 
 Invariant: there is one rule per type, for the log and for the snapshot; a type without a rule is
 an error, never a guess.

@@ -17,7 +17,7 @@ import pytest
 from ratchet.jobs.config import settings
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")})
+DOCUMENTS = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")})
 PACKAGES = "core|wire|store|ingest|snapshot|merge|jobs|lab|tests"
 NAME = re.compile(rf"`((?:{PACKAGES})(?:\.\w+)+)(?:\(\))?`")
 FILE = re.compile(rf"`((?:{PACKAGES}|docs|bench|scripts|conf|notebooks)/[\w./-]+\.\w+)`")

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ratchet.core.errors import DecodeError
 from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import network
 from ratchet.wire.decode.answers import (
     as_count,
     as_is,
@@ -67,7 +68,6 @@ _HASH_COLUMN: Final = re.compile(r"DB_ROW_HASH_\d+")
 _PRIMARY: Final = "PRIMARY"
 _DIGITS: Final = 6  # of a fraction of a second
 _WITH_LENGTH: Final = {"char", "varchar", "binary", "varbinary", "vector"}
-_ADDRESSES: Final = {"uuid", "inet4", "inet6"}
 
 
 def read_schemas(query: Query, *, keyspace: str, database: str) -> dict[str, TableSchema]:
@@ -145,10 +145,10 @@ def hints(schema: TableSchema) -> dict[str, str]:
     in the format of MariaDB 5.3 with N digits of fraction. "plain": a column of the table's own
     whose name is like that of a hidden one.
     """
-    found = {}
+    found: dict[str, str] = {}
     for column in schema.columns:
         kind = column.type
-        if kind.name in _ADDRESSES:
+        if kind.name in network.NAMES:
             found[column.name] = kind.name
         elif kind.name == "year" and kind.length == 2:
             found[column.name] = "year2"

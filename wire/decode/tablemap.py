@@ -18,6 +18,7 @@ import numpy as np
 
 from ratchet.core.errors import DecodeError, TableStoppedError
 from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import network
 from ratchet.wire.decode import plan
 from ratchet.wire.decode.charsets import transcode_column, transcoder
 from ratchet.wire.decode.collations import charset_of
@@ -358,7 +359,7 @@ def _bit(meta: bytes) -> ColumnType:
 
 
 def _hinted(kind: ColumnType, hint: str) -> ColumnType:
-    if hint in {"uuid", "inet4", "inet6"}:
+    if hint in network.NAMES:
         return ColumnType(name=hint)
     if hint == "year2":
         return ColumnType(name="year", length=2)

@@ -1,6 +1,6 @@
-"""Every column type is known to readers, samples, keys and foreign keys: else it fails by name.
+"""Every column type is known wherever types are named: else it fails by name.
 
-CONTRIBUTING.md lists the other places, which nothing here sees: hints, and the words of an ALTER.
+CONTRIBUTING.md lists the places. How the log holds a type is seen by the integration tests alone.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from typing import Any, get_args
 
 import pytest
 
+from ratchet.core.schema import Column, TableSchema
+from ratchet.core.sql.columns import definition
+from ratchet.core.sql.cursor import TokenCursor
+from ratchet.core.sql.lexer import Mode, lex
 from ratchet.core.types import FAMILIES, Family, InvalidValuePolicy, rule_for
 from ratchet.ingest import logvalues
 from ratchet.snapshot import keys
-from ratchet.wire.decode import foreignkeys, logcolumns, samples, textcolumns
+from ratchet.wire.decode import catalog, foreignkeys, logcolumns, samples, textcolumns
 
 POLICY = InvalidValuePolicy()
 NAMES = sorted({name for family in FAMILIES.values() for name in family.RULES})
@@ -61,3 +65,25 @@ def test_whether_a_type_may_be_a_key_was_thought_of(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_whether_equal_values_are_the_same_was_thought_of(name: str) -> None:
     assert (name in foreignkeys._EXACT) != (name in NOT_EXACT)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_type_is_understood_in_an_alter(name: str) -> None:
+    """Else a table stops at each ALTER that names it."""
+    declared = name + ("('a', 'b')" if name in {"enum", "set"} else "")
+    cursor = TokenCursor(lex(declared, Mode()).tokens)
+    definition(cursor)
+    assert cursor.done
+
+
+# Their tables' maps name them, or all that a value's bytes are read by.
+NAMED_BY_THE_LOG = set(NAMES) - {"uuid", "inet4", "inet6"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whether_the_log_names_a_type_was_thought_of(name: str) -> None:
+    """One that it does not name is asked of the server: by one list, for question and answer."""
+    column = Column(name="c", type=EXAMPLES[name], nullable=True)
+    schema = TableSchema(keyspace="k", table="t", columns=(column,), key=())
+    hinted = catalog.hints(schema)
+    assert (name not in hinted.values()) == (name in NAMED_BY_THE_LOG)
