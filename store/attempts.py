@@ -37,9 +37,10 @@ def read_attempts(lake: Lake) -> dict[str, Attempt]:
         LakeError: the lake cannot be read.
     """
     path = Notes(lake).path(layout.ATTEMPTS_FILE)
-    found = lake.read_json(path) or {}
+    found = lake.read_json(path)
     with sound(path):
-        return {key: Attempt(**one) for key, one in found.items()}
+        noted = {} if found is None else found
+        return {key: Attempt(**one) for key, one in noted.items()}
 
 
 def write_attempts(lake: Lake, attempts: Mapping[str, Attempt]) -> None:

@@ -262,7 +262,7 @@ class Cuts:
 
 
 def _cut(text: str) -> Cut:
-    with sound("the record of a cut"):
+    with sound(f"{layout.CUTS}/ (the record of a cut)"):
         return Cut.from_json(json.loads(text))
 
 

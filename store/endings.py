@@ -45,8 +45,9 @@ class Endings:
 
     def last(self) -> Ending | None:
         """How the last run ended; None: it goes on, was told to end, was killed, or was done."""
-        found = self._lake.read_json(self._notes.path(layout.ENDING_FILE))
-        with sound(layout.ENDING_FILE):
+        path = self._notes.path(layout.ENDING_FILE)
+        found = self._lake.read_json(path)
+        with sound(path):
             return None if found is None else Ending(**found)
 
     def save(self, ending: Ending) -> None:
@@ -55,9 +56,11 @@ class Endings:
 
     def aside(self) -> dict[str, Ending]:
         """Keyspace -> why the last run went on without it, and was when it ended, if it has."""
-        found = self._lake.read_json(self._notes.path(layout.ASIDE_FILE)) or {}
-        with sound(layout.ASIDE_FILE):
-            return {keyspace: Ending(**one) for keyspace, one in found.items()}
+        path = self._notes.path(layout.ASIDE_FILE)
+        found = self._lake.read_json(path)
+        with sound(path):
+            noted = {} if found is None else found
+            return {keyspace: Ending(**one) for keyspace, one in noted.items()}
 
     def save_aside(self, aside: Mapping[str, Ending]) -> None:
         """Note all of those that a run goes on without now."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ratchet.core.errors import DAMAGE, LakeAwayError, LakeError
+from ratchet.store import layout
 
 _HINTS: Final = {
     errno.ENOSPC: "free space where the lake lies (remove nothing of the lake's own), then start "
@@ -48,6 +49,45 @@ LOST_FILE_HINT: Final = (
     "dump the table again (`ratchet table CONFIG redump TABLE`), then start the run if it has "
     "ended; only `ratchet` may change files in a lake"
 )
+# What gets out of a damaged file, by what it tells: what a run finds out again may just be removed.
+_AGAIN: Final = "remove the file {path} in the lake: the next run makes it again"
+_COMPARE: Final = (
+    "remove the file {path} in the lake, start the run, and compare all tables: `ratchet verify "
+    "CONFIG`; rows may have changed unseen about which the file had a note"
+)
+_BACKUP: Final = (
+    "restore the lake from a backup that was made while no run worked, or set `lake` in the config "
+    "to a new folder, which is filled from the start"
+)
+_DAMAGED: Final = {
+    layout.FORMAT_FILE: "if no later version of Ratchet has worked on the lake, put "
+    '{{"format": 3}} into the file {path} in it',
+    layout.LEASE_FILE: "if no ratchet runs on this lake, remove the file {path} in it: the next "
+    "run finds in the logs what it needs",
+    layout.TABLES: "remove the file {path} in the lake: the next run dumps its table again",
+    layout.SCHEMAS: "remove the file {path} in the lake; if the next run stops a table for want "
+    "of it, dump that again (`ratchet table CONFIG redump TABLE`)",
+    layout.REQUESTS: "remove the file {path} in the lake, and ask again (`ratchet table`)",
+    layout.ANSWERS: "remove the file {path} in the lake: the run answers again",
+    layout.VERIFIED: _AGAIN,
+    layout.LOG_CHECKED: _AGAIN,
+    layout.PASS: _AGAIN,
+    layout.DATES_FILE: _AGAIN,
+    layout.FOLDED_FILE: _AGAIN,
+    layout.UPKEEP_FILE: _AGAIN,
+    layout.LEFT_OUT_FILE: _AGAIN,
+    layout.ENDING_FILE: _AGAIN,
+    layout.ASIDE_FILE: _AGAIN,
+    layout.FOREIGN_KEYS_FILE: _AGAIN,
+    layout.ATTEMPTS_FILE: _AGAIN,
+    layout.STARTS_FILE: _COMPARE,
+    layout.UNCHECKED_FILE: _COMPARE,
+    layout.ROUNDS: _BACKUP,
+    layout.CUTS: _BACKUP,
+}
+_DAMAGED_OTHER: Final = (
+    "restore it, or dump the table it belongs to again (`ratchet table CONFIG redump TABLE`)"
+)
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 _OTHER_HINT: Final = "see the cause; the lake's storage must be reachable and writable"
 
@@ -74,7 +114,7 @@ def sound(what: str) -> Iterator[None]:
         raise LakeError(
             f"{what} is damaged ({type(error).__name__})",
             operation=f"read {what}",
-            hint="restore it, or remove the table it belongs to and dump it again",
+            hint=damage_hint(what),
         ) from error
 
 
@@ -88,6 +128,15 @@ def data_file_errors(path: str) -> Iterator[None]:
         if isinstance(error.__cause__, FileNotFoundError):
             error.hint = LOST_FILE_HINT
         raise
+
+
+def damage_hint(path: str) -> str:
+    """What to do about a damaged file of the lake, or a record of one of its logs."""
+    plain = layout.plain_path(path)
+    for head, remedy in _DAMAGED.items():
+        if plain == head or plain.startswith(head + "/"):
+            return remedy.format(path=path)
+    return _DAMAGED_OTHER
 
 
 def storage_error(error: Exception, operation: str, path: str) -> LakeError:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,6 +27,7 @@ import pyarrow.fs
 from ratchet.core.errors import LakeAwayError, LakeError
 from ratchet.store import layout, objects
 from ratchet.store.failures import lake_errors, sound
+from ratchet.store.fields import number_of
 from ratchet.store.filelock import locked
 
 FORMAT_VERSION = 1  # of a lake that was never held with an epoch
@@ -409,8 +410,9 @@ def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) ->
         lake.create_json(layout.FORMAT_FILE, value)
         found = lake.read_json(layout.FORMAT_FILE)
     known = (FORMAT_VERSION, HELD_FORMAT, PARTS_FORMAT)
-    if not isinstance(found, Mapping) or found.get("format") not in known:
-        version = found.get("format") if isinstance(found, Mapping) else None
+    with sound(layout.FORMAT_FILE):
+        version = number_of(found, "format")
+    if version not in known:
         raise LakeError(
             f"the lake has format {version}, this is Ratchet for format {known[-1]}",
             operation="open the lake",

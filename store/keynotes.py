@@ -38,7 +38,7 @@ def read_key_notes(lake: Lake) -> KeyNotes:
                 table: tuple(ForeignKey.from_json(key) for key in keys)
                 for table, keys in tables.items()
             }
-            for keyspace, tables in (found or {}).items()
+            for keyspace, tables in ({} if found is None else found).items()
         }
 
 

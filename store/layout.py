@@ -202,6 +202,17 @@ def noted_path(path: str, epoch: int) -> str:
     return f"{NOTES}/{epoch:012d}/{path.removeprefix(PRIVATE + '/')}"
 
 
+def plain_path(path: str) -> str:
+    """A note's path as it lies in a lake that was never held; other paths as they are.
+
+    >>> plain_path("_ratchet/notes/000000000003/ending.json"), plain_path("_ratchet/lease.json")
+    ('_ratchet/ending.json', '_ratchet/lease.json')
+    """
+    if not path.startswith(NOTES + "/"):
+        return path
+    return f"{PRIVATE}/{path.removeprefix(NOTES + '/').partition('/')[2]}"
+
+
 def epoch_path(epoch: int) -> str:
     """The marker by which the notes of an epoch become those that are read."""
     return f"{EPOCHS}/{epoch:012d}.json"

@@ -26,23 +26,26 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
 from ratchet.core.committimes import moment
-from ratchet.core.errors import DAMAGE, LakeAwayError, LakeError
+from ratchet.core.errors import LakeAwayError, LakeError
 from ratchet.store import layout
 from ratchet.store.crashpoints import reach
+from ratchet.store.failures import damage_hint, sound
+from ratchet.store.fields import flag_of, number_of, text_of
 from ratchet.store.filelock import StuckLockError
 from ratchet.store.files import Lake
-from ratchet.store.takeover import claim, go_on, take_over
+from ratchet.store.takeover import claim, go_on, newest_epoch, take_over
 
 log: Final = logging.getLogger(__name__)
 
 RENEW_SECONDS: Final = 5.0
 EXPIRY_SECONDS: Final = 30.0
+_LEAP: Final = 1_000_000  # epochs: a take-over every half minute for a year
 _LOOK_SECONDS: Final = 1.0  # between two looks at the renewals of another machine's run
 MACHINE: Final = "RATCHET_TEST_MACHINE"  # lets a test be on another machine
 
@@ -79,9 +82,23 @@ class Holder:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Holder:
-        """Read a lease file's content; earlier versions wrote no epoch."""
+        """Read a lease file's content; earlier versions wrote no epoch.
+
+        Raises what `core.errors.DAMAGE` names if a field is not what we write.
+        """
         whole = {"epoch": 0, "released": False, **data}
-        return cls(**{field.name: whole[field.name] for field in fields(cls)})
+        return cls(
+            owner=text_of(whole, "owner"),
+            host=text_of(whole, "host"),
+            machine=text_of(whole, "machine"),
+            pid=number_of(whole, "pid"),
+            process_start=number_of(whole, "process_start"),
+            command=text_of(whole, "command"),
+            started=number_of(whole, "started"),
+            renewed=number_of(whole, "renewed"),
+            epoch=number_of(whole, "epoch"),
+            released=flag_of(whole, "released"),
+        )
 
     def describe(self) -> str:
         """For messages: command, pid, machine and since when."""
@@ -107,16 +124,28 @@ def read_holder(lake: Lake) -> Holder | None:
 def _holder(data: Any) -> Holder | None:
     if data is None:
         return None
-    try:
-        found = Holder.from_json(data)
-        found.describe(), found.last_sign, found.epoch + 0  # fails where one is no number
-    except (*DAMAGE, OSError) as error:
+    with sound(layout.LEASE_FILE):
+        return Holder.from_json(data)
+
+
+def _refuse_leap(lake: Lake, found: Holder) -> None:
+    """Let no epoch into the lake that no holder can have had.
+
+    An epoch is claimed in the log of rounds before it stands in the lease. It is higher here only
+    if that log was put back from a backup: by one for each take-over since, far fewer than `_LEAP`.
+
+    Raises:
+        LakeError: it is too high.
+    """
+    if found.epoch <= _LEAP:
+        return
+    newest = newest_epoch(lake)
+    if found.epoch > newest + _LEAP:
         raise LakeError(
-            "the lease file is damaged",
+            f"{layout.LEASE_FILE} is damaged: it has epoch {found.epoch}, the lake's is {newest}",
             operation="read the lease",
-            hint=f"if no ratchet runs on this lake, remove {layout.LEASE_FILE} in it",
-        ) from error
-    return found
+            hint=damage_hint(layout.LEASE_FILE),
+        )
 
 
 def is_alive(holder: Holder) -> bool | None:
@@ -189,6 +218,8 @@ class Lease:
         )
         while True:
             found = _holder(lake.read_json(layout.LEASE_FILE))
+            if found is not None:
+                _refuse_leap(lake, found)
             gone = found if found is not None and not found.released else None
             if gone is not None:
                 _see_gone(lake, gone, passing)

@@ -93,8 +93,9 @@ class Passes:
 
     def schedule(self) -> dict[str, int]:
         """keyspace.table -> when it was first seen streaming, microseconds UTC."""
-        found = self._lake.read_json(self._notes.path(_SCHEDULE))
-        with sound(_SCHEDULE):
+        path = self._notes.path(_SCHEDULE)
+        found = self._lake.read_json(path)
+        with sound(path):
             return {} if found is None else {str(name): int(at) for name, at in found.items()}
 
     def save_schedule(self, schedule: dict[str, int]) -> None:
@@ -103,8 +104,9 @@ class Passes:
 
     def last(self) -> Pass | None:
         """The pass under way; None if there is none."""
-        found = self._lake.read_json(self._notes.path(_STATE))
-        with sound(_STATE):
+        path = self._notes.path(_STATE)
+        found = self._lake.read_json(path)
+        with sound(path):
             return None if found is None else Pass.from_json(found)
 
     def begin(self, begun: Pass) -> Pass:

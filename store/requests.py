@@ -19,6 +19,7 @@ from typing import Literal
 from ratchet.store import layout
 from ratchet.store.delta.commits import check_epoch
 from ratchet.store.failures import sound
+from ratchet.store.fields import flag_of
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 from ratchet.store.rounds import RoundLog
@@ -123,9 +124,11 @@ class Requests:
         for file in files:
             data = self._lake.read_json(file.path)
             answered = answers.pop(file.path.rpartition("/")[2], None)
-            if data is None or "refusal" in data:
+            if data is None:
                 continue
             with sound(file.path):
+                if "refusal" in data:
+                    continue
                 request = Request(**data["request"])
             if answered is None:
                 found.append(request)
@@ -172,7 +175,10 @@ class Requests:
         if data is None:
             return None
         with sound(path):
-            return Refusal(**data["refusal"]) if "refusal" in data else "done"
+            if "refusal" in data:
+                return Refusal(**data["refusal"])
+            flag_of(data, "done")
+            return "done"
 
 
 def _answer_path(request: Request) -> str:

@@ -291,12 +291,12 @@ def _moved(before: StreamState | None, piece: ShardSlice, number: int) -> Stream
 
 
 def _streams(text: str) -> dict[str, StreamState]:
-    with sound("the positions of a round"):
+    with sound(f"{layout.ROUNDS}/ (the positions of a round)"):
         return {shard: StreamState.from_json(data) for shard, data in json.loads(text).items()}
 
 
 def _round(text: str) -> Round:
-    with sound("the record of a round"):
+    with sound(f"{layout.ROUNDS}/ (the record of a round)"):
         return Round.from_json(json.loads(text))
 
 

@@ -24,10 +24,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
+from ratchet.core.errors import LakeError
 from ratchet.store import layout
 from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cuts
 from ratchet.store.delta.commits import check_epoch, fence, late
+from ratchet.store.fields import HIGHEST
 from ratchet.store.files import HELD_FORMAT, Lake, need_format
 from ratchet.store.notes import Notes, current_epoch, epochs
 from ratchet.store.rounds import RoundLog
@@ -46,6 +48,15 @@ def go_on(lake: Lake, epoch: int) -> Lake | None:
     return None
 
 
+def newest_epoch(lake: Lake) -> int:
+    """The newest epoch that was claimed; 0: none was.
+
+    Raises:
+        LakeError: the lake cannot be read.
+    """
+    return max(RoundLog(lake).epoch(), current_epoch(lake))
+
+
 def claim(lake: Lake, above: int, owner: str) -> Lake:
     """The lake with a new epoch.
 
@@ -56,9 +67,17 @@ def claim(lake: Lake, above: int, owner: str) -> Lake:
 
     Raises:
         LateError: another run was faster.
-        LakeError: the lake cannot be read or written.
+        LakeError: the lake cannot be read or written, or there is no higher epoch.
     """
-    newest = max(above, RoundLog(lake).epoch(), current_epoch(lake))
+    newest = max(above, newest_epoch(lake))
+    if newest >= HIGHEST:
+        raise LakeError(
+            f"the lake is at epoch {newest}, behind which there is none: a damaged lease file has "
+            "led an earlier version of Ratchet there",
+            operation="take the lake over",
+            hint="nothing can write to this lake any more, and what it holds can still be read: "
+            "set `lake` in the config to a new folder, which is filled from the start",
+        )
     held = replace(lake, epoch=newest + 1)
     reach("takeover.before_claim")
     RoundLog(held).claim(owner)

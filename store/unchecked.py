@@ -29,7 +29,7 @@ def read_unchecked(lake: Lake) -> dict[tuple[str, str], int]:
     with sound(path):
         return {
             (table, shard): int(moment)
-            for table, shards in (found or {}).items()
+            for table, shards in ({} if found is None else found).items()
             for shard, moment in shards.items()
         }
 

@@ -72,8 +72,9 @@ def read_upkeep(lake: Lake) -> UpkeepRecord:
     Raises:
         LakeError: the file is damaged.
     """
-    found = lake.read_json(Notes(lake).path(layout.UPKEEP_FILE))
-    with sound(layout.UPKEEP_FILE):
+    path = Notes(lake).path(layout.UPKEEP_FILE)
+    found = lake.read_json(path)
+    with sound(path):
         return UpkeepRecord() if found is None else UpkeepRecord.from_json(found)
 
 

@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ratchet.core.errors import SourceUnfitError
+from ratchet.core.errors import DecodeError, SourceUnfitError
 from ratchet.core.shard import ShardId
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.settings import ShardConfig
 from ratchet.jobs.config.sources import source_config
 from ratchet.jobs.reporting.text import nearest
 from ratchet.store import layout
+from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 from ratchet.wire.decode.answers import as_flag, as_name, shaped
@@ -140,4 +141,9 @@ def with_noted_spelling(config: Config, lake: Lake) -> Config:
 
 
 def _noted(lake: Lake) -> list[str]:
-    return list(lake.read_json(Notes(lake).path(layout.FOLDED_FILE)) or ())
+    path = Notes(lake).path(layout.FOLDED_FILE)
+    found = lake.read_json(path)
+    with sound(path):
+        if not isinstance(found, list | None):
+            raise DecodeError("it is no list")
+        return [str(name) for name in found or ()]

@@ -39,6 +39,7 @@ from ratchet.core.errors import RetryableError, SourceUnfitError, TableStoppedEr
 from ratchet.core.shard import ShardId
 from ratchet.jobs.preflight.fitness import not_durable
 from ratchet.store import layout
+from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 from ratchet.store.tables import Doubt, Tables, TableState
@@ -179,8 +180,11 @@ class Life:
 
 def read_starts(lake: Lake) -> dict[str, Start]:
     """ShardId as text -> the start that was noted last."""
-    noted = lake.read_json(Notes(lake).path(layout.STARTS_FILE)) or {}
-    return {shard: Start(str(one[0]), int(one[1]), *one[2:]) for shard, one in noted.items()}
+    path = Notes(lake).path(layout.STARTS_FILE)
+    found = lake.read_json(path)
+    with sound(path):
+        noted = {} if found is None else found
+        return {shard: Start(str(one[0]), int(one[1]), *one[2:]) for shard, one in noted.items()}
 
 
 def look_at_life(

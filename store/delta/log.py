@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
-from ratchet.core.errors import LakeError
+from ratchet.core.errors import DAMAGE, LakeError
 from ratchet.store.delta.actions import (
     STATE_KINDS,
     Action,
@@ -35,7 +35,7 @@ from ratchet.store.delta.actions import (
     actions_of,
 )
 from ratchet.store.delta.errors import delta_errors
-from ratchet.store.failures import lake_errors
+from ratchet.store.failures import damage_hint, lake_errors, sound
 from ratchet.store.files import Lake
 
 log: Final = logging.getLogger(__name__)
@@ -282,22 +282,23 @@ def _commit_at(lake: Lake, path: str, version: int) -> list[StateAction] | None:
     lines = (line for line in text.splitlines() if line.strip())
     try:
         return [action for line in lines for action in actions_of(json.loads(line))]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except DAMAGE as error:
         raise LakeError(
             "a commit of a Delta table cannot be read",
             operation="read a Delta commit",
             table=name,
-            hint="the file is damaged: restore it, or dump the table again "
-            "(`ratchet table CONFIG redump TABLE`)",
+            hint=damage_hint(name),
         ) from error
 
 
 def _checkpointed(lake: Lake, path: str) -> int | None:
     """The version of the newest whole checkpoint; None if there is none of the plain kind."""
-    last = lake.read_json(f"{path}/_delta_log/_last_checkpoint")
+    name = f"{path}/_delta_log/_last_checkpoint"
+    last = lake.read_json(name)
     if not isinstance(last, dict) or "parts" in last:
         return None
-    version = int(last["version"])
+    with sound(name):
+        version = int(last["version"])
     return version if lake.is_file(_checkpoint_path(path, version)) else None
 
 
