@@ -11,8 +11,9 @@ import errno
 import json
 import os
 import re
+import stat
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -149,23 +150,31 @@ class Lake:
             unfinished: whether files count that are just being written, or that a killed process
                 has left behind half written. They have no content yet that anybody may read.
         """
+        with lake_errors("list files", path):
+            found: Sequence[LakeFile]
+            if self.is_local:
+                found = tuple(_walk(self.absolute(path), path, recursive=recursive))
+            else:
+                found = self._objects(path, recursive=recursive)
+        return sorted(
+            (
+                file
+                for file in found
+                if unfinished or not _UNFINISHED.fullmatch(file.path.rpartition("/")[2])
+            ),
+            key=lambda file: file.path,
+        )
+
+    def _objects(self, path: str, *, recursive: bool) -> Sequence[LakeFile]:
         base = self.absolute()
         selector = pa.fs.FileSelector(
             self.absolute(path), allow_not_found=True, recursive=recursive
         )
-        with lake_errors("list files", path):
-            found = self.filesystem.get_file_info(selector)
-        return sorted(
-            (
-                LakeFile(
-                    i.path[len(base) :].lstrip("/"), int(i.size), int((i.mtime_ns or 0) // 1000)
-                )
-                for i in found
-                if i.type == pa.fs.FileType.File
-                and (unfinished or not _UNFINISHED.fullmatch(i.base_name))
-            ),
-            key=lambda file: file.path,
-        )
+        return [
+            LakeFile(i.path[len(base) :].lstrip("/"), int(i.size), int((i.mtime_ns or 0) // 1000))
+            for i in self.filesystem.get_file_info(selector)
+            if i.type == pa.fs.FileType.File
+        ]
 
     def size(self, path: str) -> int:
         """Bytes of a file.
@@ -424,8 +433,8 @@ def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) ->
 def need_format(lake: Lake, version: int) -> None:
     """Keep out versions of Ratchet that know only lower formats; it never gets lower again.
 
-    To be called before what they would misread is there. Whoever comes late writes the same, or has
-    read the format before its successor took the lake over: what it commits then is refused.
+    To be called before what they would misread is there. Whoever comes late may have read the
+    format before its successor raised it: it is looked at again when it is changed.
 
     Args:
         lake: the lake.
@@ -434,22 +443,63 @@ def need_format(lake: Lake, version: int) -> None:
     Raises:
         LakeError: the lake cannot be read or written.
     """
-    found = lake.read_json(layout.FORMAT_FILE)
-    if isinstance(found, dict) and found.get("format", 0) < version:
-        lake.write_json(layout.FORMAT_FILE, {**found, "format": version})
+
+    def raised(found: Any) -> Any:
+        with sound(layout.FORMAT_FILE):
+            lower = found is not None and number_of(found, "format") < version
+        return {**found, "format": version} if lower else found
+
+    before = lake.read_json(layout.FORMAT_FILE)
+    if raised(before) != before:
+        lake.change_json(layout.FORMAT_FILE, raised)
 
 
 def is_unused(lake: Lake) -> bool:
     """Whether a lake may be made there: nothing is in the way but what a killed try has left."""
-    with lake_errors("list the lake"):
-        found = lake.filesystem.get_file_info(
-            pa.fs.FileSelector(lake.absolute(), allow_not_found=True)
-        )
-    if [info.base_name for info in found] not in ([], [layout.PRIVATE]):
+    if _names(lake) not in ([], [layout.PRIVATE]):
         return False
     folder, _, name = layout.FORMAT_FILE.rpartition("/")
     left = (file.path.rpartition("/")[2] for file in lake.list(folder, unfinished=True))
     return all(one.startswith(f".{name}.") for one in left)
+
+
+def _names(lake: Lake) -> list[str]:
+    """What is in the lake's own folder."""
+    with lake_errors("list the lake"):
+        if lake.is_local:
+            try:
+                return [one.name for one in Path(lake.absolute()).iterdir()]
+            except FileNotFoundError:
+                return []
+        selector = pa.fs.FileSelector(lake.absolute(), allow_not_found=True)
+        return [info.base_name for info in lake.filesystem.get_file_info(selector)]
+
+
+def _walk(folder: str, path: str, *, recursive: bool) -> Iterator[LakeFile]:
+    """The files in a folder; what others remove meanwhile is not there, and no error.
+
+    Arrow's listing fails where a folder is made between its two looks for it, or goes while it is
+    listed.
+
+    Args:
+        folder: where the operating system has it.
+        path: the same, relative to the lake's root.
+        recursive: whether folders within it count.
+    """
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        name = f"{path}/{entry.name}" if path else entry.name
+        try:
+            found = entry.stat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISREG(found.st_mode):
+            yield LakeFile(name, found.st_size, found.st_mtime_ns // 1000)
+        elif recursive and stat.S_ISDIR(found.st_mode):
+            yield from _walk(entry.path, name, recursive=True)
 
 
 def _parsed(path: str, text: bytes) -> Any:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import shutil
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.fs
 import pytest
 
 from ratchet.core.errors import LakeAwayError, LakeError
@@ -228,3 +231,49 @@ def test_a_file_that_goes_while_it_is_looked_at_is_missing(tmp_path: Path) -> No
         seen = set().union(*pool.map(look, range(3)))
         toggling.result()
     assert seen <= {"None", "{'a': 1}"}
+
+
+def test_a_folder_that_others_make_and_remove_while_it_is_listed(tmp_path: Path) -> None:
+    """It has files or none; that it comes or goes is no failure of the lake."""
+    lake, end = Lake.at(tmp_path), threading.Event()
+
+    def disturb() -> None:
+        folder = tmp_path / "_ratchet" / "requests"
+        while not end.is_set():
+            (folder / "inner").mkdir(parents=True)
+            (folder / "inner" / "a.json").write_text("1")
+            shutil.rmtree(folder)
+
+    other = threading.Thread(target=disturb)
+    other.start()
+    try:
+        for _ in range(3000):
+            for path in ("_ratchet", "_ratchet/requests"):
+                for file in lake.list(path):
+                    assert file.path == "_ratchet/requests/inner/a.json"
+    finally:
+        end.set()
+        other.join()
+
+
+def test_a_list_has_what_arrow_lists(tmp_path: Path) -> None:
+    lake = Lake.at(tmp_path / "lake")
+    for name in ("x", "a/y", "a/b/z", "a/b/.z.tmp"):
+        lake.create_file(name, name.encode())
+    (tmp_path / "lake" / "link").symlink_to(tmp_path / "lake" / "x")
+    (tmp_path / "lake" / "dangling").symlink_to(tmp_path / "nothing")
+    (tmp_path / "lake" / "a" / "empty").mkdir()
+    for path in ("", "a", "a/b", "nothing"):
+        for recursive in (True, False):
+            selector = pyarrow.fs.FileSelector(
+                lake.absolute(path), allow_not_found=True, recursive=recursive
+            )
+            found = [
+                (one.path[len(lake.root) + 1 :], one.size, one.mtime_ns // 1000)
+                for one in lake.filesystem.get_file_info(selector)
+                if one.is_file
+            ]
+            listed = lake.list(path, recursive=recursive)
+            assert [(one.path, one.size, one.modified_at) for one in listed] == sorted(found)
+    with pytest.raises(LakeError, match="Not a directory"):
+        lake.list("x")
