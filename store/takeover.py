@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -28,7 +29,7 @@ from ratchet.core.errors import LakeError
 from ratchet.store import layout
 from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cuts
-from ratchet.store.delta.commits import check_epoch, fence, late
+from ratchet.store.delta.commits import LateError, check_epoch, fence, late
 from ratchet.store.fields import HIGHEST
 from ratchet.store.files import HELD_FORMAT, Lake, need_format
 from ratchet.store.notes import Notes, current_epoch, epochs
@@ -37,6 +38,14 @@ from ratchet.store.tables import Tables
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
+OTHER_AGES: Final = (
+    "parts of the lake are older than others, as in a copy that was made while a run wrote, or "
+    "where one of them was put back from a backup"
+)
+NEWER_COPY: Final = (
+    "continue with a copy that was made while no run worked, or set `lake` in the config to a new "
+    "folder, which is filled from the start"
+)
 _AT_ONCE: Final = 16
 _SECONDS: Final = 5.0  # a take-over that takes longer is told of
 
@@ -99,10 +108,11 @@ def take_over(held: Lake, owner: str, alive: Callable[[], None], *, now: int) ->
         LakeError: the lake cannot be read or written.
     """
     began = time.monotonic()
-    Cuts(held).fence()
+    with _older_log_told(held, layout.CUTS):
+        Cuts(held).fence()
     anyone = replace(held, epoch=0)
     paths = [state.path for state in Tables(anyone).list()]
-    _each(lambda path: fence(held, path, now=now), paths, alive)
+    _each(lambda path: _fence(held, path, now), paths, alive)
     reach("takeover.after_fences")
     source = current_epoch(held)
     if source >= held.epoch:
@@ -118,6 +128,42 @@ def take_over(held: Lake, owner: str, alive: Callable[[], None], *, now: int) ->
     seconds = time.monotonic() - began
     tell = log.info if seconds > _SECONDS else log.debug
     tell("took the lake over: epoch %d, %d tables, %.1f s", held.epoch, len(paths), seconds)
+
+
+def _fence(held: Lake, path: str, now: int) -> None:
+    with _older_log_told(held, path):
+        fence(held, path, now=now)
+
+
+@contextmanager
+def _older_log_told(lake: Lake, path: str) -> Iterator[None]:
+    try:
+        yield
+    except LateError:
+        refuse_later_epoch(lake, path)
+        raise
+
+
+def refuse_later_epoch(lake: Lake, path: str) -> None:
+    """Call where a later epoch than the lake's stands in a table: it says why.
+
+    An epoch is claimed in the log of rounds before any table is fenced for it. So if that log has
+    none, there is no other run: the log is older than the table.
+
+    Args:
+        lake: the lake, held.
+        path: the table's folder.
+
+    Raises:
+        LateError: another run has taken the lake over.
+        LakeError: the log of rounds is older than the table.
+    """
+    check_epoch(lake, RoundLog(lake).epoch(), path, "begin a run")
+    raise LakeError(
+        f"{path} knows a later take-over than the log of rounds: {OTHER_AGES}",
+        operation="begin a run",
+        hint=NEWER_COPY,
+    )
 
 
 def _each(work: Callable[[str], object], paths: Iterable[str], alive: Callable[[], None]) -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lease_kit import hold
+from lease_kit import Passing, hold
 
 from ratchet.core.errors import BugError, LakeError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import Round, ShardSlice
 from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.merge.ages import refuse_other_ages
 from ratchet.merge.maintain import remove_orphans
+from ratchet.merge.progress import Progress
 from ratchet.store import layout, takeover
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.cuts import Cut, Cuts
@@ -32,11 +35,13 @@ from ratchet.store.delta.commits import (
 )
 from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.tables import app_version, create_delta_table
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import HELD_FORMAT, PARTS_FORMAT, Lake, need_format, open_lake
+from ratchet.store.lease import Lease
 from ratchet.store.notes import Notes, current_epoch, epochs
 from ratchet.store.passes import Passes
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
+from ratchet.store.takeover import refuse_later_epoch
 from ratchet.store.upkeeps import UpkeepRecord, read_upkeep, write_upkeep
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
@@ -317,3 +322,68 @@ def test_late_removals_leave_what_a_successor_has_made(
     with pytest.raises(LateError):
         remove_orphans(old, RoundLog(old))
     assert root.is_file(change)
+
+
+def test_the_format_is_not_lowered_by_one_that_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the format; before it changes it, its successor commits the first segment."""
+    root = open_lake(tmp_path / "lake", now=1)
+    late = True
+
+    def halted(name: str) -> Callable[..., object]:
+        real = getattr(Lake, name)
+
+        def change(self: Lake, path: str, value: object) -> object:
+            nonlocal late
+            if late:
+                late = False
+                need_format(Lake.at(root.root), PARTS_FORMAT)
+            return real(self, path, value)
+
+        return change
+
+    for name in ("write_json", "change_json"):
+        monkeypatch.setattr(Lake, name, halted(name))
+    need_format(root, HELD_FORMAT)
+    assert not late
+    assert root.read_json(layout.FORMAT_FILE)["format"] == PARTS_FORMAT
+
+
+@pytest.mark.parametrize("end", ["clean", "killed"])
+def test_records_from_before_a_take_over_that_the_tables_know(tmp_path: Path, end: str) -> None:
+    """No other run has taken the lake over: it says what is older, and what to do."""
+    root = open_lake(tmp_path / "lake", now=1)
+    first = Lease.acquire(root, "ratchet run", passing=Passing().time)
+    table = first.lake
+    create_delta_table(table, "k/t", SCHEMA, name="t", description="", now=1)
+    Tables(table).save(state("t", phase="streaming"))
+    if end == "clean":
+        first.release()
+    else:
+        first.give_up()
+    records = Path(root.absolute(layout.PRIVATE))
+    shutil.copytree(records, tmp_path / "backup")
+    hold(root)
+    hold(root)
+    shutil.rmtree(records)
+    shutil.copytree(tmp_path / "backup", records)
+
+    def begin() -> None:
+        with Lease.acquire(root, "ratchet run", passing=Passing().time) as lease:
+            refuse_other_ages(lease.lake, Progress(lease.lake))
+
+    with pytest.raises(LakeError) as caught:
+        begin()
+    assert not isinstance(caught.value, LateError)
+    assert "k/t knows a later take-over than the log of rounds" in caught.value.message
+    assert "set `lake` in the config to a new folder" in caught.value.hint
+    hold(open_lake(tmp_path / "new", now=1))
+
+
+def test_one_that_is_overtaken_is_told_so(tmp_path: Path) -> None:
+    root = open_lake(tmp_path / "lake", now=1)
+    first = hold(root)
+    hold(root)
+    with pytest.raises(LateError):
+        refuse_later_epoch(first, "shop/t")
