@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from ratchet.core.errors import LakeError
+from ratchet.merge.lostparts import lost_folder, remedy
 from ratchet.merge.progress import Progress
 from ratchet.store.cuts import Cuts
 from ratchet.store.delta.commits import EPOCH
@@ -54,6 +55,11 @@ def refuse_other_ages(lake: Lake, progress: Progress) -> None:
     tables = Tables(lake)
 
     def look(state: TableState) -> None:
+        gone = lost_folder(lake, state)
+        if gone:
+            log.error("%s is stopped: %s", state.name, gone)
+            tables.stop(state, message=gone, hint=remedy(state.name), at_round=end)
+            return
         if (app_version(lake, state.path, EPOCH) or 0) > lake.epoch:
             refuse_later_epoch(lake, state.path)
         held = max(state.merged_round, progress.committed(state))

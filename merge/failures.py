@@ -75,6 +75,12 @@ _GONE: Final = re.compile(
     r"FILE_NOT_EXIST\] Encountered error while reading file (\S+?)\.? File does not exist"
     r"|FileNotFoundException: (?:File )?(\S*deletion_vector_\S+?\.bin)"
 )
+# The folder of a whole table, or its log.
+_NO_TABLE: Final = re.compile(
+    r"PATH_NOT_FOUND\] Path does not exist: (\S+?)\.? SQLSTATE"
+    r"|DELTA_(?:TABLE|PATH)_\w+\] (?:Delta table )?(\S+) doesn't exist"
+    r"|File (\S+/_delta_log) does not exist"
+)
 _JAVA: Final = re.compile(r"^: (?:[\w.$]+: )?(?=\S)")  # how Py4J puts Java's own words
 _SHOWN: Final = 300  # characters of Spark's own text
 
@@ -117,6 +123,13 @@ def spark_failure(
     if not isinstance(error, Py4JError | PySparkException):
         return None
     text = _text(error)
+    if gone := _NO_TABLE.search(text):
+        return LakeError(
+            f"a Delta table is gone: {next(filter(None, gone.groups()))}",
+            operation=operation,
+            table=table,
+            hint=LOST_FILE_HINT,
+        )
     if isinstance(error, AnalysisException | ParseException):
         return BugError(
             f"Spark does not accept a query of ours: {text}", operation=operation, table=table

@@ -105,6 +105,9 @@ class OneTable:
             self._attempts.went_well(batch.app_id)
             self._tell_misfits(work)
         after = replace(found.learned(state), phase="streaming", merged_round=found.round)
+        sides = self._progress.held[app_id(state)].sides
+        if sides is not None and (sides.highest or sides.shadows):
+            after = replace(after, sided="" if after.dump is None else after.dump.id)
         if stopped:
             after = self._tables.stop(
                 after, message=stopped.message, hint=stopped.hint, at_round=found.round

@@ -29,6 +29,7 @@ from ratchet.merge.ages import refuse_other_ages
 from ratchet.merge.attempts import Attempts
 from ratchet.merge.cascades.unlogged import Unlogged
 from ratchet.merge.failures import lost_changes, merge_failure
+from ratchet.merge.lostparts import lost_parts
 from ratchet.merge.onetable import OneTable
 from ratchet.merge.plan import TableBacklog, app_id
 from ratchet.merge.progress import Progress
@@ -327,7 +328,8 @@ class Merger:
             self._attempts.failed(key, work.above, failure)
             # What is remembered of the table may be wrong now: it is read again next time.
             self._progress.held.pop(key, None)
-            gone = lost_changes(self._lake, state.name, [file.path for file in work.found.files])
+            files = [file.path for file in work.found.files]
+            gone = lost_changes(self._lake, state.name, files) or lost_parts(self._lake, state)
             return (
                 TableOutcome(state=state, error=failure)
                 if gone is None

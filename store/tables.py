@@ -224,6 +224,8 @@ class TableState:
         foreign_keys: those by which the server changes rows of this table without saying so in
             its log; None: not read yet.
         keys_stale: whether a statement may have changed them since they were read.
+        sided: id of the dump whose side table was there when the state was saved; others may have
+            one, since not every merge makes it.
     """
 
     keyspace: str
@@ -244,6 +246,7 @@ class TableState:
     primary: bool | None = None
     foreign_keys: tuple[ForeignKey, ...] | None = None
     keys_stale: bool = False
+    sided: str = ""
 
     @property
     def whole(self) -> TableSchema:
@@ -265,6 +268,11 @@ class TableState:
     def is_past_dump(self) -> bool:
         """Whether what is captured is merged into it, or about to be."""
         return self.phase in {"catching_up", "streaming"}
+
+    @property
+    def has_side(self) -> bool:
+        """Whether there is a side table of its dump, for certain."""
+        return self.dump is not None and self.sided == self.dump.id
 
     @property
     def is_doubtful(self) -> bool:
@@ -305,6 +313,7 @@ class TableState:
             if self.foreign_keys is None
             else [key.to_json() for key in self.foreign_keys],
             "keys_stale": self.keys_stale,
+            "sided": self.sided,
         }
 
     @classmethod
@@ -332,6 +341,7 @@ class TableState:
             if data.get("foreign_keys") is None
             else tuple(ForeignKey.from_json(one) for one in data["foreign_keys"]),
             keys_stale=data.get("keys_stale", False),
+            sided=data.get("sided", ""),
         )
 
 

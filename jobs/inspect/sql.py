@@ -37,6 +37,7 @@ from ratchet.jobs.reporting.terminal import visible
 from ratchet.jobs.reporting.text import age, counted
 from ratchet.merge.fresh import read_fresh
 from ratchet.merge.history import read_history
+from ratchet.merge.lostparts import refuse_lost
 from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.tables import Tables, TableState
@@ -53,7 +54,8 @@ _ACTING: Final = re.compile(r"Statement$|^Call|Compound")
 _READING: Final = ("Show", "Describe", "Explain")
 _QUOTED: Final = re.compile(r"[\",\r\n]")  # what a field of CSV cannot hold as it is
 # How Spark names an error that values lead to (SQLSTATE classes 21 and 22, and raise_error).
-_REASON: Final = re.compile(r"\[[\w.]+\] .*?SQLSTATE: (?:P0001|2[12]\w{3})")
+# A value in its text may have line ends.
+_REASON: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .*?SQLSTATE: (?:P0001|2[12]\w{3})", re.DOTALL)
 _GLOBAL: Final = "global_temp"  # Spark's database of global temporary views
 MAX_TABLE_ROWS: Final = 1000
 
@@ -109,15 +111,27 @@ def _told_of_the_query() -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        said = _REASON.search(str(error))
-        if said is None:
+        reason = next(filter(None, map(_REASON.match, _told_by(error))), None)
+        reason = reason or _REASON.search(str(error))
+        if reason is None:
             raise
         raise ConfigError(
-            f"the query ended in an error: {said[0]}",
+            f"the query ended in an error: {visible(reason[0])}",
             operation="sql",
             hint="change the query: Spark's try_ functions (try_divide, try_cast, try_add) give "
             "NULL where a value does not fit",
         ) from None
+
+
+def _told_by(error: Any) -> Iterator[str]:
+    """What an error of Spark's and those behind it say, each by itself.
+
+    The text of the whole has only a stack trace where Java wraps one that has line ends.
+    """
+    found = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while found is not None:
+        yield found.getMessage() or ""
+        found = found.getCause()
 
 
 def in_utc() -> None:
@@ -172,6 +186,7 @@ def make_views(
 ) -> None:
     """Make a view of each table at its version; views live as long as the session."""
     for state, version in tables:
+        refuse_lost(lake, state, "sql", side=False)
         keyspace, table = names[state.keyspace, state.table]
         source = f"delta.{quoted(lake.hadoop_uri(state.path))}"
         at = "" if version is None else f" VERSION AS OF {version}"
@@ -252,7 +267,7 @@ def _run(
         refuse_changes(spark, query)
         return spark.sql(query) if guard is None else guard.frame(query)
     except (AnalysisException, ParseException) as error:
-        first = str(error).strip().splitlines()[0]
+        first = visible(str(error).strip().splitlines()[0])
         raise ConfigError(
             f"Spark does not accept the query: {first}",
             operation="sql",

@@ -16,7 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from ratchet.core.errors import BehindError, PositionLostError, RatchetError, SourceUnfitError
+from ratchet.core.errors import (
+    BehindError,
+    LakeAwayError,
+    LakeError,
+    PositionLostError,
+    RatchetError,
+    SourceUnfitError,
+)
 from ratchet.core.position import Position
 from ratchet.core.rounds import Round, ShardSlice
 from ratchet.core.shard import ShardId
@@ -374,7 +381,7 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> Ta
         merged = max(merged, cut.round)  # a state is not rewritten for rounds without changes
     rows = version = last = None
     if delta is not None:
-        rows, version = count_rows(delta, state.path), int(delta.version())
+        rows, version = _counted(delta, state), int(delta.version())
         last = int(delta.history(1)[0]["timestamp"]) * 1000
     return TableStatus(
         keyspace=state.keyspace,
@@ -394,6 +401,18 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> Ta
         ),
         compared=Comparisons(lake).of(state) if mirrored else None,
     )
+
+
+def _counted(delta: DeltaTable, state: TableState) -> int | None:
+    """Rows; None: nobody can tell of a table that stopped since files of it are gone."""
+    try:
+        return count_rows(delta, state.path)
+    except LakeAwayError:
+        raise
+    except LakeError:
+        if state.phase != "stopped":
+            raise
+        return None  # why it stopped is told anyway
 
 
 def _phase(state: TableState) -> str:

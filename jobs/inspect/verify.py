@@ -44,6 +44,7 @@ from ratchet.jobs.reporting.text import clock_time, counted, moment
 from ratchet.jobs.topology.discover import DiscoveredTable, look
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import with_serving_shards
+from ratchet.merge.lostparts import refuse_lost
 from ratchet.merge.plan import app_id
 from ratchet.snapshot.confirm import KeyConfirmation
 from ratchet.snapshot.mirror import MirrorAt
@@ -314,6 +315,7 @@ class Verifier:
         """
         use_pool(self._spark, DUMP)
         self._refuse_resharded(cut, table.wanted)
+        refuse_lost(self.lake, table.state, "verify")
         positions = {
             shard: cut.shards[shard].position
             for shard in table.wanted.shards

@@ -44,6 +44,7 @@ from ratchet.jobs.topology.discover import look
 from ratchet.jobs.topology.lineage import keyspace_of
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import with_serving_shards
+from ratchet.merge.lostparts import refuse_lost
 from ratchet.merge.repair import ExpectedRow, repair_table
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
@@ -285,6 +286,7 @@ class Repairer:
         return outcome
 
     def _refusal(self, cut: Cut, one: VerifyTarget) -> str:
+        refuse_lost(self._lake, one.state, "repair")
         if one.state.phase != "streaming":
             return f"it is in phase {one.state.phase}: let `ratchet run` finish"
         strange = [shard for shard in one.wanted.shards if shard not in cut.shards]

@@ -15,11 +15,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ratchet.core.errors import RetryableError
+from ratchet.core.errors import LakeAwayError, LakeError, RetryableError
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.reporting.observe import Merged, Observer, StopReporter
 from ratchet.jobs.reporting.text import size
 from ratchet.jobs.watch.budget import Budget
+from ratchet.merge.lostparts import lost_parts
 from ratchet.merge.maintain import compact, prune_change_log, prune_cuts, remove_old
 from ratchet.merge.purge import purge_is_due, purge_side
 from ratchet.merge.step import LOOK_AGAIN, StepResult
@@ -211,7 +212,11 @@ class LakeUpkeep:
             if self.clock() >= until:
                 break
             if state.phase == "streaming" and self.looked.get(state.name) != _place(state):
-                done = compact(self.spark, self.lake, state, now=int(self.wall() * 1e6))
+                try:
+                    done = compact(self.spark, self.lake, state, now=int(self.wall() * 1e6))
+                except LakeError as error:
+                    self._stop_lost(state, error)
+                    continue
                 if done.files:
                     self.compacted.add(state.name)
                     told = f"{done.files} small files ({size(done.bytes)})"
@@ -303,12 +308,30 @@ class LakeUpkeep:
         except (RetryableError, CommitConflictError) as error:
             log.warning("upkeep of %s put off: %s", state.name, error)
             return None
+        except LakeError as error:
+            self._stop_lost(state, error)
+            return None
         finally:
             self.forget(state)
         if files:
             log.debug("%s: %d files of old versions removed", state.name, files)
         self.compacted.discard(state.name)
         return TableCleanup(place=_place(state), since=since, last=now)
+
+    def _stop_lost(self, state: TableState, error: LakeError) -> None:
+        """Stop a table that cannot be kept up since a part of it is gone; any other error leaves.
+
+        Args:
+            state: the table, as it is by now.
+            error: of its upkeep.
+        """
+        gone = None if isinstance(error, LakeAwayError) else lost_parts(self.lake, state)
+        if gone is None:
+            raise error
+        log.error("%s is stopped: %s", state.name, gone.message)
+        Tables(self.lake).stop(
+            state, message=gone.message, hint=gone.hint, at_round=state.merged_round + 1
+        )
 
 
 def _place(state: TableState) -> tuple[str, int]:

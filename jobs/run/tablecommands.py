@@ -28,6 +28,7 @@ from ratchet.jobs.reporting.text import nearest
 from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
 from ratchet.jobs.topology.discover import DiscoveredTable, look
 from ratchet.jobs.topology.reshard import locate
+from ratchet.merge.lostparts import refuse_lost
 from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease, is_alive, read_holder
@@ -75,6 +76,7 @@ def run_table(config: Config, kind: Kind, name: str, *, delete: bool = False, wa
     if kind == "drop":
         say(f"{request.name}: dropped" + (", with its files" if delete else ""))
     elif there and state is not None:
+        refuse_lost(lake, state, "table add")
         say(f"{request.name} is in the mirror already, in phase {state.phase}: nothing to do")
         if ran and wait:
             _wait_until_it_streams(lake, request)

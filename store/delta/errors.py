@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from ratchet.core.errors import LakeError
-from ratchet.store.failures import errno_of, is_passing, lake_errors, storage_error
+from ratchet.store.failures import LOST_FILE_HINT, errno_of, is_passing, lake_errors, storage_error
+
+_GONE: Final = re.compile(r"File not found: \S")  # the kernel's words, without a number
 
 
 class CommitConflictError(LakeError):
@@ -25,10 +29,13 @@ def delta_errors(operation: str, path: str) -> Iterator[None]:
         if errno_of(error) or is_passing(error):
             raise storage_error(error, operation, path) from error
         if not isinstance(error, CommitFailedError):
+            gone = _GONE.search(str(error)) is not None
             raise LakeError(
                 f"cannot read or write the Delta table {path}",
                 operation=operation,
-                hint="see the cause: missing rights, or a damaged _delta_log",
+                hint=LOST_FILE_HINT
+                if gone
+                else "see the cause: missing rights, or a damaged _delta_log",
             ) from error
         raise conflict(path, operation) from error
 

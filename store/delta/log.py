@@ -35,7 +35,7 @@ from ratchet.store.delta.actions import (
     actions_of,
 )
 from ratchet.store.delta.errors import delta_errors
-from ratchet.store.failures import damage_hint, lake_errors, sound
+from ratchet.store.failures import LOST_FILE_HINT, damage_hint, lake_errors, sound
 from ratchet.store.files import Lake
 
 log: Final = logging.getLogger(__name__)
@@ -227,6 +227,13 @@ def put_commit(lake: Lake, path: str, version: int, actions: Sequence[Action]) -
     Raises:
         LakeError: it cannot be written.
     """
+    if version and lake.is_local and not lake.exists(f"{path}/_delta_log"):
+        # Else a folder is made in which a log begins in its midst, and no one can read that.
+        raise LakeError(
+            f"the Delta table {path} is gone",
+            operation="commit to a Delta table",
+            hint=LOST_FILE_HINT,
+        )
     lines = (json.dumps(action.to_json(), separators=(",", ":")) for action in actions)
     text = "".join(line + "\n" for line in lines)
     return lake.create_file(_commit_path(path, version), text.encode())

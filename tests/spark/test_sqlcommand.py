@@ -70,6 +70,12 @@ def test_what_is_trusted_may_do_all_but_find_a_password(ratchet: Ratchet) -> Non
     ("query", "why"),
     [
         ("SELECT id / (id - 1) FROM shop.t", "DIVIDE_BY_ZERO"),
+        # Values with line ends, and what a terminal would obey.
+        (
+            "SELECT raise_error(concat('n', char(10), '23:00:00 o', char(13), char(27), '[31m'))",
+            r"USER_RAISED_EXCEPTION] n\n23:00:00 o\r\x1b[31m SQLSTATE: P0001",
+        ),
+        ("SELECT CAST(concat(v, char(10), id) AS INT) FROM shop.t", "CAST_INVALID_INPUT"),
         *(
             pytest.param(query, why, marks=pytest.mark.long)
             for query, why in (
@@ -82,5 +88,7 @@ def test_what_is_trusted_may_do_all_but_find_a_password(ratchet: Ratchet) -> Non
 )
 def test_a_query_that_its_rows_break_ends_with_2(ratchet: Ratchet, query: str, why: str) -> None:
     said = ratchet.run("sql", query, expect=2).stderr
-    assert f"the query ended in an error: [{why}]" in said
+    (line,) = (one for one in said.splitlines() if "the query ended in an error: " in one)
+    assert f"error: [{why}" in line
+    assert "SQLSTATE: " in line
     assert "Traceback" not in said

@@ -1,0 +1,114 @@
+"""A table of which a part is gone: its folder, its side table's, or a file that their logs name.
+
+Nothing brings that back but a new dump, and no other table is the worse for it.
+
+Lives here: looking for that. Does not live here: captured changes that are gone (`failures`), rows
+that differ (`repair`), what is older than the rest (`ages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ratchet.core.errors import LakeError, TableStoppedError
+from ratchet.store.delta.log import TableFiles, replay
+from ratchet.store.delta.vectors import file_of
+from ratchet.store.files import Lake
+from ratchet.store.tables import TableState
+
+_REMEDY: Final = (
+    "`ratchet table CONFIG redump '{}'` dumps it again, while the others continue; only `ratchet` "
+    "may remove files of a lake"
+)
+
+
+def lost_folder(lake: Lake, state: TableState, *, side: bool = True) -> str:
+    """Which of a table's folders is gone, as a sentence; empty: none. A look or two, no more.
+
+    Args:
+        lake: the lake.
+        state: the table.
+        side: whether its side table counts.
+
+    Raises:
+        LakeError: the lake cannot be read.
+    """
+    if not state.is_past_dump:
+        return ""
+    if not _is_there(lake, state.path):
+        return f"the Delta table {state.path} is gone"
+    if side and state.has_side and not _is_there(lake, state.side_path):
+        return f"its side table {state.side_path} is gone"
+    return ""
+
+
+def lost_parts(lake: Lake, state: TableState) -> TableStoppedError | None:
+    """Why a table cannot be merged any more: a part of it is gone.
+
+    To be asked when its merge has failed: all files are looked for.
+
+    Raises:
+        LakeError: the lake cannot be read.
+    """
+    why = lost_folder(lake, state)
+    if not why:
+        for path in (state.path, state.side_path):
+            lost = sorted(_lost_files(lake, path))
+            if lost:
+                more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+                why = f"files of it are gone: {lost[0]}{more}"
+                break
+    if not why:
+        return None
+    return TableStoppedError(
+        why, operation="merge a table", table=state.name, hint=remedy(state.name)
+    )
+
+
+def refuse_lost(lake: Lake, state: TableState, operation: str, *, side: bool = True) -> None:
+    """Call before a table is read or changed by somebody who does not merge it.
+
+    Args:
+        lake: the lake.
+        state: the table.
+        operation: what is about to be done.
+        side: whether its side table counts: not for who asks for rows alone.
+
+    Raises:
+        LakeError: one of its folders is gone, or the lake cannot be read.
+    """
+    why = lost_folder(lake, state, side=side)
+    if why:
+        raise LakeError(why, operation=operation, table=state.name, hint=remedy(state.name))
+
+
+def remedy(table: str) -> str:
+    """What to do about a table, keyspace.table, of which a part is gone."""
+    return _REMEDY.format(table)
+
+
+def _is_there(lake: Lake, path: str) -> bool:
+    if lake.is_local:
+        return lake.exists(f"{path}/_delta_log")
+    return bool(lake.list(f"{path}/_delta_log"))
+
+
+def _lost_files(lake: Lake, path: str) -> Iterator[str]:
+    table = replay(lake, path)
+    if table is None:
+        return
+    there = {file.path for file in lake.list(path)}
+    for name in _named(table):
+        whole = f"{path}/{name}"
+        if whole not in there and not lake.is_file(whole):
+            yield whole
+
+
+def _named(table: TableFiles) -> Iterator[str]:
+    """The files that a table's log names, relative to its folder."""
+    for file in table.files.values():
+        yield file.path
+        vectors = None if file.vector is None else file_of(file.vector)
+        if vectors is not None:
+            yield vectors
