@@ -15,11 +15,11 @@ from typing import Any, Final
 from ratchet.core.errors import DecodeError
 
 HIGHEST: Final = 2**63 - 1  # of a Java long, and of Arrow's int64
-_LONGEST: Final = 1000  # characters
+_LONGEST: Final = 10_000  # characters; a path has 4,096 at most
 
 
 def text_of(data: Mapping[str, Any], name: str) -> str:
-    """A text of at most 1000 characters.
+    """A text of at most 10,000 characters.
 
     Raises:
         DecodeError: it is none.

@@ -322,15 +322,18 @@ class LakeUpkeep:
         """Stop a table that cannot be kept up since a part of it is gone; any other error leaves.
 
         Args:
-            state: the table, as it is by now.
+            state: the table, as it was when its upkeep began.
             error: of its upkeep.
         """
+        now = Tables(self.lake).load(state.keyspace, state.table)
+        if now is None or not now.is_past_dump or _place(now)[0] != _place(state)[0]:
+            return  # it was dropped meanwhile, or is to be dumped again
         gone = None if isinstance(error, LakeAwayError) else lost_parts(self.lake, state)
         if gone is None:
             raise error
         log.error("%s is stopped: %s", state.name, gone.message)
         Tables(self.lake).stop(
-            state, message=gone.message, hint=gone.hint, at_round=state.merged_round + 1
+            now, message=gone.message, hint=gone.hint, at_round=state.merged_round + 1
         )
 
 

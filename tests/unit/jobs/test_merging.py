@@ -327,6 +327,31 @@ def test_runs_that_end_soon_clean_in_their_turn(
     assert seen[3:] == ["shop.a", "shop.b", "shop.c"]
 
 
+@pytest.mark.parametrize("how", ["dropped", "to be dumped again", "gone"])
+def test_a_table_that_goes_between_two_bites_of_its_upkeep(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """What a command has dropped with its files does not come back as a table that is stopped."""
+
+    def remove(*_: object, **__: object) -> Iterator[int]:
+        yield 0
+        raise LakeError("no such file")
+
+    monkeypatch.setattr("ratchet.jobs.run.merging.purge_is_due", lambda *_, **__: False)
+    monkeypatch.setattr("ratchet.jobs.run.merging.remove_old", remove)
+    stage.table("a", "streaming")
+    tables, cleaning = Tables(stage.lake), upkeep_of(stage, [1_000_000.0]).clean()
+    next(cleaning), next(cleaning)  # before the table, and in its midst
+    (state,) = tables.list()
+    if how == "dropped":
+        tables.remove(state)
+    if how == "to be dumped again":
+        tables.save(replace(state, phase="new", dump=None))
+    list(cleaning)  # its folder was never there
+    phases = [one.phase for one in tables.list()]
+    assert phases == {"dropped": [], "to be dumped again": ["new"], "gone": ["stopped"]}[how]
+
+
 def test_upkeep_stays_within_its_share_of_the_time(stage: Stage) -> None:
     """A bite of two seconds is followed by 38 of rest, at 5 %; merges go on meanwhile."""
 
