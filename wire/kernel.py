@@ -27,11 +27,12 @@ from typing import Any, Final, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core.caching import FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
 
 from ratchet.core.errors import OperatorError
+from ratchet.resources import make_folder
 from ratchet.wire.owned import distrust
 
 log: Final = logging.getLogger(__name__)
@@ -54,8 +55,25 @@ def kernel(function: F) -> F:
     return cast("F", compiled)
 
 
+def _unshared(locator: Any) -> Any:
+    """One of numba's ways to find a folder, which lets nobody else write to what it makes."""
+
+    class Unshared(locator):  # type: ignore[misc]
+        def ensure_cache_path(self) -> None:
+            make_folder(Path(self.get_cache_path()))
+            super().ensure_cache_path()
+
+    return Unshared
+
+
+class _Place(CompileResultCacheImpl):
+    _locator_classes: Any = tuple(map(_unshared, CompileResultCacheImpl._locator_classes))  # noqa: SLF001 - no public way
+
+
 class _KernelCache(FunctionCache):
     """numba's cache of one function, with other files."""
+
+    _impl_class = _Place
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]

@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ratchet.resources import cache_folder
+from ratchet.resources import cache_folder, make_folder
 from ratchet.wire.owned import distrust
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def main() -> None:
     archive = _archive(jars)
     if archive.exists():
         return
-    archive.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_folder(archive.parent)
     with tempfile.TemporaryDirectory(prefix="ratchet-classes-") as folder:
         fresh = archive.with_suffix(f".{os.getpid()}")
         path = Path(folder, "ratchet.yaml")

@@ -38,7 +38,7 @@ from ratchet.jobs.engine.sparksettings import (
     stays_here,
 )
 from ratchet.jobs.engine.tempfolder import temporary_folder
-from ratchet.resources import CONF, IMPORTED_FROM
+from ratchet.resources import CONF, IMPORTED_FROM, make_folder
 from ratchet.store import crashpoints, layout
 from ratchet.store.files import Lake
 from ratchet.store.lazyspark import LazySession
@@ -119,7 +119,10 @@ def log_folder(config: Config) -> Path:
             folder = Path(state) / "ratchet"
     try:
         # Ours alone, where it lies outside the lake: a lake has modes of its own.
-        folder.mkdir(parents=True, exist_ok=True, mode=0o777 if in_lake else 0o700)
+        if in_lake:
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            make_folder(folder, 0o700)
     except OSError as error:
         raise OperatorError(
             f"the folder for Spark's log cannot be made: {folder}",

@@ -159,3 +159,17 @@ def test_several_processes_at_once(folder: Path) -> None:
     assert totals == [10, 20] * 2
     assert [look(folder, step) for step in ("::2", ":5")] == [(20, True), (10, True)]
     assert not list((folder / "kept").rglob("*.nbc.*")), "no part of a file stays"
+
+
+def test_a_folder_that_is_made_under_any_umask(folder: Path) -> None:
+    """The next run takes from it what this one has kept, and nobody else can write there."""
+    kept_in = folder / "cache" / "numba"
+    before = os.umask(0)
+    try:
+        assert look(folder, ":5", NUMBA_CACHE_DIR=str(kept_in)) == (10, False)
+        assert look(folder, ":5", NUMBA_CACHE_DIR=str(kept_in)) == (10, True)
+    finally:
+        os.umask(before)
+    made = [folder / "cache", *(folder / "cache").rglob("*")]
+    assert len(made) > 3
+    assert [one for one in made if one.stat().st_mode & 0o022] == []
