@@ -212,10 +212,12 @@ def server_failure(
     table: str = "",
     position: str = "",
     vtgate: bool = False,
+    logged_in: bool = False,
 ) -> RatchetError:
     """The error to raise (`from error`) for what PyMySQL reports.
 
-    `vtgate`: whether the server is one, whose accounts are not MySQL's.
+    `vtgate`: whether the server is one, whose accounts are not MySQL's. `logged_in`: whether the
+    account has logged in before.
     """
     code, text = code_and_text(error)
     if isinstance(error, UnsoundAnswer):
@@ -232,7 +234,9 @@ def server_failure(
         code = CR.CR_SSL_CONNECTION_ERROR
     if code == _BINLOG:
         return binlog_failure(text, operation=operation, source=source, position=position)
-    _, kind, what, remedy = next((rule for rule in _RULES if code in rule[0]), _OTHERS)
+    # MariaDB refuses an account without REPLICATION SLAVE as one with a wrong password (10.11).
+    known = 1227 if logged_in and code == 1045 else code
+    _, kind, what, remedy = next((rule for rule in _RULES if known in rule[0]), _OTHERS)
     if vtgate:
         remedy = _VTGATE_HINTS.get(what, remedy)
     if _WANTS_TLS.search(text):
@@ -251,8 +255,13 @@ def server_failure(
         source=source,
         table=table,
         position=position,
-        hint=remedy.format(user=user, database=database.replace("`", "``")),
+        hint=remedy.format(user=user or "USER", database=_mirrored(database)),
     )
+
+
+def _mirrored(database: str) -> str:
+    """A database as it stands in a GRANT's quotes; whose it is, where none is mirrored."""
+    return "DATABASE" if database in {"", "information_schema"} else database.replace("`", "``")
 
 
 def binlog_failure(
@@ -267,6 +276,7 @@ def binlog_failure(
             operation=operation,
             source=source,
             position=position,
+            logged_in=True,
         )
     if re.search(r"same server[_-](uuid|id)", low):
         return SourceUnfitError(

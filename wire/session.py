@@ -547,6 +547,7 @@ class Session:
             user=config.user,
             database=config.database,
             vtgate=config.through_vtgate,
+            logged_in=True,
         )
 
 

@@ -37,6 +37,7 @@ from ratchet.wire.decode.answers import (
 from ratchet.wire.decode.catalog import read_schemas
 from ratchet.wire.decode.unfit import unfit_tables
 from ratchet.wire.decode.volatile import volatile_columns
+from ratchet.wire.session import quoted
 
 Rows = list[tuple[Any, ...]]
 
@@ -62,6 +63,9 @@ LOG_VARIABLES: Final = (
     "sync_binlog",
 )
 
+_ONE_ROLE: Final = r"`(?:[^`]|``)*`(?:@`(?:[^`]|``)*`)?"
+_ROLE: Final = re.compile(_ONE_ROLE)
+_GRANTS_ROLES: Final = re.compile(rf"GRANT ({_ONE_ROLE}(?:, ?{_ONE_ROLE})*) TO ")
 _TABLES: Final = (
     "SELECT TABLE_NAME, ENGINE, TABLE_ROWS, DATA_LENGTH FROM information_schema.TABLES "
     "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE' ORDER BY TABLE_NAME"
@@ -305,13 +309,23 @@ def _clock(session: QuerySession, clock: Callable[[], float]) -> tuple[float, fl
 
 def _grants(session: QuerySession) -> tuple[str, ...]:
     rows = session.query("SHOW GRANTS")
-    if not session.is_mariadb:
-        roles = single_value(session.query("SELECT CURRENT_ROLE()"), or_null(as_text))
-        if roles and roles != "NONE":
+    roles = single_value(session.query("SELECT CURRENT_ROLE()"), or_null(as_text))
+    if session.is_mariadb:  # one at most, and its grants are among them
+        active = frozenset([quoted(roles)] if roles else ())
+    else:
+        active = frozenset(_ROLE.findall(roles or ""))
+        if active:
             rows = session.query(f"SHOW GRANTS FOR CURRENT_USER() USING {roles}")
     # MariaDB shows the hash of the password in the same line.
     grants = (grant for (grant,) in shaped(rows, as_text))
-    return tuple(re.sub(r" IDENTIFIED .*", "", grant, flags=re.DOTALL) for grant in grants)
+    plain = (re.sub(r" IDENTIFIED .*", "", grant, flags=re.DOTALL) for grant in grants)
+    return tuple(grant for grant in plain if not _grants_only(grant, active))
+
+
+def _grants_only(grant: str, roles: frozenset[str]) -> bool:
+    """Whether a line grants nothing but roles that are active: their own grants stand beside it."""
+    named = _GRANTS_ROLES.match(grant)
+    return named is not None and set(_ROLE.findall(named[1])) <= roles
 
 
 def _logging(session: QuerySession) -> tuple[bool | None, tuple[str, str] | None]:

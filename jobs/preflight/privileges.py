@@ -69,24 +69,44 @@ _GRANT: Final = re.compile(
 )
 _COLUMNS: Final = re.compile(r"\((?:[^`)]|`(?:[^`]|``)*`)*\)")  # only of tables, never of all
 _ALL: Final = ("*", "*")
+_ACCOUNTS: Final = ("`mysql`", "*")  # whose tables hold the hashes of all passwords
+_WILD: Final = re.compile(r"(?<!\\)[%_]")
+_HANDED_ON: Final = re.compile(r" WITH (?:GRANT|ADMIN) OPTION\b")
+_TO: Final = re.compile(r" TO (?:`(?:[^`]|``)*`|'[^']*')")
 
 
 def _privileges_on(facts: ServerFacts) -> Iterator[tuple[frozenset[str], tuple[str, str]]]:
     """Privileges, and the database and table that they hold for, as GRANT names them."""
-    for line in facts.grants:
-        match = _GRANT.match(line)
-        if match is not None:
-            whole = _COLUMNS.sub("", match["what"])
-            what = frozenset(part.strip().upper() for part in whole.split(","))
-            yield what, (match["database"], match["table"])
+    yield from filter(None, map(_granted, facts.grants))
+
+
+def _granted(line: str) -> tuple[frozenset[str], tuple[str, str]] | None:
+    """What a line of SHOW GRANTS grants, and where; None if it is no privilege on tables."""
+    match = _GRANT.match(line)
+    if match is None:
+        return None
+    whole = _COLUMNS.sub("", match["what"])
+    what = frozenset(part.strip().upper() for part in whole.split(","))
+    return what, (match["database"], match["table"])
 
 
 def _needless(facts: ServerFacts) -> list[str]:
     """Privileges that nothing here uses, as `WHAT, WHAT ON where`."""
     found = []
-    for what, where in _privileges_on(facts):
+    for line in (line for line in facts.grants if line.startswith("GRANT ")):
+        granted = _granted(line)
+        if granted is None:  # a role, a routine, PROXY, or what a later server has
+            end = _TO.search(line)
+            found.append(line[: end.start() if end else None].removeprefix("GRANT "))
+            continue
+        what, where = granted
         of_use = _OF_USE_ON_ALL if where == _ALL else _OF_USE_ON_ONE
-        if more := sorted(what - of_use):
+        if where == _ACCOUNTS:
+            of_use -= {"SELECT"}
+        more = sorted(what - of_use)
+        if _HANDED_ON.search(line):
+            more.append("GRANT OPTION")
+        if more:
             listed = ", ".join(more[:_SHOWN]) + (", ..." if len(more) > _SHOWN else "")
             found.append(f"{listed} ON {'.'.join(where)}")
     return found
@@ -97,12 +117,19 @@ def _global_privileges(facts: ServerFacts) -> frozenset[str]:
 
 
 def _may_select(facts: ServerFacts) -> bool:
+    """Whether all tables of the database may be read.
+
+    Of several grants whose patterns match a database, a server heeds one, the most specific. Which
+    one that is, is known of a name without wildcards only: otherwise all have to say it.
+    """
+    by_name: list[bool] = []
+    by_pattern: list[bool] = []
     for what, where in _privileges_on(facts):
-        if not what & {"SELECT", "ALL PRIVILEGES", "ALL"}:
+        selects = bool(what & {"SELECT", "ALL PRIVILEGES", "ALL"})
+        if where == _ALL and selects:
+            return True
+        name, table = where[0][1:-1].replace("``", "`"), where[1]
+        if where == _ALL or table != "*" or not sql_like(facts.database, name):
             continue
-        if where == _ALL:
-            return True
-        name, table = where
-        if table == "*" and sql_like(facts.database, name[1:-1].replace("``", "`")):
-            return True
-    return False
+        (by_pattern if _WILD.search(name) else by_name).append(selects)
+    return any(by_name) if by_name else bool(by_pattern) and all(by_pattern)

@@ -153,6 +153,27 @@ def test_retention_is_held_against_the_dump() -> None:
         ((GRANTS[0], r"GRANT SELECT, INSERT ON `sh%`.* TO `r`@`%`"), set()),
         ((GRANTS[0], r"GRANT SELECT ON `sh\_p`.* TO `r`@`%`"), {"select"}),
         ((GRANTS[0], r"GRANT SELECT ON `sh_p`.* TO `r`@`%`"), set()),
+        # The server heeds the most specific one alone.
+        (
+            (
+                GRANTS[0],
+                "GRANT SELECT ON `sh%`.* TO `r`@`%`",
+                "GRANT TRIGGER ON `shop`.* TO `r`@`%`",
+            ),
+            {"select"},
+        ),
+        (
+            (GRANTS[0], "GRANT SELECT ON `sh%`.* TO `r`@`%`", "GRANT INSERT ON `s%`.* TO `r`@`%`"),
+            {"select"},
+        ),
+        (
+            (
+                GRANTS[0],
+                "GRANT TRIGGER ON `sh%`.* TO `r`@`%`",
+                "GRANT SELECT ON `shop`.* TO `r`@`%`",
+            ),
+            set(),
+        ),
         (
             ("GRANT SELECT, REPLICATION SLAVE, BINLOG MONITOR ON *.* TO `r`@`%`",),
             set(),
@@ -183,6 +204,18 @@ def test_privileges(grants: tuple[str, ...], missing: set[str]) -> None:
         (("GRANT INSERT (`a`) ON `shop`.`t` TO `r`@`%`",), "INSERT ON `shop`.`t`"),
         (("GRANT ALL PRIVILEGES ON *.* TO `r`@`%`",), "ALL PRIVILEGES ON *.*"),
         (("GRANT A, B, C, D, E, F ON *.* TO `r`@`%`",), "A, B, C, D, ... ON *.*"),
+        (
+            ("GRANT SELECT ON `shop`.* TO `r`@`%` WITH GRANT OPTION",),
+            "GRANT OPTION ON `shop`.*",
+        ),
+        (("GRANT SELECT ON `mysql`.* TO `r`@`%`",), "SELECT ON `mysql`.*"),
+        (("GRANT PROXY ON `root`@`%` TO `r`@`%`",), "PROXY ON `root`@`%`"),
+        (
+            ("GRANT EXECUTE ON PROCEDURE `shop`.`p` TO `r`@`%`",),
+            "EXECUTE ON PROCEDURE `shop`.`p`",
+        ),
+        (("GRANT `admin`@`%` TO `r`@`%`",), "`admin`@`%`"),
+        (("SET DEFAULT ROLE `a` FOR `r`@`%`",), ""),
     ],
 )
 def test_more_privileges_than_are_needed(grants: tuple[str, ...], needless: str) -> None:

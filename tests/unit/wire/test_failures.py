@@ -57,6 +57,21 @@ def test_each_error_has_its_class(code: int, kind: type[RatchetError], hint: str
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
+def test_who_has_logged_in_lacks_a_privilege_and_no_password() -> None:
+    """MariaDB says 1045 to an account without REPLICATION SLAVE that asks for the log."""
+    refused = pymysql.err.OperationalError(1045, "Access denied for user 'me'@'%'")
+    known = {"operation": "op", "source": "shop/-", "user": "me", "database": "shop"}
+    before = server_failure(refused, **known)
+    behind = server_failure(refused, **known, logged_in=True)
+    assert "check user and password" in before.hint
+    assert behind.message.startswith("a privilege is missing (1045)")
+    assert behind.hint.startswith("as an administrator: GRANT REPLICATION SLAVE")
+    streamed = binlog_failure("Access denied", code=1045, operation="op", source="shop/-")
+    assert streamed.hint.startswith("as an administrator")
+    nobodys = server_failure(refused, **known | {"database": "information_schema"})
+    assert "GRANT SELECT ON `DATABASE`.* TO 'me'@'%'" in nobodys.hint
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
