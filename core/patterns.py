@@ -8,6 +8,8 @@ letter case matters, as it does in MySQL's table names, but for servers that fol
 
 from __future__ import annotations
 
+import glob
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -50,3 +52,12 @@ class TablePatterns:
 
     def _fold(self, name: str) -> str:
         return name.lower() if self.folded else name
+
+
+def exclusion(table: str) -> str:
+    r"""The pattern that leaves one table out, quoted as YAML takes it.
+
+    >>> print(exclusion("orders"), exclusion("a*\n"))
+    "!orders" "!a[*]\n"
+    """
+    return json.dumps("!" + glob.escape(table), ensure_ascii=False)

@@ -222,7 +222,9 @@ class Dumper:
         try:
             while alive := [worker for worker in workers if worker.is_alive()]:
                 alive[0].join(_MORE)
-                self._take(more())
+                if coming := more():
+                    self._catalog.forget()  # they may have come since it was read
+                    self._take(coming)
         except BaseException as error:  # noqa: BLE001 - raised again by run()
             self._end(error)
         for worker in workers:

@@ -28,6 +28,7 @@ from typing import Any, Final, Literal
 
 from ratchet.core.columnrules import unfit_key
 from ratchet.core.errors import TableStoppedError
+from ratchet.core.patterns import exclusion
 from ratchet.core.schema import Column, TableSchema
 from ratchet.core.types import network
 from ratchet.snapshot.errors import ShapeChangedError
@@ -352,7 +353,7 @@ def _no_key(schema: TableSchema, message: str) -> TableStoppedError:
         operation="choose the key to read a table by",
         table=schema.name,
         hint=f"ALTER TABLE {quoted(schema.table)} ADD PRIMARY KEY (...);  -- or exclude the table: "
-        f'"!{schema.table}" in `tables`',
+        f"{exclusion(schema.table)} in `tables`",
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+from ratchet.core.patterns import exclusion
 from ratchet.jobs.preflight.facts import ServerFacts
 from ratchet.jobs.preflight.finding import Finding, Status
 from ratchet.jobs.preflight.keyfitness import foreign_keys
@@ -104,7 +105,8 @@ def _keys(place: str, facts: ServerFacts) -> Iterator[Finding]:
                 f"key of {table.name}",
                 "fail",
                 "neither a primary key nor a unique key over complete NOT NULL columns",
-                f'ALTER TABLE {name} ADD PRIMARY KEY (...);  -- or exclude it: "!{table.name}"',
+                f"ALTER TABLE {name} ADD PRIMARY KEY (...);  -- or exclude it: "
+                f"{exclusion(table.name)}",
             )
 
 
@@ -126,7 +128,7 @@ def _case(place: str, facts: ServerFacts) -> Iterator[Finding]:
                 "warn",
                 f"{_listed(same)} differ in letter case only: SQL in Spark cannot tell them apart "
                 "(on a case-sensitive file system the mirrored tables themselves are fine)",
-                f'exclude all but one: "!{same[-1]}"',
+                f"exclude all but one: {exclusion(same[-1])}",
             )
 
 

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rich.console import Console
 
-# C0, DEL, C1, the bidirectional marks, line and paragraph ends, halves of surrogates.
+# C0, DEL, C1, the bidirectional marks, line and paragraph ends, halves of surrogates, and what has
+# no width and so makes two names look alike. Not the joiners, which some scripts are written with.
 _CONTROL: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -58,11 +60,13 @@ def dumped(value: Any) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
     return _SHORT.get(found[0]) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
 
 
 def _unicode(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+    return json.dumps(found[0])[1:-1]  # beyond the Basic Multilingual Plane: a pair of surrogates
 
 
 def say(text: str, *, flush: bool = False) -> None:

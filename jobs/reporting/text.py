@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 
 from ratchet.core import committimes
+from ratchet.core.patterns import exclusion
 
 
 def duration(seconds: float) -> str:
@@ -54,7 +55,7 @@ def nearest(name: str, names: Collection[str], otherwise: str) -> str:
 
 def how_to_exclude(table: str) -> str:
     """The hint for a table that nothing can mirror."""
-    return f'exclude it in `tables`, so that nobody expects it in the lake: "!{table}"'
+    return f"exclude it in `tables`, so that nobody expects it in the lake: {exclusion(table)}"
 
 
 def size(count: float) -> str:

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ratchet.core.errors import TableStoppedError
+from ratchet.core.patterns import exclusion
 from ratchet.core.position import Position
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.inspect.changelog import NotYetError, covers
@@ -437,8 +438,8 @@ def how_to_redump(state: TableState) -> str:
 
 def _gone(state: TableState) -> str:
     return (
-        f'exclude it in `tables` of the config ("!{state.table}"); or create it again, then '
-        f"`ratchet table CONFIG redump '{state.name}'`"
+        f"exclude it in `tables` of the config ({exclusion(state.table)}); or create it again, "
+        f"then `ratchet table CONFIG redump '{state.name}'`"
     )
 
 

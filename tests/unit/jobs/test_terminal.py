@@ -10,11 +10,13 @@ import threading
 import unicodedata
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
 from ratchet.core.errors import LakeError
+from ratchet.core.patterns import TablePatterns, exclusion
 from ratchet.jobs import cli
 from ratchet.jobs.preflight.check import _Printer
 from ratchet.jobs.preflight.finding import Finding
@@ -49,6 +51,23 @@ def test_json_keeps_its_values(text: str) -> None:
     pretty = json.dumps({"a": text}, indent=1, ensure_ascii=False)
     assert json.loads(in_json(pretty)) == {"a": text}
     assert harmless(in_json(pretty))
+
+
+def test_what_has_no_width_is_shown() -> None:
+    """Two names that differ by it alone look alike otherwise."""
+    assert (
+        visible("a\u200bb\ufeffc\u2060\u00ad\U000e0041") == r"a\u200bb\ufeffc\u2060\xad\U000e0041"
+    )
+    assert json.loads(dumped("\U000e0041")) == "\U000e0041"
+    joined = "\u0645\u06cc\u200c\u062e"  # Persian has it within words
+    assert visible(joined) == joined
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_a_hint_excludes_the_table_that_it_names(table: str) -> None:
+    """Copied from the terminal into the config; whatever the name is made of."""
+    (pattern,) = yaml.safe_load(f"[{visible(exclusion(table))}]")
+    assert not TablePatterns(("*", pattern)).matches(table)
 
 
 def test_letters_of_all_scripts_stay() -> None:
