@@ -13,6 +13,7 @@ docs/decisions/0061-reads-through-vtgate.md.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from typing import Any, Final, Self, TypeVar
 
 import pymysql
 from pymysql.constants import COMMAND
+from pymysql.cursors import Cursor
 
 from ratchet.core.errors import (
     BehindError,
@@ -67,7 +69,9 @@ _MYSQL_HIDDEN_KEYS: Final = (8, 0, 30)
 _MARIADB_VERSIONED: Final = (10, 3, 4)
 # Bytes of a name or a key that a server compares where it sorts; more than either has.
 _SORTED_BY: Final = 32_768
-_LOCK_WAIT: Final = 10  # seconds that a statement waits for a locked table
+_LOCK_WAIT: Final = 5  # seconds that a statement waits for a locked table
+_NOT_LOCKED: Final = frozenset({1205, 1213})
+_OF_TABLES: Final = re.compile(r"information_schema|^\s*SHOW\b", re.IGNORECASE)
 T = TypeVar("T")
 
 
@@ -203,7 +207,9 @@ class Session:
                 cursor.execute(MARK + sql, args)
                 if cursor.description is None:
                     raise UnsoundAnswer("the server sent an OK instead of rows")
-                return list(cursor.fetchall())
+                rows = list(cursor.fetchall())
+                _refuse_incomplete(cursor, sql)
+                return rows
         except pymysql.err.Error as error:
             raise self._failure(error, "query the server") from error
 
@@ -213,7 +219,9 @@ class Session:
             with self._connection.cursor() as cursor:
                 cursor.execute(MARK + sql)
                 names = [str(column[0]) for column in cursor.description or ()]
-                return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+                rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+                _refuse_incomplete(cursor, sql)
+                return rows
         except pymysql.err.Error as error:
             raise self._failure(error, "query the server") from error
 
@@ -512,7 +520,9 @@ class Session:
             "net_write_timeout = 3600, net_read_timeout = 3600, wait_timeout = 28800, "
             # The default is a year: a read behind an ALTER TABLE would hang, and others behind it.
             # Whoever reads tries again; meanwhile the thread does something else.
-            f"lock_wait_timeout = {_LOCK_WAIT}, sql_select_limit = {2**64 - 1}, {limit} = 0, "
+            # And what it then leaves out of an answer is told by warnings alone.
+            f"lock_wait_timeout = {_LOCK_WAIT}, max_error_count = 65535, "
+            f"sql_select_limit = {2**64 - 1}, {limit} = 0, "
             # Not to be inherited: sorting by the first bytes alone, refusing large reads, leaving
             # quotes out, a new transaction or the end of the connection behind each COMMIT.
             f"max_sort_length = {_SORTED_BY}, sql_big_selects = 1, sql_quote_show_create = 1, "
@@ -549,6 +559,25 @@ class Session:
             vtgate=config.through_vtgate,
             logged_in=True,
         )
+
+
+def _refuse_incomplete(cursor: Cursor, sql: str) -> None:
+    """Take no answer about tables for whole that the server calls incomplete in a warning.
+
+    MariaDB (10.11) leaves out of information_schema what it could not lock in time: a table's
+    columns, its keys, its triggers. The answer looks as if there were none.
+
+    Raises:
+        pymysql.err.OperationalError: it is incomplete.
+    """
+    if not cursor.warning_count or not _OF_TABLES.search(sql):
+        return
+    cursor.execute(MARK + "SHOW WARNINGS")
+    for _, code, text in cursor.fetchall():
+        if code in _NOT_LOCKED:
+            raise pymysql.err.OperationalError(
+                code, f"an answer about tables is incomplete: {text}"
+            )
 
 
 def quoted(name: str) -> str:
