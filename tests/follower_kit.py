@@ -16,7 +16,7 @@ from fix_e2e import assert_identical
 from lab.servers import Server
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
-from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, read_all
+from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, read_keys
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions, StepResult
 from ratchet.store.delta.tables import create_mirrored_table
@@ -117,7 +117,7 @@ def watch_of(follower: Follower) -> ForeignKeyWatch:
     """One that reads the keys of the follower's server."""
     watch = ForeignKeyWatch(
         follower.lake,
-        lambda: read_all({follower.source.shard: follower.source}),
+        lambda keyspace: read_keys(keyspace, {follower.source.shard: follower.source}),
         sources=lambda: {"shop": SimpleNamespace(tables=TablePatterns())},  # type: ignore[dict-item]
         last_round=follower.capturer.log.last_number,
     )

@@ -4,18 +4,20 @@ Lives here: what becomes of a table whose keys are new, are others than before, 
 that is not mirrored. Does not live here: reading them (`wire.decode.foreignkeys`), following them
 (`merge.cascades`).
 
-Invariant: no table is merged past its dump whose keys, or those of a table over which it hangs,
-were never read; one of which they were not known for a while is compared with its source.
+Invariant: no table is merged past its dump whose keys were never read; one of which they, or those
+of a table over which it hangs, were not known for a while is compared with its source.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from ratchet.core.errors import RetryableError
 from ratchet.core.foreignkeys import ForeignKey
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
@@ -33,6 +35,8 @@ from ratchet.wire.session import Session, SourceConfig
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
+_FIRST_REST: Final = 5.0  # seconds until a server that did not answer is asked again; doubles
+_LONGEST_REST: Final = 300.0
 _PATIENCE: Final = 0.2  # seconds that a commit under way may take; else they are read once more
 _NEW: Final = "its foreign keys, by which the server changes rows, were not known until now"
 _OTHERS: Final = "its foreign keys have changed, and it is not known when"
@@ -69,31 +73,34 @@ def read_rules(query: Query, *, database: str, trusts_virtual: bool) -> Rules:
     return Rules(by_table=found.by_table, logged=found.logged, unfit=unfit)
 
 
-def read_all(
+def read_keys(
+    keyspace: str,
     configs: Mapping[ShardId, SourceConfig],
     captured: Callable[[], Mapping[str, Position]] = dict,
-) -> dict[str, Rules]:
-    """By keyspace.
+) -> Rules:
+    """Those of one keyspace.
 
     Args:
-        configs: the servers.
+        keyspace: its name.
+        configs: the servers, also of others.
         captured: gives the end of what is captured, by ShardId as text.
 
     Raises:
         RetryableError: a server does not answer.
         SourceUnfitError: a server refuses us.
     """
-    found: dict[str, list[Rules]] = {}
+    found: list[Rules] = []
     ends = captured()
-    for shard, config in configs.items():
+    mine = {shard: one for shard, one in configs.items() if shard.keyspace == keyspace}
+    for shard, config in mine.items():
         end = ends.get(str(shard))
         with Session.connect(config) as session:
             settled = end is None or is_committed(session, end, patience=_PATIENCE)
             one = read_rules(
                 session.query, database=config.database, trusts_virtual=config.trusts_virtual
             )
-            found.setdefault(shard.keyspace, []).append(replace(one, settled=settled))
-    return {keyspace: together(rules) for keyspace, rules in found.items()}
+            found.append(replace(one, settled=settled))
+    return together(found)
 
 
 def together(shards: Sequence[Rules]) -> Rules:
@@ -147,25 +154,38 @@ def lost_parents(rules: Rules, mirrors: Callable[[str], bool]) -> dict[str, tupl
 class ForeignKeyWatch:
     """Keeps the tables' foreign keys up to date in the lake. For the merge's thread.
 
+    A server that does not answer, or keeps a table locked, is asked again later: merges of all
+    sources wait while one is asked.
+
     Args:
         lake: the lake.
-        read: asks the servers, by keyspace.
+        read: asks the servers of a keyspace.
         sources: the config's sources.
         last_round: number of the newest round.
+        clock: seconds, rising.
     """
 
     def __init__(
         self,
         lake: Lake,
-        read: Callable[[], Mapping[str, Rules]],
+        read: Callable[[str], Rules],
         *,
         sources: Callable[[], Mapping[str, SourceSection]],
         last_round: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lake, self._read = lake, read
         self._tables = Tables(lake)
         self._sources, self._last_round = sources, last_round
-        self._patterns: Mapping[str, TablePatterns] | None = None  # at the last look
+        self._clock = clock
+        self._patterns: dict[str, TablePatterns] = {}  # keyspace -> those when it was read last
+        self._rests: dict[str, tuple[float, float]] = {}  # keyspace -> until when, for how long
+        self._waiting: frozenset[str] = frozenset()
+
+    @property
+    def any_waits(self) -> bool:
+        """Whether keys are still to be read: what they lead to may be missing."""
+        return bool(self._waiting)
 
     def look(self) -> None:
         """Read them if there are tables that need it; all are compared the first time.
@@ -174,7 +194,6 @@ class ForeignKeyWatch:
         hang.
 
         Raises:
-            RetryableError: a server does not answer.
             SourceUnfitError: a server refuses us.
         """
         patterns = {name: source.tables for name, source in self._sources().items()}
@@ -183,18 +202,36 @@ class ForeignKeyWatch:
             for state in self._tables.list()
             if state.is_past_dump and self._mirrors(state.keyspace, state.table)
         ]
-        known = all(state.foreign_keys is not None and not state.keys_stale for state in states)
-        if patterns == self._patterns and known:
+        there = {state.keyspace for state in states}
+        unknown = {one.keyspace for one in states if one.foreign_keys is None or one.keys_stale}
+        wanted = [
+            name
+            for name, now in patterns.items()
+            if name in there and (name in unknown or self._patterns.get(name) != now)
+        ]
+        if not wanted:
+            self._waiting = frozenset()
             return
-        if states:
-            refresh(
-                self._lake,
-                states,
-                self._read(),
-                mirrors=self._mirrors,
-                last_round=self._last_round(),
-            )
-        self._patterns = patterns
+        found = {name: rules for name in wanted if (rules := self._asked(name)) is not None}
+        if found:
+            refresh(self._lake, states, found, mirrors=self._mirrors, last_round=self._last_round())
+        self._patterns |= {name: patterns[name] for name in found}
+        self._waiting = frozenset(wanted) - found.keys()
+
+    def _asked(self, keyspace: str) -> Rules | None:
+        """The rules of a keyspace; None if its servers are not to be asked now, or do not say."""
+        until, rest = self._rests.get(keyspace, (0.0, _FIRST_REST / 2))
+        if self._clock() < until:
+            return None
+        try:
+            found = self._read(keyspace)
+        except RetryableError as error:
+            rest = min(2 * rest, _LONGEST_REST)
+            self._rests[keyspace] = (self._clock() + rest, rest)
+            log.warning("foreign keys of %s: %s; asking again in %.0f s", keyspace, error, rest)
+            return None
+        self._rests.pop(keyspace, None)
+        return found
 
     def _mirrors(self, keyspace: str, table: str) -> bool:
         source = self._sources().get(keyspace)

@@ -69,12 +69,12 @@ class MergeProgress(Protocol):
         """Whether all tables that can stream hold everything up to this round."""
 
 
-class VerdictQueue(Protocol):
-    """What is asked of `Verdicts`."""
+class Undecided(Protocol):
+    """What is asked of `Verdicts` and of `ForeignKeyWatch`."""
 
     @property
     def any_waits(self) -> bool:
-        """Whether any verdict on a table is still to be applied."""
+        """Whether anything is still to be found out about tables, or to be applied to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class RunComponents:
         verify: the loop that finds out whether tables are right, if the command merges.
         watch: looks whether the sources stay fit, if the command merges.
         watch_spark: looks whether Spark moves, to the end of all loops.
-        verdicts: what it has decided.
+        undecided: what a run that has caught up waits for besides.
         target: what the run waits for, if it does.
         finish: called when all loops have ended: stops tables that must not be followed.
         following: whether the run goes on until a reshard's sources have ended.
@@ -108,7 +108,7 @@ class RunComponents:
     verify: VerifyLoop | None = None
     watch: WatchLoop | None = None
     watch_spark: Callable[[], None] = lambda: None
-    verdicts: VerdictQueue | None = None
+    undecided: Sequence[Undecided] = ()
     target: CatchUpTarget | None = None
     finish: Callable[[], None] = lambda: None
     following: bool = False
@@ -248,7 +248,7 @@ class MirrorRun:
         followed = filter(self._followed, self._tables.list())
         if any(state.is_doubtful and not self._was_compared(state) for state in followed):
             return False
-        if self._parts.verdicts is not None and self._parts.verdicts.any_waits:
+        if any(one.any_waits for one in self._parts.undecided):
             return False
         self._waits_since = self._waits_since or self._clock()
         return verify.rested or self._clock() - self._waits_since > SHARE_SECONDS

@@ -40,7 +40,7 @@ from ratchet.jobs.engine.sparkwatch import SparkWatch, cancel_jobs, read_work
 from ratchet.jobs.inspect.changelog import ChangeLog
 from ratchet.jobs.inspect.reading import reading_of
 from ratchet.jobs.inspect.verify import Verifier
-from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, read_all
+from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, read_keys
 from ratchet.jobs.preflight.leftout import LeftOutCheck
 from ratchet.jobs.preflight.restarts import doubt_restarted, read_starts
 from ratchet.jobs.preflight.unfit import FitnessResult, UnfitRegister, look_at
@@ -171,7 +171,7 @@ class _RunBuilder:
             back=watch.hurry,
             alarmed=self._unfit.look_once_more,
         )
-        dump = merging = merge = verify = verdicts = None
+        dump = merging = merge = verify = verdicts = keys = None
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = config.capture.look_seconds if self._plan.merge else None
@@ -184,7 +184,8 @@ class _RunBuilder:
             merger.refuse_other_ages()
             verifier = self._verifier()
             verdicts = self._verdicts(merger, verifier)
-            merging = self._merging(merger, verdicts)
+            keys = self._foreign_keys()
+            merging = self._merging(merger, verdicts, keys)
             step = guard.in_pool(MERGE, "merge", merging.step)
             merge = MergeLoop(
                 control,
@@ -215,7 +216,7 @@ class _RunBuilder:
                 read=partial(read_work, driver_works=is_local(config)),
                 cancel=cancel_jobs,
             ).look,
-            verdicts=verdicts,
+            undecided=[one for one in (verdicts, keys) if one is not None],
             target=self._plan.target,
             finish=partial(self._finish, watch) if self._plan.merge else lambda: None,
             following=self._plan.following,
@@ -395,7 +396,7 @@ class _RunBuilder:
             wanted=self._may_merge,
         )
 
-    def _merging(self, merger: Merger, verdicts: Verdicts) -> MergeRunner:
+    def _merging(self, merger: Merger, verdicts: Verdicts, keys: ForeignKeyWatch) -> MergeRunner:
         config, lake = self._config.merge, self._plan.lake
         upkeep = LakeUpkeep(
             spark=self._spark,
@@ -412,31 +413,33 @@ class _RunBuilder:
             lake,
             check=self._lease.check,
             followed=self._selection.follows,
-            serve=self._between_steps(verdicts),
+            serve=self._between_steps(verdicts, keys),
             observer=tell,
             stops=self._stops,
             maintenance=config.maintenance,
         )
 
-    def _between_steps(self, verdicts: Verdicts) -> Callable[[], None]:
+    def _foreign_keys(self) -> ForeignKeyWatch:
+        rounds = RoundLog(self._plan.lake)
+        return ForeignKeyWatch(
+            self._plan.lake,
+            lambda keyspace: read_keys(keyspace, self._configs, rounds.positions),
+            sources=lambda: self._selection.followed,
+            last_round=rounds.last_number,
+        )
+
+    def _between_steps(self, verdicts: Verdicts, keys: ForeignKeyWatch) -> Callable[[], None]:
         """What the merge's thread does before a step, as nobody else writes states then."""
         lake = self._plan.lake
         serving = TableRequestHandler(
             lake, self._plan.file, self._selection, look=self._control.look
         )
         tables = Tables(lake)
-        rounds = RoundLog(lake)
-        last_round = rounds.last_number
-        watch = ForeignKeyWatch(
-            lake,
-            partial(read_all, self._configs, rounds.positions),
-            sources=lambda: self._selection.followed,
-            last_round=last_round,
-        )
+        last_round = RoundLog(lake).last_number
 
         def work() -> None:
             serving.serve()
-            watch.look()
+            keys.look()
             verdicts.apply()
             self._unfit.stop(tables, self._stops)
             if news := self._unfit.take_news():

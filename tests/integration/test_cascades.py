@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ from fix_e2e import source_rows
 from follower_kit import Follower, Make
 
 from ratchet.core.patterns import TablePatterns
-from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, Rules, read_all
+from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, Rules, read_keys
 from ratchet.merge import direct
 from ratchet.merge.newest import ChangeFiles
 from ratchet.merge.plan import app_id
@@ -307,9 +307,9 @@ def test_a_run_reads_them_for_tables_that_lack_them(follow: Make) -> None:
     section = SimpleNamespace(tables=TablePatterns())
     asked = []
 
-    def read() -> Mapping[str, Rules]:
+    def read(keyspace: str) -> Rules:
         asked.append(1)
-        return read_all({follower.source.shard: follower.source})
+        return read_keys(keyspace, {follower.source.shard: follower.source})
 
     watch = ForeignKeyWatch(
         follower.lake,

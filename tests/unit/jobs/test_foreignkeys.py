@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ratchet.core.errors import LockedError
 from ratchet.core.foreignkeys import ForeignKey
 from ratchet.core.gtid import GtidSet
 from ratchet.core.patterns import TablePatterns
@@ -167,9 +168,9 @@ def test_a_parent_that_the_config_leaves_out_meanwhile_stops_what_hangs_on_it(la
     sections = {"shop": SimpleNamespace(tables=TablePatterns())}
     asked = []
 
-    def read() -> dict[str, Rules]:
+    def read(_: str) -> Rules:
         asked.append(1)
-        return {"shop": RULES}
+        return RULES
 
     watch = ForeignKeyWatch(lake, read, sources=lambda: sections, last_round=lambda: 9)  # type: ignore[arg-type,return-value]
     for _ in range(2):
@@ -181,6 +182,43 @@ def test_a_parent_that_the_config_leaves_out_meanwhile_stops_what_hangs_on_it(la
     assert len(asked) == 2
     found = {one.table: one for one in tables.list()}
     assert [found[name].phase for name in "cd"] == ["stopped", "stopped"]
+
+
+def test_a_server_that_does_not_answer_is_asked_later_and_keeps_nobody_waiting(lake: Lake) -> None:
+    """Merges of all sources wait while one is asked; a locked table costs seconds."""
+    tables = Tables(lake)
+    for keyspace in ("shop", "good"):
+        tables.save(replace(state("c", None), keyspace=keyspace))
+    sections = dict.fromkeys(("shop", "good"), SimpleNamespace(tables=TablePatterns()))
+    asked: list[str] = []
+    away, seconds = {"shop"}, [0.0]
+
+    def read(keyspace: str) -> Rules:
+        asked.append(keyspace)
+        if keyspace in away:
+            raise LockedError("a table is locked")
+        return RULES
+
+    watch = ForeignKeyWatch(
+        lake,
+        read,
+        sources=lambda: sections,  # type: ignore[arg-type,return-value]
+        last_round=lambda: 9,
+        clock=lambda: seconds[0],
+    )
+    for seconds[0] in (0.0, 1.0, 4.9, 5.0, 6.0, 14.9, 15.0):
+        watch.look()
+        assert watch.any_waits
+    assert asked == ["shop", "good", "shop", "shop"]
+    known = {one.keyspace: one.foreign_keys is not None for one in tables.list()}
+    assert known == {"shop": False, "good": True}
+    away.clear()
+    seconds[0] = 100.0
+    watch.look()
+    watch.look()
+    assert asked[4:] == ["shop"]
+    assert not watch.any_waits
+    assert all(one.foreign_keys is not None for one in tables.list())
 
 
 def test_shards_that_differ_cannot_be_followed() -> None:
