@@ -162,7 +162,8 @@ class SourceCatalog:
                     operation="look at a table",
                     source=shard,
                     table=f"{config.shard.keyspace}.{table}",
-                    hint="create it there, or exclude it in `tables` of the config",
+                    hint="create it there, or exclude it in `tables` of the config; if it is "
+                    "there, the account may not see it: `ratchet check CONFIG` names the GRANT",
                 )
             schema, shape = found
             _refuse_hidden_columns(session, table)

@@ -255,7 +255,7 @@ def server_failure(
         source=source,
         table=table,
         position=position,
-        hint=remedy.format(user=user or "USER", database=_mirrored(database)),
+        hint=remedy.format(user=(user or "USER").replace("'", "''"), database=_mirrored(database)),
     )
 
 

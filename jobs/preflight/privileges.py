@@ -17,7 +17,7 @@ from ratchet.jobs.reporting.text import sql_like
 def privileges(facts: ServerFacts) -> Iterator[Finding]:
     """What the account lacks, each with its GRANT."""
     held = _global_privileges(facts)
-    account = f"'{facts.user}'@'%'"
+    account = "'{}'@'%'".format(facts.user.replace("'", "''"))
     needed = (
         ("REPLICATION SLAVE", {"REPLICATION SLAVE", "REPLICATION REPLICA"}),
         ("REPLICATION CLIENT", {"REPLICATION CLIENT", "BINLOG MONITOR"}),

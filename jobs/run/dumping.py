@@ -174,8 +174,14 @@ class DumpRunner:
             if state.name in found or not (refused or self._selection.follows(state)):
                 continue
             message = refused.message if refused else "the source no longer has it"
+            mend = (
+                "fix that"
+                if refused
+                else "create it (if it is there, the account may not see it: `ratchet check "
+                "CONFIG` names the GRANT)"
+            )
             hint = (
-                f"{how_to_exclude(state.table)}; or fix that, then `ratchet table CONFIG redump "
+                f"{how_to_exclude(state.table)}; or {mend}, then `ratchet table CONFIG redump "
                 f"'{state.name}'`"
             )
             stopped = StopReason(message=message, hint=hint, round=0)

@@ -438,8 +438,9 @@ def how_to_redump(state: TableState) -> str:
 
 def _gone(state: TableState) -> str:
     return (
-        f"exclude it in `tables` of the config ({exclusion(state.table)}); or create it again, "
-        f"then `ratchet table CONFIG redump '{state.name}'`"
+        f"exclude it in `tables` of the config ({exclusion(state.table)}); or create it again (if "
+        "it is there, the account may not see it: `ratchet check CONFIG` names the GRANT), then "
+        f"`ratchet table CONFIG redump '{state.name}'`"
     )
 
 
