@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -116,12 +116,23 @@ class GtidSet:
 
     def with_interval(self, origin: str, first: int, last: int, server: int = 0) -> GtidSet:
         """This set and the numbers `first` to `last` of `origin`."""
-        spans = dict(self.intervals)
-        spans[origin] = _merge([*spans.get(origin, ()), (first, last)])
-        servers = self.servers
-        if self.flavor == "mariadb" and spans[origin][-1][1] == last:
-            servers = {**servers, origin: server}
-        return GtidSet(self.flavor, spans, servers)
+        return self.with_intervals({origin: [(first, last)]}, {origin: server})
+
+    def with_intervals(
+        self, added: Mapping[str, Sequence[Interval]], servers: Mapping[str, int]
+    ) -> GtidSet:
+        """This set and more.
+
+        Args:
+            added: origin -> numbers, first and last.
+            servers: MariaDB: domain -> server of the last of its numbers; 0 unless named.
+        """
+        spans, last_servers = dict(self.intervals), dict(self.servers)
+        for origin, more in added.items():
+            spans[origin] = _merge([*spans.get(origin, ()), *more])
+            if self.flavor == "mariadb" and any(last == spans[origin][-1][1] for _, last in more):
+                last_servers[origin] = servers.get(origin, 0)
+        return GtidSet(self.flavor, spans, last_servers)
 
     def union(self, other: GtidSet) -> GtidSet:
         """All transactions of both."""

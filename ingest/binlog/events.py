@@ -20,6 +20,7 @@ from ratchet.core.gtid import FILE_BITS
 from ratchet.ingest.binlog.querytext import statement_text
 from ratchet.wire.framing import LARGEST_EVENT
 
+_LONGEST_FILE: Final = 512  # bytes of a file's name and path, in both servers (FN_REFLEN)
 _LAST_TIME: Final = 1 << 55  # microseconds; as far as the other GTID events go, year 3111
 _ZSTD: Final = 0
 _PLAIN: Final = 255
@@ -140,7 +141,7 @@ def parse_rotate(body: bytes) -> tuple[str, int]:
     reader = _Reader(body, "ROTATE")
     offset = reader.little(8)
     name = reader.take(reader.left)
-    if not name or b"\0" in name or offset >= 1 << FILE_BITS:
+    if not 0 < len(name) <= _LONGEST_FILE or b"\0" in name or offset >= 1 << FILE_BITS:
         raise reader.error("it names no position in a file")
     return name.decode("utf-8", "replace"), offset
 

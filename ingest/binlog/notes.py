@@ -104,11 +104,12 @@ def join_runs(flavor: Flavor, earlier: list[GtidRange], later: list[GtidRange]) 
 
 def add_runs(executed: GtidSet, runs: Sequence[GtidRange], servers: dict[str, int]) -> GtidSet:
     """The set with these transactions; `servers`: MariaDB domain -> server of its last one."""
+    added: dict[str, list[tuple[int, int]]] = {}
     for run in runs:
         # MariaDB and files: numbers only rise, so what was skipped will never come.
         first = run.first if executed.flavor == "mysql" else 1
-        executed = executed.with_interval(run.origin, first, run.last, servers.get(run.origin, 0))
-    return executed
+        added.setdefault(run.origin, []).append((first, run.last))
+    return executed.with_intervals(added, servers)
 
 
 def last_servers(flavor: Flavor, txns: Records, names: Sequence[str]) -> dict[str, int]:

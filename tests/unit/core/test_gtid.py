@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.core.errors import DecodeError
-from ratchet.core.gtid import FILE_BITS, Gtid, GtidSet, format_gtid, pack_file, parse_gtid
+from ratchet.core.gtid import FILE_BITS, Flavor, Gtid, GtidSet, format_gtid, pack_file, parse_gtid
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "00000000-0000-0000-0000-000000000001"
@@ -254,3 +254,20 @@ def test_sets_of_very_many_holes() -> None:
 def test_a_set_that_nobody_has_is_refused_unread() -> None:
     with pytest.raises(DecodeError, match="characters, more than"):
         GtidSet.parse("mysql", f"{A}:1" + ":3" * (3 << 20))
+
+
+@given(
+    st.sampled_from(["mysql", "mariadb"]),
+    st.lists(st.tuples(st.sampled_from("123"), st.integers(1, 30), st.integers(0, 5)), max_size=12),
+)
+def test_many_at_once_are_the_same_as_one_by_one(
+    flavor: Flavor, runs: list[tuple[str, int, int]]
+) -> None:
+    """A slice may have transactions of very many origins: one by one, each copies the set."""
+    start = GtidSet(flavor, {"1": ((3, 9),)}, {"1": 7} if flavor == "mariadb" else {})
+    servers = {"1": 11, "2": 12}
+    one_by_one, added = start, {}  # type: ignore[var-annotated]
+    for origin, first, more in runs:
+        one_by_one = one_by_one.with_interval(origin, first, first + more, servers.get(origin, 0))
+        added.setdefault(origin, []).append((first, first + more))
+    assert start.with_intervals(added, servers) == one_by_one

@@ -34,6 +34,10 @@ def test_a_tagged_gtid_of_a_real_server() -> None:
 
 def test_a_rotate() -> None:
     assert events.parse_rotate(struct.pack("<Q", 4) + b"bin.000003") == ("bin.000003", 4)
+    longest = b"b" * 512
+    assert events.parse_rotate(struct.pack("<Q", 4) + longest)[0] == longest.decode()
+    with pytest.raises(DecodeError, match="names no position"):  # many copies are made of it
+        events.parse_rotate(struct.pack("<Q", 4) + longest + b"b")
 
 
 def query(statement: bytes, variables: bytes = b"") -> bytes:
