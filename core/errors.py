@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 _LONGEST: Final = 8192  # characters of a cause
+_LONGEST_MESSAGE: Final = 32_768  # also of a position: a server may name a million origins
 
 
 class RatchetError(Exception):
@@ -48,12 +49,13 @@ class RatchetError(Exception):
         position: str = "",
         hint: str = "",
     ) -> None:
+        message = _cut(message, _LONGEST_MESSAGE)
         super().__init__(message)
         self.message = message
         self.operation = operation
         self.source = source
         self.table = table
-        self.position = position
+        self.position = _cut(position, _LONGEST_MESSAGE)
         if "." in table and "/" not in table:  # some are paths in the lake
             hint = hint.replace("redump TABLE", f"redump '{table}'")
         self.hint = hint
@@ -97,7 +99,11 @@ def _rebuild(cls: type[RatchetError], message: str, parts: dict[str, str]) -> Ra
 def _shortened(cause: BaseException) -> str:
     """What a cause says: a server's message may have megabytes, and is logged at each try."""
     said = str(cause)
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]} ..."
+    return _cut(said, _LONGEST)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]} ..."
 
 
 class RetryableError(RatchetError):

@@ -343,9 +343,14 @@ def nameless(said: str, *, operation: str, source: str, position: str) -> Source
 def code_and_text(error: BaseException) -> tuple[int, str]:
     """Error number and message of a PyMySQL error; 0 where it carries none.
 
-    The message is cut: a server's has some hundred characters, an answer may have 256 MB.
+    The message is cut: a server's has some hundred characters, an answer may have 256 MB. And it is
+    one line: what stands on another one is our remedy.
     """
     arguments = error.args
     if len(arguments) > 1 and isinstance(arguments[0], int):
-        return arguments[0], str(arguments[1])[:_LONGEST]
-    return 0, str(error)[:_LONGEST] or type(error).__name__
+        return arguments[0], _one_line(str(arguments[1]))
+    return 0, _one_line(str(error)) or type(error).__name__
+
+
+def _one_line(text: str) -> str:
+    return text[:_LONGEST].replace("\r", "\\r").replace("\n", "\\n")

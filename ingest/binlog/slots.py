@@ -29,6 +29,9 @@ _FREE: Final = -1
 # More maps, or bytes of them, are not kept: a table that is altered has another map each time.
 MOST_MAPS: Final = 10_000
 MOST_BYTES: Final = 32 << 20
+# They are needed until their transaction has ended. One that has so many times more of them is none
+# that a server writes.
+_OPEN: Final = 4
 
 
 class Catalog(Protocol):
@@ -199,6 +202,12 @@ class TableMapCache:
             self._unread.add(body[8:])
             self._unreadable += [(one, error) for one in self._meant(table)]
         slot = len(self.maps)
+        if slot >= _OPEN * MOST_MAPS or int(self.starts[slot]) >= _OPEN * MOST_BYTES:
+            raise DecodeError(
+                f"one transaction has {slot:,} table maps of {int(self.starts[slot]):,} bytes",
+                operation="read a table map",
+                hint="look at what stands between Ratchet and the server: no server writes that",
+            )
         self.maps.append(found)
         if found is not None and found.database != self._sidecar[0]:
             self._seen.add(found.table)

@@ -296,7 +296,7 @@ class StatementWatch:
             if self._patterns.matches(table)
         ]
         self.events += made
-        self._open = [*self._open, *made]
+        self._open += made
 
     def _changes(self, found: Statement, known: Sequence[str]) -> Sequence[tuple[str, Change]]:
         """What it did, with what the server says of tables that triggers may lead on from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ratchet.core.errors import TableStoppedError
+from ratchet.core.errors import RetryableError, TableStoppedError
 
 
 def test_a_remedy_names_its_table() -> None:
@@ -17,3 +17,11 @@ def test_a_cause_is_cut() -> None:
     error.__cause__ = ValueError("x" * 10**6)
     assert len(str(error)) < 10_000
     assert len(error.fields()["cause"]) < 10_000
+
+
+def test_a_message_has_a_bound() -> None:
+    """A server may name a million origins, and is asked again every few seconds."""
+    error = RetryableError("x" * 1_000_000, position="y" * 1_000_000, hint="z")
+    assert len(str(error)) < 70_000
+    assert str(error).endswith("y ...)")
+    assert error.hint == "z"

@@ -432,3 +432,22 @@ def test_maps_that_are_not_kept_are_taken_again(monkeypatch: pytest.MonkeyPatch)
     assert found.rows == expected
     assert len(reader._slots.maps) <= 2
     assert reader._slots.tables == {"w"}
+
+
+@pytest.mark.parametrize("limit", ["MOST_MAPS", "MOST_BYTES"])
+def test_a_transaction_with_more_maps_than_any_has(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """They are kept until it ends: a proxy that sent them without end took all memory."""
+    log = opened()
+    log.insert(1, b"a")
+    log.gtid(100).query("BEGIN")
+    for n in range(8):
+        log.table_map(n + 20, bytes([6]) + b"other%d" % n + MARIADB_MAP[5:])
+    log.xid()
+    expected = read(mysql(), log)[0].rows
+    assert len(expected) == 1
+    monkeypatch.setattr(f"ratchet.ingest.binlog.slots.{limit}", 1)
+    reader = make_reader(mysql(), Collected())
+    with pytest.raises(DecodeError, match="one transaction has"):
+        feed(reader, log.events)

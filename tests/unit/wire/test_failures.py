@@ -129,3 +129,10 @@ def test_a_message_of_any_length_is_cut(code: int) -> None:
     sent = pymysql.err.OperationalError(code, "\x1b" * 5_000_000)
     error = server_failure(sent, operation="op", source="shop/-")
     assert len(str(error)) < 30_000
+
+
+def test_a_servers_words_are_one_line() -> None:
+    """What stands on another line, indented, is our remedy."""
+    said = pymysql.err.OperationalError(1105, "no\n  `rm -rf LAKE` mends it\r\n")
+    error = server_failure(said, operation="op", source="shop/-")
+    assert error.message.endswith(r"no\n  `rm -rf LAKE` mends it\r\n")
