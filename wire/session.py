@@ -520,14 +520,15 @@ class Session:
             "net_write_timeout = 3600, net_read_timeout = 3600, wait_timeout = 28800, "
             # The default is a year: a read behind an ALTER TABLE would hang, and others behind it.
             # Whoever reads tries again; meanwhile the thread does something else.
-            # And what it then leaves out of an answer is told by warnings alone.
-            f"lock_wait_timeout = {_LOCK_WAIT}, max_error_count = 65535, "
-            f"sql_select_limit = {2**64 - 1}, {limit} = 0, "
+            f"lock_wait_timeout = {_LOCK_WAIT}, sql_select_limit = {2**64 - 1}, {limit} = 0, "
             # Not to be inherited: sorting by the first bytes alone, refusing large reads, leaving
             # quotes out, a new transaction or the end of the connection behind each COMMIT.
             f"max_sort_length = {_SORTED_BY}, sql_big_selects = 1, sql_quote_show_create = 1, "
             "completion_type = 'NO_CHAIN'"
         )
+        if self.is_mariadb:
+            # What it leaves out of an answer is told by warnings alone (`_refuse_incomplete`).
+            self.execute("SET SESSION max_error_count = 65535")
         if self.is_mariadb and self.version_numbers >= _MARIADB_VERSIONED:
             # Here DEFAULT is not the global value: a SELECT reads the rows of now.
             self.execute("SET SESSION system_versioning_asof = DEFAULT")
