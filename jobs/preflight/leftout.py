@@ -20,12 +20,15 @@ from ratchet.store.leftout import LeftOutTable, LeftOutTables
 class TableDiscovery(Protocol):
     """Asks the servers for their tables (`discover.look`)."""
 
-    def __call__(self, *, unfit: Tell) -> Sequence[DiscoveredTable]:
-        """The tables there are; `unfit` is told of those that nothing can mirror."""
+    def __call__(self, *, unfit: Tell, locked: Callable[[str], None]) -> Sequence[DiscoveredTable]:
+        """The tables there are; `unfit` and `locked` as of `discover.look`."""
 
 
 class LeftOutCheck:
     """Looks, and notes what is left out. For one thread.
+
+    Attributes:
+        locked: keyspaces of which the last look does not tell: a table is kept locked there.
 
     Args:
         look: asks the servers.
@@ -44,6 +47,7 @@ class LeftOutCheck:
     ) -> None:
         self._look, self._refused = look, refused
         self._noted, self._tell = noted, tell
+        self.locked: frozenset[str] = frozenset()
 
     def tables(self) -> list[DiscoveredTable]:
         """The tables that may be mirrored.
@@ -60,12 +64,14 @@ class LeftOutCheck:
             out[name] = LeftOutTable(keyspace=keyspace, table=table, reason=reason, hint=hint)
             self._tell(name, reason, hint)
 
-        fit = []
-        for one in self._look(unfit=leave_out):
+        fit, locked = [], set[str]()
+        for one in self._look(unfit=leave_out, locked=locked.add):
             why = self._refused(one.keyspace, one.table)
             if why is None:
                 fit.append(one)
             else:
                 leave_out(one.name, why.message, why.mend)
-        self._noted.save(out.values())
+        before = [one for one in self._noted.list() if one.keyspace in locked]
+        self._noted.save([*before, *out.values()])
+        self.locked = frozenset(locked)
         return fit

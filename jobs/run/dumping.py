@@ -42,6 +42,8 @@ from ratchet.store.tables import StopReason, Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
+_LOCKED: Final = 5.0  # seconds until a keyspace with a locked table is looked at again
+
 MakeDumper = Callable[[OnProgress], Dumper]
 
 
@@ -61,6 +63,7 @@ class DumpRunner:
         refused: why a table of a keyspace must not be mirrored; None: it may be.
         look_again: asks the servers anew what `refused` goes by.
         again: tables (keyspace.table) to dump in the first pass whatever their phase.
+        locked: keyspaces of which the last look does not tell, since a table is locked.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class DumpRunner:
         refused: Callable[[str, str], UnfitReason | None] = lambda *_: None,
         look_again: Callable[[], None] = lambda: None,
         again: Collection[str] = (),
+        locked: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._look = look
         self._tables = tables
@@ -91,9 +95,12 @@ class DumpRunner:
         self._refused = refused
         self._look_again = look_again
         self._again = set(again)
+        self._locked = locked
 
     def once(self, is_look_due: Callable[[], bool] = lambda: False) -> int:
         """Dump all tables that need it now; gives how many are dumped.
+
+        Returns only when no keyspace is locked: one may have more of them.
 
         Args:
             is_look_due: asked about once a second whether to look for tables that have come to need
@@ -102,6 +109,14 @@ class DumpRunner:
         Raises:
             RatchetError: the dump as a whole cannot go on.
         """
+        done = self._pass(is_look_due)
+        if self._locked():
+            log.info("waiting for %s: a table is locked", ", ".join(sorted(self._locked())))
+        while self._locked() and not self._stop.wait(_LOCKED):
+            done += self._pass(is_look_due)
+        return done
+
+    def _pass(self, is_look_due: Callable[[], bool]) -> int:
         first = self._take()
         if not first:
             return 0
@@ -172,6 +187,8 @@ class DumpRunner:
         for state in self._waiting():
             refused = self._refused(state.keyspace, state.table)
             if state.name in found or not (refused or self._selection.follows(state)):
+                continue
+            if state.keyspace in self._locked():
                 continue
             message = refused.message if refused else "the source no longer has it"
             mend = (

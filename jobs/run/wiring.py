@@ -294,7 +294,9 @@ class _RunBuilder:
     def _dumping(self) -> DumpRunner:
         config = self._config
         sight = LeftOutCheck(
-            lambda *, unfit: look(self._selection.sources, self._configs, unfit=unfit),
+            lambda *, unfit, locked: look(
+                self._selection.sources, self._configs, unfit=unfit, locked=locked
+            ),
             self._unfit.of,
             noted=LeftOutTables(self._plan.lake),
             tell=self._stops.leave_out,
@@ -312,6 +314,7 @@ class _RunBuilder:
             refused=self._unfit.of,
             look_again=self._unfit.look,
             again=self._plan.again,
+            locked=lambda: sight.locked,
         )
 
     def _dumper(self, on_progress: OnProgress) -> Dumper:

@@ -9,10 +9,11 @@ asked for. Vitess's own tables are never mirrored, whatever the config's pattern
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ratchet.core.errors import LockedError
 from ratchet.core.shard import ShardId
 from ratchet.core.vitess import is_internal
 from ratchet.jobs.config.settings import SourceSection
@@ -60,6 +61,7 @@ def look(
     configs: Mapping[ShardId, SourceConfig],
     *,
     unfit: Tell = lambda *_: None,
+    locked: Callable[[str], None] | None = None,
 ) -> list[DiscoveredTable]:
     """Ask every server for its tables.
 
@@ -67,6 +69,8 @@ def look(
         sources: the config's sources, by keyspace.
         configs: how to connect to each shard.
         unfit: told of tables that the config names but nothing can mirror.
+        locked: told of a keyspace of which nothing is known for now, as a server keeps a table
+            locked; without it, that is an error.
 
     Raises:
         RetryableError: a server does not answer.
@@ -74,14 +78,8 @@ def look(
     """
     found: dict[tuple[str, str], tuple[list[str], int]] = {}
     names: dict[str, set[str]] = {}
-    for shard, config in configs.items():
+    for shard, (rows, odd) in _answers(configs, locked).items():
         patterns = sources[shard.keyspace].tables
-        with Session.connect(config) as session:
-            listed = session.query(_TABLES, (config.database,))
-            rows = shaped(listed, as_name, or_null(as_count))
-            odd = unfit_tables(
-                session.query, database=config.database, trusts_virtual=config.trusts_virtual
-            )
         for table, reason in odd.items():
             if patterns.matches(table):
                 unfit(f"{shard.keyspace}.{table}", reason, how_to_exclude(table))
@@ -106,6 +104,36 @@ def look(
         DiscoveredTable(keyspace=keyspace, table=table, shards=tuple(shards), rows=rows)
         for (keyspace, table), (shards, rows) in sorted(found.items())
     ]
+
+
+_Answer = tuple[Sequence[tuple[str, int | None]], Mapping[str, str]]
+
+
+def _answers(
+    configs: Mapping[ShardId, SourceConfig], locked: Callable[[str], None] | None
+) -> dict[ShardId, _Answer]:
+    """What the servers say, of keyspaces that `locked` is not told of."""
+    found: dict[ShardId, _Answer] = {}
+    unknown: set[str] = set()
+    for shard, config in configs.items():
+        try:
+            found[shard] = _asked(config)
+        except LockedError:
+            if locked is None:
+                raise
+            unknown.add(shard.keyspace)
+            locked(shard.keyspace)
+    return {shard: answer for shard, answer in found.items() if shard.keyspace not in unknown}
+
+
+def _asked(config: SourceConfig) -> _Answer:
+    """Names and estimated rows of a server's tables; table -> why it cannot be mirrored."""
+    with Session.connect(config) as session:
+        listed = session.query(_TABLES, (config.database,))
+        odd = unfit_tables(
+            session.query, database=config.database, trusts_virtual=config.trusts_virtual
+        )
+    return shaped(listed, as_name, or_null(as_count)), odd
 
 
 def sharing_folder(tables: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:

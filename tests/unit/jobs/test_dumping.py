@@ -82,6 +82,7 @@ class Stage:
         check: Callable[[], None] = lambda: None,
         again: Collection[str] = (),
         patience: float = 60,
+        locked: Callable[[], Collection[str]] = tuple,
     ) -> DumpRunner:
         def make(on_progress: OnProgress) -> FakeDumper:
             self.dumpers.append(FakeDumper(on_progress, {"shop.nokey"}))
@@ -98,6 +99,7 @@ class Stage:
             patience=patience,
             stops=StopReporter(self.told.append),
             again=again,
+            locked=locked,
         )
 
 
@@ -262,3 +264,26 @@ def test_tables_join_a_pass_that_is_under_way_each_one_once(stage: Stage) -> Non
     assert [one.table for one in dumper.wanted] == ["orders", "nokey"]
     assert not stage.selection.is_dumping("shop.orders")
     assert not stage.selection.is_dumping("shop.nokey")
+
+
+def test_a_keyspace_with_a_locked_table_is_looked_at_again_and_stops_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are dumped meanwhile; that its tables were not found says nothing of them."""
+    monkeypatch.setattr("ratchet.jobs.run.dumping._LOCKED", 0.01)
+    put(stage.lake, "orders")
+    looks = [[], [], FOUND]  # type: ignore[var-annotated]
+    seen = 0
+
+    def look() -> list[DiscoveredTable]:
+        nonlocal seen
+        seen += 1
+        orders = Tables(stage.lake).load("shop", "orders")
+        assert orders is not None
+        assert orders.phase == "new"
+        return looks[min(seen, 3) - 1]
+
+    locked = lambda: () if seen >= 3 else ("shop",)  # noqa: E731
+    assert stage.dumping(look, locked=locked).once() == 1
+    assert seen == 3
+    assert [one.table for dumper in stage.dumpers for one in dumper.wanted] == ["nokey", "orders"]

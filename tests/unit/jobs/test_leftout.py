@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ class Servers:
         self.tables, self.odd = ["a", "b"], [ODD]
         self.refused: dict[str, UnfitReason] = {}
         self.told: list[str] = []
-        self.away = False
+        self.away = self.locked = False
         self.sight = LeftOutCheck(
             self._look,
             lambda _, table: self.refused.get(table),
@@ -41,7 +41,10 @@ class Servers:
             tell=lambda name, *_: self.told.append(name),
         )
 
-    def _look(self, *, unfit: Tell) -> Sequence[DiscoveredTable]:
+    def _look(self, *, unfit: Tell, locked: Callable[[str], None]) -> Sequence[DiscoveredTable]:
+        if self.locked:
+            locked("shop")
+            return []
         if self.away:
             raise RetryableError("the server is away")
         for one in self.odd:
@@ -117,3 +120,17 @@ def test_what_status_shows_of_it() -> None:
     assert left_out([ODD], [state("dumping")], lambda *_: True) == (ODD,)
     assert left_out([ODD], [state("stopped")], lambda *_: True) == ()
     assert left_out([ODD], [], lambda _, table: table != "odd") == ()
+
+
+def test_of_a_keyspace_with_a_locked_table_the_notes_stay(lake: Lake) -> None:
+    servers, noted = Servers(lake), LeftOutTables(lake)
+    servers.seen()
+    before = noted.list()
+    assert before
+    servers.locked = True
+    assert servers.seen() == []
+    assert servers.sight.locked == {"shop"}
+    assert noted.list() == before
+    servers.locked = False
+    assert servers.seen() == ["a", "b"]
+    assert servers.sight.locked == frozenset()
