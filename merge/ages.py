@@ -21,8 +21,6 @@ from ratchet.core.errors import LakeError
 from ratchet.merge.lostparts import lost_folder, remedy
 from ratchet.merge.progress import Progress
 from ratchet.store.cuts import Cuts
-from ratchet.store.delta.commits import EPOCH
-from ratchet.store.delta.tables import app_version
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
@@ -60,9 +58,10 @@ def refuse_other_ages(lake: Lake, progress: Progress) -> None:
             log.error("%s is stopped: %s", state.name, gone)
             tables.stop(state, message=gone, hint=remedy(state.name), at_round=end)
             return
-        if (app_version(lake, state.path, EPOCH) or 0) > lake.epoch:
+        committed, epoch = progress.begun(state)
+        if epoch > lake.epoch:
             refuse_later_epoch(lake, state.path)
-        held = max(state.merged_round, progress.committed(state))
+        held = max(state.merged_round, committed)
         if held > end:
             why = f"the table holds round {held}, but the log of rounds ends at {end}: {OTHER_AGES}"
             hint = f"`ratchet table CONFIG redump '{state.name}'` dumps it again"

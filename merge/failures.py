@@ -124,11 +124,8 @@ def spark_failure(
         return None
     text = _text(error)
     if gone := _NO_TABLE.search(text):
-        return LakeError(
-            f"a Delta table is gone: {next(filter(None, gone.groups()))}",
-            operation=operation,
-            table=table,
-            hint=LOST_FILE_HINT,
+        return _lost(
+            f"a Delta table is gone: {next(filter(None, gone.groups()))}", operation, table
         )
     if isinstance(error, AnalysisException | ParseException):
         return BugError(
@@ -145,18 +142,17 @@ def spark_failure(
     )
 
 
+def _lost(message: str, operation: str, table: str) -> LakeError:
+    return LakeError(message, operation=operation, table=table, hint=LOST_FILE_HINT)
+
+
 def _lasting(text: str, operation: str, table: str) -> OperatorError | None:
     """What trying the step again does not mend; None if it is nothing of that kind."""
     for sign, (kind, message, hint) in _DISK.items():
         if sign in text:
             return kind(message, operation=operation, table=table, hint=hint)
     if gone := _GONE.search(text):
-        return LakeError(
-            f"a data file is gone: {gone[1] or gone[2]}",
-            operation=operation,
-            table=table,
-            hint=LOST_FILE_HINT,
-        )
+        return _lost(f"a data file is gone: {gone[1] or gone[2]}", operation, table)
     if "OutOfMemoryError" in text:
         return OperatorError(
             "Spark's memory is too small for this",

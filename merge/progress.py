@@ -23,7 +23,8 @@ from ratchet.merge.table import (
     collapse_id,
 )
 from ratchet.store.cuts import Cut
-from ratchet.store.delta.tables import app_version, newest_version
+from ratchet.store.delta.commits import EPOCH
+from ratchet.store.delta.tables import newest_version, open_delta, version_in
 from ratchet.store.files import Lake
 from ratchet.store.tables import TableState
 
@@ -107,10 +108,17 @@ class Progress:
 
     def committed(self, state: TableState) -> int:
         """The round of the last merge that changed the table; 0 if none did since its dump."""
+        held = self.held[app_id(state)]
+        return self.begun(state)[0] if held.merged is None else held.merged
+
+    def begun(self, state: TableState) -> tuple[int, int]:
+        """What `committed` is, and the newest epoch that the table was fenced for; asks the table.
+
+        A catch-up that had no changes has committed nothing but its collapse.
+        """
         key = app_id(state)
-        held = self.held[key]
-        if held.merged is None:
-            # A catch-up that had no changes has committed nothing but its collapse.
-            versions = (app_version(self._lake, state.path, one) for one in (key, collapse_id(key)))
-            held.merged = max(version or 0 for version in versions)
-        return held.merged
+        table = open_delta(self._lake, state.path)
+        ids = (key, collapse_id(key), EPOCH)
+        own, collapsed, epoch = (0 if table is None else version_in(table, one) or 0 for one in ids)
+        self.held[key].merged = merged = max(own, collapsed)
+        return merged, epoch

@@ -14,14 +14,26 @@ from ratchet.core.errors import LockedError, RetryableError
 
 _FIRST: Final = 0.5
 _LONGEST: Final = 15.0
+_DOUBLINGS: Final = 64  # then any delay is the longest, and a power of two still a float
 
 
 class RetryBudget:
     """Failures of servers, by name. For several threads."""
 
-    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Give up on a server after `seconds` of failures without a success between."""
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        first: float = _FIRST,
+        longest: float = _LONGEST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Give up on a server after `seconds` of failures without a success between.
+
+        `first`: seconds to wait after the first failure; doubles with each, up to `longest`.
+        """
         self._seconds = seconds
+        self._first, self._longest = first, longest
         self._clock = clock
         self._lock = threading.Lock()
         self._failures: dict[str, tuple[float, int]] = {}
@@ -40,7 +52,7 @@ class RetryBudget:
             over = self._clock() - since > self._seconds
             if over and not isinstance(error, LockedError):
                 raise error
-        delay: float = min(_LONGEST, _FIRST * 2**count)
+        delay: float = min(self._longest, self._first * 2 ** min(count, _DOUBLINGS))
         return delay
 
     def succeeded(self, name: str) -> None:

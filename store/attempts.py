@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from ratchet.store import layout
-from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 
@@ -36,11 +36,11 @@ def read_attempts(lake: Lake) -> dict[str, Attempt]:
     Raises:
         LakeError: the lake cannot be read.
     """
-    path = Notes(lake).path(layout.ATTEMPTS_FILE)
-    found = lake.read_json(path)
-    with sound(path):
-        noted = {} if found is None else found
+
+    def parse(noted: Any) -> dict[str, Attempt]:
         return {key: Attempt(**one) for key, one in noted.items()}
+
+    return Notes(lake).read(layout.ATTEMPTS_FILE, parse, {})
 
 
 def write_attempts(lake: Lake, attempts: Mapping[str, Attempt]) -> None:

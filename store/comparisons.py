@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ratchet.store import layout
-from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 from ratchet.store.tables import TableState
@@ -78,10 +77,8 @@ class Comparisons:
 
     def last(self, keyspace: str, table: str) -> Comparison | None:
         """The newest one of a table; None if it was never compared."""
-        path = self._notes.path(layout.verified_path(keyspace, table))
-        found = self._lake.read_json(path)
-        with sound(path):
-            return None if found is None else Comparison.from_json(found)
+        path = layout.verified_path(keyspace, table)
+        return self._notes.read(path, Comparison.from_json, None)
 
     def of(self, state: TableState) -> Comparison | None:
         """The newest one of a table that streams, since its last dump; None if there is none."""

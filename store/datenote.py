@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ratchet.store import layout
-from ratchet.store.failures import sound
 from ratchet.store.fields import flag_of
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
@@ -11,10 +10,7 @@ from ratchet.store.notes import Notes
 
 def dates_are_text(lake: Lake) -> bool | None:
     """Whether the tables' dates are text, by the last run's note; None: none has noted it."""
-    path = Notes(lake).path(layout.DATES_FILE)
-    note = lake.read_json(path)
-    with sound(path):
-        return None if note is None else flag_of(note, "text")
+    return Notes(lake).read(layout.DATES_FILE, lambda note: flag_of(note, "text"), None)
 
 
 def note_dates(lake: Lake, *, text: bool) -> None:

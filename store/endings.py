@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from ratchet.store import layout
-from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 
@@ -45,10 +45,7 @@ class Endings:
 
     def last(self) -> Ending | None:
         """How the last run ended; None: it goes on, was told to end, was killed, or was done."""
-        path = self._notes.path(layout.ENDING_FILE)
-        found = self._lake.read_json(path)
-        with sound(path):
-            return None if found is None else Ending(**found)
+        return self._notes.read(layout.ENDING_FILE, lambda found: Ending(**found), None)
 
     def save(self, ending: Ending) -> None:
         """Note it."""
@@ -56,11 +53,11 @@ class Endings:
 
     def aside(self) -> dict[str, Ending]:
         """Keyspace -> why the last run went on without it, and was when it ended, if it has."""
-        path = self._notes.path(layout.ASIDE_FILE)
-        found = self._lake.read_json(path)
-        with sound(path):
-            noted = {} if found is None else found
-            return {keyspace: Ending(**one) for keyspace, one in noted.items()}
+
+        def parse(found: Any) -> dict[str, Ending]:
+            return {keyspace: Ending(**one) for keyspace, one in found.items()}
+
+        return self._notes.read(layout.ASIDE_FILE, parse, {})
 
     def save_aside(self, aside: Mapping[str, Ending]) -> None:
         """Note all of those that a run goes on without now."""

@@ -11,11 +11,10 @@ it has not been looked at.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from ratchet.core.foreignkeys import ForeignKey
 from ratchet.store import layout
-from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 
@@ -30,16 +29,17 @@ def read_key_notes(lake: Lake) -> KeyNotes:
     Raises:
         LakeError: the lake cannot be read.
     """
-    path = Notes(lake).path(layout.FOREIGN_KEYS_FILE)
-    found = lake.read_json(path)
-    with sound(path):
+
+    def parse(found: Any) -> KeyNotes:
         return {
             keyspace: {
                 table: tuple(ForeignKey.from_json(key) for key in keys)
                 for table, keys in tables.items()
             }
-            for keyspace, tables in ({} if found is None else found).items()
+            for keyspace, tables in found.items()
         }
+
+    return Notes(lake).read(layout.FOREIGN_KEYS_FILE, parse, NO_KEY_NOTES)
 
 
 def note_keys(lake: Lake, notes: KeyNotes) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from ratchet.store import layout
-from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 
@@ -47,10 +47,11 @@ class LeftOutTables:
 
     def list(self) -> tuple[LeftOutTable, ...]:
         """What the last look of a run found, by name."""
-        path = Notes(self._lake).path(layout.LEFT_OUT_FILE)
-        found = self._lake.read_json(path)
-        with sound(path):
-            return () if found is None else tuple(LeftOutTable(**one) for one in found["tables"])
+
+        def parse(found: Any) -> tuple[LeftOutTable, ...]:
+            return tuple(LeftOutTable(**one) for one in found["tables"])
+
+        return Notes(self._lake).read(layout.LEFT_OUT_FILE, parse, ())
 
     def save(self, tables: Collection[LeftOutTable]) -> None:
         """Replace them, if they are others than before."""

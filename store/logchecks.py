@@ -12,7 +12,6 @@ from typing import Any
 
 from ratchet.core.shard import ShardId
 from ratchet.store import layout
-from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 
@@ -86,10 +85,8 @@ class LogChecks:
 
     def of(self, shard: str) -> ShardLogChecks:
         """The record of a shard; an empty one if it was never looked at."""
-        path = self._notes.path(_path(shard))
-        found = self._lake.read_json(path)
-        with sound(path):
-            return ShardLogChecks(shard=shard) if found is None else ShardLogChecks.from_json(found)
+        none = ShardLogChecks(shard=shard)
+        return self._notes.read(_path(shard), ShardLogChecks.from_json, none)
 
     def save(self, record: ShardLogChecks) -> ShardLogChecks:
         """Replace the shard's record; gives it back."""

@@ -10,9 +10,15 @@ Invariant: who holds the lake reads and writes the folder of its own epoch, what
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 from ratchet.core.errors import BugError
 from ratchet.store import layout
+from ratchet.store.failures import sound
 from ratchet.store.files import Lake
+
+T = TypeVar("T")
 
 
 class Notes:
@@ -25,6 +31,24 @@ class Notes:
     def path(self, path: str) -> str:
         """Where a note, or a folder of notes, is read."""
         return layout.noted_path(path, self._lake.epoch or current_epoch(self._lake))
+
+    def read(self, path: str, parse: Callable[[Any], T], otherwise: T) -> T:
+        """What a note says; `otherwise` if there is none.
+
+        Args:
+            path: as in `layout`.
+            parse: makes it of the JSON value; raises what `core.errors.DAMAGE` names if it cannot.
+            otherwise: see above.
+
+        Raises:
+            LakeError: it is damaged, or the lake cannot be read.
+        """
+        whole = self.path(path)
+        found = self._lake.read_json(whole)
+        if found is None:
+            return otherwise
+        with sound(whole):
+            return parse(found)
 
     def own(self, path: str) -> str:
         """Where it is written.

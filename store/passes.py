@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ratchet.store import layout
-from ratchet.store.failures import lake_errors, sound
+from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 
@@ -93,10 +93,11 @@ class Passes:
 
     def schedule(self) -> dict[str, int]:
         """keyspace.table -> when it was first seen streaming, microseconds UTC."""
-        path = self._notes.path(_SCHEDULE)
-        found = self._lake.read_json(path)
-        with sound(path):
-            return {} if found is None else {str(name): int(at) for name, at in found.items()}
+
+        def parse(found: Any) -> dict[str, int]:
+            return {str(name): int(at) for name, at in found.items()}
+
+        return self._notes.read(_SCHEDULE, parse, {})
 
     def save_schedule(self, schedule: dict[str, int]) -> None:
         """Replace it."""
@@ -104,10 +105,7 @@ class Passes:
 
     def last(self) -> Pass | None:
         """The pass under way; None if there is none."""
-        path = self._notes.path(_STATE)
-        found = self._lake.read_json(path)
-        with sound(path):
-            return None if found is None else Pass.from_json(found)
+        return self._notes.read(_STATE, Pass.from_json, None)
 
     def begin(self, begun: Pass) -> Pass:
         """Begin one; what is left of another goes."""

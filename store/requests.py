@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from ratchet.store import layout
 from ratchet.store.delta.commits import check_epoch
@@ -170,15 +170,13 @@ class Requests:
         return self._notes.own(_answer_path(request))
 
     def _answered(self, request: Request) -> Refusal | Literal["done"] | None:
-        path = self._notes.path(_answer_path(request))
-        data = self._lake.read_json(path)
-        if data is None:
-            return None
-        with sound(path):
+        def parse(data: Any) -> Refusal | Literal["done"]:
             if "refusal" in data:
                 return Refusal(**data["refusal"])
             flag_of(data, "done")
             return "done"
+
+        return self._notes.read(_answer_path(request), parse, None)
 
 
 def _answer_path(request: Request) -> str:

@@ -9,9 +9,9 @@ Invariant: written by the run alone, before a cut holds what it tells of; moment
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ratchet.store import layout
-from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 
@@ -24,14 +24,15 @@ def read_unchecked(lake: Lake) -> dict[tuple[str, str], int]:
     Raises:
         LakeError: the lake cannot be read.
     """
-    path = Notes(lake).path(layout.UNCHECKED_FILE)
-    found = lake.read_json(path)
-    with sound(path):
+
+    def parse(found: Any) -> dict[tuple[str, str], int]:
         return {
             (table, shard): int(moment)
-            for table, shards in ({} if found is None else found).items()
+            for table, shards in found.items()
             for shard, moment in shards.items()
         }
+
+    return Notes(lake).read(layout.UNCHECKED_FILE, parse, {})
 
 
 def note_unchecked(lake: Lake, moments: Unchecked) -> None:

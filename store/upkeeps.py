@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ratchet.store import layout
-from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 
@@ -72,10 +71,7 @@ def read_upkeep(lake: Lake) -> UpkeepRecord:
     Raises:
         LakeError: the file is damaged.
     """
-    path = Notes(lake).path(layout.UPKEEP_FILE)
-    found = lake.read_json(path)
-    with sound(path):
-        return UpkeepRecord() if found is None else UpkeepRecord.from_json(found)
+    return Notes(lake).read(layout.UPKEEP_FILE, UpkeepRecord.from_json, UpkeepRecord())
 
 
 def write_upkeep(lake: Lake, done: UpkeepRecord) -> None:

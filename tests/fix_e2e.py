@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -104,6 +106,13 @@ class Ratchet:
             pytest.fail(f"ratchet {args}: exit {process.returncode}\n{out[-3000:]}\n{err[-6000:]}")
         assert PASSWORD not in out + err
         return done
+
+    def redump_as_told(self, said: str) -> list[str]:
+        """Type each `ratchet table CONFIG redump ...` of a message, and give them."""
+        told = re.findall(r"`ratchet (table CONFIG redump [^`]+)`", said)
+        for remedy in told:
+            self.run(*(word for word in shlex.split(remedy) if word != "CONFIG"))
+        return told
 
 
 def end_of(process: subprocess.Popen[str], timeout: float) -> tuple[str, str]:

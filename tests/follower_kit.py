@@ -115,11 +115,9 @@ Make = Callable[..., Follower]  # what the fixture `follow` gives
 
 def watch_of(follower: Follower) -> ForeignKeyWatch:
     """One that reads the keys of the follower's server."""
-    watch = ForeignKeyWatch(
+    return ForeignKeyWatch(
         follower.lake,
         lambda keyspace: read_keys(keyspace, {follower.source.shard: follower.source}),
         sources=lambda: {"shop": SimpleNamespace(tables=TablePatterns())},  # type: ignore[dict-item]
         last_round=follower.capturer.log.last_number,
     )
-    watch._begun = True  # as in a run that goes on
-    return watch

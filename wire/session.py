@@ -515,6 +515,9 @@ class Session:
             self._prepare_behind_vtgate()
             return
         limit = "max_statement_time" if self.is_mariadb else "max_execution_time"
+        # By warnings alone MariaDB tells what it has left out of an answer (`_refuse_incomplete`).
+        # MySQL leaves nothing out, and asks a privilege for this.
+        warnings = "max_error_count = 65535, " if self.is_mariadb else ""
         self.execute(
             "SET SESSION time_zone = '+00:00', sql_mode = '', autocommit = 1, "
             "net_write_timeout = 3600, net_read_timeout = 3600, wait_timeout = 28800, "
@@ -524,11 +527,8 @@ class Session:
             # Not to be inherited: sorting by the first bytes alone, refusing large reads, leaving
             # quotes out, a new transaction or the end of the connection behind each COMMIT.
             f"max_sort_length = {_SORTED_BY}, sql_big_selects = 1, sql_quote_show_create = 1, "
-            "completion_type = 'NO_CHAIN'"
+            f"{warnings}completion_type = 'NO_CHAIN'"
         )
-        if self.is_mariadb:
-            # What it leaves out of an answer is told by warnings alone (`_refuse_incomplete`).
-            self.execute("SET SESSION max_error_count = 65535")
         if self.is_mariadb and self.version_numbers >= _MARIADB_VERSIONED:
             # Here DEFAULT is not the global value: a SELECT reads the rows of now.
             self.execute("SET SESSION system_versioning_asof = DEFAULT")

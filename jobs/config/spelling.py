@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from ratchet.core.errors import DecodeError, SourceUnfitError
 from ratchet.core.shard import ShardId
@@ -21,7 +21,6 @@ from ratchet.jobs.config.settings import ShardConfig
 from ratchet.jobs.config.sources import source_config
 from ratchet.jobs.reporting.text import nearest
 from ratchet.store import layout
-from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 from ratchet.wire.decode.answers import as_flag, as_name, shaped
@@ -141,9 +140,9 @@ def with_noted_spelling(config: Config, lake: Lake) -> Config:
 
 
 def _noted(lake: Lake) -> list[str]:
-    path = Notes(lake).path(layout.FOLDED_FILE)
-    found = lake.read_json(path)
-    with sound(path):
-        if not isinstance(found, list | None):
+    def parse(found: Any) -> list[str]:
+        if not isinstance(found, list):
             raise DecodeError("it is no list")
-        return [str(name) for name in found or ()]
+        return [str(name) for name in found]
+
+    return Notes(lake).read(layout.FOLDED_FILE, parse, [])

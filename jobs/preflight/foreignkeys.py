@@ -11,6 +11,7 @@ of a table over which it hangs, were not known for a while is compared with its 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from ratchet.core.shard import ShardId
 from ratchet.jobs.config.settings import SourceSection
 from ratchet.jobs.reporting.text import how_to_exclude
 from ratchet.merge.cascades.graph import KeyGraph
+from ratchet.snapshot.patience import RetryBudget
 from ratchet.snapshot.positions import is_committed
 from ratchet.store.files import Lake
 from ratchet.store.keynotes import KeyNotes, note_keys, read_key_notes
@@ -179,7 +181,10 @@ class ForeignKeyWatch:
         self._sources, self._last_round = sources, last_round
         self._clock = clock
         self._patterns: dict[str, TablePatterns] = {}  # keyspace -> those when it was read last
-        self._rests: dict[str, tuple[float, float]] = {}  # keyspace -> until when, for how long
+        self._patience = RetryBudget(
+            math.inf, first=_FIRST_REST, longest=_LONGEST_REST, clock=clock
+        )
+        self._rests: dict[str, float] = {}  # keyspace -> until when
         self._waiting: frozenset[str] = frozenset()
 
     @property
@@ -220,17 +225,16 @@ class ForeignKeyWatch:
 
     def _asked(self, keyspace: str) -> Rules | None:
         """The rules of a keyspace; None if its servers are not to be asked now, or do not say."""
-        until, rest = self._rests.get(keyspace, (0.0, _FIRST_REST / 2))
-        if self._clock() < until:
+        if self._clock() < self._rests.get(keyspace, 0.0):
             return None
         try:
             found = self._read(keyspace)
         except RetryableError as error:
-            rest = min(2 * rest, _LONGEST_REST)
-            self._rests[keyspace] = (self._clock() + rest, rest)
+            rest = self._patience.failed(keyspace, error)
+            self._rests[keyspace] = self._clock() + rest
             log.warning("foreign keys of %s: %s; asking again in %.0f s", keyspace, error, rest)
             return None
-        self._rests.pop(keyspace, None)
+        self._patience.succeeded(keyspace)
         return found
 
     def _mirrors(self, keyspace: str, table: str) -> bool:

@@ -33,13 +33,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from ratchet.core.errors import RetryableError, SourceUnfitError, TableStoppedError
 from ratchet.core.shard import ShardId
 from ratchet.jobs.preflight.fitness import not_durable
 from ratchet.store import layout
-from ratchet.store.failures import sound
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 from ratchet.store.tables import Doubt, Tables, TableState
@@ -180,11 +179,11 @@ class Life:
 
 def read_starts(lake: Lake) -> dict[str, Start]:
     """ShardId as text -> the start that was noted last."""
-    path = Notes(lake).path(layout.STARTS_FILE)
-    found = lake.read_json(path)
-    with sound(path):
-        noted = {} if found is None else found
+
+    def parse(noted: Any) -> dict[str, Start]:
         return {shard: Start(str(one[0]), int(one[1]), *one[2:]) for shard, one in noted.items()}
+
+    return Notes(lake).read(layout.STARTS_FILE, parse, {})
 
 
 def look_at_life(

@@ -121,12 +121,12 @@ class DumpRunner:
         if not first:
             return 0
         taken = {one.name: one for one in first}
-        with Display(first.values()) as display:
+        with Display(_rows(first)) as display:
 
             def more() -> Sequence[TableDumpRequest]:
                 joining = self._take() if is_look_due() else {}
                 taken.update((one.name, one) for one in joining)
-                display.expect(joining.values())
+                display.expect(_rows(joining))
                 return list(joining)
 
             dumper = self._make_dumper(self._watched(display, taken))
@@ -137,35 +137,35 @@ class DumpRunner:
                     self._selection.end_dumping(name)
         return len(outcome.done)
 
-    def _take(self) -> Mapping[TableDumpRequest, tuple[str, int]]:
-        """Look which tables need to be dumped, and nobody dumps; each one's name and rows."""
+    def _take(self) -> Mapping[TableDumpRequest, int]:
+        """The tables that need a dump and that nobody dumps, and the rows of each, about."""
         if any(self._refused(state.keyspace, state.table) for state in self._waiting()):
             self._look_again()  # it may be mended by now: somebody asked for the dump
-        found, wanted = self._decided()
-        if not wanted or self._stop.is_set():
+        wanted = self._decided()
+        if not wanted:
             return {}
         self._turnstile.wait(self._stop.is_set)
         self._check()
-        rows = {one.name: one.rows for one in found}
         log.info(
             "to dump: %s, about %s",
             counted(len(wanted), "table"),
-            counted(sum(rows[one.name] for one in wanted), "row"),
+            counted(sum(wanted.values()), "row"),
             extra={"fields": {"event": "dump_started", "tables": [one.name for one in wanted]}},
         )
-        return {one: (one.name, rows[one.name]) for one in wanted}
+        return wanted
 
-    def _decided(self) -> tuple[list[DiscoveredTable], list[TableDumpRequest]]:
-        """The tables that the sources have, and those that are taken; see Selection.deciding."""
+    def _decided(self) -> Mapping[TableDumpRequest, int]:
+        """The tables that are taken now; see Selection.deciding."""
         while True:
             version = self._selection.version
             found = self._looked()
             with self._selection.deciding():
                 if self._stop.is_set():
-                    return found, []
+                    return {}
                 if self._selection.version != version:
                     continue  # what was found goes by other patterns than the states
-                self._stop_missing({one.name for one in found})
+                rows = {one.name: one.rows for one in found}
+                self._stop_missing(rows)
                 states, sources = self._tables.list(), self._selection.sources
                 wanted = [
                     one
@@ -176,7 +176,7 @@ class DumpRunner:
                     self._selection.add(one.keyspace, one.table)
                     self._selection.begin_dumping(one.name)
                     self._again.discard(one.name)
-                return found, wanted
+                return {one: rows[one.name] for one in wanted}
 
     def _stop_missing(self, found: Collection[str]) -> None:
         """Tables that wait for their dump and cannot have it are stopped: none must wait for good.
@@ -246,6 +246,10 @@ class DumpRunner:
                 self._patience.succeeded("servers")
                 return found
         return []
+
+
+def _rows(taken: Mapping[TableDumpRequest, int]) -> list[tuple[str, int]]:
+    return [(one.name, rows) for one, rows in taken.items()]
 
 
 def note_failure(tables: Tables, wanted: TableDumpRequest, failure: TableFailed) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -50,8 +48,7 @@ def test_a_batch_that_kills_each_run(
     assert "its changes have ended 3 runs" in found["huge"]["stopped"]
     assert_identical(ratchet.lake, [mariadb], database, ["kept"])
 
-    (remedy,) = re.findall(r"`ratchet (table CONFIG redump [^`]+)`", found["huge"]["hint"])
-    ratchet.run(*(word for word in shlex.split(remedy) if word != "CONFIG"))
+    (_,) = ratchet.redump_as_told(found["huge"]["hint"])
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, tables)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -64,6 +63,5 @@ def follow(ratchet: Ratchet, said: str) -> None:
     done = ratchet.run("run", "--until-caught-up", expect=None)
     assert done.returncode in {0, 6}, done.stderr
     if done.returncode == 6:
-        for remedy in re.findall(r"`ratchet (table CONFIG redump [^`]+)`", done.stderr):
-            ratchet.run(*(word for word in shlex.split(remedy) if word != "CONFIG"))
+        ratchet.redump_as_told(done.stderr)
         ratchet.run("run", "--until-caught-up")

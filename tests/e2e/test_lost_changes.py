@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -49,8 +47,7 @@ def test_changes_that_are_gone(
     assert found["kept"]["phase"] == "streaming"
     for table in lost:
         assert found[table]["phase"] == "stopped"
-        (remedy,) = re.findall(r"`ratchet (table CONFIG redump [^`]+)`", found[table]["hint"])
-        ratchet.run(*(word for word in shlex.split(remedy) if word != "CONFIG"))
+        (_,) = ratchet.redump_as_told(found[table]["hint"])
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, tables)
     assert f"identical: {len(tables)} tables" in ratchet.run("verify").stdout

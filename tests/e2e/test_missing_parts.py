@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -76,7 +74,6 @@ def put_back(lake: Path, whole: str, parts: str) -> None:
 
 def follow(ratchet: Ratchet, said: str) -> None:
     """Type the remedy, and run."""
-    (remedy,) = re.findall(r"`ratchet (table CONFIG redump [^`]+)`", said)
+    (remedy,) = ratchet.redump_as_told(said)
     assert "shop.a" in remedy
-    ratchet.run(*(word for word in shlex.split(remedy) if word != "CONFIG"))
     ratchet.run("run", "--until-caught-up")
