@@ -11,6 +11,7 @@
      |    +-- TableDifferentError rows differ from the source's, and it was told (exit 1)
      |    +-- TableStoppedError one table cannot go on, the others can    (exit 6)
      |    +-- LakeError         the lake is not ours, busy or broken      (exit 7)
+     |    |    +-- TableFileError  only some of one table's data is
      +-- DecodeError            bytes from a server that we cannot accept (exit 8)
      +-- BugError               a broken invariant of our own             (exit 70)
 
@@ -191,6 +192,10 @@ class LakeError(OperatorError):
 
 class LakeAwayError(LakeError):
     """The lake cannot be used for now: full, busy or out of reach. A run waits for it a while."""
+
+
+class TableFileError(LakeError):
+    """A file of one table's data is gone or damaged: whoever merges it stops that table alone."""
 
 
 class NoCutError(OperatorError):

@@ -38,7 +38,7 @@ from ratchet.core.errors import (
     TableStoppedError,
 )
 from ratchet.store import layout
-from ratchet.store.failures import LOST_FILE_HINT, storage_hint
+from ratchet.store.failures import redump_hint, storage_hint
 from ratchet.store.files import Lake
 from ratchet.store.lazyspark import is_started
 from ratchet.store.segments import missing, object_of
@@ -143,7 +143,7 @@ def spark_failure(
 
 
 def _lost(message: str, operation: str, table: str) -> LakeError:
-    return LakeError(message, operation=operation, table=table, hint=LOST_FILE_HINT)
+    return LakeError(message, operation=operation, table=table, hint=redump_hint(table))
 
 
 def _lasting(text: str, operation: str, table: str) -> OperatorError | None:

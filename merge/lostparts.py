@@ -1,4 +1,4 @@
-"""A table of which a part is gone: its folder, its side table's, or a file that their logs name.
+"""A table of which a part is gone or damaged: its folder, its side table's, a file of their logs.
 
 Nothing brings that back but a new dump, and no other table is the worse for it.
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ratchet.core.errors import LakeError, TableStoppedError
+from ratchet.core.errors import LakeError, TableFileError, TableStoppedError
 from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.vectors import file_of
 from ratchet.store.files import Lake
@@ -43,10 +43,15 @@ def lost_folder(lake: Lake, state: TableState, *, side: bool = True) -> str:
     return ""
 
 
-def lost_parts(lake: Lake, state: TableState) -> TableStoppedError | None:
-    """Why a table cannot be merged any more: a part of it is gone.
+def lost_parts(lake: Lake, state: TableState, error: Exception) -> TableStoppedError | None:
+    """Why a table cannot be merged any more: a part of it is gone or damaged.
 
     To be asked when its merge has failed: all files are looked for.
+
+    Args:
+        lake: the lake.
+        state: the table.
+        error: what its merge has failed with.
 
     Raises:
         LakeError: the lake cannot be read.
@@ -59,6 +64,8 @@ def lost_parts(lake: Lake, state: TableState) -> TableStoppedError | None:
                 more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
                 why = f"files of it are gone: {lost[0]}{more}"
                 break
+    if not why and isinstance(error, TableFileError):
+        why = error.message
     if not why:
         return None
     return TableStoppedError(

@@ -30,7 +30,7 @@ from ratchet.merge.fitted import fitted_table
 from ratchet.merge.reduce import Mark
 from ratchet.merge.shape import Shape
 from ratchet.store import segments
-from ratchet.store.failures import lake_errors, sound
+from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 
 Ints = npt.NDArray[np.int64]
@@ -86,7 +86,7 @@ class ChangeFiles:
             LakeError: it is damaged, or cannot be read.
         """
         path, content = self.paths[number], self.contents[number]
-        with sound(path), lake_errors("read a change file", path):
+        with data_file_errors(path, "change"):
             if content is not None:
                 yield pq.ParquetFile(pa.BufferReader(content))
                 return

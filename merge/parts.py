@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from ratchet.core.change import change_schema
 from ratchet.merge.fitted import fitted_table
 from ratchet.merge.shape import Shape
-from ratchet.store.failures import lake_errors, sound
+from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 from ratchet.store.segments import SegmentPart, open_changes
 
@@ -58,7 +58,7 @@ def _read(
     for batch in batches:
         for number in batch.column(0).filter(pc.is_in(batch.column(0), numbers)).to_pylist():
             path = places[number]
-            with sound(path), lake_errors("read a change file", path):
+            with data_file_errors(path, "change"):
                 with open_changes(lake, path) as stream:
                     found = pq.ParquetFile(stream).read(columns=wanted.names)
                 yield from fitted_table(found, wanted).to_batches()

@@ -329,7 +329,9 @@ class Merger:
             # What is remembered of the table may be wrong now: it is read again next time.
             self._progress.held.pop(key, None)
             files = [file.path for file in work.found.files]
-            gone = lost_changes(self._lake, state.name, files) or lost_parts(self._lake, state)
+            gone = lost_changes(self._lake, state.name, files) or lost_parts(
+                self._lake, state, error
+            )
             return (
                 TableOutcome(state=state, error=failure)
                 if gone is None

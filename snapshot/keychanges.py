@@ -21,7 +21,7 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile
 from ratchet.snapshot.rows import Row, frozen_row
 from ratchet.store.delta.tables import quoted
-from ratchet.store.failures import lake_errors, sound
+from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 from ratchet.store.segments import open_changes, part_of
 
@@ -80,8 +80,7 @@ def changes_of_keys(
         found += _by_spark(spark, changes.root, there, keys, key) if there else []
     wanted = {frozen_row(one, key) for one in keys}
     for path in (file.path for file in here):
-        doing = "read a change file"
-        with sound(path), lake_errors(doing, path), open_changes(changes.root, path) as stream:
+        with data_file_errors(path, "change"), open_changes(changes.root, path) as stream:
             found += _picked(pq.ParquetFile(stream), keys, wanted, key)
     return found
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ratchet.core.errors import DAMAGE, LakeAwayError, LakeError
+from ratchet.core.errors import DAMAGE, LakeAwayError, LakeError, TableFileError
 from ratchet.store import layout
 
 _HINTS: Final = {
@@ -43,11 +43,6 @@ _PASSING_TEXT: Final = re.compile(
     r"|internal_(failure|error)|service_?unavailable|\b(429|500|502|503|504)\b"
     r"|internal server error|bad gateway|reset by peer|broken pipe|temporarily|dns error",
     re.IGNORECASE,
-)
-# What to do about a file of a table, which its log names and which is not there or is damaged.
-LOST_FILE_HINT: Final = (
-    "dump the table again (`ratchet table CONFIG redump TABLE`), then start the run if it has "
-    "ended; only `ratchet` may change files in a lake"
 )
 # What gets out of a damaged file, by what it tells: what a run finds out again may just be removed.
 _AGAIN: Final = "remove the file {path} in the lake: the next run makes it again"
@@ -119,15 +114,53 @@ def sound(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def data_file_errors(path: str) -> Iterator[None]:
-    """For reading a file that a table's log names: without it the table must be dumped again."""
+def data_file_errors(path: str, kind: str = "data") -> Iterator[None]:
+    """For reading a file of one table's rows or changes: without it that must be dumped again.
+
+    Args:
+        path: the file.
+        kind: "data" or "change".
+
+    Raises:
+        TableFileError: it is gone or damaged.
+        LakeError: it cannot be read for another reason.
+    """
+    doing = f"read a {kind} file"
     try:
-        with sound(path), lake_errors("read a data file", path):
+        with lake_errors(doing, path):
             yield
     except LakeError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            error.hint = LOST_FILE_HINT
-        raise
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise TableFileError(error.message, operation=doing, hint=lost_file_hint(path)) from error
+    except DAMAGE as error:
+        raise TableFileError(
+            f"{path} is damaged ({type(error).__name__})",
+            operation=doing,
+            hint=lost_file_hint(path),
+        ) from error
+
+
+def lost_file_hint(path: str) -> str:
+    """What to do about a file of a table, which its log names and which is gone or damaged.
+
+    Args:
+        path: of the file, or of the table's folder, in the lake.
+    """
+    return redump_hint(layout.table_of(path))
+
+
+def redump_hint(table: str) -> str:
+    """What to do about a table of which a file is gone or damaged.
+
+    Args:
+        table: keyspace.table; empty if it is not known.
+    """
+    named = f"'{table}'" if table else "TABLE"
+    return (
+        f"dump the table again (`ratchet table CONFIG redump {named}`), then start the run if it "
+        "has ended; only `ratchet` may change files in a lake"
+    )
 
 
 def damage_hint(path: str) -> str:

@@ -112,6 +112,35 @@ def table_path(keyspace: str, table: str) -> str:
     return f"{encode_part(keyspace)}/{encode_part(table)}"
 
 
+def table_of(path: str) -> str:
+    """keyspace.table, of a file among a table's own: rows, tombstones and shadows, changes.
+
+    >>> table_of("shop/a@2Eb@2E/x.parquet"), table_of("_ratchet/side/shop/t/d/_delta_log/1.json")
+    ('shop.a.b.', 'shop.t')
+    >>> table_of("_ratchet/rounds/1.json"), table_of("shop/" + encode_part("ä" * 90) + "/x")
+    ('', '')
+
+    Args:
+        path: in the lake.
+
+    Returns:
+        Empty: it is none's alone, or the path has only a part of the name.
+    """
+    for head in (f"{SIDE}/", f"{CHANGES}/"):
+        path = path.removeprefix(head)
+    parts = path.split("/")[:2]
+    if len(parts) < 2 or parts[0] == PRIVATE or any("@-" in part for part in parts):
+        return ""
+    return ".".join(_decode_part(part) for part in parts)
+
+
+def _decode_part(text: str) -> str:
+    plain, *escaped = text.split("@")
+    return b"".join(
+        [plain.encode(), *(bytes.fromhex(one[:2]) + one[2:].encode() for one in escaped)]
+    ).decode()
+
+
 def side_path(keyspace: str, table: str, dump: str) -> str:
     """The Delta table of a mirrored table's tombstones and shadows since that dump began.
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ratchet.core.errors import LakeError
+from ratchet.core.errors import LakeError, TableFileError
 from ratchet.store.files import Lake
 
 _PART: Final = re.compile(r"([^#]+)#(\d+)\+([1-9]\d*)")
@@ -101,10 +101,11 @@ def read_changes(lake: Lake, path: str) -> pa.Buffer:
         return lake.read_buffer(path)
     found = lake.read_range(part.path, part.offset, part.length)
     if len(found) != part.length:
-        raise LakeError(
+        raise TableFileError(
             f"{part.path} ends before its part {part.offset}+{part.length}",
             operation="read a change file",
-            hint="restore it, or dump the tables again whose changes were in it",
+            hint="dump the tables again whose changes were in it: "
+            "`ratchet table CONFIG redump TABLE`",
         )
     return pa.py_buffer(found)
 

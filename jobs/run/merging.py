@@ -328,7 +328,7 @@ class LakeUpkeep:
         now = Tables(self.lake).load(state.keyspace, state.table)
         if now is None or not now.is_past_dump or _place(now)[0] != _place(state)[0]:
             return  # it was dropped meanwhile, or is to be dumped again
-        gone = None if isinstance(error, LakeAwayError) else lost_parts(self.lake, state)
+        gone = None if isinstance(error, LakeAwayError) else lost_parts(self.lake, state, error)
         if gone is None:
             raise error
         log.error("%s is stopped: %s", state.name, gone.message)

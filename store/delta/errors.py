@@ -10,7 +10,7 @@ from typing import Final
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from ratchet.core.errors import LakeError
-from ratchet.store.failures import LOST_FILE_HINT, errno_of, is_passing, lake_errors, storage_error
+from ratchet.store.failures import errno_of, is_passing, lake_errors, lost_file_hint, storage_error
 
 _GONE: Final = re.compile(r"File not found: \S")  # the kernel's words, without a number
 
@@ -33,7 +33,7 @@ def delta_errors(operation: str, path: str) -> Iterator[None]:
             raise LakeError(
                 f"cannot read or write the Delta table {path}",
                 operation=operation,
-                hint=LOST_FILE_HINT
+                hint=lost_file_hint(path)
                 if gone
                 else "see the cause: missing rights, or a damaged _delta_log",
             ) from error

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
-from ratchet.core.errors import DAMAGE, LakeError
+from ratchet.core.errors import DAMAGE, LakeError, TableFileError
 from ratchet.store.delta.actions import (
     STATE_KINDS,
     Action,
@@ -35,7 +35,7 @@ from ratchet.store.delta.actions import (
     actions_of,
 )
 from ratchet.store.delta.errors import delta_errors
-from ratchet.store.failures import LOST_FILE_HINT, damage_hint, lake_errors, sound
+from ratchet.store.failures import damage_hint, lake_errors, lost_file_hint, sound
 from ratchet.store.files import Lake
 
 log: Final = logging.getLogger(__name__)
@@ -232,7 +232,7 @@ def put_commit(lake: Lake, path: str, version: int, actions: Sequence[Action]) -
         raise LakeError(
             f"the Delta table {path} is gone",
             operation="commit to a Delta table",
-            hint=LOST_FILE_HINT,
+            hint=lost_file_hint(path),
         )
     lines = (json.dumps(action.to_json(), separators=(",", ":")) for action in actions)
     text = "".join(line + "\n" for line in lines)
@@ -290,7 +290,7 @@ def _commit_at(lake: Lake, path: str, version: int) -> list[StateAction] | None:
     try:
         return [action for line in lines for action in actions_of(json.loads(line))]
     except DAMAGE as error:
-        raise LakeError(
+        raise TableFileError(
             "a commit of a Delta table cannot be read",
             operation="read a Delta commit",
             table=name,

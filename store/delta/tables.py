@@ -34,7 +34,7 @@ from ratchet.store.delta.actions import (
 from ratchet.store.delta.commits import commit_files, progress
 from ratchet.store.delta.errors import conflict, delta_errors
 from ratchet.store.delta.log import replay
-from ratchet.store.failures import LOST_FILE_HINT, errno_of, storage_error
+from ratchet.store.failures import errno_of, lost_file_hint, storage_error
 from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
@@ -414,7 +414,7 @@ def query(
             raise LakeError(
                 f"cannot read the files of {path}",
                 operation="read a Delta table",
-                hint=f"see the cause; if files are gone or damaged, {LOST_FILE_HINT}",
+                hint=f"see the cause; if files are gone or damaged, {lost_file_hint(path)}",
             ) from error
 
 

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from ratchet.core.errors import LakeError
+from ratchet.core.errors import TableFileError
 from ratchet.store.delta.actions import DataFile, VectorDescriptor
-from ratchet.store.failures import LOST_FILE_HINT, lake_errors
+from ratchet.store.failures import lake_errors, lost_file_hint
 from ratchet.store.files import Lake
 
 Vector = BitMap64
@@ -161,10 +161,10 @@ def _z85_decoded(text: str) -> bytes:
     return base64.b85decode(text.encode().translate(_FROM_Z85))
 
 
-def _damaged(path: str, what: str) -> LakeError:
-    return LakeError(
-        f"a deletion vector cannot be used: {what}",
+def _damaged(path: str, what: str) -> TableFileError:
+    return TableFileError(
+        f"a deletion vector cannot be used: {what}: {path}",
         operation="read a deletion vector",
         table=path,
-        hint=LOST_FILE_HINT,
+        hint=lost_file_hint(path),
     )

@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable
 
 import ratchet.merge.direct
-from ratchet.core.errors import LakeError
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.merge.maintain import compact
 from tests.merge_kit import Source, merger
@@ -266,25 +265,42 @@ def test_keys_of_every_kind(
     assert left() == []
 
 
-@pytest.mark.parametrize("how", ["gone", "cut"])
-def test_a_data_file_that_is_gone_or_damaged(spark: SparkSession, tmp_path: Path, how: str) -> None:
-    """It is named, with the remedy, and nothing is merged past it."""
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize(
+    ("which", "harm"),
+    [
+        ("{table}/merge-*.parquet", Path.unlink),
+        ("{table}/merge-*.parquet", _cut),
+        ("{table}/deletion_vector_*.bin", Path.unlink),
+        ("{table}/deletion_vector_*.bin", _cut),
+        ("_ratchet/changes/shop/*/000000000005-*", Path.unlink),
+        ("_ratchet/changes/shop/*/000000000005-*", _cut),
+    ],
+)
+def test_a_file_that_is_gone_or_damaged(
+    spark: SparkSession, tmp_path: Path, which: str, harm: Callable[[Path], None]
+) -> None:
+    """Its table alone stops, with the remedy, and nothing is merged past it."""
     source = streaming(tmp_path)
     with merger(spark, source) as merge:
         merge.step()
-        source.tx("-", put(1, "a"))
+        for value in "ab":
+            source.tx("-", put(1, value), *([put(2, value)] if value == "a" else []))
+            source.round()
+            merge.step()
+        source.tx("-", put(1, "c"), put(2, "c"))
         source.round()
-        merge.step()
-        folder = Path(source.lake.root.removeprefix("file://"), source.state.path)
-        (file,) = folder.glob("merge-*.parquet")
-        if how == "gone":
-            file.unlink()
-        else:
-            file.write_bytes(file.read_bytes()[:-20])
-        source.tx("-", put(1, "b"))
-        source.round()
-        for _ in range(2):
-            with pytest.raises(LakeError) as error:
-                merge.step()
-            assert file.name in str(error.value)
-            assert "dump" in error.value.hint
+        root = Path(source.lake.root.removeprefix("file://"))
+        files = list(root.glob(which.format(table=source.state.path)))
+        for file in files:
+            harm(file)
+        result = merge.step()
+        (error,) = result.stopped.values()
+        assert not result.changed
+        assert any(file.name in error.message for file in files)
+        assert f"`ratchet table CONFIG redump '{source.state.name}'`" in error.hint
+        assert source.state.phase == "stopped"
+        assert merge.step().cut is None
