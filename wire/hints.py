@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from ratchet.core.errors import RetryableError, TableStoppedError
+from ratchet.core.errors import LockedError, RetryableError, TableStoppedError
 from ratchet.core.types import network
 from ratchet.wire.decode import catalog
 from ratchet.wire.decode.answers import as_flag, as_name, as_text, or_null, shaped, single_value
@@ -119,7 +119,8 @@ class ServerCatalog:
 
         So it is for a table with rows of its own, without triggers, that no foreign key refers to,
         if our account may see that: it has TRIGGER there. Nor may a foreign key lead from another
-        database into ours, by whatever way. A view leads on.
+        database into ours, by whatever way. A view leads on. What a lock keeps from being told is
+        not sure: somebody else's lock must not hold up a stream.
         """
         if (database.lower(), table.lower()) in _SYSTEM:
             return True
@@ -135,7 +136,10 @@ class ServerCatalog:
             names = [database, table, database, table, self._database]
             return not single_value(query(_LEADS_ON, names), as_flag)
 
-        return self._asked(ask)
+        try:
+            return self._asked(ask)
+        except LockedError:
+            return False
 
     def _asked(self, ask: Callable[[Query], T]) -> T:
         """What a session says that has all privileges of now, and none that are gone.

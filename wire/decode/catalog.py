@@ -32,15 +32,18 @@ Key = tuple[str, ...]
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
 # MariaDB compares names there without regard to letter case, and may have both `t` and `T`.
+# It opens the tables of all databases, and waits for their locks, unless a condition names one: for
+# each table of a join, with no condition that the two are one, and in the right column (it does not
+# look for `trigger_schema`).
 _COLUMNS: Final = """
 SELECT c.table_name, c.column_name, c.is_nullable, c.data_type, c.column_type,
        c.character_octet_length, c.numeric_precision, c.numeric_scale, c.datetime_precision,
        c.character_set_name
   FROM information_schema.columns c
   JOIN information_schema.tables t
-    ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+    ON t.table_name = c.table_name
    AND CAST(t.table_name AS BINARY) = CAST(c.table_name AS BINARY)
- WHERE c.table_schema = %s AND t.table_type = 'BASE TABLE'
+ WHERE c.table_schema = %s AND t.table_schema = %s AND t.table_type = 'BASE TABLE'
  ORDER BY c.table_name, c.ordinal_position
 """
 
@@ -50,9 +53,10 @@ _KEYS: Final = """
 SELECT s.table_name, s.index_name, s.column_name, s.nullable, s.sub_part
   FROM information_schema.statistics s
   JOIN information_schema.tables t
-    ON t.table_schema = s.table_schema AND t.table_name = s.table_name
+    ON t.table_name = s.table_name
    AND CAST(t.table_name AS BINARY) = CAST(s.table_name AS BINARY)
- WHERE s.table_schema = %s AND s.non_unique = 0 AND (s.index_type <> 'HASH' OR t.engine = 'MEMORY')
+ WHERE s.table_schema = %s AND t.table_schema = %s AND s.non_unique = 0
+   AND (s.index_type <> 'HASH' OR t.engine = 'MEMORY')
  ORDER BY s.table_name, s.index_name, s.seq_in_index
 """
 _PAUSES: Final = (0.05, 0.5)  # seconds between tries
@@ -117,10 +121,11 @@ def _read_declared(
     """`torn`: tables that do not fit are left out, and not refused."""
     columns: dict[str, list[Column]] = {}
     types: dict[str, list[str]] = {}
-    for table, *described in shaped(query(_COLUMNS, [database]), *_DESCRIBED):
+    for table, *described in shaped(query(_COLUMNS, [database, database]), *_DESCRIBED):
         columns.setdefault(table, []).append(_column(described))
         types.setdefault(table, []).append(described[3])
-    keys = _keys(query(_KEYS, [database]), lambda table: _index_order(query, database, table))
+    indexed = query(_KEYS, [database, database])
+    keys = _keys(indexed, lambda table: _index_order(query, database, table))
     for table, key in keys.items():
         if {column.name for column in columns.get(table, ())}.issuperset(key):
             continue

@@ -63,7 +63,7 @@ SELECT LOWER(routine_type), routine_name, routine_definition LIKE '%%foreign_key
 UNION ALL
 SELECT 'trigger', trigger_name, action_statement LIKE '%%foreign_key_checks%%',
        action_statement LIKE '%%call%%'
-  FROM information_schema.triggers WHERE trigger_schema = %s
+  FROM information_schema.triggers WHERE event_object_schema = %s
 """
 _NATIVE: Final = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
 # What ends the line of a key in SHOW CREATE TABLE. Nothing of a name is in it.
