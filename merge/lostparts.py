@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from ratchet.core.errors import LakeError, TableFileError, TableStoppedError
+from ratchet.merge.plan import app_id
 from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.vectors import file_of
 from ratchet.store.files import Lake
+from ratchet.store.staged import taken
 from ratchet.store.tables import TableState
 
 _REMEDY: Final = (
@@ -36,8 +38,11 @@ def lost_folder(lake: Lake, state: TableState, *, side: bool = True) -> str:
     """
     if not state.is_past_dump:
         return ""
-    if not _is_there(lake, state.path):
-        return f"the Delta table {state.path} is gone"
+    if not _is_there(lake, state.shown_path):
+        return f"the Delta table {state.shown_path} is gone"
+    is_waiting = state.is_staged and not taken(lake, state.shown_path, app_id(state))
+    if is_waiting and not _is_there(lake, state.path):
+        return f"its new dump, {state.path}, is gone"
     if side and state.has_side and not _is_there(lake, state.side_path):
         return f"its side table {state.side_path} is gone"
     return ""

@@ -34,6 +34,7 @@ from ratchet.merge.table import (
 from ratchet.store.crashpoints import reach
 from ratchet.store.delta.tables import add_columns, mirrored_schema
 from ratchet.store.files import Lake
+from ratchet.store.staged import take_place, taken
 from ratchet.store.tables import Tables, TableState
 
 if TYPE_CHECKING:
@@ -104,7 +105,11 @@ class OneTable:
             self._progress.held[batch.app_id].merged = batch.round
             self._attempts.went_well(batch.app_id)
             self._tell_misfits(work)
-        after = replace(found.learned(state), phase="streaming", merged_round=found.round)
+        if work.catches_up and state.is_staged:
+            self._show(state, found.round, step.now)
+        after = replace(
+            found.learned(state), phase="streaming", merged_round=found.round, standing=None
+        )
         sides = self._progress.held[app_id(state)].sides
         if sides is not None and (sides.highest or sides.shadows):
             after = replace(after, sided="" if after.dump is None else after.dump.id)
@@ -114,19 +119,43 @@ class OneTable:
             )
         else:
             self._tables.save(after)
+        self._forget_staged(state)
         return TableOutcome(state=after, changed=changed, error=stopped)
 
     def settle(self, step: Step, work: TableTask) -> TableState:
         """Finish a catch-up that is committed, but for its collapse, and save that it streams."""
         state, found = work.state, work.found
-        batch = self._batch(step, work)
-        with spark_errors(f"merge round {step.round}", table=state.name):
-            known = read_side_stats(self._lake, batch.side_path)
+        # Whoever has shown it may have removed the staged table, too, and be late with that.
+        if not (state.is_staged and taken(self._lake, state.shown_path, app_id(state))):
+            batch = self._batch(step, work)
             if batch.collapse:
-                known = collapse(self._spark, self._lake, batch, known).side
-        self._progress.held[batch.app_id].sides = known
-        after = replace(found.learned(state), phase="streaming", merged_round=step.round)
-        return self._tables.save(after)
+                with spark_errors(f"merge round {step.round}", table=state.name):
+                    known = read_side_stats(self._lake, batch.side_path)
+                    collapse(self._spark, self._lake, batch, known)
+            if state.is_staged:
+                self._show(state, step.round, step.now)
+        self._progress.held[app_id(state)].sides = read_side_stats(self._lake, state.side_path)
+        after = replace(
+            found.learned(state), phase="streaming", merged_round=step.round, standing=None
+        )
+        self._tables.save(after)
+        self._forget_staged(state)
+        return after
+
+    def _show(self, state: TableState, number: int, now: int) -> None:
+        """Put the staged table in the place of the one that is shown."""
+        key = app_id(state)
+        files = take_place(
+            self._lake, state.path, state.shown_path, app_id=key, version=number, now=now
+        )
+        self._progress.placed(key, files, now)
+        log.info("%s: its new dump is shown", state.name)
+
+    def _forget_staged(self, state: TableState) -> None:
+        """Remove a staged table that has had its time; upkeep removes what a kill leaves."""
+        if state.is_staged:
+            reach("merge.before_staged_removed")
+            self._lake.delete_folder(state.path)
 
     def _tell_misfits(self, work: TableTask) -> None:
         """Once for each column: a source that writes such values does so all the time."""

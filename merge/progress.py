@@ -24,8 +24,10 @@ from ratchet.merge.table import (
 )
 from ratchet.store.cuts import Cut
 from ratchet.store.delta.commits import EPOCH
+from ratchet.store.delta.log import TableFiles
 from ratchet.store.delta.tables import newest_version, open_delta, version_in
 from ratchet.store.files import Lake
+from ratchet.store.staged import taken
 from ratchet.store.tables import TableState
 
 _LOOKS: Final = 16  # at a time, in an object store
@@ -62,6 +64,12 @@ class Progress:
         """A table, by app id, was merged into."""
         self.held[key].sides = merged.side
         self._versions[key] = merged.version
+        self._looked[key] = now
+
+    def placed(self, key: str, files: TableFiles, now: int) -> None:
+        """A table, by app id, is where it is shown from now on."""
+        self.held[key].main = files
+        self._versions[key] = files.version
         self._looked[key] = now
 
     def shown(self, state: TableState, otherwise: int) -> int:
@@ -120,5 +128,6 @@ class Progress:
         table = open_delta(self._lake, state.path)
         ids = (key, collapse_id(key), EPOCH)
         own, collapsed, epoch = (0 if table is None else version_in(table, one) or 0 for one in ids)
-        self.held[key].merged = merged = max(own, collapsed)
+        placed = taken(self._lake, state.shown_path, key) if state.is_staged else None
+        self.held[key].merged = merged = max(own, collapsed, placed or 0)
         return merged, epoch

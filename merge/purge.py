@@ -46,7 +46,7 @@ def purge_is_due(lake: Lake, state: TableState, *, now: int, keep: float) -> boo
     """
     if state.phase != "streaming" or state.dump is None:
         return False
-    if _old_sides(lake, state):
+    if any(_old(lake, state, kind) for kind in (layout.SIDE, layout.STAGED)):
         return True
     table = open_delta(lake, state.side_path)
     if table is None or not table.version():
@@ -86,7 +86,7 @@ def purge_side(
     """
     if state.phase != "streaming" or state.dump is None:
         return False
-    _remove_old_sides(lake, state)
+    _remove_old_dumps(lake, state)
     if not table_version(lake, state.side_path):
         return False
     shape = shape_of(state, policy, Ancestry.of(state, RoundLog(lake).streams()))
@@ -127,17 +127,17 @@ def _drop_shadows(session: SparkSession, lake: Lake, state: TableState, shape: S
     ).collect()
 
 
-def _remove_old_sides(lake: Lake, state: TableState) -> None:
-    old = _old_sides(lake, state)
+def _remove_old_dumps(lake: Lake, state: TableState) -> None:
+    """Remove side tables of earlier dumps, and staged tables: nobody reads them any more."""
+    old = [folder for kind in (layout.SIDE, layout.STAGED) for folder in _old(lake, state, kind)]
     # Listed before the look: what a successor's dump has made since is not among them.
-    check_epoch(lake, RoundLog(lake).epoch(), state.side_path, "remove old side tables")
+    check_epoch(lake, RoundLog(lake).epoch(), state.side_path, "remove what old dumps left")
     for folder in old:
         lake.delete_folder(folder)
 
 
-def _old_sides(lake: Lake, state: TableState) -> list[str]:
-    """Side tables of earlier dumps: nobody reads them any more."""
-    folder = f"{layout.SIDE}/{layout.table_path(state.keyspace, state.table)}"
-    kept = state.side_path[len(folder) + 1 :]
+def _old(lake: Lake, state: TableState, kind: str) -> list[str]:
+    folder = f"{kind}/{layout.table_path(state.keyspace, state.table)}"
     found = {file.path[len(folder) + 1 :].split("/")[0] for file in lake.list(folder)}
-    return [f"{folder}/{name}" for name in sorted(found - {kept})]
+    every = {f"{folder}/{name}" for name in found}
+    return sorted(every - {state.side_path})

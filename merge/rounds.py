@@ -236,7 +236,8 @@ class Merger:
         hidden = any(not (before and before.shows(state.name)) for state in streaming)
         if not works and not hidden and not (streaming and number > base):
             return None
-        return step, works, [*idle, *stopped, *(s for s in states if s.phase == "stopped")]
+        others = [s for s in states if s.phase == "stopped" or s.standing is not None]
+        return step, works, [*idle, *stopped, *others]
 
     def _share(self, begins: Mapping[str, int], states: Sequence[TableState], base: int) -> int:
         """By what a step's bounds are divided: it is smaller where a batch has ended a run."""
@@ -349,8 +350,11 @@ class Merger:
         before = step.before
         old = before.tables if before else {}
         tables, stopped, streaming = {}, [], []
-        for state in states:
-            if state.phase == "stopped" and state.name in old:
+        for state in {state.name: state for state in states}.values():
+            if state.standing is not None:
+                tables[state.name] = state.standing  # a dump is made behind it
+                stopped.append(state.name)
+            elif state.phase == "stopped" and state.name in old:
                 # It belongs to another moment from now on: keep what it showed when it did.
                 tables[state.name] = self._progress.shown(state, old[state.name])
                 stopped.append(state.name)

@@ -174,7 +174,7 @@ class Mirror:
         if table not in cut.versions or table in cut.stopped:
             raise _not_shown(state, f"cut {cut.number}")
         reader = session.read.format("delta").option("versionAsOf", cut.versions[table])
-        return reader.load(self._lake.hadoop_uri(state.path))
+        return reader.load(self._lake.hadoop_uri(state.shown_path))
 
     def _table(self, state: TableState) -> MirroredTable:
         stopped = state.stopped
@@ -182,7 +182,7 @@ class Mirror:
             name=state.name,
             phase=state.phase,
             key=state.key,
-            path=self._lake.hadoop_uri(state.path),
+            path=self._lake.hadoop_uri(state.shown_path),
             doubts=tuple(sorted({doubt.message for doubt in state.doubts.values()})),
             stopped="" if stopped is None else stopped.message,
             remedy="" if stopped is None else stopped.hint,

@@ -22,6 +22,7 @@ from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.sessions import open_session
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns, made_at
 from ratchet.store import crashpoints
+from ratchet.store.anew import standing_of
 from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
@@ -107,7 +108,8 @@ def start_table(
     )
     if state is None or not resumable:
         new = replace(places, start_round=start_round(lake, places.start))
-        state = states.save(_new_dump(wanted, state, sources, new))
+        standing = None if state is None else standing_of(lake, state)
+        state = states.save(_new_dump(wanted, state, sources, new, standing))
     dump = state.dump
     assert dump is not None  # noqa: S101 - both ways above have one
     full = mirrored_schema(columns, table=wanted.name)
@@ -146,6 +148,7 @@ def _new_dump(
     old: TableState | None,
     sources: Mapping[str, SourceTable],
     dump: DumpState,
+    standing: int | None,
 ) -> TableState:
     schema = next(iter(sources.values())).schema
     # A key that the config chose stays; it was the source's own otherwise.
@@ -161,6 +164,7 @@ def _new_dump(
         merged_round=dump.start_round - 1,
         generated=any(one.generated for one in sources.values()),
         primary=key == schema.key and all(one.plan.index == "PRIMARY" for one in sources.values()),
+        standing=standing,
     )
 
 

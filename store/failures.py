@@ -56,7 +56,7 @@ _BACKUP: Final = (
 )
 _DAMAGED: Final = {
     layout.FORMAT_FILE: "if no later version of Ratchet has worked on the lake, put "
-    '{{"format": 3}} into the file {path} in it',
+    '{{"format": 4}} into the file {path} in it',
     layout.LEASE_FILE: "if no ratchet runs on this lake, remove the file {path} in it: the next "
     "run finds in the logs what it needs",
     layout.TABLES: "remove the file {path} in the lake: the next run dumps its table again",

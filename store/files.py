@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,8 @@ from ratchet.store.filelock import locked
 FORMAT_VERSION = 1  # of a lake that was never held with an epoch
 HELD_FORMAT = 2  # of one that was: earlier versions would not find its notes, and dump all again
 PARTS_FORMAT = 3  # of one with segments: earlier versions would take what is in them for gone
+STAGED_FORMAT = 4  # of one with staged tables: earlier versions would merge into what is shown
+_NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 _SMALL = 256 << 10  # bytes: less than what a request costs, beside reading them all
 _PARQUET = pa.dataset.ParquetFileFormat()
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}\.tmp", re.DOTALL)  # see Lake._temporary
@@ -354,6 +357,37 @@ class Lake:
                 temporary.unlink()
         return True
 
+    def copy(self, path: str, to: str) -> None:
+        """Give a file that is never written again a second place, unless there is one already.
+
+        On a local disk both places are of one file; where that cannot be, it is copied.
+        """
+        with lake_errors("copy", path):
+            if not self.is_local:
+                objects.copy(self.root, path, to)
+                return
+            self._make_parent(to)
+            try:
+                os.link(self.absolute(path), self.absolute(to))
+            except FileExistsError:
+                return
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                self._copy(path, to)
+
+    def _copy(self, path: str, to: str) -> None:
+        target = Path(self.absolute(to))
+        name = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            shutil.copyfile(self.absolute(path), name)
+            with name.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            name.replace(target)
+        except OSError:
+            name.unlink(missing_ok=True)
+            raise
+
     def _put(self, path: str, content: bytes) -> None:
         with self.filesystem.open_output_stream(self.absolute(path)) as stream:
             stream.write(content)
@@ -418,7 +452,7 @@ def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) ->
         value = {"format": FORMAT_VERSION, "id": str(uuid.uuid4()), "created_at": now}
         lake.create_json(layout.FORMAT_FILE, value)
         found = lake.read_json(layout.FORMAT_FILE)
-    known = (FORMAT_VERSION, HELD_FORMAT, PARTS_FORMAT)
+    known = (FORMAT_VERSION, HELD_FORMAT, PARTS_FORMAT, STAGED_FORMAT)
     with sound(layout.FORMAT_FILE):
         version = number_of(found, "format")
     if version not in known:

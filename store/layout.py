@@ -20,6 +20,8 @@ CHANGES: Final = f"{PRIVATE}/changes"
 SEGMENT_END: Final = ".segment"
 SCHEMAS: Final = f"{PRIVATE}/schemas"
 SIDE: Final = f"{PRIVATE}/side"
+# Tables that are dumped anew while what they were stays readable.
+STAGED: Final = f"{PRIVATE}/staged"
 # What the lake types of dates were chosen by when a run began last.
 DATES_FILE: Final = f"{PRIVATE}/dates.json"
 # Keyspaces whose servers compare names without regard to letter case, as a JSON list.
@@ -126,7 +128,7 @@ def table_of(path: str) -> str:
     Returns:
         Empty: it is none's alone, or the path has only a part of the name.
     """
-    for head in (f"{SIDE}/", f"{CHANGES}/"):
+    for head in (f"{SIDE}/", f"{STAGED}/", f"{CHANGES}/"):
         path = path.removeprefix(head)
     parts = path.split("/")[:2]
     if len(parts) < 2 or parts[0] == PRIVATE or any("@-" in part for part in parts):
@@ -147,6 +149,11 @@ def side_path(keyspace: str, table: str, dump: str) -> str:
     A new dump begins with a new one: what the old one knew is not about the new rows.
     """
     return f"{SIDE}/{table_path(keyspace, table)}/{encode_part(dump)}"
+
+
+def staged_path(keyspace: str, table: str, dump: str) -> str:
+    """The Delta table that a dump fills before it takes the mirrored table's place."""
+    return f"{STAGED}/{table_path(keyspace, table)}/{encode_part(dump)}"
 
 
 def state_path(keyspace: str, table: str) -> str:

@@ -114,6 +114,16 @@ def replace(root: str, path: str, content: bytes, version: UpdateVersion) -> boo
         return True
 
 
+def copy(root: str, path: str, to: str) -> None:
+    """Copy an object within the store, which does it by itself.
+
+    Raises:
+        OSError: see create.
+    """
+    with _errors():
+        obstore.copy(_store(root), path, to)
+
+
 @contextmanager
 def _errors() -> Iterator[None]:
     try:

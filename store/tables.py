@@ -226,6 +226,8 @@ class TableState:
         keys_stale: whether a statement may have changed them since they were read.
         sided: id of the dump whose side table was there when the state was saved; others may have
             one, since not every merge makes it.
+        standing: version of its Delta table that is shown while it is dumped anew into a staged
+            one; None: the dump, if there is one, fills the table itself.
     """
 
     keyspace: str
@@ -247,6 +249,7 @@ class TableState:
     foreign_keys: tuple[ForeignKey, ...] | None = None
     keys_stale: bool = False
     sided: str = ""
+    standing: int | None = None
 
     @property
     def whole(self) -> TableSchema:
@@ -280,8 +283,20 @@ class TableState:
         return self.phase == "streaming" and bool(self.doubts)
 
     @property
+    def is_staged(self) -> bool:
+        """Whether its dump is made behind the table that is shown."""
+        return self.standing is not None and self.dump is not None
+
+    @property
     def path(self) -> str:
-        """The Delta table, relative to the lake's root."""
+        """The Delta table that is dumped and merged into, relative to the lake's root."""
+        if self.dump is None or not self.is_staged:
+            return self.shown_path
+        return layout.staged_path(self.keyspace, self.table, self.dump.id)
+
+    @property
+    def shown_path(self) -> str:
+        """The Delta table that people read, relative to the lake's root."""
         return layout.table_path(self.keyspace, self.table)
 
     @property
@@ -314,6 +329,7 @@ class TableState:
             else [key.to_json() for key in self.foreign_keys],
             "keys_stale": self.keys_stale,
             "sided": self.sided,
+            "standing": self.standing,
         }
 
     @classmethod
@@ -342,6 +358,7 @@ class TableState:
             else tuple(ForeignKey.from_json(one) for one in data["foreign_keys"]),
             keys_stale=data.get("keys_stale", False),
             sided=data.get("sided", ""),
+            standing=data.get("standing"),
         )
 
 

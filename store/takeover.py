@@ -111,7 +111,8 @@ def take_over(held: Lake, owner: str, alive: Callable[[], None], *, now: int) ->
     with _older_log_told(held, layout.CUTS):
         Cuts(held).fence()
     anyone = replace(held, epoch=0)
-    paths = [state.path for state in Tables(anyone).list()]
+    states = Tables(anyone).list()
+    paths = sorted({path for state in states for path in (state.path, state.shown_path)})
     _each(lambda path: _fence(held, path, now), paths, alive)
     reach("takeover.after_fences")
     source = current_epoch(held)

@@ -34,6 +34,7 @@ from ratchet.merge.rounds import Merger
 from ratchet.merge.side import read_stats
 from ratchet.merge.sidestats import read_side_stats
 from ratchet.merge.step import MergeOptions
+from ratchet.store.anew import standing_of
 from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
 from ratchet.store.files import Lake
 from ratchet.store.layout import change_file_path, segment_path
@@ -371,10 +372,11 @@ class Source:
 
     # --- dump
 
-    def dump_begin(self, dump: str = "d1", *, vectors: bool = True) -> None:
-        """Create the table, note where its dump starts."""
+    def dump_begin(self, dump: str = "d1", *, vectors: bool = True, anew: bool = False) -> None:
+        """Create the table, note where its dump starts; `anew`: behind what is shown of it."""
         self.dumped = []
         state = TableState(
+            standing=standing_of(self.lake, self.state) if anew else None,
             keyspace=self.schema.keyspace,
             table=self.schema.table,
             schema=self.schema,

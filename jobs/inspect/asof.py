@@ -162,7 +162,7 @@ def describe(lake: Lake, cut: Cut) -> dict[str, Any]:
                 "keyspace": state.keyspace,
                 "table": state.table,
                 "version": version,
-                "path": lake.hadoop_uri(state.path),
+                "path": lake.hadoop_uri(state.shown_path),
                 "stopped": state.name in cut.stopped,
             }
             for state, version in sorted(tables_of(lake, cut), key=lambda pair: pair[0].name)

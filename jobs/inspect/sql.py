@@ -163,7 +163,7 @@ def versions_at(
     return [
         (state, versions.get(state.name))
         for state in Tables(lake).list()
-        if state.name in versions or lake.exists(f"{state.path}/_delta_log")
+        if state.name in versions or lake.exists(f"{state.shown_path}/_delta_log")
     ]
 
 
@@ -188,7 +188,7 @@ def make_views(
     for state, version in tables:
         refuse_lost(lake, state, "sql", side=False)
         keyspace, table = names[state.keyspace, state.table]
-        source = f"delta.{quoted(lake.hadoop_uri(state.path))}"
+        source = f"delta.{quoted(lake.hadoop_uri(state.shown_path))}"
         at = "" if version is None else f" VERSION AS OF {version}"
         view = f"{quoted(keyspace)}.{quoted(table)}"
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(keyspace)}")

@@ -372,7 +372,7 @@ def _largest(lags: Sequence[float | None]) -> float | None:
 
 def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> TableStatus | None:  # noqa: FBT001 - one call
     """None for a table of which the lake has nothing and the config wants nothing."""
-    delta = open_delta(lake, state.path)
+    delta = open_delta(lake, state.shown_path)
     if not mirrored and delta is None:
         return None
     stopped = state.stopped if mirrored else None
@@ -406,7 +406,7 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> Ta
 def _counted(delta: DeltaTable, state: TableState) -> int | None:
     """Rows; None: nobody can tell of a table that stopped since files of it are gone."""
     try:
-        return count_rows(delta, state.path)
+        return count_rows(delta, state.shown_path)
     except LakeAwayError:
         raise
     except LakeError:

@@ -40,6 +40,7 @@ from ratchet.snapshot.compare import GROUP
 from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.rows import frozen_row
 from ratchet.snapshot.rowsat import KeyAt
+from ratchet.store.anew import to_be_dumped
 from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cut, Cuts, CutShard
 from ratchet.store.files import Lake
@@ -357,7 +358,7 @@ class _Table:
         return f"to be dumped again, only {', '.join(dump.read)}: {why}"
 
     def _dump_all(self, why: str) -> str:
-        self._save(phase="new", dump=None, stopped=None)
+        self._tables.save(to_be_dumped(self._lake, self._state))
         return f"to be dumped again: {why}"
 
     def _save(self, **changes: object) -> None:

@@ -121,7 +121,7 @@ def prepare(
     fresh = fresh_shards(shards, streams, named, found)
     vitess = {name for name, source in config.sources.items() if source.is_vitess}
     align(
-        tables,
+        lake,
         found,
         config.mirrors,
         fresh,

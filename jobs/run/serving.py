@@ -24,6 +24,7 @@ from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.config.selection import Selection
 from ratchet.jobs.reporting import logs
 from ratchet.store import layout
+from ratchet.store.anew import to_be_dumped
 from ratchet.store.files import Lake
 from ratchet.store.requests import Refusal, Request, Requests
 from ratchet.store.tables import Tables, TableState
@@ -146,6 +147,7 @@ class TableRequestHandler:
             path = layout.table_path(request.keyspace, request.table)
             self._lake.delete_folder(path)
             self._lake.delete_folder(f"{layout.SIDE}/{path}")
+            self._lake.delete_folder(f"{layout.STAGED}/{path}")
         self._look()
 
     def _decide(self, request: Request) -> None:
@@ -194,7 +196,7 @@ class TableRequestHandler:
 
     def _begin_anew(self, state: TableState) -> None:
         self._refuse_dumping(state)
-        self._tables.save(replace(state, phase="new", dump=None, stopped=None, doubts={}))
+        self._tables.save(replace(to_be_dumped(self._lake, state), doubts={}))
 
     def _refuse_dumping(self, state: TableState) -> None:
         # Its dump has the state in hand, in threads of its own.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -23,6 +22,8 @@ from ratchet.ingest.binlog.history import with_witness
 from ratchet.jobs.config.settings import SourceSection
 from ratchet.jobs.reporting.text import nearest
 from ratchet.jobs.topology.discover import DiscoveredTable
+from ratchet.store.anew import to_be_dumped
+from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
 from ratchet.wire.session import Session, SourceConfig
@@ -119,7 +120,7 @@ def fresh_shards(
 
 
 def align(
-    tables: Tables,
+    lake: Lake,
     found: Sequence[DiscoveredTable],
     mirrors: Callable[[str, str], bool],
     fresh: set[str],
@@ -132,14 +133,14 @@ def align(
     starts now; and tables whose dump had begun on a shard that a reshard has ended since.
 
     Args:
-        tables: the states.
+        lake: the lake, which is held.
         found: the tables that the servers have.
         mirrors: whether the config mirrors the table of that keyspace.
         fresh: shards whose streams start now.
         ended: whether a shard's successors have taken over.
     """
     known = {one.name: one for one in found}
-    states = []
+    tables, states = Tables(lake), []
     for state in tables.list():
         mirrored = mirrors(state.keyspace, state.table)
         # One that the servers have no more counts as well: the statement that took it away stood in
@@ -159,7 +160,7 @@ def align(
             )
             why = "a reshard ended one of its shards meanwhile" if torn else why
             log.info("%s needs a new dump: %s", state.name, why)
-            states.append(tables.save(replace(state, phase="new", dump=None)))
+            states.append(tables.save(to_be_dumped(lake, state)))
         else:
             states.append(state)
     return states

@@ -185,7 +185,7 @@ def add_columns(lake: Lake, path: str, schema: pa.Schema, *, now: int) -> bool:
     actions: list[Action] = [
         CommitInfo(operation="ADD COLUMNS", made_at=now, blind=True),
         _protocol(schema, deletion_vectors=vectors),
-        _metadata(meta, json.dumps(merged, separators=(",", ":")), meta.configuration),
+        changed_metadata(meta, json.dumps(merged, separators=(",", ":")), meta.configuration),
     ]
     files = replay(lake, path)
     if files is None or files.version != table.version():
@@ -225,7 +225,7 @@ def set_properties(lake: Lake, path: str, properties: Mapping[str, str], *, now:
         return False
     actions: list[Action] = [
         rewrite_info("SET TBLPROPERTIES", read=files.version, now=now),
-        _metadata(meta, schema, configuration),
+        changed_metadata(meta, schema, configuration),
     ]
     if files.version != table.version() or commit_files(lake, path, files, actions) is None:
         raise conflict(path, "set properties")
@@ -272,8 +272,8 @@ def replace_columns(
     vectors = "deletionVectors" in (protocol.writer_features or ())
     actions: list[Action] = [
         rewrite_info("WRITE", read=files.version, now=now, note=note),
-        *_upgrade(protocol, _protocol(schema, deletion_vectors=vectors)),
-        _metadata(meta, Schema.from_arrow(schema).to_json(), configuration),
+        *upgrade_actions(protocol, _protocol(schema, deletion_vectors=vectors)),
+        changed_metadata(meta, Schema.from_arrow(schema).to_json(), configuration),
         AppTransaction(app_id=app[0], version=app[1], updated_at=now),
         *(file.removed(now=now) for file in files.files.values()),
     ]
@@ -281,7 +281,7 @@ def replace_columns(
         raise conflict(path, _EMPTY)
 
 
-def _upgrade(have: ProtocolVersions, wanted: TableProtocol) -> Iterator[TableProtocol]:
+def upgrade_actions(have: ProtocolVersions, wanted: TableProtocol) -> Iterator[TableProtocol]:
     """The action by which a table gets the features that it lacks; none ever goes."""
     reader, writer = set(have.reader_features or ()), set(have.writer_features or ())
     if set(wanted.writer_features or ()) <= writer:
@@ -294,7 +294,9 @@ def _upgrade(have: ProtocolVersions, wanted: TableProtocol) -> Iterator[TablePro
     )
 
 
-def _metadata(meta: Metadata, schema: str, configuration: Mapping[str, str]) -> TableMetadata:
+def changed_metadata(
+    meta: Metadata, schema: str, configuration: Mapping[str, str]
+) -> TableMetadata:
     """The action that gives a table a schema (Delta's JSON) and properties; all else stays."""
     return TableMetadata(
         id=str(meta.id),

@@ -116,7 +116,7 @@ def test_tables_that_the_log_does_not_cover(
     save("shop.stuck", "stopped")
     save("shop.dropped", "streaming", shards=["shop/b"])
     save("shop.dropped_elsewhere", "streaming", shards=["shop/a"])
-    phases = {s.name: s.phase for s in align(Tables(lake), FOUND, config.mirrors, {"shop/b"})}
+    phases = {s.name: s.phase for s in align(lake, FOUND, config.mirrors, {"shop/b"})}
     assert phases == {
         "gone.t": "new",
         "shop.dropped": "new",

@@ -64,8 +64,8 @@ def test_missing_lake_is_not_created_unless_asked(tmp_path: Path) -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     lake = open_lake(tmp_path, now=1)
-    lake.write_json("_ratchet/format.json", {"format": 4})
-    with pytest.raises(LakeError, match="has format 4"):
+    lake.write_json("_ratchet/format.json", {"format": 5})
+    with pytest.raises(LakeError, match="has format 5"):
         open_lake(tmp_path, now=1)
 
 

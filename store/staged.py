@@ -1,0 +1,149 @@
+"""A Delta table that takes another one's place, in one commit.
+
+A table that is dumped anew is filled behind the one that people read. When it is complete, the
+files of the staged table get a second place in the folder of the shown one, and one commit there
+takes its old files out and the new ones in, with their columns. Nobody ever sees half of either.
+
+Lives here: that. Does not live here: when it is done, and what a table's state says (`merge`).
+
+Invariant: the shown table has the staged one's transaction versions from that commit on, and before
+it none of them, so that it is done once, whatever is killed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+from ratchet.core.dumps import FORMAT_VERSION
+from ratchet.core.errors import BugError, LakeError
+from ratchet.store.crashpoints import reach
+from ratchet.store.delta.actions import Action, AppTransaction, TableProtocol, rewrite_info
+from ratchet.store.delta.commits import EPOCH, check_epoch, commit_files, committed, epoch_of
+from ratchet.store.delta.errors import delta_errors
+from ratchet.store.delta.log import TableFiles, checkpoint_if_due, replay
+from ratchet.store.delta.tables import changed_metadata, open_delta, upgrade_actions
+from ratchet.store.delta.vectors import vector_path
+from ratchet.store.failures import lost_file_hint
+from ratchet.store.files import Lake
+
+_DOING: Final = "put a new dump in a table's place"
+_COPIES: Final = 16  # at a time
+_STATS: Final = "delta.dataSkipping"  # properties that say what files keep statistics of
+
+
+def take_place(
+    lake: Lake, staged: str, shown: str, *, app_id: str, version: int, now: int
+) -> TableFiles:
+    """Give a table the columns and rows of a staged one; done before, it changes nothing.
+
+    Args:
+        lake: the lake.
+        staged: folder of the table that is complete, and that nobody writes to any more.
+        shown: folder of the one whose place it takes, which keeps its history.
+        app_id: whose transaction version says that it was done.
+        version: that version.
+        now: microseconds UTC.
+
+    Returns:
+        The shown table, behind that commit or a later one.
+
+    Raises:
+        LateError: another run has taken the lake over.
+        LakeError: one of the tables is gone, or the lake cannot be read or written.
+    """
+    new = _replayed(lake, staged)
+    before = _replayed(lake, shown)
+    while committed(before, app_id) is None:
+        check_epoch(lake, epoch_of(before), shown, _DOING)
+        _copy_files(lake, new, staged, shown)
+        reach("staged.after_copies")
+        actions = _actions(
+            lake, new, before, staged, shown, app_id=app_id, version=version, now=now
+        )
+        done = commit_files(lake, shown, before, list(actions))
+        if done is not None:
+            reach("staged.after_commit")
+            checkpoint_if_due(lake, shown, done.version)
+            return done
+        before = _replayed(lake, shown)  # a fence, or somebody who sets properties
+    return before
+
+
+def taken(lake: Lake, shown: str, app_id: str) -> int | None:
+    """The transaction version under which a staged table took a table's place; None: not yet."""
+    files = replay(lake, shown)
+    return None if files is None else committed(files, app_id)
+
+
+def _replayed(lake: Lake, path: str) -> TableFiles:
+    files = replay(lake, path)
+    if files is None:
+        raise LakeError(
+            f"the Delta table {path} is gone", operation=_DOING, hint=lost_file_hint(path)
+        )
+    return files
+
+
+def _copy_files(lake: Lake, new: TableFiles, staged: str, shown: str) -> None:
+    names = {file.path for file in new.files.values()}
+    for file in new.files.values():
+        if file.vector is not None and (path := vector_path(file.vector)) is not None:
+            names.add(path)
+    there = {file.path for file in lake.list(shown)}
+    missing = sorted(name for name in names if f"{shown}/{name}" not in there)
+    with ThreadPoolExecutor(_COPIES, "staged-copies") as pool:
+        for _ in pool.map(lambda name: lake.copy(f"{staged}/{name}", f"{shown}/{name}"), missing):
+            pass
+
+
+def _actions(
+    lake: Lake,
+    new: TableFiles,
+    before: TableFiles,
+    staged: str,
+    shown: str,
+    *,
+    app_id: str,
+    version: int,
+    now: int,
+) -> Iterator[Action]:
+    source, target = open_delta(lake, staged), open_delta(lake, shown)
+    if source is None or target is None:
+        raise BugError("a table that was replayed is not there", operation=_DOING, table=shown)
+    with delta_errors(_DOING, shown):
+        wanted, theirs = source.protocol(), source.metadata()
+        have, meta = target.protocol(), target.metadata()
+        columns = source.schema().to_json()
+    note = json.dumps({"ratchet": FORMAT_VERSION, "replaced": staged.rpartition("/")[2]})
+    yield rewrite_info("WRITE", read=before.version, now=now, note=note)
+    yield from upgrade_actions(
+        have,
+        TableProtocol(
+            reader=wanted.min_reader_version,
+            writer=wanted.min_writer_version,
+            reader_features=tuple(wanted.reader_features or ()),
+            writer_features=tuple(wanted.writer_features or ()),
+        ),
+    )
+    kept = {name: one for name, one in meta.configuration.items() if not name.startswith(_STATS)}
+    yield changed_metadata(meta, columns, {**kept, **theirs.configuration})
+    yield from (file.removed(now=now) for file in before.files.values())
+    yield from (replace(file, changes_data=True) for file in new.files.values())
+    for app in sorted(_ids(new) - {app_id}):
+        count = committed(new, app)
+        if count is not None:
+            yield AppTransaction(app_id=app, version=count, updated_at=now)
+    yield AppTransaction(app_id=app_id, version=version, updated_at=now)
+
+
+def _ids(files: TableFiles) -> set[str]:
+    """The ids whose transaction versions it has, without those of single epochs."""
+    plain = set()
+    for app in files.apps:
+        name, _, epoch = app.rpartition("@")
+        plain.add(name if name and epoch.isdigit() else app)
+    return plain - {EPOCH}
