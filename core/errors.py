@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from ratchet.core.shell import shell_word
+
 _LONGEST: Final = 8192  # characters of a cause
 _LONGEST_MESSAGE: Final = 32_768  # also of a position: a server may name a million origins
 
@@ -58,7 +60,7 @@ class RatchetError(Exception):
         self.table = table
         self.position = _cut(position, _LONGEST_MESSAGE)
         if "." in table and "/" not in table:  # some are paths in the lake
-            hint = hint.replace("redump TABLE", f"redump '{table}'")
+            hint = hint.replace("redump TABLE", f"redump {shell_word(table)}")
         self.hint = hint
 
     def fields(self) -> dict[str, str]:

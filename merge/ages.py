@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from ratchet.core.errors import LakeError
+from ratchet.core.shell import redump
 from ratchet.merge.lostparts import lost_folder, remedy
 from ratchet.merge.progress import Progress
 from ratchet.store.cuts import Cuts
@@ -64,7 +65,7 @@ def refuse_other_ages(lake: Lake, progress: Progress) -> None:
         held = max(state.merged_round, committed)
         if held > end:
             why = f"the table holds round {held}, but the log of rounds ends at {end}: {OTHER_AGES}"
-            hint = f"`ratchet table CONFIG redump '{state.name}'` dumps it again"
+            hint = f"{redump(state.name)} dumps it again"
             log.error("%s is stopped: %s", state.name, why)
             tables.stop(state, message=why, hint=hint, at_round=end)
 

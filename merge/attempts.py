@@ -28,6 +28,7 @@ from ratchet.core.errors import (
     RatchetError,
     TableStoppedError,
 )
+from ratchet.core.shell import redump
 from ratchet.merge.batch import MergeBatch
 from ratchet.store.attempts import Attempt, read_attempts, write_attempts
 from ratchet.store.crashpoints import reach
@@ -74,7 +75,7 @@ class Attempts:
             operation="merge a table",
             table=table,
             hint="give the run more memory (spark.driver_memory, and the machine's own); then "
-            f"`ratchet table CONFIG redump '{table}'` dumps it again, while the others continue",
+            f"{redump(table)} dumps it again, while the others continue",
         )
 
     def begin(self, key: str, above: int, batch: MergeBatch) -> None:

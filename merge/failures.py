@@ -37,6 +37,7 @@ from ratchet.core.errors import (
     RetryableError,
     TableStoppedError,
 )
+from ratchet.core.shell import redump
 from ratchet.store import layout
 from ratchet.store.failures import redump_hint, storage_hint
 from ratchet.store.files import Lake
@@ -237,6 +238,6 @@ def lost_changes(lake: Lake, table: str, files: Sequence[str]) -> TableStoppedEr
         f"captured changes are gone: {object_of(lost[0])}{more}",
         operation="merge a table",
         table=table,
-        hint=f"`ratchet table CONFIG redump '{table}'` dumps it again, while the others continue; "
+        hint=f"{redump(table)} dumps it again, while the others continue; "
         "only `ratchet` may remove files of a lake",
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ratchet.core.errors import LakeError, TableFileError, TableStoppedError
+from ratchet.core.shell import shell_word
 from ratchet.merge.plan import app_id
 from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.vectors import file_of
@@ -20,7 +21,7 @@ from ratchet.store.staged import taken
 from ratchet.store.tables import TableState
 
 _REMEDY: Final = (
-    "`ratchet table CONFIG redump '{}'` dumps it again, while the others continue; only `ratchet` "
+    "`ratchet table CONFIG redump {}` dumps it again, while the others continue; only `ratchet` "
     "may remove files of a lake"
 )
 
@@ -97,7 +98,7 @@ def refuse_lost(lake: Lake, state: TableState, operation: str, *, side: bool = T
 
 def remedy(table: str) -> str:
     """What to do about a table, keyspace.table, of which a part is gone."""
-    return _REMEDY.format(table)
+    return _REMEDY.format(shell_word(table))
 
 
 def _is_there(lake: Lake, path: str) -> bool:

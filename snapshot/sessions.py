@@ -17,6 +17,7 @@ from ratchet.core.errors import (
     ServerRefusedError,
     TableStoppedError,
 )
+from ratchet.core.shell import redump
 from ratchet.wire.session import Session, SourceConfig
 
 
@@ -57,7 +58,7 @@ def open_session(config: SourceConfig, *, table: str = "") -> Iterator[Session]:
             operation=error.operation,
             source=error.source,
             table=table,
-            hint=f"{error.hint}; when it can be read again, `ratchet table CONFIG redump '{table}'`"
+            hint=f"{error.hint}; when it can be read again, {redump(table)}"
             ", or exclude it in `tables` of the config",
         ) from error
     except BaseException:

@@ -22,6 +22,7 @@ from ratchet.core.errors import (
     TableStoppedError,
 )
 from ratchet.core.schema import TableSchema
+from ratchet.core.shell import redump
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.snapshot.chunks import TableSize, table_size
 from ratchet.snapshot.damage import rows_without_keys
@@ -154,7 +155,7 @@ class SourceCatalog:
                     operation="look at a table",
                     source=shard,
                     table=own,
-                    hint=f"when its ALTERs have ended: `ratchet table CONFIG redump '{own}'`",
+                    hint=f"when its ALTERs have ended: {redump(own)}",
                 )
             if found is None:
                 raise TableStoppedError(
@@ -207,7 +208,7 @@ def _refuse_hidden_columns(session: Session, table: str) -> None:
             source=session.source,
             table=own,
             hint=f"as an administrator: GRANT SELECT ON {name} TO '{config.user}'@'%'; "
-            f"then `ratchet table CONFIG redump '{own}'`",
+            f"then {redump(own)}",
         ) from error
 
 
@@ -224,7 +225,7 @@ def _refuse_damaged(session: Session, plan: KeyPlan, size: TableSize) -> None:
             operation="look at a table",
             source=session.source,
             table=own,
-            hint=f"REPAIR TABLE {quoted(plan.table)}; then `ratchet table CONFIG redump '{own}'`",
+            hint=f"REPAIR TABLE {quoted(plan.table)}; then {redump(own)}",
         )
 
 

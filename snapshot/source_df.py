@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from ratchet.core.errors import RetryableError
 from ratchet.core.position import Position
+from ratchet.core.shell import redump
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.snapshot.chunks import first_ranges
 from ratchet.snapshot.errors import ShapeChangedError
@@ -203,7 +204,7 @@ def source_tables(
             f"the source no longer has column {', '.join(gone)}",
             operation="compare with the source",
             table=wanted.name,
-            hint=f"`ratchet table CONFIG redump '{wanted.name}'`",
+            hint=f"{redump(wanted.name)}",
         )
     return tables, columns
 

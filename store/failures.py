@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ratchet.core.errors import DAMAGE, LakeAwayError, LakeError, TableFileError
+from ratchet.core.shell import shell_word
 from ratchet.store import layout
 
 _HINTS: Final = {
@@ -156,7 +157,7 @@ def redump_hint(table: str) -> str:
     Args:
         table: keyspace.table; empty if it is not known.
     """
-    named = f"'{table}'" if table else "TABLE"
+    named = shell_word(table) if table else "TABLE"
     return (
         f"dump the table again (`ratchet table CONFIG redump {named}`), then start the run if it "
         "has ended; only `ratchet` may change files in a lake"

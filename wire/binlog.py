@@ -16,6 +16,7 @@ import random
 import select
 import ssl
 import struct
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -52,7 +53,18 @@ _AHEAD: Final = 0.01  # seconds that reading ahead waits for bytes, before it lo
 # Seconds until a stream should have begun: both servers take a quarter of one at most, but for a
 # cold disk on which they look for the place in a large file.
 FIRST_WORD: Final = 3.0
+# An event, or a transaction behind its slice's end, has this long, and then has to come this fast.
+STRAGGLES: Final = 15.0  # seconds
+SLOWEST: Final = 16 << 10  # bytes a second
 _FIRST_SERVER_ID: Final = 1 << 30  # operators count theirs from 1
+
+
+@dataclass(slots=True)
+class _Part:
+    """How an event comes that is not whole yet: seconds waited since the last one, bytes then."""
+
+    waited: float = 0.0
+    received: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +139,7 @@ class BinlogStream:
         self._framing[framing.VERIFY] = int(options.verify_checksums)
         self._silent = 0.0
         self.received = 0
+        self._part = _Part()
         self._timeout: float | None = None
         self._session: Session | None = None
 
@@ -185,11 +198,27 @@ class BinlogStream:
         if self._broken is not None:
             raise self._broken
         window = self._window
-        if window.wants_more and not self._receive(window, timeout):
-            return False
-        if not window.frame(self._framing) and window.is_at_fault:
+        began = time.monotonic()
+        came = not window.wants_more or self._receive(window, timeout)
+        if came and window.frame(self._framing):
+            self._part = _Part(received=self.received)
+            return True
+        if came and window.is_at_fault:
             raise self._failure()
-        return True
+        if window.has_part:
+            self._part.waited += time.monotonic() - began
+            self._refuse_drops(self._part)
+        return came
+
+    def _refuse_drops(self, part: _Part) -> None:
+        """Nobody sends an event that slowly: a length is wrong, or it never ends."""
+        if self.received - part.received < (part.waited - STRAGGLES) * SLOWEST:
+            raise RetryableError(
+                f"an event is not whole after {part.waited:.0f} s, and comes too slowly",
+                operation=_OPERATION,
+                source=str(self.config.shard),
+                hint="check the network and the server; a run reconnects by itself",
+            )
 
     def recycle(self) -> None:
         """Nothing refers to used events any more: make room, moving what is unused."""

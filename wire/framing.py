@@ -121,13 +121,15 @@ def _joined(data: Bytes, start: int, end: int) -> tuple[int, int, int]:
     at = start
     count = 0
     promised = MAX_PACKET
-    if end - start >= _SIZE_KNOWN and (
-        data[start] == 0xFF and data[start + 1] == 0xFF and data[start + 2] == 0xFF
-    ):
-        promised = _u32(data, start + 14) + 1
-        if promised > LARGEST_EVENT:
-            return -6, -6, -6
-        if promised < MAX_PACKET:
+    if end - start >= _SIZE_KNOWN:
+        first = int(data[start]) | int(data[start + 1]) << 8 | int(data[start + 2]) << 16
+        if first == MAX_PACKET:
+            promised = _u32(data, start + 14) + 1
+            if promised > LARGEST_EVENT:
+                return -6, -6, -6
+            if promised < MAX_PACKET:
+                return -4, -4, -4
+        elif data[start + 4] == 0 and _u32(data, start + 14) + 1 != first:
             return -4, -4, -4
     while True:
         if at + 4 > end:
@@ -286,10 +288,14 @@ def _plain_payload(raw: bytes, at: int, *, packets: bool) -> tuple[bytes, int]:
             return b"", -1
         return raw[at : at + max(size, HEADER)], at + size
     payload, promised = b"", MAX_PACKET
-    if len(raw) >= at + _SIZE_KNOWN and raw[at : at + 3] == b"\xff\xff\xff":
-        promised = int.from_bytes(raw[at + 14 : at + 18], "little") + 1
-        if not MAX_PACKET <= promised <= LARGEST_EVENT:
-            return b"", -TOO_LONG if promised > LARGEST_EVENT else -BAD_LENGTH
+    if len(raw) >= at + _SIZE_KNOWN:
+        size = int.from_bytes(raw[at + 14 : at + 18], "little") + 1
+        if raw[at : at + 3] == b"\xff\xff\xff":
+            promised = size
+            if not MAX_PACKET <= promised <= LARGEST_EVENT:
+                return b"", -TOO_LONG if promised > LARGEST_EVENT else -BAD_LENGTH
+        elif raw[at + 4] == 0 and int.from_bytes(raw[at : at + 3], "little") != size:
+            return b"", -BAD_LENGTH
     while True:
         length = int.from_bytes(raw[at : at + 3], "little")
         if len(raw) >= at + 4 and len(payload) + length > promised:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from ratchet.core.errors import LockedError, RetryableError, TableStoppedError
+from ratchet.core.shell import redump
 from ratchet.core.types import network
 from ratchet.wire.decode import catalog
 from ratchet.wire.decode.answers import as_flag, as_name, as_text, or_null, shaped, single_value
@@ -84,12 +85,12 @@ class ServerCatalog:
             self._hints = self._asked(self._read)
         unfit = self._unfit.get(table)
         if unfit is not None and unfit != SEQUENCE:
+            name = f"{self._keyspace}.{table}"
             raise TableStoppedError(
                 unfit,
                 operation="look at a table",
-                table=f"{self._keyspace}.{table}",
-                hint=f"fix that, then `ratchet table CONFIG redump '{self._keyspace}.{table}'`, or "
-                "exclude it in `tables` of the config",
+                table=name,
+                hint=f"fix that, then {redump(name)}, or exclude it in `tables` of the config",
             )
         return self._hints.get(table, {})
 

@@ -52,6 +52,11 @@ class EventBuffer:
         return self.data.size - self._buffer.end < ROOM or self.count == self.index.size
 
     @property
+    def has_part(self) -> bool:
+        """Whether there are bytes of an event that is not whole yet."""
+        return self._buffer.end > self.framed
+
+    @property
     def is_large(self) -> bool:
         """Whether an event has made it grow far beyond its usual size."""
         return self.data.size > 4 * BUFFER_SIZE

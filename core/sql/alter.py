@@ -10,7 +10,7 @@ here: columns that come with NULL in all rows, types that may rewrite values, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,6 +36,7 @@ _PRIMARY: Final = Change("types", "it has another primary key")
 # Of RANGE partitions the server lets the whole range stay or grow; of others it asks nothing.
 _LISTED: Final = Change("doubt", "REORGANIZE PARTITION deletes rows that no new partition takes")
 _CONSTRAINTS: Final = frozenset(["PRIMARY", "UNIQUE", "FOREIGN", "CHECK"])
+_PAIRS: Final = 5_000  # of names that are compared letter by letter; hardly an ALTER has as many
 _INDEX_KINDS: Final = ("FULLTEXT", "SPATIAL", "VECTOR")
 
 
@@ -59,12 +60,10 @@ class Alteration:
     heeds_default: bool = False
 
     def settle(self) -> None:
-        """Take the columns back that come with a value after all."""
-        self.changes += [
-            _added(name)
-            for name in self.nulls
-            if any(_may_be_one(name, other) for other in self.touched)
-        ]
+        """Say so where a column comes with a value after all."""
+        name = _with_a_value(self.nulls, self.touched)
+        if name is not None:
+            self.changes.append(_added(name))
 
     def all_changes(self) -> tuple[Change, ...]:
         """Those of the table itself, each kind once; what moves rows is all there is to say."""
@@ -141,6 +140,20 @@ def _specification(cursor: TokenCursor, found: Alteration) -> None:
             found.changes.append(change)
         if union:
             _union(TokenCursor(union), found)
+
+
+def _with_a_value(nulls: Sequence[str], touched: Collection[str]) -> str | None:
+    """The first of some columns that another clause may name; None: none does."""
+    plain = {other.casefold() for other in touched if other.isascii()}
+    odd = [other for other in touched if not other.isascii()]
+    pairs = 0
+    for name in nulls:
+        others = odd if name.isascii() else touched
+        pairs += len(others)  # a statement may have thousands of both
+        hit = name.casefold() in plain or pairs > _PAIRS
+        if hit or any(_may_be_one(name, other) for other in others):
+            return name
+    return None
 
 
 def _may_be_one(name: str, other: str) -> bool:

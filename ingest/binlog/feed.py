@@ -22,15 +22,13 @@ from ratchet.ingest.binlog.reader import Reader
 from ratchet.ingest.binlog.workflows import JOURNAL, SIDECAR, Workflows
 from ratchet.ingest.changes import TableChanges
 from ratchet.ingest.slices import DRAINED, CaptureRequest, SliceCollector, SliceLimits, SliceSummary
+from ratchet.wire import binlog
 from ratchet.wire.binlog import BinlogStream
 from ratchet.wire.continues import check_not_purged
 from ratchet.wire.hints import ServerCatalog
 from ratchet.wire.session import Session
 
 HELD: Final = 256 << 20  # bytes of changes that are kept until their transaction's end, at most
-# A transaction that goes on behind its slice's end has this long, and then has to come this fast.
-_STRAGGLES: Final = 15.0  # seconds
-_SLOWEST: Final = 16 << 10  # bytes a second
 _ON_ITS_WAY: Final = 10.0  # seconds that what was sent may take to come
 _REWRITTEN: Final = (
     "its server's log was written anew, as when a backup is restored and the log played back into "
@@ -212,7 +210,7 @@ class BinlogFeed:
 
     def _refuse_drops(self, late: float, received: int) -> None:
         """A transaction that comes drop by drop holds up the round, and all other sources in it."""
-        if received < (late - _STRAGGLES) * _SLOWEST:
+        if received < (late - binlog.STRAGGLES) * binlog.SLOWEST:
             raise RetryableError(
                 f"a transaction has not ended {late:.0f} s behind its slice, and comes too slowly",
                 operation="capture",

@@ -33,6 +33,10 @@ _UNSEEN: Final = Change(
 )
 _UNKEYED: Final = Change("foreign_key", "it was changed with foreign_key_checks=0")
 _NEEDED: Final = frozenset({"key", "types"})  # effects that a foreign key may lose its index by
+_CROWD: Final = 4096
+_MANY: Final = 8  # tables of a statement
+# What is said once of a table holds, whatever is said of it later.
+_STANDING: Final = frozenset({"untold", "doubt", "restored"})
 _BULK: Final = Change(
     "bulk", "rows came in bulk (unique_checks=0, foreign_key_checks=0): one error takes all back"
 )
@@ -88,6 +92,25 @@ class StatementOutcome:
     tables: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Noted:
+    """What a statement was understood to do: None for a TRUNCATE."""
+
+    text: str
+    now: TransactionStamp
+    changes: tuple[tuple[str, Change | None], ...]
+
+    @property
+    def is_crowd(self) -> bool:
+        return len(self.changes) >= _MANY and all(
+            change is not None and change.effect in _STANDING for _, change in self.changes
+        )
+
+    def repeats(self, before: _Noted) -> bool:
+        """Whether another transaction has just said the same."""
+        return self.now.seq != before.now.seq and self.changes == before.changes
+
+
 class StatementWatch:
     """Looks at the statements of one stream.
 
@@ -125,7 +148,25 @@ class StatementWatch:
         # Of open and prepared XA transactions: what their statements did to tables.
         self._open: list[TableEvent] = []
         self._prepared: dict[str, list[TableEvent]] = {}
-        self.events: list[TableEvent] = []
+        self._last: dict[str, TableEvent] = {}  # of each table
+        self._crowd = _CROWD  # events at which those are left out that say nothing new
+        self._matching: dict[str, bool] = {}
+        self._before: _Noted | None = None  # by the last statement
+        self._repeats: list[_Noted] = []  # the last two that said the same as the one before
+        self._events: list[TableEvent] = []
+
+    @property
+    def events(self) -> list[TableEvent]:
+        """Table events since somebody took them away."""
+        repeats, self._repeats = self._repeats, []
+        for noted in repeats:
+            self._make(noted)
+        return self._events
+
+    @events.setter
+    def events(self, events: list[TableEvent]) -> None:
+        # A transaction that was taken back leaves its number to the next one.
+        self._events, self._repeats, self._before, self._last = events, [], None, {}
 
     def look(
         self, query: Query, *, known: Collection[str], now: TransactionStamp | None
@@ -157,6 +198,9 @@ class StatementWatch:
         kind = KIND_OF[found.form]
         if now is not None and self._open and self._open[-1].seq != now.seq:
             self._open = []
+        if len(self._events) >= self._crowd and now and self._events[-1].seq != now.seq:
+            self._events = _without_repeats(self._events)
+            self._crowd = max(_CROWD, 2 * len(self._events))
         if found.form in {"xa commit", "xa rollback"}:
             held = self._prepared.pop(found.xid.lower(), None)
             if found.form == "xa commit" and now is not None:
@@ -239,6 +283,7 @@ class StatementWatch:
         kind = int.from_bytes(body[1:5], "little")
         first = int.from_bytes(body[5:9], "little")
         name, branch = body[13 : 13 + first], body[13 + first :]
+        self._events = self.events  # what was held back of them is in `_open` now
         held, self._open = self._open, []
         held = [*held, *(self._event(one, "XA COMMIT", now, _LATE) for one in sorted(tables))]
         self.events += [self._event(one, "XA PREPARE", now, _EARLY) for one in sorted(handed)]
@@ -288,15 +333,45 @@ class StatementWatch:
             *((table, None) for table in found.truncates),
             *((table, _REBUILT) for table in found.rebuilds),
         ]
-        own = {name.lower(): name for name in known}
-        text = query.statement[:STATEMENT_LENGTH]  # once: a statement may name very many tables
-        made = [
-            self._event(self._spelled(table, own), text, now, change)
-            for table, change in noted
-            if self._patterns.matches(table)
-        ]
-        self.events += made
-        self._open += made
+        own = {name.lower(): name for name in known} if self._patterns.folded else {}
+        mine = _Noted(
+            text=query.statement[:STATEMENT_LENGTH],  # once: a statement may name very many tables
+            now=now,
+            changes=tuple(
+                (self._spelled(table, own), change)
+                for table, change in noted
+                if self._is_mirrored(table)
+            ),
+        )
+        before, self._before = self._before, mine
+        if before and mine.is_crowd and mine.repeats(before):
+            # Somebody may write thousands of such statements a second. Two are kept: the newest
+            # one's transaction may be one that its server never finishes.
+            self._repeats = [*self._repeats[-1:], mine]
+        else:
+            self._events = self.events
+            self._make(mine)
+
+    def _make(self, noted: _Noted) -> None:
+        made = [self._event(table, noted.text, noted.now, one) for table, one in noted.changes]
+        news = self._news(made)
+        self._events += news
+        self._open += news
+
+    def _is_mirrored(self, table: str) -> bool:
+        if (known := self._matching.get(table)) is None:
+            known = self._matching[table] = self._patterns.matches(table)
+        return known
+
+    def _news(self, made: Sequence[TableEvent]) -> list[TableEvent]:
+        """Those that the open transaction has not told of their table already, just before."""
+        found = []
+        for event in made:
+            before = self._last.get(event.table)
+            if before is None or before.seq != event.seq or _told(before) != _told(event):
+                self._last[event.table] = event
+                found.append(event)
+        return found
 
     def _changes(self, found: Statement, known: Sequence[str]) -> Sequence[tuple[str, Change]]:
         """What it did, with what the server says of tables that triggers may lead on from."""
@@ -344,6 +419,25 @@ class StatementWatch:
             reason="" if change is None else change.reason[:STATEMENT_LENGTH],
             nulls=() if change is None else change.nulls,
         )
+
+
+def _told(event: TableEvent) -> tuple[object, ...]:
+    """What an event says of its table, whichever statement it is of."""
+    return event.kind, event.effect, event.reason, event.nulls
+
+
+def _without_repeats(events: Sequence[TableEvent]) -> list[TableEvent]:
+    """Of the doubts for one reason that a table is in, the first and the last; all else."""
+    kept: list[TableEvent] = []
+    places: dict[tuple[object, ...], list[int]] = {}  # where the first and the last are
+    for event in events:
+        found = places.setdefault((event.table, *_told(event)), [])
+        if event.effect in _STANDING and len(found) > 1:
+            kept[found[1]] = event
+        else:
+            found.append(len(kept))
+            kept.append(event)
+    return kept
 
 
 def _effect(change: Change, now: TransactionStamp) -> Effect:

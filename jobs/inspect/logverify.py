@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from ratchet.core.errors import DecodeError, LakeError, PositionLostError, TableStoppedError
 from ratchet.core.shard import ShardId
+from ratchet.core.shell import shell_word
 from ratchet.ingest.logcheck import LogDifference, LogResult
 from ratchet.ingest.logstretch import Stretch, StretchBounds, check_stretch
 from ratchet.jobs.config.config import Config
@@ -213,4 +214,4 @@ def _print_end(found: Sequence[ShardLog], left: dict[str, str]) -> None:
         "lines. To correct the rows:"
     )
     for name in tables:
-        say(f"  ratchet table CONFIG redump '{name}'")
+        say(f"  ratchet table CONFIG redump {shell_word(name)}")

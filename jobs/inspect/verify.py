@@ -24,6 +24,7 @@ from ratchet.core.errors import (
     RetryableError,
     TableStoppedError,
 )
+from ratchet.core.shell import shell_word
 from ratchet.core.types import arrow_schema
 from ratchet.ingest.rounds import spark_runner
 from ratchet.jobs.capture.capturing import CaptureSettings, Stream
@@ -40,7 +41,7 @@ from ratchet.jobs.inspect.unmerged import look_behind
 from ratchet.jobs.reporting import logs
 from ratchet.jobs.reporting.observe import tell_doubtful
 from ratchet.jobs.reporting.terminal import say
-from ratchet.jobs.reporting.text import clock_time, counted, moment
+from ratchet.jobs.reporting.text import clock_time, counted, moment, spellings
 from ratchet.jobs.topology.discover import DiscoveredTable, look
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import with_serving_shards
@@ -188,8 +189,9 @@ def choose(
     sources = {one.name: one for one in found}
     versions = {state.name: version for state, version in tables_of(lake, cut)}
     chosen, left = [], {}
-    states = [s for s in Tables(lake).list() if not names or {s.table, s.name} & set(names)]
-    if missing := set(names) - {part for s in states for part in (s.table, s.name)}:
+    called = [(s, spellings(s.keyspace, s.table)) for s in Tables(lake).list()]
+    states = [state for state, its in called if not names or its & set(names)]
+    if missing := set(names).difference(*(its for _, its in called)):
         raise ConfigError(
             f"--table {', '.join(sorted(missing))}: there is no such table in the mirror",
             operation="verify",
@@ -200,7 +202,10 @@ def choose(
             if state.name in versions or names:
                 left[state.name] = "the config leaves it out"
         elif state.phase == "stopped" or state.name in cut.stopped:
-            left[state.name] = "it is stopped" if state.stopped is None else state.stopped.message
+            why = (
+                f"it is in phase {state.phase}" if state.stopped is None else state.stopped.message
+            )
+            left[state.name] = why
         elif state.name not in versions:
             left[state.name] = f"it is in phase {state.phase}"
         elif state.name not in sources:
@@ -461,7 +466,7 @@ def _print_summary(
     odd = f" ({differing:,} rows differ, {unsettled:,} without a verdict)"
     if differing:
         odd_ones = [one.table for one in results if one.differences]
-        tables = " ".join(f"--table '{name}'" for name in odd_ones)
+        tables = " ".join(f"--table {shell_word(name)}" for name in odd_ones)
         say(f"to make them the same again, stop the run, then: ratchet repair CONFIG {tables}")
         quicker = ", and quicker for so many rows" if differing > _MANY else ""
         say(f"what that cannot correct{quicker}: ratchet table CONFIG redump TABLE")

@@ -15,6 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from ratchet.core.shell import redump
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.store.datenote import dates_are_text, note_dates
 from ratchet.store.delta.tables import open_delta
@@ -68,7 +69,7 @@ def _stop(tables: Tables, state: TableState, odd: list[str]) -> None:
     tables.stop(
         state,
         message=f"zero_dates in the config gives {', '.join(odd)} another type than the lake has",
-        hint=f"`ratchet table CONFIG redump '{state.name}'` dumps it again with the new types, "
+        hint=f"{redump(state.name)} dumps it again with the new types, "
         "while the run continues; or set zero_dates back, and do the same",
         at_round=state.merged_round + 1,
     )

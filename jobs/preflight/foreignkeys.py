@@ -23,6 +23,7 @@ from ratchet.core.foreignkeys import ForeignKey
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.shard import ShardId
+from ratchet.core.shell import redump
 from ratchet.jobs.config.settings import SourceSection
 from ratchet.jobs.reporting.text import how_to_exclude
 from ratchet.merge.cascades.graph import KeyGraph
@@ -344,7 +345,7 @@ def _stop(tables: Tables, state: TableState, parent: str, key: ForeignKey) -> No
     why = "is in another database" if elsewhere else "is not mirrored"
     exclude = f"exclude {state.table} in `tables`"
     mirror = f"mirror {parent} too (`tables` in the config), then "
-    mirror += f"`ratchet table CONFIG redump '{state.name}'`; or {exclude}"
+    mirror += f"{redump(state.name)}; or {exclude}"
     drop = f"foreign keys into another database are not followed: {how_to_exclude(state.table)}"
     tables.stop(
         state,

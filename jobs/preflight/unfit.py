@@ -18,6 +18,7 @@ from typing import Final
 from ratchet.core.errors import RatchetError, RetryableError, SourceUnfitError
 from ratchet.core.schema import TableSchema
 from ratchet.core.shard import ShardId
+from ratchet.core.shell import redump
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.settings import SourceSection
 from ratchet.jobs.config.sources import source_configs
@@ -279,5 +280,5 @@ def remedy(why: UnfitReason, keyspace: str, table: str) -> str:
     """What to do about a table that was stopped by it."""
     name = f"{keyspace}.{table}"
     if why.of_table:
-        return f"{why.mend}. Or fix that, then `ratchet table CONFIG redump '{name}'`"
-    return f"{why.mend} -- then `ratchet table CONFIG redump '{name}'` dumps it again"
+        return f"{why.mend}. Or fix that, then {redump(name)}"
+    return f"{why.mend} -- then {redump(name)} dumps it again"

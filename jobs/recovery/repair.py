@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ratchet.core.errors import TableStoppedError
+from ratchet.core.shell import shell_word
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.config.spelling import with_spelling
@@ -39,7 +40,7 @@ from ratchet.jobs.inspect.verify import (
 )
 from ratchet.jobs.reporting import logs
 from ratchet.jobs.reporting.terminal import say
-from ratchet.jobs.reporting.text import clock_time, counted
+from ratchet.jobs.reporting.text import clock_time, counted, spellings
 from ratchet.jobs.topology.discover import look
 from ratchet.jobs.topology.lineage import keyspace_of
 from ratchet.jobs.topology.tablets import with_live_shards
@@ -65,7 +66,7 @@ log: Final = logging.getLogger("ratchet.jobs.recovery.repair")
 _PASSES: Final = 10  # over one table
 _KEYS: Final = 20_000  # that a pass mends: their rows are held in memory
 _SHOWN: Final = 100  # rows of a table that --dry-run lists
-_AGAIN: Final = "dump it again (`ratchet table CONFIG redump '{table}'`)"
+_AGAIN: Final = "dump it again (`ratchet table CONFIG redump {table}`)"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,14 +164,18 @@ def resume(
     streams, first = rounds.streams(), rounds.first_number()
     resumed = []
     for state in tables.list():
-        named = not names or {state.table, state.name} & set(names)
+        named = not names or spellings(state.keyspace, state.table) & set(names)
         wanted = named and mirrors(state.keyspace, state.table)
         if not wanted or state.stopped is None or not state.stopped.differs:
             continue
         if not 0 < first <= state.merged_round or not _same_streams(
             state, rounds.streams_at(state.merged_round), streams
         ):
-            log.warning("%s stopped too long ago: %s", state.name, _AGAIN.format(table=state.name))
+            log.warning(
+                "%s stopped too long ago: %s",
+                state.name,
+                _AGAIN.format(table=shell_word(state.name)),
+            )
             continue
         tables.save(replace(state, phase="streaming", stopped=None))
         resumed.append(state.name)
@@ -339,7 +344,7 @@ def note(lake: Lake, cut: Cut, versions: Mapping[str, int]) -> Cut:
 
 def _unlike(result: VerifyResult) -> str:
     """Why the rows of a table cannot be written: whole rows are not known."""
-    again = _AGAIN.format(table=result.table)
+    again = _AGAIN.format(table=shell_word(result.table))
     if result.columns_missing:
         return f"the mirror lacks columns {', '.join(result.columns_missing)}: {again}"
     if result.columns_extra and result.differences:
@@ -405,8 +410,8 @@ def _advice(one: _Outcome) -> str:
     if one.refused or one.result is None:
         return "see the reason above"
     if one.left or one.result.unsettled:
-        again = _AGAIN.format(table=one.table)
+        again = _AGAIN.format(table=shell_word(one.table))
         return f"`ratchet run CONFIG --until-caught-up`, then repair once more; else {again}"
     return "its source changes without an entry in the log, or too many rows differ: " + (
-        _AGAIN.format(table=one.table)
+        _AGAIN.format(table=shell_word(one.table))
     )

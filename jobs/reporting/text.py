@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from ratchet.core import committimes
 from ratchet.core.patterns import exclusion
+from ratchet.jobs.reporting.terminal import visible
 
 
 def duration(seconds: float) -> str:
@@ -51,6 +52,16 @@ def nearest(name: str, names: Collection[str], otherwise: str) -> str:
     """
     found = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {found[0]!r}?" if found else otherwise
+
+
+def spellings(keyspace: str, table: str) -> set[str]:
+    r"""What a table may be called in a command: also as it is printed, with escapes.
+
+    >>> sorted(spellings("shop", "a\u200b"))
+    ['a\\u200b', 'a\u200b', 'shop.a\\u200b', 'shop.a\u200b']
+    """
+    names = (table, f"{keyspace}.{table}")
+    return {*names, *(visible(name) for name in names)}
 
 
 def how_to_exclude(table: str) -> str:

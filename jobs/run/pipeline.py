@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ratchet.core.errors import RatchetError, TableDifferentError, TableStoppedError
+from ratchet.core.shell import shell_word
 from ratchet.jobs.capture.capturing import CatchUpTarget
 from ratchet.jobs.capture.loops import (
     CaptureLoop,
@@ -353,7 +354,7 @@ def refuse_different(found: Sequence[Comparison]) -> None:
     if not found:
         return
     tables = "; ".join(f"{one.name}: {counted(one.differences, 'row')}" for one in found)
-    names = " ".join(f"--table '{one.name}'" for one in found)
+    names = " ".join(f"--table {shell_word(one.name)}" for one in found)
     raise TableDifferentError(
         f"all tables are up to date, but rows differ from the source: {tables}",
         hint=f"stop the run, then `ratchet repair CONFIG {names}`; or set verify.on_difference",

@@ -24,7 +24,7 @@ from ratchet.jobs.config.selection import Selection
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.config.spelling import with_noted_spelling, with_spelling
 from ratchet.jobs.reporting.terminal import say
-from ratchet.jobs.reporting.text import nearest
+from ratchet.jobs.reporting.text import nearest, spellings
 from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
 from ratchet.jobs.topology.discover import DiscoveredTable, look
 from ratchet.jobs.topology.reshard import locate
@@ -93,7 +93,7 @@ def _resolve(config: Config, lake: Lake, kind: Kind, name: str) -> tuple[str, st
     """Keyspace and table that a name stands for."""
     states = [(state.keyspace, state.table) for state in Tables(lake).list()]
     known = [(one.keyspace, one.table) for one in _look(config, lake)] if kind == "add" else states
-    hits = [pair for pair in known if name in {pair[1], ".".join(pair)}]
+    hits = [pair for pair in known if name in spellings(*pair)]
     if len(hits) == 1:
         return hits[0]
     if hits:
@@ -109,7 +109,9 @@ def _resolve(config: Config, lake: Lake, kind: Kind, name: str) -> tuple[str, st
             operation="table add",
             hint=f"let it match `tables` of its keyspace in {config.path}, and check its name",
         )
-    if kind == "redump" and any(name in {one.table, one.name} for one in _look(config, lake)):
+    if kind == "redump" and any(
+        name in spellings(one.keyspace, one.table) for one in _look(config, lake)
+    ):
         raise ConfigError(
             f"{name} is not in the mirror yet: its first dump has not begun",
             operation="table redump",

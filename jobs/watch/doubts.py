@@ -31,6 +31,7 @@ from ratchet.core.errors import TableStoppedError
 from ratchet.core.patterns import exclusion
 from ratchet.core.position import Position
 from ratchet.core.schema import TableSchema
+from ratchet.core.shell import redump, shell_word
 from ratchet.jobs.inspect.changelog import NotYetError, covers
 from ratchet.jobs.inspect.compared import record_of, shown
 from ratchet.jobs.inspect.likeness import unlike
@@ -426,21 +427,22 @@ class Doubts:
 def how_to_mend(state: TableState) -> str:
     """What to do about a table whose rows differ."""
     return (
-        f"stop the run and `ratchet repair CONFIG --table '{state.name}'` corrects its rows; or "
-        f"`ratchet table CONFIG redump '{state.name}'` dumps it again, while the run continues"
+        f"stop the run and `ratchet repair CONFIG --table {shell_word(state.name)}` corrects its "
+        "rows; or "
+        f"{redump(state.name)} dumps it again, while the run continues"
     )
 
 
 def how_to_redump(state: TableState) -> str:
     """What to do about a table whose columns are others."""
-    return f"`ratchet table CONFIG redump '{state.name}'` dumps it again, while the run continues"
+    return f"{redump(state.name)} dumps it again, while the run continues"
 
 
 def _gone(state: TableState) -> str:
     return (
         f"exclude it in `tables` of the config ({exclusion(state.table)}); or create it again (if "
         "it is there, the account may not see it: `ratchet check CONFIG` names the GRANT), then "
-        f"`ratchet table CONFIG redump '{state.name}'`"
+        f"{redump(state.name)}"
     )
 
 

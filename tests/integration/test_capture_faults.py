@@ -18,10 +18,11 @@ from fix_servers import purge_binlogs
 from lab.servers import Server, replicate_from, stop_replication, wait_for_replica
 from ratchet.core.errors import PositionLostError, RetryableError
 from ratchet.ingest import capture as capture_module
-from ratchet.ingest.binlog import feed, skim
+from ratchet.ingest.binlog import skim
 from ratchet.ingest.capture import capture_slice
 from ratchet.ingest.slices import SliceLimits
-from ratchet.wire.binlog import DumpOptions
+from ratchet.wire import binlog
+from ratchet.wire.binlog import BinlogStream, DumpOptions
 from ratchet.wire.session import Session
 
 MakeServer = Callable[..., Server]
@@ -243,7 +244,7 @@ def test_a_transaction_that_comes_drop_by_drop_ends_its_slice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All other sources of the round would wait for it. It is read again."""
-    monkeypatch.setattr(feed, "_STRAGGLES", 1.0)
+    monkeypatch.setattr(binlog, "STRAGGLES", 1.0)
     server = started(make_server, flavor)
     proxy = make_proxy(server.host, server.port)
     capture = Capturer(source_of(server, "d", port=proxy.port), tmp_path)
@@ -260,6 +261,37 @@ def test_a_transaction_that_comes_drop_by_drop_ends_its_slice(
             break
     else:
         pytest.fail(f"nobody said so: {said}")
+    proxy.drip(0)
+    close_streams()
+    capture.catch_up()
+    assert_same(capture, server)
+
+
+def drain(stream: BinlogStream) -> None:
+    for _ in range(60):
+        stream.receive(0.2)
+
+
+@with_gtids
+def test_an_event_that_never_is_whole_is_read_again(
+    make_server: MakeServer,
+    make_proxy: MakeProxy,
+    flavor: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two transactions no slice waits for it, so that it would stand there for ever."""
+    monkeypatch.setattr(binlog, "STRAGGLES", 1.0)
+    server = started(make_server, flavor)
+    proxy = make_proxy(server.host, server.port)
+    capture = Capturer(source_of(server, "d", port=proxy.port), tmp_path)
+    write(server)
+    capture.catch_up()
+    (one,) = capture_module._streams.values()
+    proxy.drip(1)  # the GTID event alone takes seconds
+    write(server)
+    with pytest.raises(RetryableError, match="an event is not whole after"):
+        drain(one.feed._stream)
     proxy.drip(0)
     close_streams()
     capture.catch_up()

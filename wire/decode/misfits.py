@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ratchet.core.errors import TableStoppedError
+from ratchet.core.shell import redump
 from ratchet.core.types import InvalidValuePolicy
 
 
@@ -28,7 +29,7 @@ def check_misfits(
             f"column {column} holds {misfits[column]} {what}",
             operation="decode rows",
             table=table,
-            hint=f"correct the values there, then `ratchet table CONFIG redump '{table}'`; or set "
+            hint=f"correct the values there, then {redump(table)}; or set "
             'types: {zero_dates: "text"} in the config, for all sources, and have all tables with '
             "dates dumped again: `ratchet dump CONFIG --again '*'`",
         )
@@ -54,7 +55,7 @@ def check_exact(column: str, charset: str | None, bad: int, *, table: str) -> No
         table=table,
         hint=f"SELECT * FROM {own} WHERE CAST(CONVERT(CONVERT({name} USING utf8mb4) USING "
         f"{charset}) AS BINARY) <> CAST({name} AS BINARY);  -- finds them. Correct them there, "
-        f"then `ratchet table CONFIG redump '{table}'`; or exclude the table",
+        f"then {redump(table)}; or exclude the table",
     )
 
 

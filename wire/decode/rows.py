@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from ratchet.core.change import DELETE, INSERT, UPDATE
 from ratchet.core.errors import DecodeError, TableStoppedError
+from ratchet.core.shell import shell_word
 from ratchet.core.types import InvalidValuePolicy, arrow_schema, rule_for
 from ratchet.wire.decode.arrays import Bytes, Ints, Longs
 from ratchet.wire.decode.columns import ColumnSpec, Numbered, read_image
@@ -186,7 +187,7 @@ class RowImageDecoder:
                 operation=_OPERATION,
                 table=self._table,
                 hint="start the server with a smaller binlog_row_event_max_size; then `ratchet "
-                f"table CONFIG redump '{self._table}'`",
+                f"table CONFIG redump {shell_word(self._table)}`",
             )
 
     def _refuse(self, status: int, place: int, starts: Longs) -> NoReturn:

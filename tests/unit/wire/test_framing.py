@@ -106,6 +106,15 @@ def test_a_length_that_does_not_fit_does_not_pass() -> None:
     assert frame(packet(b"\0" + bytes(event)))[2] == framing.BAD_LENGTH
 
 
+@pytest.mark.parametrize("wrong", [8 << 20, 1, -1])
+def test_a_packet_longer_than_its_event_is_not_waited_for(wrong: int) -> None:
+    """It may never come: behind it only heartbeats do."""
+    raw = Log().xid().packets()
+    length = int.from_bytes(raw[:3], "little") + wrong
+    torn = length.to_bytes(3, "little") + raw[3:20]
+    assert frame(torn) == plain(torn) == ([], 0, framing.BAD_LENGTH)
+
+
 def test_checksums_follow_the_format_description() -> None:
     with_sums, without = Log().format().xid(), Log(checksum=False).format().xid()
     raw = with_sums.packets() + without.packets() + with_sums.packets()
