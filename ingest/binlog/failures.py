@@ -12,11 +12,12 @@ from ratchet.core.errors import (
     SourceUnfitError,
     TableStoppedError,
 )
+from ratchet.core.shell import shell_word
 from ratchet.ingest.binlog.machine import Action, State
 
 _OPERATION: Final = "follow the binlog"
 _REDUMP: Final = (
-    "then dump the tables of this keyspace again: `ratchet dump CONFIG --again '{keyspace}.*'`"
+    "then dump the tables of this keyspace again: `ratchet dump CONFIG --again {every}`"
 )
 _Refused = type[DecodeError] | type[OperatorError] | type[BugError]
 
@@ -137,5 +138,5 @@ def refusal(action: Action, *, event: str, source: str, position: str) -> Except
         operation=_OPERATION,
         source=source,
         position=position,
-        hint=hint.replace("{keyspace}", source.partition("/")[0]),
+        hint=hint.replace("{every}", shell_word(f"{source.partition('/')[0]}.*")),
     )

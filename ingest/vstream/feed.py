@@ -26,6 +26,7 @@ from ratchet.core.gtid import GtidSet, parse_gtid
 from ratchet.core.position import Position
 from ratchet.core.rounds import Journal
 from ratchet.core.shard import ShardId
+from ratchet.core.shell import shell_word
 from ratchet.core.vitess import is_internal
 from ratchet.ingest.binlog import places
 from ratchet.ingest.binlog.events import Query
@@ -477,13 +478,14 @@ class VStreamFeed:
         return self._refusal(f"an event of type {names.get(kind, kind)}")
 
     def _by_statement(self, what: str) -> Exception:
+        every = shell_word(f"{self._shard.keyspace}.*")
         return SourceUnfitError(
             f"rows were changed by a statement that was logged as its text: {what[:200]}",
             operation=_OPERATION,
             source=str(self._shard),
             position=str(self._ledger.executed),
             hint="let the tablets' MySQL run with binlog_format=ROW, then dump the tables of this "
-            f"keyspace again: `ratchet dump CONFIG --again '{self._shard.keyspace}.*'`",
+            f"keyspace again: `ratchet dump CONFIG --again {every}`",
         )
 
     def _refusal(self, what: str) -> Exception:

@@ -18,6 +18,7 @@ from ratchet.core.errors import ConfigError
 from ratchet.core.position import Position
 from ratchet.core.rounds import Round, ShardSlice
 from ratchet.core.shard import ShardId
+from ratchet.core.shell import shell_word
 from ratchet.ingest.binlog.history import with_witness
 from ratchet.jobs.config.settings import SourceSection
 from ratchet.jobs.reporting.text import nearest
@@ -186,11 +187,12 @@ def check_keys(
             continue
         if state.shard_in_key != (source.key == "shard+primary"):
             before = "shard+primary" if state.shard_in_key else "primary"
+            every = shell_word(f"{state.keyspace}.*")
             raise ConfigError(
                 f"sources.{state.keyspace}.key is {source.key}, but {state.name} was dumped with "
                 f"{before}",
                 operation="start",
-                hint=f"set it back, or: ratchet dump CONFIG --again '{state.keyspace}.*'",
+                hint=f"set it back, or: ratchet dump CONFIG --again {every}",
             )
 
 
