@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ratchet.core.errors import TableFileError
 from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.delta.log import replay
 from ratchet.store.files import STAGED_FORMAT, Lake, need_format
 from ratchet.store.tables import TableState
 
@@ -33,10 +35,18 @@ def standing_of(lake: Lake, state: TableState) -> int | None:
         LakeError: the lake cannot be read or written.
     """
     version = _shown(Cuts(lake).last(), state)
-    if version is None or not lake.list(f"{state.shown_path}/_delta_log"):
+    if version is None or not _can_be_read(lake, state.shown_path):
         return None
     need_format(lake, STAGED_FORMAT)
     return version
+
+
+def _can_be_read(lake: Lake, path: str) -> bool:
+    """Whether there is a table; one that is damaged may be why there is to be a new dump."""
+    try:
+        return replay(lake, path) is not None
+    except TableFileError:
+        return False
 
 
 def _shown(cut: Cut | None, state: TableState) -> int | None:

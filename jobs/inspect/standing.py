@@ -404,13 +404,13 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> Ta
 
 
 def _counted(delta: DeltaTable, state: TableState) -> int | None:
-    """Rows; None: nobody can tell of a table that stopped since files of it are gone."""
+    """Rows; None: nobody can tell of a table that stopped, or waits, since files of it are gone."""
     try:
         return count_rows(delta, state.shown_path)
     except LakeAwayError:
         raise
     except LakeError:
-        if state.phase != "stopped":
+        if state.phase != "stopped" and state.standing is None:
             raise
         return None  # why it stopped is told anyway
 

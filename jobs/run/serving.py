@@ -141,13 +141,14 @@ class TableRequestHandler:
         """
         with self._selection.deciding():
             self._decide(request)
-        if request.kind == "drop" and request.delete:
+        if request.kind == "drop":
             # No fence refuses this: it must not meet what a successor has made there.
             self._requests.check()
             path = layout.table_path(request.keyspace, request.table)
-            self._lake.delete_folder(path)
-            self._lake.delete_folder(f"{layout.SIDE}/{path}")
             self._lake.delete_folder(f"{layout.STAGED}/{path}")
+            if request.delete:
+                self._lake.delete_folder(path)
+                self._lake.delete_folder(f"{layout.SIDE}/{path}")
         self._look()
 
     def _decide(self, request: Request) -> None:
