@@ -39,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, not i
 from bench.lib.rows import order
 from bench.lib.watch import Watch
 from lab.servers import MariadbServer, MysqlServer, Server
+from lab.template import root_password
 from ratchet.core.shard import ShardId
 from ratchet.jobs.config.settings import SnapshotSection
 from ratchet.jobs.engine.jars import ivy_folder
@@ -206,6 +207,7 @@ def source_of(server: Server) -> SourceConfig:
         host=server.host,
         port=server.port,
         user=server.admin_user,
+        password=root_password(),
         database=DATABASE,
         tls="disabled",
     )
@@ -240,7 +242,7 @@ def _drain(server: Server, tables: Sequence[str]) -> float:
 
 def _connectorx(python: str, server: Server, tables: Sequence[str], folder: Path) -> float:
     """Seconds of reading the tables one after the other; imports are not counted."""
-    url = f"mysql://{server.admin_user}@{server.host}:{server.port}/{DATABASE}"
+    url = f"mysql://{server.admin_user}:{root_password()}@{server.host}:{server.port}/{DATABASE}"
     seconds = 0.0
     for table in tables:
         file = folder / "connectorx.parquet"

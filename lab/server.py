@@ -27,7 +27,7 @@ from pymysql.cursors import Cursor
 from lab.daemon import Daemon, tail
 from lab.ports import LOOPBACK, Port
 from lab.provision import Flavor, Installation
-from lab.template import base_command, new_datadir
+from lab.template import base_command, new_datadir, root_password
 from lab.tls import Certificates, make_certificates
 from ratchet.core.errors import BugError, OperatorError
 
@@ -55,7 +55,6 @@ _COMMON: Final[Options] = {
     "sync-binlog": "0",
     "innodb-flush-log-at-trx-commit": "2",
     "max-connections": "200",
-    "secure-file-priv": "",
     "local-infile": "ON",
 }
 
@@ -113,6 +112,7 @@ class Server:
             **_COMMON,
             "server-id": str(self.port),  # as unique as the port
             "innodb-buffer-pool-size": buffer_pool,
+            "secure-file-priv": str(self.home),  # not the files of whoever runs it
             **defaults,
             **self._tls_options(),
             **{name.replace("_", "-"): value for name, value in (options or {}).items()},
@@ -194,12 +194,14 @@ class Server:
     def connect(self, *, tcp: bool = False, **settings: object) -> Connection[Cursor]:
         """A PyMySQL connection, as root through the socket unless `settings` say otherwise.
 
-        It commits by itself. With `tcp` it goes over host and port.
+        It commits by itself. With `tcp` it goes over host and port, and root has a password.
         """
         where: dict[str, object] = (
             {"host": self.host, "port": self.port} if tcp else {"unix_socket": str(self.socket)}
         )
         fixed = {"user": self.admin_user, "charset": "utf8mb4", "autocommit": True}
+        if tcp and "user" not in settings:
+            fixed["password"] = root_password()
         return pymysql.connect(**{**where, **fixed, **settings})  # type: ignore[call-overload,no-any-return]
 
     def execute(self, sql: str, args: object = None, *, database: str | None = None) -> Rows:

@@ -178,10 +178,12 @@ def storage_error(error: Exception, operation: str, path: str) -> LakeError:
     number = errno_of(error)
     what = os.strerror(number) if number else "the storage failed"
     kind = LakeAwayError if is_passing(error) else LakeError
+    # A folder that stands where a file belongs is as good as a damaged file.
+    misplaced = path and (number == errno.EISDIR or "is a directory" in str(error).lower())
     return kind(
         f"{what}: {path or 'the lake'}",
         operation=f"{operation} in the lake",
-        hint=storage_hint(number),
+        hint=damage_hint(path) if misplaced else storage_hint(number),
     )
 
 

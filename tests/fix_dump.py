@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lab.servers import Server
+from lab.template import root_password
 from ratchet.core.dumps import DumpCommit
 from ratchet.core.shard import ShardId
 from ratchet.snapshot.dump import Dumper, DumpOutcome
@@ -39,6 +40,7 @@ def config_of(server: Server, database: str, shard: str = SHARD) -> SourceConfig
         host=server.host,
         port=server.port,
         user="root",
+        password=root_password(),
         database=database,
         tls="disabled",
     )

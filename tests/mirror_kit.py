@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from lab.servers import Server
+from lab.template import root_password
 from ratchet.ingest.capture import close_streams
 from ratchet.ingest.rounds import local_runner
 from ratchet.jobs.cli import invoke
@@ -74,7 +75,7 @@ class Mirror:
                                     "host": server.host,
                                     "port": server.port,
                                     "user": "root",
-                                    "password": "",
+                                    "password": root_password(),
                                     "database": database,
                                     "tls": "disabled",
                                 }

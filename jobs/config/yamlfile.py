@@ -90,12 +90,15 @@ class ConfigNode:
     def mapping(self, known: Iterable[str] | None = None) -> Mapping[str, ConfigNode]:
         """Its entries; with `known`, any other key is an error that names the nearest one."""
         if self.entries is None:
-            self.fail(f"a mapping (key: value) is needed here, not {self.shown()}")
+            what = "a text" if self.text else self.shown()  # a URL may have a password in it
+            self.fail(f"a mapping (key: value) is needed here, not {what}")
         if known is not None:
             names = list(known)
             for key, entry in self.entries.items():
                 if key not in names:
-                    entry.fail(f"unknown key {key!r}{_nearest(key, names)}")
+                    shown = _shown_key(key)
+                    place = entry if shown == repr(key) else replace(self, line=entry.line)
+                    place.fail(f"unknown key {shown}{_nearest(key, names)}")
         return self.entries
 
     def sequence(self) -> tuple[ConfigNode, ...]:
@@ -170,6 +173,14 @@ class ConfigNode:
         return value
 
 
+def _shown_key(key: str) -> str:
+    """A key for a message. One with a colon has a value in it: a space is missing behind that."""
+    name, colon, value = key.partition(":")
+    if colon and value:
+        return f"{name + ':...'!r} (a space belongs behind the colon)"
+    return repr(key) if re.fullmatch(r"[\w.-]{1,40}", key) else "(not shown)"
+
+
 def _nearest(key: str, names: Iterable[str]) -> str:
     found = difflib.get_close_matches(key, list(names), n=1, cutoff=0.4)
     return f"; did you mean {found[0]!r}?" if found else ""
@@ -224,12 +235,13 @@ def parse_yaml(
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
-        # The parser's own text quotes the line, which may hold a password.
-        problem = getattr(error, "problem", None) or "not YAML"
+        # The parser's own text quotes the line, which may hold a password; so do some problems.
+        problem = re.sub(r"'[^']{2,}'", "'...'", getattr(error, "problem", None) or "not YAML")
         raise ConfigError(
             f"{file}{line}: {problem}",
             operation="read the config",
-            hint="this is about YAML's own rules: indentation, quotes, brackets",
+            hint="this is about YAML's own rules: indentation, brackets, and quotes around a text "
+            "that begins with *, &, ! or the like",
         ) from None
     if node is None:
         raise ConfigError(

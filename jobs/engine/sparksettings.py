@@ -197,6 +197,8 @@ def settings(
         "spark.driver.memory": config.spark.driver_memory,
         "spark.driver.extraJavaOptions": " ".join(options),
         "spark.local.dir": str(home),
+        # S3A keeps what it uploads there: by default in a folder of /tmp that anybody can make.
+        "spark.hadoop.hadoop.tmp.dir": f"${{java.io.tmpdir}}/{home.name}-hadoop",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.scheduler.allocation.file": (home / "pools.xml").as_uri(),
     }

@@ -128,10 +128,13 @@ def _refuse_foreign(base: Path) -> None:
 @functools.cache
 def _warn_of(base: Path) -> None:
     """Once a process. A container's volume is so, and has no other users."""
-    found = base.stat()
-    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-        log.warning(
-            "%s can be changed by everybody: other users can replace our temporary files "
-            "(`chmod +t` it, or set TMPDIR to a folder of your own)",
-            base,
-        )
+    for folder in (base, *base.parents):
+        found = folder.stat()
+        of_others = found.st_mode & stat.S_IWGRP and found.st_gid != os.getegid()
+        if (found.st_mode & stat.S_IWOTH or of_others) and not found.st_mode & stat.S_ISVTX:
+            log.warning(
+                "%s can be changed by others: they can replace our temporary files in %s "
+                "(`chmod +t` it, or set TMPDIR to a folder of your own)",
+                folder,
+                base,
+            )

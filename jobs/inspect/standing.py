@@ -382,7 +382,8 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> Ta
     rows = version = last = None
     if delta is not None:
         rows, version = _counted(delta, state), int(delta.version())
-        last = int(delta.history(1)[0]["timestamp"]) * 1000
+        commits = delta.history(1)  # none where the newest one is damaged
+        last = int(commits[0]["timestamp"]) * 1000 if commits else None
     return TableStatus(
         keyspace=state.keyspace,
         table=state.table,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lab.servers import Server
+from lab.template import root_password
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.shard import ShardId
@@ -168,6 +169,7 @@ def session(server: Server, database: str) -> Iterator[Session]:
         host=server.host,
         port=server.port,
         user="root",
+        password=root_password(),
         database=database,
         tls="disabled",
     )

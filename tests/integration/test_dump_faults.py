@@ -42,6 +42,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, "tests")
 from ratchet.core.shard import ShardId
+from lab.template import root_password
 from ratchet.snapshot.dump import Dumper
 from ratchet.snapshot.reader import read_chunk
 from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
@@ -49,6 +50,7 @@ from ratchet.store.files import open_lake
 from ratchet.wire.session import SourceConfig
 lake, port, database = sys.argv[1:]
 config = SourceConfig(shard=ShardId("shop", "-"), host="127.0.0.1", port=int(port), user="root",
+                      password=root_password(),
                       database=database, tls="disabled")
 settings = DumpSettings(chunk_rows=70, commit_seconds=0.0)
 dumper = Dumper(open_lake(lake, now=0), {"shop/-": ShardSource(config=config)}, read_chunk,

@@ -212,6 +212,23 @@ def test_broken_yaml(tmp_path: Path, text: str, part: str) -> None:
     assert part in failure(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("shard", "part"),
+    [
+        ("{host: h, user: u, password:S3cret-77}", "a space belongs behind the colon"),
+        ("{host: h, user: u, password: *S3cret-77}", "undefined alias"),
+        ("{host: h, user: u, password: &S3cret-77 x, tls: *S3cret-78}", "undefined alias"),
+        ("u:S3cret-77@h", "a mapping (key: value) is needed here"),
+        ("{host: h, ? S3cret-77 and more : 1}", "unknown key (not shown)"),
+    ],
+)
+def test_a_slip_in_yaml_shows_no_password(tmp_path: Path, shard: str, part: str) -> None:
+    text = f"lake: ./lake\nsources:\n  shop: {{kind: binlog, shards: {{'-': {shard}}}}}\n"
+    said = failure(tmp_path, text)
+    assert part in said
+    assert "S3cret" not in said
+
+
 def test_anchors_cannot_explode(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]

@@ -44,6 +44,13 @@ def told(config: Config) -> dict[str, str]:
     )
 
 
+def test_what_goes_to_an_object_store_is_kept_where_nobody_else_looks(config: Config) -> None:
+    """Hadoop's own default is a folder of /tmp whose name anybody knows."""
+    name = "spark.hadoop.hadoop.tmp.dir"
+    assert told(config)[name] == "${java.io.tmpdir}/home-hadoop"
+    assert "-Djava.io.tmpdir=/tmp/home" in told(config)["spark.driver.extraJavaOptions"]
+
+
 def test_sockets_that_nobody_else_reaches(config: Config) -> None:
     """Files of the session's own folder, on this machine, if their names are not too long."""
     name = "spark.python.unix.domain.socket"

@@ -152,3 +152,35 @@ def test_a_base_that_everybody_may_change_is_told(
     base.chmod(0o777)
     with temporary_folder():
         assert "chmod +t" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "told"),
+    [
+        (0o755, os.getegid(), False),
+        (0o775, os.getegid(), False),  # a group of one's own
+        (0o775, 65534, True),
+        (0o777, os.getegid(), True),
+        (0o1777, os.getegid(), False),
+    ],
+)
+def test_a_folder_above_that_others_may_change_is_told_of(
+    base: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    mode: int,
+    group: int,
+    *,
+    told: bool,
+) -> None:
+    inner = base / "above" / "tmp"
+    inner.mkdir(parents=True, mode=0o755)
+    if group != os.getegid():
+        if os.geteuid():
+            return  # only root gives a folder to another group
+        os.chown(inner.parent, -1, group)
+    inner.parent.chmod(mode)
+    monkeypatch.setattr(tempfile, "tempdir", str(inner))
+    with temporary_folder():
+        pass
+    assert (f"{inner.parent} can be changed by others" in caplog.text) == told
