@@ -115,7 +115,11 @@ class OneTable:
             after = replace(after, sided="" if after.dump is None else after.dump.id)
         if stopped:
             after = self._tables.stop(
-                after, message=stopped.message, hint=stopped.hint, at_round=found.round
+                after,
+                message=stopped.message,
+                hint=stopped.hint,
+                at_round=found.round,
+                altered=found.stopped is not None and found.stopped.altered,
             )
         else:
             self._tables.save(after)

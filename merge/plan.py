@@ -350,7 +350,7 @@ class _Shard:
         start = self.state.dump.start.get(self.shard) if self.state.dump else None
         known = start is not None and start.executed.contains_all(self.piece.end.executed)
         if not is_in_shape(self.state, event):
-            self._stop(event.seq, event.statement, "")
+            self._stop(event.seq, event.statement, "", altered=False)
         elif not known:
             self._doubt(f"rows were left out, and its dump may lack some: {event.statement}", "")
 
@@ -494,13 +494,14 @@ class _Shard:
             return False  # nothing has told yet whether the key is a primary key
         return bool(self.schema_of(known).key)
 
-    def _stop(self, seq: int, message: str, statement: str) -> None:
+    def _stop(self, seq: int, message: str, statement: str, *, altered: bool = True) -> None:
         where = f" on {self.shard}: {statement[:200]}" if statement else f" on {self.shard}"
         self.found.until[self.shard] = (self.generation, seq)
         self.found.stopped = self.found.stopped or StopReason(
             message=message + where,
             hint=_AGAIN.format(table=shell_word(self.state.name)),
             round=self.found.round,
+            altered=altered,
         )
 
 

@@ -266,7 +266,11 @@ class Merger:
             return self._tables.save(after)
         why = found.stopped
         return self._tables.stop(
-            after, message=why.message, hint=why.hint, at_round=found.stopped.round
+            after,
+            message=why.message,
+            hint=why.hint,
+            at_round=found.stopped.round,
+            altered=why.altered,
         )
 
     def _settled(self, state: TableState) -> TableState:
@@ -320,8 +324,13 @@ class Merger:
         try:
             return self._one_table.bring(step, work)
         except TableStoppedError as error:
+            why = work.found.stopped  # of a table that catches up
             stopped = self._tables.stop(
-                state, message=error.message, hint=error.hint, at_round=work.found.round
+                state,
+                message=error.message,
+                hint=error.hint,
+                at_round=work.found.round,
+                altered=why is not None and why.altered,
             )
             return TableOutcome(state=stopped, error=error)
         except Exception as error:  # noqa: BLE001 - it is told, with what it was

@@ -138,6 +138,7 @@ class StopReason:
         healing: what is left to do, of a table that `ratchet heal` lets go on.
         differs: whether its rows were found to differ from the source, and nothing else is wrong:
             `ratchet repair` lets it go on. Its doubts stay, so it does not count as right before.
+        altered: whether a statement or another shape stopped it, which a new dump takes in.
     """
 
     message: str
@@ -145,6 +146,7 @@ class StopReason:
     round: int
     healing: RowRecovery | None = None
     differs: bool = False
+    altered: bool = False
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> StopReason:
@@ -412,9 +414,17 @@ class Tables:
         with sound(path):
             return None if found is None else TableState.from_json(found)
 
-    def stop(self, state: TableState, *, message: str, hint: str, at_round: int) -> TableState:
-        """Put a table into phase stopped."""
-        why = StopReason(message=message, hint=hint, round=at_round)
+    def stop(
+        self,
+        state: TableState,
+        *,
+        message: str,
+        hint: str,
+        at_round: int,
+        altered: bool = False,
+    ) -> TableState:
+        """Put a table into phase stopped; see StopReason."""
+        why = StopReason(message=message, hint=hint, round=at_round, altered=altered)
         return self.save(replace(state, phase="stopped", stopped=why))
 
 

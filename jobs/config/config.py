@@ -27,6 +27,7 @@ from ratchet.jobs.config.settings import (
     CaptureSection,
     KeyMode,
     MergeSection,
+    SchemaChanges,
     ShardConfig,
     SnapshotSection,
     SourceSection,
@@ -111,8 +112,16 @@ class Config:
 
 
 TOP_KEYS: Final = ("lake", "lake_umask", "lake_wait", "sources", *SECTIONS)
-SOURCE_KEYS: Final = ("kind", "shards", "vitess", "tables", "key", "virtual_columns")
-VITESS_KEYS: Final = ("kind", "vtgate", "tablet_type", "tables", "key")
+SOURCE_KEYS: Final = (
+    "kind",
+    "shards",
+    "vitess",
+    "tables",
+    "key",
+    "schema_changes",
+    "virtual_columns",
+)
+VITESS_KEYS: Final = ("kind", "vtgate", "tablet_type", "tables", "key", "schema_changes")
 TABLET_TYPES: Final = ("primary", "replica", "rdonly")
 
 
@@ -245,6 +254,7 @@ def _source(
     tables = entries.get("tables")
     key = entries.get("key")
     tablets = entries.get("tablet_type")
+    changes = entries.get("schema_changes")
     vitess = kind == "binlog" and "vitess" in entries and entries["vitess"].boolean()
     virtual = entries.get("virtual_columns")
     trusts = virtual is not None and virtual.choice(("refuse", "trust")) == "trust"
@@ -265,6 +275,9 @@ def _source(
         vitess=vitess,
         tables=TablePatterns() if tables is None else _patterns(tables),
         key=cast("KeyMode", "primary" if key is None else key.choice(("primary", "shard+primary"))),
+        schema_changes=cast(
+            "SchemaChanges", "stop" if changes is None else changes.choice(("stop", "follow"))
+        ),
     )
 
 

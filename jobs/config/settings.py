@@ -21,6 +21,7 @@ from ratchet.wire.vtgate import TabletType
 
 Tls = Literal["auto", "disabled", "preferred", "required", "verify_ca", "verify_identity"]
 KeyMode = Literal["primary", "shard+primary"]
+SchemaChanges = Literal["stop", "follow"]
 ZeroDates = Literal["null", "text", "fail"]
 
 TLS_MODES: Final = ("auto", "disabled", "preferred", "required", "verify_ca", "verify_identity")
@@ -216,6 +217,8 @@ class SourceSection:
         tablet_type: which of its tablets are read.
         vitess: whether the servers of kind "binlog" are those of Vitess tablets: reshards are
             followed by the journals in their logs.
+        schema_changes: what becomes of a table that a schema change stops: it stays stopped until
+            somebody has it dumped again, or is dumped again behind what is shown of it.
     """
 
     kind: Literal["binlog", "vitess"]
@@ -225,6 +228,7 @@ class SourceSection:
     vtgate: VtgateSection | None = None
     tablet_type: TabletType = "primary"
     vitess: bool = False
+    schema_changes: SchemaChanges = "stop"
 
     @property
     def is_vitess(self) -> bool:

@@ -26,6 +26,7 @@ from ratchet.jobs.preflight.unfit import UnfitReason
 from ratchet.jobs.reporting.observe import StopReporter
 from ratchet.jobs.reporting.progress import Display
 from ratchet.jobs.reporting.text import counted, how_to_exclude
+from ratchet.jobs.run.altered import AlteredTables
 from ratchet.jobs.topology.discover import DiscoveredTable, needing_dump
 from ratchet.snapshot.dump import Dumper
 from ratchet.snapshot.patience import RetryBudget
@@ -64,6 +65,7 @@ class DumpRunner:
         look_again: asks the servers anew what `refused` goes by.
         again: tables (keyspace.table) to dump in the first pass whatever their phase.
         locked: keyspaces of which the last look does not tell, since a table is locked.
+        altered: stopped tables that are dumped again by themselves; None: none are.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class DumpRunner:
         look_again: Callable[[], None] = lambda: None,
         again: Collection[str] = (),
         locked: Callable[[], Collection[str]] = tuple,
+        altered: AlteredTables | None = None,
     ) -> None:
         self._look = look
         self._tables = tables
@@ -96,6 +99,7 @@ class DumpRunner:
         self._look_again = look_again
         self._again = set(again)
         self._locked = locked
+        self._altered = altered or AlteredTables(tables, lambda _: False)
 
     def once(self, is_look_due: Callable[[], bool] = lambda: False) -> int:
         """Dump all tables that need it now; gives how many are dumped.
@@ -167,11 +171,14 @@ class DumpRunner:
                 rows = {one.name: one.rows for one in found}
                 self._stop_missing(rows)
                 states, sources = self._tables.list(), self._selection.sources
+                altered = self._altered.due(states)
                 wanted = [
                     one
-                    for one in needing_dump(found, states, sources, self._again)
+                    for one in needing_dump(found, states, sources, self._again | altered)
                     if not self._selection.is_dumping(one.name)
                 ]
+                for name in altered:
+                    self._altered.tried(name)  # also of one that is gone, or that nothing mirrors
                 for one in wanted:
                     self._selection.add(one.keyspace, one.table)
                     self._selection.begin_dumping(one.name)

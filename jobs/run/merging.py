@@ -15,10 +15,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ratchet.core.errors import LakeAwayError, LakeError, RetryableError
+from ratchet.core.errors import LakeAwayError, LakeError, RetryableError, TableStoppedError
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.reporting.observe import Merged, Observer, StopReporter
 from ratchet.jobs.reporting.text import size
+from ratchet.jobs.run.altered import AlteredTables
 from ratchet.jobs.watch.budget import Budget
 from ratchet.merge.lostparts import lost_parts
 from ratchet.merge.maintain import compact, prune_change_log, prune_cuts, remove_old
@@ -67,6 +68,8 @@ class MergeRunner:
         serve: does what commands ask of the run.
         observer: told of every step.
         stops: told of tables that stop.
+        altered: which of them are dumped again by themselves; None: none are.
+        look: makes the dump look for tables at once.
         maintenance: the share of the time that may be spent on removing what is old.
         clock: seconds, rising.
     """
@@ -82,6 +85,8 @@ class MergeRunner:
         serve: Callable[[], None] = lambda: None,
         observer: Observer,
         stops: StopReporter,
+        altered: AlteredTables | None = None,
+        look: Callable[[], None] = lambda: None,
         maintenance: float = 0.05,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -94,6 +99,7 @@ class MergeRunner:
         self._serve = serve
         self._observer = observer
         self._stops = stops
+        self._altered, self._look = altered, look
         self._clock = clock
         last = self._cuts.last()
         self.round = 0 if last is None else last.round
@@ -112,8 +118,8 @@ class MergeRunner:
         self._check()
         self._serve()
         result = self._merge()
-        for table, error in result.stopped.items():
-            self._stops.tell(table, error.message, error.hint)
+        if result.stopped:
+            self._tell_stopped(result.stopped)
         if result.cut is not None:
             self.round = result.cut.round
             self._observer(
@@ -130,6 +136,21 @@ class MergeRunner:
             self._steps += 1
         self._try(self._clean)
         return result.worked
+
+    def _tell_stopped(self, stopped: Mapping[str, TableStoppedError]) -> None:
+        states = {state.name: state for state in self._tables.list()}
+        for table, error in stopped.items():
+            state = states.get(table)
+            if state is None or self._altered is None or not self._altered.takes(state):
+                self._stops.tell(table, error.message, error.hint)
+                continue
+            log.warning(
+                "%s: %s; it is dumped again by itself, and can be read as it was meanwhile",
+                table,
+                error.message,
+                extra={"fields": {"event": "schema_change", "table": table}},
+            )
+            self._look()
 
     def has_reached(self, number: int) -> bool:
         """Whether all tables that can stream do, and hold everything up to this round."""

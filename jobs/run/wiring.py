@@ -45,6 +45,7 @@ from ratchet.jobs.preflight.leftout import LeftOutCheck
 from ratchet.jobs.preflight.restarts import doubt_restarted, read_starts
 from ratchet.jobs.preflight.unfit import FitnessResult, UnfitRegister, look_at
 from ratchet.jobs.reporting.observe import StopReporter, tell
+from ratchet.jobs.run.altered import AlteredTables
 from ratchet.jobs.run.dumping import DumpRunner
 from ratchet.jobs.run.merging import LakeUpkeep, MergeRunner
 from ratchet.jobs.run.pipeline import MirrorRun, RunComponents
@@ -142,6 +143,7 @@ class _RunBuilder:
             ),
             plan.verdict,
         )
+        self._altered = AlteredTables(Tables(plan.lake), self._follows_ddl)
         self._turnstile = RoundBarrier()
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}
@@ -216,7 +218,10 @@ class _RunBuilder:
                 read=partial(read_work, driver_works=is_local(config)),
                 cancel=cancel_jobs,
             ).look,
-            undecided=[one for one in (verdicts, keys) if one is not None],
+            undecided=[
+                *(one for one in (verdicts, keys) if one is not None),
+                *((self._altered,) if dump is not None else ()),
+            ],
             target=self._plan.target,
             finish=partial(self._finish, watch) if self._plan.merge else lambda: None,
             following=self._plan.following,
@@ -315,7 +320,13 @@ class _RunBuilder:
             look_again=self._unfit.look,
             again=self._plan.again,
             locked=lambda: sight.locked,
+            altered=self._altered if self._plan.merge else None,
         )
+
+    def _follows_ddl(self, state: TableState) -> bool:
+        source = self._config.sources.get(state.keyspace)
+        follows = source is not None and source.schema_changes == "follow"
+        return follows and self._selection.follows(state)
 
     def _dumper(self, on_progress: OnProgress) -> Dumper:
         return Dumper(
@@ -419,6 +430,8 @@ class _RunBuilder:
             serve=self._between_steps(verdicts, keys),
             observer=tell,
             stops=self._stops,
+            altered=self._altered,
+            look=self._control.look,
             maintenance=config.maintenance,
         )
 

@@ -7,12 +7,15 @@ change and the remedy, and is right after it. Nothing else stops.
 from __future__ import annotations
 
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 from fix_e2e import (
     PASSWORD,
     TABLES,
@@ -116,6 +119,103 @@ def at_noon(server: Any, database: str, make_ratchet: Callable[..., Ratchet]) ->
     ratchet.run("dump", *again)
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [server], database, sorted({*going, *STOPS}))
+
+
+def test_nobody_types_a_command_on_mariadb(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    followed(mariadb, database, make_ratchet)
+
+
+def test_nobody_types_a_command_on_mysql(
+    mysql: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    followed(mysql, database, make_ratchet)
+
+
+def followed(server: Any, database: str, make_ratchet: Callable[..., Ratchet]) -> None:
+    """`schema_changes: follow`: in a run, in a run that is ended, and with a backlog of ALTERs."""
+    names = list(STOPS)
+    create_tables(server, database)
+    run(server, database, f"CREATE TABLE come_last ({COLUMNS})")
+    for name in names:
+        run(server, database, f"CREATE TABLE {name} ({COLUMNS}){PARTED * (name == 'parted')}")
+        run(server, database, rows(name, 1, 20))
+    create_ratchet_user(server, PASSWORD, [database])
+    source = {"tables": ["*", "!_*"], "schema_changes": "follow"}
+    ratchet = make_ratchet({"-": server}, database, source=source)
+    ratchet.run("run", "--until-caught-up")
+    running = ratchet.start("run")
+    with writing(server, database), reading(ratchet, names) as seen:
+        for statements in STOPS.values():
+            for statement in statements:
+                run(server, database, statement)
+        for number, name in enumerate(names):
+            run(server, database, rows(name, 30 + number, 60))
+        wait_for_rows(ratchet, running, {**dict.fromkeys(names, 30), "made_anew": 20})
+    running.send_signal(signal.SIGTERM)
+    out, err = end_of(running, 120)
+    assert running.returncode == 0, (out, err)
+    assert all(seen[name] >= 19 for name in names if name != "made_anew"), seen
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [server], database, sorted({*TABLES, *names}))
+    # The run is away, and a table is altered again and again.
+    for number in range(3):
+        run(server, database, f"ALTER TABLE valued ADD y{number} INT NOT NULL DEFAULT {number}")
+        run(server, database, f"UPDATE valued SET n = n + {number}")
+    run(server, database, "ALTER TABLE valued DROP COLUMN y1, RENAME COLUMN y2 TO z")
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [server], database, sorted({*TABLES, *names}))
+    assert {one["phase"] for one in status(ratchet)["tables"]} == {"streaming"}
+    # What cannot be dumped again is told of, and not waited for.
+    run(server, database, "DROP TABLE swap_two")
+    said = ratchet.run("run", "--until-caught-up", expect=6).stderr
+    assert "shop.swap_two" in said
+
+
+@contextmanager
+def reading(ratchet: Ratchet, names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """The fewest rows that a reader of each Delta table sees at any moment."""
+    fewest: dict[str, int] = {}
+    over = threading.Event()
+    failures: list[Exception] = []
+
+    def read() -> None:
+        while not over.wait(0.2):
+            for name in names:
+                try:
+                    table = DeltaTable(ratchet.lake / "shop" / name)
+                    found = QueryBuilder().register("t", table).execute("SELECT count(*) n FROM t")
+                    rows = int(pa.table(found.read_all())["n"][0].as_py())
+                    fewest[name] = min(rows, fewest.get(name, rows))
+                except Exception as error:  # noqa: BLE001 - told below
+                    failures.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield fewest
+    finally:
+        over.set()
+        thread.join()
+    assert not failures
+
+
+def wait_for_rows(ratchet: Ratchet, running: Any, rows: dict[str, int]) -> None:
+    """Until these tables stream, and have so many rows at least."""
+    deadline = time.monotonic() + 420
+    while True:
+        assert running.poll() is None, running.communicate()
+        found = {one["table"]: one for one in status(ratchet)["tables"]}
+        missing = {
+            name: (found[name]["phase"], found[name]["rows"])
+            for name, least in rows.items()
+            if found[name]["phase"] != "streaming" or (found[name]["rows"] or 0) < least
+        }
+        if not missing:
+            return
+        assert time.monotonic() < deadline, missing
+        time.sleep(1)
 
 
 def run(server: Any, database: str, statement: str) -> None:

@@ -1,0 +1,73 @@
+"""Tables that a schema change has stopped, and that are dumped again without a person.
+
+Lives here: which, and how often. Does not live here: the dump (`dumping`), what stops a table
+(`merge.plan`), what stays readable meanwhile (`store.anew`).
+
+Invariant: of a table that stops again and again each new dump comes later: a source must not be
+read all the time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ratchet.store.tables import Tables, TableState
+
+_FIRST: Final = 60.0  # seconds from the first dump of this kind to the second
+_LONGEST: Final = 3600.0
+
+
+class AlteredTables:
+    """The tables of one run. For several threads.
+
+    Args:
+        tables: the states.
+        follows: whether a table is mirrored and its source's config says `follow`.
+        clock: seconds, rising.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        follows: Callable[[TableState], bool],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tables = tables
+        self._follows = follows
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next: dict[str, float] = {}  # not before
+        self._pause: dict[str, float] = {}
+
+    def due(self, states: Iterable[TableState]) -> set[str]:
+        """Those (keyspace.table) that are to be dumped again now."""
+        now = self._clock()
+        with self._lock:
+            return {
+                state.name
+                for state in states
+                if self.takes(state) and self._next.get(state.name, now) <= now
+            }
+
+    def takes(self, state: TableState) -> bool:
+        """Whether a stopped table is dumped again by itself, now or later."""
+        altered = state.stopped is not None and state.stopped.altered
+        return altered and state.phase == "stopped" and self._follows(state)
+
+    def tried(self, name: str) -> None:
+        """Such a dump has begun, or cannot be made: the next try of this table comes later."""
+        with self._lock:
+            pause = self._pause.get(name, _FIRST)
+            self._next[name] = self._clock() + pause
+            self._pause[name] = min(2 * pause, _LONGEST)
+
+    @property
+    def any_waits(self) -> bool:
+        """Whether a run that has caught up has to wait for one."""
+        states = self._tables.list()
+        behind = (s for s in states if s.standing is not None and s.phase != "stopped")
+        return bool(self.due(states)) or any(self._follows(state) for state in behind)

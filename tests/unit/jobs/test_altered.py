@@ -1,0 +1,58 @@
+"""Which stopped tables are dumped again without a person, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ratchet.core.schema import TableSchema
+from ratchet.jobs.run.altered import AlteredTables
+from ratchet.store.files import Lake
+from ratchet.store.tables import StopReason, Tables, TableState
+
+SCHEMA = TableSchema(keyspace="shop", table="t", columns=(), key=("id",))
+ALTERED = StopReason(message="its columns changed", hint="", round=3, altered=True)
+STOPPED = TableState(
+    keyspace="shop", table="t", schema=SCHEMA, key=("id",), phase="stopped", stopped=ALTERED
+)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_a_statement_has_stopped_is_dumped_again(tmp_path: Path) -> None:
+    tables = Tables(Lake.at(tmp_path))
+    followed = AlteredTables(tables, lambda state: state.keyspace == "shop")
+    other = replace(STOPPED, stopped=replace(ALTERED, altered=False))
+    elsewhere = replace(STOPPED, keyspace="other")
+    assert followed.due([STOPPED, other, elsewhere]) == {"shop.t"}
+    assert not followed.any_waits
+    tables.save(STOPPED)
+    assert followed.any_waits
+    assert tables.load("shop", "t") == STOPPED, "the note keeps why"
+
+
+def test_each_time_it_comes_later(tmp_path: Path) -> None:
+    clock = Clock()
+    followed = AlteredTables(Tables(Lake.at(tmp_path)), lambda _: True, clock=clock)
+    waits = []
+    for _ in range(9):
+        began = clock.now
+        while not followed.due([STOPPED]):
+            clock.now += 1
+        waits.append(clock.now - began)
+        followed.tried("shop.t")
+    assert waits == [0, 60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
+@pytest.mark.parametrize("phase", ["new", "dumping", "catching_up"])
+def test_a_run_with_an_end_waits_for_it(tmp_path: Path, phase: str) -> None:
+    tables = Tables(Lake.at(tmp_path))
+    tables.save(replace(STOPPED, phase=phase, stopped=None, standing=4))  # type: ignore[arg-type]
+    assert AlteredTables(tables, lambda _: True).any_waits
