@@ -126,6 +126,7 @@ def _try_writing(folder: Path) -> None:
 
 # Whatever else is wrong with a server, a run goes there and refuses it.
 _PASSED_OVER: Final = frozenset({"connection", "position"})
+_LINGERS: Final = 5  # seconds that a server may count a stream which has just ended
 
 
 def _check_source(
@@ -156,8 +157,14 @@ def _check_server(
     config: Config, place: str, server: SourceConfig, streams: Mapping[str, StreamState]
 ) -> tuple[ServerFacts | None, list[Finding]]:
     """What was found out about one of a shard's servers, if it answered, and the findings."""
+    number, ours = server_ids(config)[server.shard], _is_running(config.lake)
     try:
         facts = _ask(config, server)
+        for _ in range(_LINGERS):
+            if ours or number not in (facts.replicas or ()):
+                break
+            time.sleep(1.0)
+            facts = _ask(config, server)
     except RatchetError as error:
         return None, [_failed(place, f"{server.address} as {server.user}", error)]
     where = f"{server.address}, database {server.database}, as {server.user}"
@@ -165,8 +172,8 @@ def _check_server(
         Finding(place=place, check="connection", status="ok", text=where),
         *judge(
             facts,
-            server_id=server_ids(config)[server.shard],
-            ours=_is_running(config.lake),
+            server_id=number,
+            ours=ours,
             clock_bound=config.merge.clock_bound_ms / 1000,
         ),
         *judge_position(server, server.shard, streams),
