@@ -21,7 +21,7 @@ from ratchet.core.rounds import ShardSlice
 from ratchet.ingest.binlog.feed import BinlogFeed, DoubtError
 from ratchet.ingest.binlog.reader import UnfinishedError
 from ratchet.ingest.files import ChangeFileWriter
-from ratchet.ingest.slices import CaptureRequest, CaptureResult, Feed, SliceCollector
+from ratchet.ingest.slices import ENDING, CaptureRequest, CaptureResult, Feed, SliceCollector
 from ratchet.ingest.vstream.feed import VStreamFeed
 from ratchet.store.crashpoints import reach
 from ratchet.store.files import Lake
@@ -97,7 +97,7 @@ def _with_retries(request: CaptureRequest, clock: Callable[[], float]) -> Captur
         except RetryableError as error:
             broken.append(error.message)
             wait = pause * (0.5 + random.random() / 2)  # noqa: S311 - spreads reconnections
-            if time.monotonic() + wait >= deadline:
+            if ENDING.is_set() or time.monotonic() + wait >= deadline:
                 raise
             time.sleep(wait)
             pause = min(pause * 2, _LONGEST_PAUSE)

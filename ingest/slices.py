@@ -6,13 +6,14 @@ it reads. Does not live here: taking a slice (`capture`), the feeds (`binlog.fee
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from ratchet.core.committimes import CommitTimes
-from ratchet.core.errors import BugError, RatchetError
+from ratchet.core.errors import BugError, RatchetError, RetryableError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
@@ -24,6 +25,8 @@ from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.vtgate import VtgateConfig
 
+# Set when the run is over: a slice that waits for the rest of a transaction gives up.
+ENDING: Final = threading.Event()
 DRAINED = 0.05  # seconds without a byte after which a stream may have nothing more to give
 
 
@@ -133,6 +136,18 @@ class SliceSummary:
     journal: Journal | None = None
     held_ts: int | None = None
     seen: Mapping[str, Position] = field(default_factory=dict)
+
+
+def refuse_to_wait(shard: str) -> None:
+    """Call while a transaction has begun and not ended.
+
+    Raises:
+        RetryableError: the run is over; the next one reads it from its beginning.
+    """
+    if ENDING.is_set():
+        raise RetryableError(
+            "the run ends in the middle of a transaction", operation="capture", source=shard
+        )
 
 
 class Feed(Protocol):

@@ -21,7 +21,14 @@ from ratchet.ingest.binlog.payload import LIMIT as SIDE_LIMIT
 from ratchet.ingest.binlog.reader import Reader
 from ratchet.ingest.binlog.workflows import JOURNAL, SIDECAR, Workflows
 from ratchet.ingest.changes import TableChanges
-from ratchet.ingest.slices import DRAINED, CaptureRequest, SliceCollector, SliceLimits, SliceSummary
+from ratchet.ingest.slices import (
+    DRAINED,
+    CaptureRequest,
+    SliceCollector,
+    SliceLimits,
+    SliceSummary,
+    refuse_to_wait,
+)
 from ratchet.wire import binlog
 from ratchet.wire.binlog import BinlogStream
 from ratchet.wire.continues import check_not_purged
@@ -193,6 +200,7 @@ class BinlogFeed:
                     break
             else:
                 self._refuse_drops(time.monotonic() - end, stream.received - received)
+                refuse_to_wait(str(self._shard))
             if stream.is_full or reader.side_bytes > SIDE_LIMIT:
                 stream.recycle_behind(reader.flush)
                 continue

@@ -33,7 +33,14 @@ from ratchet.ingest.binlog.events import Query
 from ratchet.ingest.binlog.ledger import GtidTracker
 from ratchet.ingest.binlog.watch import StatementWatch, TransactionStamp
 from ratchet.ingest.changes import Tokens
-from ratchet.ingest.slices import DRAINED, CaptureRequest, SliceCollector, SliceLimits, SliceSummary
+from ratchet.ingest.slices import (
+    DRAINED,
+    CaptureRequest,
+    SliceCollector,
+    SliceLimits,
+    SliceSummary,
+    refuse_to_wait,
+)
 from ratchet.ingest.vstream.backlog import Backlog, BacklogEntry, is_end
 from ratchet.ingest.vstream.changes import RowEvents, changes_of
 from ratchet.ingest.vstream.tables import NOT_MIRRORED, StreamTables
@@ -149,6 +156,7 @@ class VStreamFeed:
                 break
             if not backlog.between or backlog.inbox_bytes:
                 self._wait_for_the_end()
+                refuse_to_wait(str(self._shard))
             elif over or self._holds(limits.stop_at):
                 return self._reached_head()
             elif quiet and time.monotonic() - began >= limits.min_seconds and self._reached_head():

@@ -38,6 +38,7 @@ from ratchet.store.tables import Tables, TableState
 log: Final = logging.getLogger("ratchet.jobs.run")
 
 PULSE_SECONDS: Final = 30.0
+CAPTURE_SECONDS: Final = 15.0  # that a run which ends waits for capture alone
 SPARK_SECONDS: Final = 5.0  # between two looks whether Spark moves
 SHARE_SECONDS: Final = 15.0  # that a run which has caught up gives what verifies, at most
 _SHOWN: Final = 50  # stopped tables that an error names
@@ -97,6 +98,7 @@ class RunComponents:
         target: what the run waits for, if it does.
         finish: called when all loops have ended: stops tables that must not be followed.
         following: whether the run goes on until a reshard's sources have ended.
+        cut_short: ends a slice of capture's that waits for the rest of a transaction.
     """
 
     control: Control
@@ -113,6 +115,7 @@ class RunComponents:
     target: CatchUpTarget | None = None
     finish: Callable[[], None] = lambda: None
     following: bool = False
+    cut_short: Callable[[], None] = lambda: None
 
 
 class MirrorRun:
@@ -157,6 +160,7 @@ class MirrorRun:
         self._stops = stops
         self._last_rows = (clock(), 0)
         self._waits_since = 0.0
+        self._alone_since = 0.0  # since when capture alone is at work, though told to stop
 
     def run(self) -> None:
         """Start the loops and wait for their end.
@@ -186,6 +190,9 @@ class MirrorRun:
             if self._clock() >= pulse_at:
                 self._look(self._pulse)
                 pulse_at = self._clock() + PULSE_SECONDS
+            left = [loop for loop in loops if loop.is_alive()]
+            if control.is_stopped and left == [parts.capture]:
+                self._cut_short()
             control.wait(1.0, seen)
         self._look(parts.finish)
         self._look(self._tell_stopped)
@@ -198,6 +205,14 @@ class MirrorRun:
                 others="loaded" if parts.merging is None else "up to date",
             )
             self._refuse_different()
+
+    def _cut_short(self) -> None:
+        """Wait no longer for a transaction that may never end; it is read anew by the next run."""
+        now = self._clock()
+        self._alone_since = self._alone_since or now
+        if now - self._alone_since >= CAPTURE_SECONDS:
+            self._alone_since = now
+            self._parts.cut_short()
 
     def _look(self, look: Callable[[], None]) -> None:
         """Look at the lake on the side: if it fails, that is one more error that ends the run.

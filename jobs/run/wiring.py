@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.rounds import RoundTaker, Runner, near_runner, spark_runner
+from ratchet.ingest.slices import ENDING
 from ratchet.jobs.capture.capturing import (
     CaptureRunner,
     CaptureSettings,
@@ -162,6 +163,7 @@ class _RunBuilder:
             self._unfit.look()
             look()
 
+        ENDING.clear()
         config, control, guard = self._config, self._control, self._guard
         watch = WatchLoop(control, look_at_sources, every=config.capture.look_seconds)
         capturing = self._capturing(watch.hurry)
@@ -225,6 +227,7 @@ class _RunBuilder:
             target=self._plan.target,
             finish=partial(self._finish, watch) if self._plan.merge else lambda: None,
             following=self._plan.following,
+            cut_short=self._cut_short,
         )
         return MirrorRun(
             parts,
@@ -236,6 +239,11 @@ class _RunBuilder:
             observer=tell,
             stops=self._stops,
         )
+
+    def _cut_short(self) -> None:
+        ENDING.set()
+        if is_started(self._spark):  # slices may be read by its tasks
+            cancel_jobs(self._spark)
 
     def _finish(self, watch: WatchLoop) -> None:
         """Stop what is refused, also by what the run has no time left to look at.

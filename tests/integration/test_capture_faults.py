@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,10 @@ from fix_servers import purge_binlogs
 from lab.servers import Server, replicate_from, stop_replication, wait_for_replica
 from ratchet.core.errors import PositionLostError, RetryableError
 from ratchet.ingest import capture as capture_module
+from ratchet.ingest import slices
 from ratchet.ingest.binlog import skim
 from ratchet.ingest.capture import capture_slice
-from ratchet.ingest.slices import SliceLimits
+from ratchet.ingest.slices import CaptureResult, SliceLimits
 from ratchet.wire import binlog
 from ratchet.wire.binlog import BinlogStream, DumpOptions
 from ratchet.wire.session import Session
@@ -261,6 +263,40 @@ def test_a_transaction_that_comes_drop_by_drop_ends_its_slice(
             break
     else:
         pytest.fail(f"nobody said so: {said}")
+    proxy.drip(0)
+    close_streams()
+    capture.catch_up()
+    assert_same(capture, server)
+
+
+@with_gtids
+def test_a_run_that_ends_waits_for_no_transaction(
+    make_server: MakeServer, make_proxy: MakeProxy, flavor: str, tmp_path: Path
+) -> None:
+    """It goes on for as long as somebody sends a little; the next run reads it anew."""
+    server = started(make_server, flavor)
+    proxy = make_proxy(server.host, server.port)
+    capture = Capturer(source_of(server, "d", port=proxy.port), tmp_path)
+    write(server)
+    capture.catch_up()
+    proxy.drip(2000)  # 20 KB a second: fast enough not to be refused
+    server.execute("INSERT INTO t (v) VALUES (REPEAT('x', 90))", database="d")
+    for _ in range(13):
+        server.execute("INSERT INTO t (v) SELECT v FROM t", database="d")
+    taken: list[CaptureResult] = []
+    thread = threading.Thread(
+        target=lambda: taken.append(capture_slice(capture.request(limits=SHORT)))
+    )
+    thread.start()
+    time.sleep(3)
+    assert thread.is_alive()
+    slices.ENDING.set()
+    try:
+        thread.join(10)
+        assert not thread.is_alive()
+    finally:
+        slices.ENDING.clear()
+    assert "the run ends in the middle of a transaction" in str(taken[0].error)
     proxy.drip(0)
     close_streams()
     capture.catch_up()
