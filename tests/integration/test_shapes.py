@@ -30,8 +30,11 @@ class Shop:
         self.mirror.config.write_text(yaml.safe_dump({**config, **more}))
 
     def login(self, user: str) -> None:
-        text = self.mirror.config.read_text()
-        self.mirror.config.write_text(text.replace("user: root", f"user: {user}"))
+        config = yaml.safe_load(self.mirror.config.read_text())
+        for source in config["sources"].values():
+            for shard in source["shards"].values():
+                shard |= {"user": user, "password": ""}
+        self.mirror.config.write_text(yaml.safe_dump(config))
 
     def sql(self, *statements: str) -> None:
         with self.server.connect(database=self.database, autocommit=True) as connection:
