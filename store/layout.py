@@ -8,6 +8,7 @@ Invariant: two different names give the same path only if somebody has looked fo
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Final
 
 PRIVATE: Final = "_ratchet"
@@ -67,6 +68,7 @@ NOTED_FILES: Final = (
 )
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-")
+_WHOLE = re.compile(r"(?:[^@]|@[0-9A-F]{2})+", re.DOTALL)  # an encoded part that is not cut
 _LONGEST = 200  # bytes; file systems allow 255, and files add their own endings
 _KEPT = 150
 
@@ -121,6 +123,8 @@ def table_of(path: str) -> str:
     ('shop.a.b.', 'shop.t')
     >>> table_of("_ratchet/rounds/1.json"), table_of("shop/" + encode_part("ä" * 90) + "/x")
     ('', '')
+    >>> table_of("_ratchet/changes/shop/@segments/1.segment"), table_of("shop")
+    ('', '')
 
     Args:
         path: in the lake.
@@ -130,17 +134,18 @@ def table_of(path: str) -> str:
     """
     for head in (f"{SIDE}/", f"{STAGED}/", f"{CHANGES}/"):
         path = path.removeprefix(head)
-    parts = path.split("/")[:2]
-    if len(parts) < 2 or parts[0] == PRIVATE or any("@-" in part for part in parts):
+    keyspace, _, rest = path.partition("/")
+    table = rest.partition("/")[0]
+    if keyspace == PRIVATE or not (_WHOLE.fullmatch(keyspace) and _WHOLE.fullmatch(table)):
         return ""
-    return ".".join(_decode_part(part) for part in parts)
+    return f"{_decode_part(keyspace)}.{_decode_part(table)}"
 
 
 def _decode_part(text: str) -> str:
     plain, *escaped = text.split("@")
     return b"".join(
         [plain.encode(), *(bytes.fromhex(one[:2]) + one[2:].encode() for one in escaped)]
-    ).decode()
+    ).decode(errors="replace")
 
 
 def side_path(keyspace: str, table: str, dump: str) -> str:

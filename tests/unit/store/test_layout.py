@@ -48,3 +48,17 @@ def test_change_file_path_names_round_shard_schema() -> None:
         "shop", "orders", round_number=7, shard="shop/-80", schema="ab12", part=0
     )
     assert path == "_ratchet/changes/shop/orders/000000000007--80-ab12-0.parquet"
+
+
+@given(keyspace=NAMES, table=NAMES, path=st.text())
+def test_a_tables_name_is_read_from_its_path(keyspace: str, table: str, path: str) -> None:
+    """Whole, or not at all; and no path is an error."""
+    folders = [
+        layout.table_path(keyspace, table),
+        layout.side_path(keyspace, table, "d"),
+        layout.staged_path(keyspace, table, "d"),
+        layout.changes_path(keyspace, table),
+    ]
+    for folder in folders:
+        assert layout.table_of(f"{folder}/x.parquet") in {f"{keyspace}.{table}", ""}
+    layout.table_of(path)
