@@ -35,7 +35,7 @@ def read(columns: Sequence[Row], keys: Sequence[Row] = (), order: Sequence[str] 
         if sql.startswith("SHOW INDEX"):
             assert sql == "SHOW INDEX FROM `shop_db`.`t`"
             return [("t", 0, name) for name in order]
-        assert list(args) == ["shop_db"]
+        assert set(args) == {"shop_db"}
         return keys if "information_schema.statistics" in sql else columns
 
     return read_schemas(query, keyspace="shop", database="shop_db")
