@@ -9,21 +9,15 @@ that differ (`repair`), what is older than the rest (`ages`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from ratchet.core.errors import LakeError, TableFileError, TableStoppedError
-from ratchet.core.shell import shell_word
+from ratchet.core.shell import redump
 from ratchet.merge.plan import app_id
 from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.vectors import file_of
 from ratchet.store.files import Lake
 from ratchet.store.staged import taken
 from ratchet.store.tables import TableState
-
-_REMEDY: Final = (
-    "`ratchet table CONFIG redump {}` dumps it again, while the others continue; only `ratchet` "
-    "may remove files of a lake"
-)
 
 
 def lost_folder(lake: Lake, state: TableState, *, side: bool = True) -> str:
@@ -32,7 +26,7 @@ def lost_folder(lake: Lake, state: TableState, *, side: bool = True) -> str:
     Args:
         lake: the lake.
         state: the table.
-        side: whether its side table counts.
+        side: whether what only a merge needs counts: its side table, a new dump behind it.
 
     Raises:
         LakeError: the lake cannot be read.
@@ -41,10 +35,12 @@ def lost_folder(lake: Lake, state: TableState, *, side: bool = True) -> str:
         return ""
     if not _is_there(lake, state.shown_path):
         return f"the Delta table {state.shown_path} is gone"
+    if not side:
+        return ""
     is_waiting = state.is_staged and not taken(lake, state.shown_path, app_id(state))
     if is_waiting and not _is_there(lake, state.path):
         return f"its new dump, {state.path}, is gone"
-    if side and state.has_side and not _is_there(lake, state.side_path):
+    if state.has_side and not _is_there(lake, state.side_path):
         return f"its side table {state.side_path} is gone"
     return ""
 
@@ -86,7 +82,7 @@ def refuse_lost(lake: Lake, state: TableState, operation: str, *, side: bool = T
         lake: the lake.
         state: the table.
         operation: what is about to be done.
-        side: whether its side table counts: not for who asks for rows alone.
+        side: see lost_folder; not for who asks for rows alone.
 
     Raises:
         LakeError: one of its folders is gone, or the lake cannot be read.
@@ -98,7 +94,10 @@ def refuse_lost(lake: Lake, state: TableState, operation: str, *, side: bool = T
 
 def remedy(table: str) -> str:
     """What to do about a table, keyspace.table, of which a part is gone."""
-    return _REMEDY.format(shell_word(table))
+    return (
+        f"{redump(table)} dumps it again, while the others continue; only `ratchet` may remove "
+        "files of a lake"
+    )
 
 
 def _is_there(lake: Lake, path: str) -> bool:

@@ -129,16 +129,16 @@ class OneTable:
     def settle(self, step: Step, work: TableTask) -> TableState:
         """Finish a catch-up that is committed, but for its collapse, and save that it streams."""
         state, found = work.state, work.found
+        known = read_side_stats(self._lake, state.side_path)
         # Whoever has shown it may have removed the staged table, too, and be late with that.
         if not (state.is_staged and taken(self._lake, state.shown_path, app_id(state))):
             batch = self._batch(step, work)
             if batch.collapse:
                 with spark_errors(f"merge round {step.round}", table=state.name):
-                    known = read_side_stats(self._lake, batch.side_path)
-                    collapse(self._spark, self._lake, batch, known)
+                    known = collapse(self._spark, self._lake, batch, known).side
             if state.is_staged:
                 self._show(state, step.round, step.now)
-        self._progress.held[app_id(state)].sides = read_side_stats(self._lake, state.side_path)
+        self._progress.held[app_id(state)].sides = known
         after = replace(
             found.learned(state), phase="streaming", merged_round=step.round, standing=None
         )

@@ -15,7 +15,7 @@ from ratchet.core.errors import TableStoppedError
 from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, TableSchema
-from ratchet.core.shell import shell_word
+from ratchet.core.shell import redump
 from ratchet.core.sql.effects import Change
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.ancestry import Ancestry
@@ -39,7 +39,7 @@ _ABOVE: Final = (
     "a statement about {}, on which it depends by foreign keys, may have changed its rows"
 )
 _AGAIN: Final = (
-    "look at the table, then `ratchet table CONFIG redump {table}` dumps it again, while the run "
+    "look at the table, then {redump} dumps it again, while the run "
     "continues. If the table is gone permanently, exclude it in `tables`"
 )
 
@@ -499,7 +499,7 @@ class _Shard:
         self.found.until[self.shard] = (self.generation, seq)
         self.found.stopped = self.found.stopped or StopReason(
             message=message + where,
-            hint=_AGAIN.format(table=shell_word(self.state.name)),
+            hint=_AGAIN.format(redump=redump(self.state.name)),
             round=self.found.round,
             altered=altered,
         )

@@ -204,7 +204,7 @@ def source_tables(
             f"the source no longer has column {', '.join(gone)}",
             operation="compare with the source",
             table=wanted.name,
-            hint=f"{redump(wanted.name)}",
+            hint=redump(wanted.name),
         )
     return tables, columns
 

@@ -20,7 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -493,3 +493,31 @@ def status(ratchet: Ratchet) -> dict[str, Any]:
     """`ratchet status --json`, parsed."""
     parsed: dict[str, Any] = json.loads(ratchet.run("status", "--json").stdout)
     return parsed
+
+
+@contextmanager
+def reading(ratchet: Ratchet, tables: Sequence[str]) -> Iterator[dict[str, list[tuple[int, int]]]]:
+    """Rows and versions of some Delta tables, as somebody sees them who reads all the time."""
+    seen: dict[str, list[tuple[int, int]]] = {table: [] for table in tables}
+    failures: list[Exception] = []
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.wait(0.1):
+            for table, found in seen.items():
+                try:
+                    delta = DeltaTable(ratchet.lake / "shop" / table)
+                    answer = QueryBuilder().register("t", delta).execute("SELECT count(*) n FROM t")
+                    rows = int(pa.table(answer.read_all())["n"][0].as_py())
+                    found.append((rows, delta.version()))
+                except Exception as error:  # noqa: BLE001 - told below
+                    failures.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+    assert not failures

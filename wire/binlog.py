@@ -59,6 +59,11 @@ SLOWEST: Final = 16 << 10  # bytes a second
 _FIRST_SERVER_ID: Final = 1 << 30  # operators count theirs from 1
 
 
+def is_drip(seconds: float, received: int) -> bool:
+    """Whether so many bytes in so many seconds are too few to be waited for."""
+    return received < (seconds - STRAGGLES) * SLOWEST
+
+
 @dataclass(slots=True)
 class _Part:
     """How an event comes that is not whole yet: seconds waited since the last one, bytes then."""
@@ -212,7 +217,7 @@ class BinlogStream:
 
     def _refuse_drops(self, part: _Part) -> None:
         """Nobody sends an event that slowly: a length is wrong, or it never ends."""
-        if self.received - part.received < (part.waited - STRAGGLES) * SLOWEST:
+        if is_drip(part.waited, self.received - part.received):
             raise RetryableError(
                 f"an event is not whole after {part.waited:.0f} s, and comes too slowly",
                 operation=_OPERATION,

@@ -29,8 +29,7 @@ from ratchet.ingest.slices import (
     SliceSummary,
     refuse_to_wait,
 )
-from ratchet.wire import binlog
-from ratchet.wire.binlog import BinlogStream
+from ratchet.wire.binlog import BinlogStream, is_drip
 from ratchet.wire.continues import check_not_purged
 from ratchet.wire.hints import ServerCatalog
 from ratchet.wire.session import Session
@@ -218,7 +217,7 @@ class BinlogFeed:
 
     def _refuse_drops(self, late: float, received: int) -> None:
         """A transaction that comes drop by drop holds up the round, and all other sources in it."""
-        if received < (late - binlog.STRAGGLES) * binlog.SLOWEST:
+        if is_drip(late, received):
             raise RetryableError(
                 f"a transaction has not ended {late:.0f} s behind its slice, and comes too slowly",
                 operation="capture",

@@ -106,10 +106,6 @@ class _Noted:
             change is not None and change.effect in _STANDING for _, change in self.changes
         )
 
-    def repeats(self, before: _Noted) -> bool:
-        """Whether another transaction has just said the same."""
-        return self.now.seq != before.now.seq and self.changes == before.changes
-
 
 class StatementWatch:
     """Looks at the statements of one stream.
@@ -148,7 +144,6 @@ class StatementWatch:
         # Of open and prepared XA transactions: what their statements did to tables.
         self._open: list[TableEvent] = []
         self._prepared: dict[str, list[TableEvent]] = {}
-        self._last: dict[str, TableEvent] = {}  # of each table
         self._crowd = _CROWD  # events at which those are left out that say nothing new
         self._matching: dict[str, bool] = {}
         self._before: _Noted | None = None  # by the last statement
@@ -166,7 +161,7 @@ class StatementWatch:
     @events.setter
     def events(self, events: list[TableEvent]) -> None:
         # A transaction that was taken back leaves its number to the next one.
-        self._events, self._repeats, self._before, self._last = events, [], None, {}
+        self._events, self._repeats, self._before = events, [], None
 
     def look(
         self, query: Query, *, known: Collection[str], now: TransactionStamp | None
@@ -344,34 +339,24 @@ class StatementWatch:
             ),
         )
         before, self._before = self._before, mine
-        if before and mine.is_crowd and mine.repeats(before):
-            # Somebody may write thousands of such statements a second. Two are kept: the newest
-            # one's transaction may be one that its server never finishes.
-            self._repeats = [*self._repeats[-1:], mine]
+        if before and mine.is_crowd and mine.changes == before.changes:
+            # Somebody may write thousands of such statements a second. Of each transaction one
+            # counts, and the last two are kept: its server may never finish the newest one.
+            if mine.now.seq != before.now.seq:
+                self._repeats = [*self._repeats[-1:], mine]
         else:
             self._events = self.events
             self._make(mine)
 
     def _make(self, noted: _Noted) -> None:
         made = [self._event(table, noted.text, noted.now, one) for table, one in noted.changes]
-        news = self._news(made)
-        self._events += news
-        self._open += news
+        self._events += made
+        self._open += made
 
     def _is_mirrored(self, table: str) -> bool:
         if (known := self._matching.get(table)) is None:
             known = self._matching[table] = self._patterns.matches(table)
         return known
-
-    def _news(self, made: Sequence[TableEvent]) -> list[TableEvent]:
-        """Those that the open transaction has not told of their table already, just before."""
-        found = []
-        for event in made:
-            before = self._last.get(event.table)
-            if before is None or before.seq != event.seq or _told(before) != _told(event):
-                self._last[event.table] = event
-                found.append(event)
-        return found
 
     def _changes(self, found: Statement, known: Sequence[str]) -> Sequence[tuple[str, Change]]:
         """What it did, with what the server says of tables that triggers may lead on from."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ratchet.core.errors import TableStoppedError
-from ratchet.core.shell import shell_word
+from ratchet.core.shell import redump
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.config.spelling import with_spelling
@@ -66,7 +66,7 @@ log: Final = logging.getLogger("ratchet.jobs.recovery.repair")
 _PASSES: Final = 10  # over one table
 _KEYS: Final = 20_000  # that a pass mends: their rows are held in memory
 _SHOWN: Final = 100  # rows of a table that --dry-run lists
-_AGAIN: Final = "dump it again (`ratchet table CONFIG redump {table}`)"
+_AGAIN: Final = "dump it again ({redump})"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,7 +174,7 @@ def resume(
             log.warning(
                 "%s stopped too long ago: %s",
                 state.name,
-                _AGAIN.format(table=shell_word(state.name)),
+                _AGAIN.format(redump=redump(state.name)),
             )
             continue
         tables.save(replace(state, phase="streaming", stopped=None))
@@ -344,7 +344,7 @@ def note(lake: Lake, cut: Cut, versions: Mapping[str, int]) -> Cut:
 
 def _unlike(result: VerifyResult) -> str:
     """Why the rows of a table cannot be written: whole rows are not known."""
-    again = _AGAIN.format(table=shell_word(result.table))
+    again = _AGAIN.format(redump=redump(result.table))
     if result.columns_missing:
         return f"the mirror lacks columns {', '.join(result.columns_missing)}: {again}"
     if result.columns_extra and result.differences:
@@ -410,8 +410,8 @@ def _advice(one: _Outcome) -> str:
     if one.refused or one.result is None:
         return "see the reason above"
     if one.left or one.result.unsettled:
-        again = _AGAIN.format(table=shell_word(one.table))
+        again = _AGAIN.format(redump=redump(one.table))
         return f"`ratchet run CONFIG --until-caught-up`, then repair once more; else {again}"
     return "its source changes without an entry in the log, or too many rows differ: " + (
-        _AGAIN.format(table=shell_word(one.table))
+        _AGAIN.format(redump=redump(one.table))
     )

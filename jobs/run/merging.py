@@ -99,7 +99,8 @@ class MergeRunner:
         self._serve = serve
         self._observer = observer
         self._stops = stops
-        self._altered, self._look = altered, look
+        self._altered = altered or AlteredTables(self._tables, lambda _: False)
+        self._look = look
         self._clock = clock
         last = self._cuts.last()
         self.round = 0 if last is None else last.round
@@ -141,7 +142,7 @@ class MergeRunner:
         states = {state.name: state for state in self._tables.list()}
         for table, error in stopped.items():
             state = states.get(table)
-            if state is None or self._altered is None or not self._altered.takes(state):
+            if state is None or not self._altered.takes(state):
                 self._stops.tell(table, error.message, error.hint)
                 continue
             log.warning(

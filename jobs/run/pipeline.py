@@ -176,7 +176,7 @@ class MirrorRun:
             loop.start()
         came_to_its_end = False
         pulse_at = spark_at = self._clock() + PULSE_SECONDS
-        while any(loop.is_alive() for loop in loops):
+        while left := [loop for loop in loops if loop.is_alive()]:
             seen = control.rings
             if control.draining:
                 parts.stop.set()
@@ -190,7 +190,6 @@ class MirrorRun:
             if self._clock() >= pulse_at:
                 self._look(self._pulse)
                 pulse_at = self._clock() + PULSE_SECONDS
-            left = [loop for loop in loops if loop.is_alive()]
             if control.is_stopped and left == [parts.capture]:
                 self._cut_short()
             control.wait(1.0, seen)

@@ -7,15 +7,12 @@ change and the remedy, and is right after it. Nothing else stops.
 from __future__ import annotations
 
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
 from fix_e2e import (
     PASSWORD,
     TABLES,
@@ -24,6 +21,7 @@ from fix_e2e import (
     assert_identical,
     create_tables,
     end_of,
+    reading,
     status,
 )
 
@@ -156,7 +154,8 @@ def followed(server: Any, database: str, make_ratchet: Callable[..., Ratchet]) -
     running.send_signal(signal.SIGTERM)
     out, err = end_of(running, 120)
     assert running.returncode == 0, (out, err)
-    assert all(seen[name] >= 19 for name in names if name != "made_anew"), seen
+    fewest = {name: min(rows for rows, _ in seen[name]) for name in names}
+    assert all(fewest[name] >= 19 for name in names if name != "made_anew"), fewest
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [server], database, sorted({*TABLES, *names}))
     # The run is away, and a table is altered again and again.
@@ -171,34 +170,6 @@ def followed(server: Any, database: str, make_ratchet: Callable[..., Ratchet]) -
     run(server, database, "DROP TABLE swap_two")
     said = ratchet.run("run", "--until-caught-up", expect=6).stderr
     assert "shop.swap_two" in said
-
-
-@contextmanager
-def reading(ratchet: Ratchet, names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """The fewest rows that a reader of each Delta table sees at any moment."""
-    fewest: dict[str, int] = {}
-    over = threading.Event()
-    failures: list[Exception] = []
-
-    def read() -> None:
-        while not over.wait(0.2):
-            for name in names:
-                try:
-                    table = DeltaTable(ratchet.lake / "shop" / name)
-                    found = QueryBuilder().register("t", table).execute("SELECT count(*) n FROM t")
-                    rows = int(pa.table(found.read_all())["n"][0].as_py())
-                    fewest[name] = min(rows, fewest.get(name, rows))
-                except Exception as error:  # noqa: BLE001 - told below
-                    failures.append(error)
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    try:
-        yield fewest
-    finally:
-        over.set()
-        thread.join()
-    assert not failures
 
 
 def wait_for_rows(ratchet: Ratchet, running: Any, rows: dict[str, int]) -> None:

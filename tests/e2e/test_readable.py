@@ -5,45 +5,15 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
-from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, status
+from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, reading, status
 
 from lab.servers import create_ratchet_user
 
 ROWS = 20_000
-
-
-@contextmanager
-def reading(table: Path) -> Iterator[list[tuple[int, int]]]:
-    """Rows and versions of a Delta table, as a reader sees them all the time."""
-    seen: list[tuple[int, int]] = []
-    failures: list[Exception] = []
-    over = threading.Event()
-
-    def read() -> None:
-        while not over.wait(0.1):
-            try:
-                found = DeltaTable(table)
-                answer = QueryBuilder().register("t", found).execute("SELECT count(*) n FROM t")
-                seen.append((pa.table(answer.read_all())["n"][0].as_py(), found.version()))
-            except Exception as error:  # noqa: BLE001 - told below
-                failures.append(error)
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        over.set()
-        thread.join()
-    assert not failures
 
 
 @pytest.mark.quick_on("mysql")
@@ -61,8 +31,8 @@ def test_all_rows_are_there_at_any_moment(
     create_ratchet_user(server, PASSWORD, [database])
     ratchet = make_ratchet({"-": server}, database, source={"tables": ["t"]})
     ratchet.run("run", "--until-caught-up")
-    table = ratchet.lake / "shop" / "t"
-    with reading(table) as seen:
+    with reading(ratchet, ["t"]) as all_seen:
+        seen = all_seen["t"]
         run = ratchet.start("run")
         while not status(ratchet)["run"]:
             time.sleep(0.5)
