@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from ratchet.core.gtid import Gtid
+from ratchet.core.gtid import Gtid, GtidSet
 from ratchet.core.position import Position
 
 FORMAT_VERSION = 1
@@ -266,6 +266,22 @@ class ShardSlice:
             ancestors=ancestors or {},
             seen=seen or {},
         )
+
+    def executed_at(self, seq: int) -> GtidSet:
+        """The transactions of the stream up to a `seq` that is not before the slice.
+
+        Of flavour `file` only those that the slice's runs name.
+        """
+        found = self.start.executed
+        for run in self.runs:
+            if run.seq > seq:
+                break
+            last = min(run.last, run.first + seq - run.seq)
+            # In MariaDB's domains numbers only rise, so those that were skipped will not come.
+            first = 1 if found.flavor == "mariadb" else run.first
+            server = self.end.executed.servers.get(run.origin, 0)
+            found = found.with_interval(run.origin, first, last, server)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

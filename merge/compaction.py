@@ -18,21 +18,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ratchet.core.arrowwidth import least_width
-from ratchet.merge.fitted import fitted_table
+from ratchet.merge.liverows import LiveRows
 from ratchet.store.crashpoints import reach
 from ratchet.store.delta.actions import SNAPSHOT_ISOLATION, CommitInfo, DataFile
 from ratchet.store.delta.commits import commit_files
 from ratchet.store.delta.datafiles import write_data_file
 from ratchet.store.delta.log import TableFiles, replay
-from ratchet.store.delta.parquet import parquet_file
 from ratchet.store.delta.tables import stats_columns
-from ratchet.store.delta.vectors import gone_rows, positions_of
-from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 
 FAN: Final = 8
@@ -169,45 +163,10 @@ class _Rewrite:
         return done is not None
 
     def _rows(self, group: Sequence[DataFile]) -> Iterator[pa.Table]:
-        readers = [_Reader(self.lake, self.path, file, self.table.schema) for file in group]
+        readers = [LiveRows(self.lake, self.path, file, self.table.schema) for file in group]
         if not self.key or len(group) == 1 or sum(r.bytes for r in readers) > MOST_SORTED:
             for reader in readers:
                 yield from reader.groups()
             return
         whole = pa.concat_tables([part for reader in readers for part in reader.groups()])
         yield whole.sort_by([(name, "ascending") for name in self.key])
-
-
-class _Reader:
-    """The rows of a data file that are there."""
-
-    def __init__(self, lake: Lake, table: str, file: DataFile, schema: pa.Schema) -> None:
-        self._lake = lake
-        self._table = table
-        self._file = file
-        self._schema = schema
-        self._path = f"{table}/{file.path}"
-        with data_file_errors(self._path), self._open() as stream:
-            footer = pq.read_metadata(stream)
-            size = sum(footer.row_group(n).total_byte_size for n in range(footer.num_row_groups))
-            # In the file a NULL takes nothing.
-            self.bytes = max(size, footer.num_rows * least_width(schema))
-
-    def _open(self) -> pa.NativeFile:
-        return self._lake.open_input(self._path, size=self._file.size)
-
-    def groups(self) -> Iterator[pa.Table]:
-        """By row groups, in the table's columns of now."""
-        gone = positions_of(gone_rows(self._lake, self._table, self._file))
-        with data_file_errors(self._path), self._open() as stream:
-            parquet = parquet_file(self._lake, stream)
-            begin = 0
-            for number in range(parquet.num_row_groups):
-                count = parquet.metadata.row_group(number).num_rows
-                first, last = np.searchsorted(gone, [begin, begin + count])
-                alive = np.ones(count, np.bool_)
-                alive[gone[first:last] - begin] = False
-                begin += count
-                if alive.any():
-                    rows = parquet.read_row_group(number)
-                    yield fitted_table(rows.filter(pa.array(alive)), self._schema)

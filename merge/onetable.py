@@ -90,7 +90,7 @@ class OneTable:
         """
         state, found = work.state, work.found
         stopped = _stopped_error(state, found)
-        if work.catches_up and stopped:
+        if work.catches_up and stopped and not _is_computed(state):
             raise stopped  # nothing of it was ever shown as a consistent cut
         changed = 0
         if work.catches_up or not found.is_empty:
@@ -107,28 +107,24 @@ class OneTable:
             self._tell_misfits(work)
         if work.catches_up and state.is_staged:
             self._show(state, found.round, step.now)
-        after = replace(
-            found.learned(state), phase="streaming", merged_round=found.round, standing=None
-        )
+        return TableOutcome(state=self._saved(work, found.round), changed=changed, error=stopped)
+
+    def _saved(self, work: TableTask, number: int) -> TableState:
+        """Save what a table is behind its commits: it streams, or it stops."""
+        state, found = work.state, work.found
+        after = replace(found.learned(state), phase="streaming", merged_round=number, standing=None)
         sides = self._progress.held[app_id(state)].sides
         if sides is not None and (sides.highest or sides.shadows):
             after = replace(after, sided="" if after.dump is None else after.dump.id)
-        if stopped:
-            after = self._tables.stop(
-                after,
-                message=stopped.message,
-                hint=stopped.hint,
-                at_round=found.round,
-                altered=found.stopped is not None and found.stopped.altered,
-            )
-        else:
-            self._tables.save(after)
+        if found.stopped is not None:
+            after = replace(after, phase="stopped", stopped=found.stopped)
+        self._tables.save(after)
         self._forget_staged(state)
-        return TableOutcome(state=after, changed=changed, error=stopped)
+        return after
 
     def settle(self, step: Step, work: TableTask) -> TableState:
         """Finish a catch-up that is committed, but for its collapse, and save that it streams."""
-        state, found = work.state, work.found
+        state = work.state
         known = read_side_stats(self._lake, state.side_path)
         # Whoever has shown it may have removed the staged table, too, and be late with that.
         if not (state.is_staged and taken(self._lake, state.shown_path, app_id(state))):
@@ -139,12 +135,7 @@ class OneTable:
             if state.is_staged:
                 self._show(state, step.round, step.now)
         self._progress.held[app_id(state)].sides = known
-        after = replace(
-            found.learned(state), phase="streaming", merged_round=step.round, standing=None
-        )
-        self._tables.save(after)
-        self._forget_staged(state)
-        return after
+        return self._saved(work, step.round)
 
     def _show(self, state: TableState, number: int, now: int) -> None:
         """Put the staged table in the place of the one that is shown."""
@@ -231,6 +222,11 @@ class OneTable:
             metadata=step.metadata(),
             now=step.now,
         )
+
+
+def _is_computed(state: TableState) -> bool:
+    """Whether it catches up from what was a consistent cut already, up to wherever it stops."""
+    return state.dump is not None and state.dump.computed
 
 
 def _stopped_error(state: TableState, found: TableBacklog) -> TableStoppedError | None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.position import Position
+from ratchet.core.reshaping import widen
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, TableSchema
 from ratchet.core.shell import redump
@@ -26,7 +27,7 @@ from ratchet.merge.older import Older, Stream, is_in_chunks, is_in_shape, older
 from ratchet.merge.reduce import Mark
 from ratchet.merge.shape import Shape
 from ratchet.store.rounds import StreamState
-from ratchet.store.tables import Doubt, StopReason, TableState
+from ratchet.store.tables import Doubt, ShapeChange, StopReason, TableState
 
 SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 
@@ -145,6 +146,9 @@ class TableBacklog:
         keys_changed: whether its foreign keys have to be read again: they are others.
         keys_stale: the same: they may be.
         stopped: why the table stops in `round`, if it does.
+        change: the change of its columns that stops it, if what it does may be computed.
+        unsure: places (shard, seq) of statements that do not part the rows before them from those
+            behind: some may have been read under the columns behind, or have the same `seq`.
     """
 
     round: int
@@ -163,6 +167,8 @@ class TableBacklog:
     keys_changed: bool = False
     keys_stale: bool = False
     stopped: StopReason | None = None
+    change: ShapeChange | None = None
+    unsure: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def is_empty(self) -> bool:
@@ -197,6 +203,7 @@ class TableBacklog:
             generated=self.generated,
             foreign_keys=None if self.keys_changed else state.foreign_keys,
             keys_stale=self.keys_stale,
+            change=self.change,
         )
 
     @property
@@ -304,6 +311,11 @@ class _Shard:
         mine = (self.state.keyspace, self.state.table, self.shard)
         events = [e for e in value.events if (e.keyspace, e.table, e.shard) == mine]
         files = [f for f in value.files if (f.keyspace, f.table, f.shard) == mine]
+        self.found.unsure |= {
+            (e.shard, e.seq)
+            for e in events
+            if e.kind == "doubt" or any(f.min_seq <= e.seq <= f.max_seq for f in files)
+        }
         items: list[tuple[int, int, TableEvent | ChangeFile]] = [
             *((event.seq, 0, event) for event in events),
             *((file.min_seq, 1, file) for file in files),
@@ -357,7 +369,8 @@ class _Shard:
     def _file(self, file: ChangeFile) -> None:
         reason = self._check(file.schema)
         if reason:
-            self._stop(file.min_seq, f"its columns changed ({reason})", "")
+            change = self._widened(file)
+            self._stop(file.min_seq, f"its columns changed ({reason})", "", change=change)
             return
         found, shard = self.found, self.shard
         found.logged[shard] = file.schema
@@ -388,14 +401,16 @@ class _Shard:
         found, shard = self.found, self.shard
         lost = change.effect == "key" and not self._has_primary_key()
         if change.effect == "rows" or lost:
-            self._stop(event.seq, change.reason, event.statement)
+            place = self._place(event.seq)
+            told = None if place is None else replace(place, statement=event.statement)
+            self._stop(event.seq, change.reason, event.statement, change=told)
             return
         if change.effect == "rebuild":
             if found.generated is not False:
                 self._doubt(change.reason, event.statement, by_shape=True, rebuilt=True)
             return
         if change.effect == "columns":
-            if self.state.phase == "streaming":
+            if self.state.phase == "streaming" or self._is_computed:
                 # Not in a catch-up: a chunk read without the column may be newer than changes with
                 # it.
                 found.nulls[shard] = tuple(sorted({*found.nulls.get(shard, ()), *change.nulls}))
@@ -470,7 +485,7 @@ class _Shard:
             self._proven()
         elif before is None:
             # No statement says so: one with sql_log_bin=0, or on another server before a failover.
-            self._doubt(f"{_UNTOLD} ({why})", "", by_shape=True)
+            self._doubt(f"{_UNTOLD} ({why})", "")
         else:
             doubt = found.doubts.get(self.shard)
             self._doubt(f"values may have changed ({why})", doubt.statement if doubt else "")
@@ -494,7 +509,44 @@ class _Shard:
             return False  # nothing has told yet whether the key is a primary key
         return bool(self.schema_of(known).key)
 
-    def _stop(self, seq: int, message: str, statement: str, *, altered: bool = True) -> None:
+    @property
+    def _is_computed(self) -> bool:
+        """Whether it catches up from one place, where its mirror was computed anew."""
+        return self.state.dump is not None and self.state.dump.computed
+
+    def _place(self, seq: int) -> ShapeChange | None:
+        """A change of shape at that place; None: what the mirror has there cannot be told alone."""
+        state, dump = self.state, self.state.dump
+        alone = dump is not None and tuple(dump.start) == (self.shard,) and dump.kept is None
+        whole = state.phase == "streaming" or self._is_computed
+        if not alone or not whole or state.shard_in_key or self.piece.ancestors:
+            return None
+        if (self.shard, seq) in self.found.unsure:
+            return None
+        if self.piece.start.flavor == "file":
+            return None  # a place between two transactions has no name there
+        position = Position(executed=self.piece.executed_at(seq))
+        return ShapeChange(shard=self.shard, position=position, round=self.found.round)
+
+    def _widened(self, file: ChangeFile) -> ShapeChange | None:
+        """The change to what a file has, if it is one to wider types."""
+        place = self._place(file.min_seq - 1)
+        lake = replace(self.state.schema, columns=(*self.state.schema.columns, *self.found.added))
+        if place is None or widen(lake, self.schema_of(file.schema), self.policy) is None:
+            return None
+        return replace(place, shape=file.schema)
+
+    def _stop(
+        self,
+        seq: int,
+        message: str,
+        statement: str,
+        *,
+        altered: bool = True,
+        change: ShapeChange | None = None,
+    ) -> None:
+        if self.found.stopped is None:
+            self.found.change = change
         where = f" on {self.shard}: {statement[:200]}" if statement else f" on {self.shard}"
         self.found.until[self.shard] = (self.generation, seq)
         self.found.stopped = self.found.stopped or StopReason(

@@ -24,7 +24,7 @@ def to_be_dumped(lake: Lake, state: TableState) -> TableState:
     Raises:
         LakeError: the lake cannot be read or written.
     """
-    anew = replace(state, phase="new", dump=None, stopped=None)
+    anew = replace(state, phase="new", dump=None, stopped=None, change=None)
     return replace(anew, standing=standing_of(lake, state))
 
 

@@ -36,6 +36,7 @@ FORMAT_VERSION = 1  # of a lake that was never held with an epoch
 HELD_FORMAT = 2  # of one that was: earlier versions would not find its notes, and dump all again
 PARTS_FORMAT = 3  # of one with segments: earlier versions would take what is in them for gone
 STAGED_FORMAT = 4  # of one with staged tables: earlier versions would merge into what is shown
+COMPUTED_FORMAT = 5  # of one with computed tables: earlier versions would dump into one as well
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 _SMALL = 256 << 10  # bytes: less than what a request costs, beside reading them all
 _PARQUET = pa.dataset.ParquetFileFormat()
@@ -452,7 +453,7 @@ def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) ->
         value = {"format": FORMAT_VERSION, "id": str(uuid.uuid4()), "created_at": now}
         lake.create_json(layout.FORMAT_FILE, value)
         found = lake.read_json(layout.FORMAT_FILE)
-    known = (FORMAT_VERSION, HELD_FORMAT, PARTS_FORMAT, STAGED_FORMAT)
+    known = (FORMAT_VERSION, HELD_FORMAT, PARTS_FORMAT, STAGED_FORMAT, COMPUTED_FORMAT)
     with sound(layout.FORMAT_FILE):
         version = number_of(found, "format")
     if version not in known:

@@ -63,6 +63,7 @@ class DumpState:
             every chunk, though rows of before may not be; only where that is behind `start`.
         kept: the rows that were left in the table; None: it was emptied.
         made: shard -> server id and CREATE_TIME there when it began; of an earlier version nothing.
+        computed: whether its rows come from those that the mirror had, not from the source.
     """
 
     id: str
@@ -73,6 +74,7 @@ class DumpState:
     shaped: dict[str, Position] = field(default_factory=dict)
     kept: RetainedRows | None = None
     made: dict[str, str] = field(default_factory=dict)
+    computed: bool = False
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -96,6 +98,7 @@ class DumpState:
             "shaped": _positions_to_json(self.shaped),
             "kept": None if self.kept is None else asdict(self.kept),
             "made": self.made,
+            "computed": self.computed,
         }
 
     @classmethod
@@ -111,6 +114,7 @@ class DumpState:
             shaped=_positions_from_json(data.get("shaped", {})),
             kept=None if kept is None else RetainedRows(**{**kept, "names": tuple(kept["names"])}),
             made=data.get("made", {}),
+            computed=data.get("computed", False),
         )
 
 
@@ -125,6 +129,42 @@ class RowRecovery:
 
     round: int
     parted: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeChange:
+    """Where and how a table's columns changed, while all of before is merged and nothing behind.
+
+    What it does to the rows may be computed from those that the mirror has (`merge.remake`).
+
+    Attributes:
+        shard: the one shard that the table is mirrored from.
+        position: its transactions up to there are those that are merged; the change is inside.
+        round: the round in which it stands.
+        statement: the ALTER TABLE as logged; empty: what changed is told by `shape` alone.
+        shape: fingerprint of the shape that the row events have from there on; empty: see above.
+    """
+
+    shard: str
+    position: Position
+    round: int
+    statement: str = ""
+    shape: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values; `from_json` reads it back."""
+        return {
+            "shard": self.shard,
+            "position": self.position.to_json(),
+            "round": self.round,
+            "statement": self.statement,
+            "shape": self.shape,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ShapeChange:
+        """Read what `to_json` wrote."""
+        return cls(**{**data, "position": Position.from_json(data["position"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +270,7 @@ class TableState:
             one, since not every merge makes it.
         standing: version of its Delta table that is shown while it is dumped anew into a staged
             one; None: the dump, if there is one, fills the table itself.
+        change: what stopped it, or is being computed; None: nothing of that kind did.
     """
 
     keyspace: str
@@ -252,6 +293,7 @@ class TableState:
     keys_stale: bool = False
     sided: str = ""
     standing: int | None = None
+    change: ShapeChange | None = None
 
     @property
     def whole(self) -> TableSchema:
@@ -332,6 +374,7 @@ class TableState:
             "keys_stale": self.keys_stale,
             "sided": self.sided,
             "standing": self.standing,
+            "change": None if self.change is None else self.change.to_json(),
         }
 
     @classmethod
@@ -361,6 +404,7 @@ class TableState:
             keys_stale=data.get("keys_stale", False),
             sided=data.get("sided", ""),
             standing=data.get("standing"),
+            change=None if data.get("change") is None else ShapeChange.from_json(data["change"]),
         )
 
 

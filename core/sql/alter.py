@@ -22,7 +22,9 @@ from ratchet.core.sql.effects import (
     KEY_GOES,
     MISPLACED,
     MOVED,
+    AddedColumn,
     Change,
+    ColumnChanges,
     TableName,
 )
 from ratchet.core.sql.lexer import SqlToken
@@ -51,6 +53,10 @@ class Alteration:
         touched: columns of which it says more than their definition: where one comes and has its
             default set by the same statement, MariaDB fills it with that.
         heeds_default: see `statements.Log`.
+        added: columns that come, with one value in all rows.
+        dropped: columns that go.
+        renamed: columns that change their names: (old, new).
+        retyped: columns that are defined anew.
     """
 
     changes: list[Change] = field(default_factory=list)
@@ -58,6 +64,30 @@ class Alteration:
     nulls: list[str] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     heeds_default: bool = False
+    added: list[AddedColumn] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    retyped: list[str] = field(default_factory=list)
+
+    def columns(self) -> ColumnChanges | None:
+        """What it does to columns; None if it does, or may do, anything else to rows."""
+        told = len(self.added) + len(self.dropped) + len(self.renamed)
+        others = [one for one in self.changes if one is not _TYPES and one.effect != "rows"]
+        moved = sum(one.effect == "rows" for one in self.changes)
+        retyped = sum(one is _TYPES for one in self.changes)
+        if others or self.others or moved + len(self.nulls) != told:
+            return None
+        if retyped != len(self.retyped):
+            return None  # of which columns is not told
+        come = [one.name for one in self.added]
+        if _with_a_value(come, self.touched) is not None:
+            return None
+        return ColumnChanges(
+            added=tuple(self.added),
+            dropped=tuple(self.dropped),
+            renamed=tuple(self.renamed),
+            retyped=tuple(self.retyped),
+        )
 
     def settle(self) -> None:
         """Say so where a column comes with a value after all."""
@@ -171,7 +201,9 @@ def _added(name: str) -> Change:
 def _modify(cursor: TokenCursor, found: Alteration) -> None:
     cursor.accept("COLUMN")
     cursor.accept("IF", "EXISTS")
-    found.touched.add(cursor.name())
+    name = cursor.name()
+    found.touched.add(name)
+    found.retyped.append(name)
     _retype(cursor, found)
 
 
@@ -180,7 +212,9 @@ def _change(cursor: TokenCursor, found: Alteration) -> None:
     cursor.accept("IF", "EXISTS")
     old, new = cursor.name(), cursor.name()
     found.touched.add(old)
+    found.retyped.append(old)
     if old != new:
+        found.renamed.append((old, new))
         found.changes.append(Change("rows", COLUMN_RENAMED))
     _retype(cursor, found)
 
@@ -288,6 +322,8 @@ def _add_column(cursor: TokenCursor, found: Alteration) -> None:
     made = definition(cursor)
     if made.references:
         found.changes.append(_FOREIGN)
+    if made.constant and not made.odd and not made.references:
+        found.added.append(AddedColumn(name, made.tokens, made.default, made.not_null))
     if made.null_in_all_rows(heeds_default=found.heeds_default):
         found.nulls.append(name)
     else:
@@ -321,7 +357,7 @@ def _drop(cursor: TokenCursor, found: Alteration) -> None:
     else:
         cursor.accept("COLUMN")
         cursor.accept("IF", "EXISTS")
-        cursor.name()
+        found.dropped.append(cursor.name())
         cursor.one_of("RESTRICT", "CASCADE")
         found.changes.append(Change("rows", COLUMN_GOES))
 
@@ -329,9 +365,9 @@ def _drop(cursor: TokenCursor, found: Alteration) -> None:
 def _rename(cursor: TokenCursor, found: Alteration) -> None:
     if cursor.accept("COLUMN"):
         cursor.accept("IF", "EXISTS")
-        cursor.name()
+        old = cursor.name()
         cursor.need("TO")
-        cursor.name()
+        found.renamed.append((old, cursor.name()))
         found.changes.append(Change("rows", COLUMN_RENAMED))
     elif cursor.one_of("INDEX", "KEY"):
         cursor.accept("IF", "EXISTS")

@@ -9,10 +9,12 @@ versioning, types of a database of their own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
+from ratchet.core.sql.lexer import SqlToken
 
 _INTS: Final = frozenset(
     {"TINYINT", "SMALLINT", "MEDIUMINT", "MIDDLEINT", "INT", "INTEGER", "BIGINT"}
@@ -52,6 +54,10 @@ class Definition:
         explicit_null: whether it says NULL.
         default_null: whether it says DEFAULT NULL.
         timestamp: whether it is a TIMESTAMP, which may be NOT NULL unless it says NULL.
+        not_null: whether it says NOT NULL.
+        constant: whether the rows that were there all get one value that it tells, if it comes.
+        default: the tokens of that value, where it says DEFAULT.
+        tokens: all of it.
     """
 
     valued: bool = False
@@ -60,6 +66,10 @@ class Definition:
     explicit_null: bool = False
     default_null: bool = False
     timestamp: bool = False
+    not_null: bool = False
+    constant: bool = True
+    default: Sequence[SqlToken] = ()
+    tokens: Sequence[SqlToken] = ()
 
     def null_in_all_rows(self, *, heeds_default: bool) -> bool:
         """Whether all rows that were there have NULL in it, if it comes.
@@ -78,9 +88,11 @@ def definition(cursor: TokenCursor) -> Definition:
         NotUnderstoodError: the type is not known, or what an attribute goes on with.
     """
     found = Definition()
+    begin = cursor.at
     _type(cursor, found)
     while _attribute(cursor, found):
         pass
+    found.tokens = cursor.taken_since(begin)
     return found
 
 
@@ -96,6 +108,7 @@ def _type(cursor: TokenCursor, found: Definition) -> None:
     elif word == "SERIAL":
         cursor.take()
         found.valued, found.odd = True, "SERIAL numbers rows"
+        found.constant = False
     elif word in _WITH_NUMBERS:
         cursor.take()
         _more_words(cursor, word)
@@ -143,7 +156,7 @@ def _attribute(cursor: TokenCursor, found: Definition) -> bool:
 def _value(cursor: TokenCursor, found: Definition) -> bool:
     """What says which values are in the column."""
     if cursor.accept("NOT", "NULL"):
-        found.valued = True
+        found.valued = found.not_null = True
     elif cursor.accept("NULL"):
         found.explicit_null = True
     elif cursor.accept("DEFAULT"):
@@ -153,12 +166,12 @@ def _value(cursor: TokenCursor, found: Definition) -> bool:
             raise cursor.stuck()
         cursor.parens()  # of rows that are updated from now on
     elif cursor.accept("AUTO_INCREMENT"):
-        found.valued = True
+        found.valued, found.constant = True, False
         found.odd = found.odd or "AUTO_INCREMENT gives rows with 0 another number"
     elif cursor.accept("GENERATED", "ALWAYS", "AS") or cursor.accept("AS"):
         cursor.need_parens()
         cursor.one_of("VIRTUAL", "STORED", "PERSISTENT")
-        found.valued = True
+        found.valued, found.constant = True, False
         found.odd = "what a generated column is made of is not in the log"
     else:
         return False
@@ -170,7 +183,7 @@ def _constraint(cursor: TokenCursor, found: Definition) -> bool:
     if cursor.accept("UNIQUE"):
         cursor.accept("KEY")
     elif cursor.accept("PRIMARY", "KEY") or cursor.one_of("KEY", "PRIMARY"):
-        found.valued = True
+        found.valued, found.constant = True, False
     elif cursor.peek().word in {"CONSTRAINT", "CHECK"}:
         if cursor.accept("CONSTRAINT") and cursor.peek().word != "CHECK":
             cursor.name()
@@ -214,6 +227,8 @@ def _text_name(cursor: TokenCursor) -> None:
 
 
 def _default(cursor: TokenCursor, found: Definition) -> None:
+    if found.default or found.default_null:
+        found.constant = False  # which of them counts is the server's affair
     if cursor.accept("NULL"):
         found.default_null = True
         return
@@ -221,11 +236,14 @@ def _default(cursor: TokenCursor, found: Definition) -> None:
     if inside is not None:
         inner = TokenCursor(inside)
         if not (inner.accept("NULL") and inner.done):
-            found.valued = True
+            found.valued, found.constant = True, False
         return
     found.valued = True
+    begin = cursor.at
     if cursor.literal():
+        found.default = cursor.taken_since(begin)
         return
+    found.constant = False
     if cursor.one_of(*_NOW):
         cursor.parens()
         return

@@ -53,7 +53,11 @@ class TokenCursor:
 
     def names_since(self, begin: int) -> set[str]:
         """The names among the tokens that were taken from there on, bare words included."""
-        return {one.text for one in self._tokens[begin : self.at] if one.kind in {"word", "name"}}
+        return {one.text for one in self.taken_since(begin) if one.kind in {"word", "name"}}
+
+    def taken_since(self, begin: int) -> Sequence[SqlToken]:
+        """The tokens that were taken from there on."""
+        return self._tokens[begin : self.at]
 
     def stuck(self) -> NotUnderstoodError:
         """What to raise here."""

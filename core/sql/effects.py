@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ratchet.core.rounds import Effect
+from ratchet.core.sql.lexer import SqlToken
 
 # Words that people see, in messages of tables that stop.
 MOVED: Final = "a statement may have changed its rows without row events"
@@ -34,3 +36,37 @@ class TableName:
 
     database: str | None
     table: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A column that comes, with one value in all rows that were there.
+
+    Attributes:
+        name: its name.
+        declared: its definition, from its type on.
+        default: the tokens of its value; none: the type's own where it is NOT NULL, else NULL.
+        not_null: whether it is NOT NULL.
+    """
+
+    name: str
+    declared: Sequence[SqlToken]
+    default: Sequence[SqlToken]
+    not_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChanges:
+    """What an ALTER TABLE does to a table's columns, where that is all it does.
+
+    Attributes:
+        added: columns that come.
+        dropped: the names of those that go.
+        renamed: (old name, new name).
+        retyped: those that may have another type or attributes behind it, by their old names.
+    """
+
+    added: tuple[AddedColumn, ...] = ()
+    dropped: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    retyped: tuple[str, ...] = ()

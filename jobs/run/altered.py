@@ -1,10 +1,11 @@
-"""Tables that a schema change has stopped, and that are dumped again without a person.
+"""Tables that a schema change has stopped, and that go on without a person.
 
-Lives here: which, and how often. Does not live here: the dump (`dumping`), what stops a table
-(`merge.plan`), what stays readable meanwhile (`store.anew`).
+Lives here: which of them are computed from what the mirror has, which are dumped again, and how
+often. Does not live here: doing it (`dumping`, `merge.remake`), what stops a table (`merge.plan`),
+what stays readable meanwhile (`store.anew`).
 
 Invariant: of a table that stops again and again each new dump comes later: a source must not be
-read all the time.
+read all the time. What is computed reads no source, so it only has to leave time for others.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ratchet.store.tables import Tables, TableState
 
 _FIRST: Final = 60.0  # seconds from the first dump of this kind to the second
 _LONGEST: Final = 3600.0
+_SHARE: Final = 4.0  # rest behind a table that was computed, by the time that it took
 
 
 class AlteredTables:
@@ -42,16 +44,43 @@ class AlteredTables:
         self._lock = threading.Lock()
         self._next: dict[str, float] = {}  # not before
         self._pause: dict[str, float] = {}
+        self._refused: dict[str, int] = {}  # the round of a change that cannot be computed
 
     def due(self, states: Iterable[TableState]) -> set[str]:
         """Those (keyspace.table) that are to be dumped again now."""
+        return {
+            state.name
+            for state in states
+            if self.takes(state) and not self.computes(state) and self._is_due(state)
+        }
+
+    def to_compute(self, states: Iterable[TableState]) -> list[TableState]:
+        """Those that are to be computed now."""
+        return [state for state in states if self.computes(state) and self._is_due(state)]
+
+    def computes(self, state: TableState) -> bool:
+        """Whether a table is computed from what the mirror has, now or later."""
+        halfway = state.phase == "dumping" and state.dump is not None and state.dump.computed
+        mine = self.takes(state) or (halfway and self._follows(state))
+        with self._lock:
+            refused = self._refused.get(state.name)
+        return mine and state.change is not None and refused != state.change.round
+
+    def refuse(self, state: TableState) -> None:
+        """A change cannot be computed: its table is to be dumped again."""
+        if state.change is not None:
+            with self._lock:
+                self._refused[state.name] = state.change.round
+
+    def computed(self, name: str, seconds: float) -> None:
+        """A table was computed, or is tried again later."""
+        with self._lock:
+            self._next[name] = self._clock() + _SHARE * seconds
+
+    def _is_due(self, state: TableState) -> bool:
         now = self._clock()
         with self._lock:
-            return {
-                state.name
-                for state in states
-                if self.takes(state) and self._next.get(state.name, now) <= now
-            }
+            return self._next.get(state.name, now) <= now
 
     def takes(self, state: TableState) -> bool:
         """Whether a stopped table is dumped again by itself, now or later."""
@@ -70,4 +99,8 @@ class AlteredTables:
         """Whether a run that has caught up has to wait for one."""
         states = self._tables.list()
         behind = (s for s in states if s.standing is not None and s.phase != "stopped")
-        return bool(self.due(states)) or any(self._follows(state) for state in behind)
+        return (
+            bool(self.due(states))
+            or any(self.computes(state) for state in states)
+            or any(self._follows(state) for state in behind)
+        )

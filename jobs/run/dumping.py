@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ratchet.core.errors import RetryableError
+from ratchet.core.errors import RetryableError, TableFileError
+from ratchet.core.reshaping import NotComputableError
 from ratchet.core.schema import TableSchema
 from ratchet.core.types import misfits_told
 from ratchet.jobs.config.selection import RoundBarrier, Selection
@@ -43,9 +45,11 @@ from ratchet.store.tables import StopReason, Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
+_AWAY: Final = 1.0  # what a table that could not be computed counts as having taken, seconds
 _LOCKED: Final = 5.0  # seconds until a keyspace with a locked table is looked at again
 
 MakeDumper = Callable[[OnProgress], Dumper]
+ComputeTable = Callable[[TableState, Callable[[], bool]], None]
 
 
 class DumpRunner:
@@ -65,7 +69,8 @@ class DumpRunner:
         look_again: asks the servers anew what `refused` goes by.
         again: tables (keyspace.table) to dump in the first pass whatever their phase.
         locked: keyspaces of which the last look does not tell, since a table is locked.
-        altered: stopped tables that are dumped again by themselves; None: none are.
+        altered: stopped tables that go on by themselves; None: none do.
+        compute: computes one of them from what the mirror has; None: all are dumped again.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class DumpRunner:
         again: Collection[str] = (),
         locked: Callable[[], Collection[str]] = tuple,
         altered: AlteredTables | None = None,
+        compute: ComputeTable | None = None,
     ) -> None:
         self._look = look
         self._tables = tables
@@ -100,6 +106,7 @@ class DumpRunner:
         self._again = set(again)
         self._locked = locked
         self._altered = altered or AlteredTables(tables, lambda _: False)
+        self._compute = compute
 
     def once(self, is_look_due: Callable[[], bool] = lambda: False) -> int:
         """Dump all tables that need it now; gives how many are dumped.
@@ -143,6 +150,7 @@ class DumpRunner:
 
     def _take(self) -> Mapping[TableDumpRequest, int]:
         """The tables that need a dump and that nobody dumps, and the rows of each, about."""
+        self._compute_altered()
         if any(self._refused(state.keyspace, state.table) for state in self._waiting()):
             self._look_again()  # it may be mended by now: somebody asked for the dump
         wanted = self._decided()
@@ -172,10 +180,12 @@ class DumpRunner:
                 self._stop_missing(rows)
                 states, sources = self._tables.list(), self._selection.sources
                 altered = self._altered.due(states)
+                left = {state.name for state in states if self._altered.computes(state)}
                 wanted = [
                     one
                     for one in needing_dump(found, states, sources, self._again | altered)
                     if not self._selection.is_dumping(one.name)
+                    and (one.name not in left or one.name in self._again)
                 ]
                 for name in altered:
                     self._altered.tried(name)  # also of one that is gone, or that nothing mirrors
@@ -184,6 +194,43 @@ class DumpRunner:
                     self._selection.begin_dumping(one.name)
                     self._again.discard(one.name)
                 return {one: rows[one.name] for one in wanted}
+
+    def _compute_altered(self) -> None:
+        """Compute the tables that can be: one after the other, as each has all of the lake."""
+        if self._compute is None:
+            return
+        with self._selection.deciding():
+            due = [
+                state
+                for state in self._altered.to_compute(self._tables.list())
+                if state.name not in self._again and not self._selection.is_dumping(state.name)
+            ]
+            for state in due:
+                self._selection.begin_dumping(state.name)
+        try:
+            for state in due:
+                if not self._stop.is_set():
+                    self._compute_one(state, self._compute)
+        finally:
+            for state in due:
+                self._selection.end_dumping(state.name)
+
+    def _compute_one(self, state: TableState, compute: ComputeTable) -> None:
+        self._check()
+        began = time.monotonic()
+        try:
+            compute(state, self._stop.is_set)
+        except NotComputableError as error:
+            log.info("%s is dumped again: %s", state.name, error)
+            self._altered.refuse(state)
+        except TableFileError as error:
+            log.warning("%s is dumped again: %s", state.name, error.message)
+            self._altered.refuse(state)
+        except RetryableError as error:
+            log.warning("%s; %s is computed later", error, state.name)
+            self._altered.computed(state.name, _AWAY)
+        else:
+            self._altered.computed(state.name, time.monotonic() - began)
 
     def _stop_missing(self, found: Collection[str]) -> None:
         """Tables that wait for their dump and cannot have it are stopped: none must wait for good.

@@ -145,10 +145,12 @@ class MergeRunner:
             if state is None or not self._altered.takes(state):
                 self._stops.tell(table, error.message, error.hint)
                 continue
+            how = "is computed anew" if self._altered.computes(state) else "is dumped again"
             log.warning(
-                "%s: %s; it is dumped again by itself, and can be read as it was meanwhile",
+                "%s: %s; it %s by itself, and can be read as it was meanwhile",
                 table,
                 error.message,
+                how,
                 extra={"fields": {"event": "schema_change", "table": table}},
             )
             self._look()

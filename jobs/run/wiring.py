@@ -47,6 +47,7 @@ from ratchet.jobs.preflight.restarts import doubt_restarted, read_starts
 from ratchet.jobs.preflight.unfit import FitnessResult, UnfitRegister, look_at
 from ratchet.jobs.reporting.observe import StopReporter, tell
 from ratchet.jobs.run.altered import AlteredTables
+from ratchet.jobs.run.computing import TableComputer
 from ratchet.jobs.run.dumping import DumpRunner
 from ratchet.jobs.run.merging import LakeUpkeep, MergeRunner
 from ratchet.jobs.run.pipeline import MirrorRun, RunComponents
@@ -329,6 +330,7 @@ class _RunBuilder:
             again=self._plan.again,
             locked=lambda: sight.locked,
             altered=self._altered if self._plan.merge else None,
+            compute=TableComputer(self._plan.lake, self._reading.shards, self._reading.settings),
         )
 
     def _follows_ddl(self, state: TableState) -> bool:

@@ -1,0 +1,170 @@
+"""What a change of a table's columns does to the rows that are there. Pure.
+
+Lives here: the table's shape behind the change, and each row as it is then. Does not live here:
+what a statement says (`core.sql`), the files (`merge.remake`).
+
+Invariant: a change is either computed exactly as the server makes it, or refused with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.sql.effects import ColumnChanges
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
+from ratchet.core.types.constants import constant_value
+
+
+class NotComputableError(Exception):
+    """What a change does to the rows is not known for sure; the argument says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaping:
+    """A change of columns.
+
+    Attributes:
+        schema: the table's shape behind it.
+        columns: the same as the lake has it.
+        origins: for each column the one that it comes from, or the value that all rows get.
+    """
+
+    schema: TableSchema
+    columns: pa.Schema
+    origins: tuple[str | pa.Scalar, ...]
+
+    def rows(self, found: pa.Table, others: Sequence[str]) -> pa.Table:
+        """Rows as they are behind the change.
+
+        Args:
+            found: the rows before.
+            others: columns of the lake's own, which stay, behind the others.
+        """
+        arrays = [
+            found.column(origin).cast(field.type)
+            if isinstance(origin, str)
+            else pa.repeat(origin, found.num_rows)
+            for origin, field in zip(self.origins, self.columns, strict=True)
+        ]
+        fields = [*self.columns, *(found.schema.field(name) for name in others)]
+        return pa.table([*arrays, *map(found.column, others)], pa.schema(fields))
+
+
+def reshape(
+    schema: TableSchema,
+    changes: ColumnChanges,
+    *,
+    described: TableSchema | None,
+    policy: InvalidValuePolicy,
+) -> Reshaping:
+    """What an ALTER TABLE does to a table's rows.
+
+    All names are those of before the statement, as the servers take them.
+
+    Args:
+        schema: the table's shape before it.
+        changes: what it says.
+        described: the table as its server describes it now; None: it does not.
+        policy: decides about the lake's types.
+
+    Raises:
+        NotComputableError: the rows have to be read from the source.
+    """
+    names = _Names(schema)
+    gone = {names.own(name) for name in changes.dropped}
+    new_names = {names.own(old): new for old, new in changes.renamed}
+    if not gone.isdisjoint(schema.key):
+        raise NotComputableError("a column of its key goes")
+    touched = [*changes.dropped, *(old for old, _ in changes.renamed)]
+    if len(gone) + len(new_names) < len(touched) or gone & new_names.keys():
+        raise NotComputableError("it names a column twice")
+    for name in changes.retyped:
+        names.own(name)
+    columns: list[Column] = []
+    origins: list[str | pa.Scalar] = []
+    for column in schema.columns:
+        if column.name not in gone:
+            columns.append(replace(column, name=new_names.get(column.name, column.name)))
+            origins.append(column.name)
+    for added in changes.added:
+        column = _described(added.name, described)
+        value = constant_value(added, column, policy)
+        if value is None:
+            raise NotComputableError(f"the value of {added.name} in old rows is not a plain one")
+        columns.append(column)
+        origins.append(value)
+    key = tuple(new_names.get(name, name) for name in schema.key)
+    after = replace(schema, columns=tuple(columns), key=key)
+    _Names(after)
+    return Reshaping(after, arrow_schema(after, policy), tuple(origins))
+
+
+def widen(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -> Reshaping | None:
+    """The change from a table's columns to wider ones of the same names; None: it is another one.
+
+    Args:
+        schema: the table's shape.
+        shape: the shape of the row events that follow.
+        policy: decides about the lake's types.
+    """
+    come = {column.name: column for column in shape.columns}
+    if come.keys() != {column.name for column in schema.columns}:
+        return None
+    columns = []
+    for old in schema.columns:
+        new = come[old.name]
+        if new.type != old.type and _is_wider(old.type, new.type):
+            columns.append(replace(old, type=new.type))
+        else:
+            columns.append(old)
+    after = replace(schema, columns=tuple(columns))
+    if after == schema:
+        return None
+    if arrow_schema(after, policy) != arrow_schema(
+        replace(after, columns=tuple(come[c.name] for c in after.columns)), policy
+    ):
+        return None  # others have changed, too
+    names = tuple(column.name for column in schema.columns)
+    return Reshaping(after, arrow_schema(after, policy), names)
+
+
+_INTS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
+
+
+def _is_wider(old: ColumnType, new: ColumnType) -> bool:
+    """Whether every value stays as it is, and the lake's type changes by more room only."""
+    if old.name in _INTS and new.name in _INTS:
+        grows = _INTS.index(new.name) - _INTS.index(old.name)
+        return grows >= 0 and (old.unsigned == new.unsigned or (grows > 0 and old.unsigned))
+    if old.name == new.name == "decimal" and old.unsigned == new.unsigned:
+        digits = (new.precision or 0) - (old.precision or 0)
+        return digits >= 0 and old.scale == new.scale
+    return False
+
+
+def _described(name: str, described: TableSchema | None) -> Column:
+    for column in () if described is None else described.columns:
+        if column.name.casefold() == name.casefold():
+            return column
+    raise NotComputableError(f"the source has no column {name} any more")
+
+
+class _Names:
+    """The names of a table's columns, which servers tell apart without regard to case."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._names = {column.name.casefold(): column.name for column in schema.columns}
+        if len(self._names) < len(schema.columns):
+            raise NotComputableError("two of its columns would have one name")
+
+    def own(self, name: str) -> str:
+        """A column's name as the table has it."""
+        found = self._names.get(name.casefold())
+        if found is None or not (name.isascii() or name == found):
+            raise NotComputableError(f"its mirror has no column {name}")
+        return found

@@ -1,0 +1,53 @@
+"""What a logged ALTER TABLE does to a table's columns, for whoever can do the same to a copy.
+
+Lives here: reading it again from the text that the round log keeps. Does not live here: the grammar
+(`alter`), the value of a column that comes (`core.types.constants`).
+
+The session's sql_mode is not kept, so a text that means something else under another one counts as
+not understood. So does all that is more than columns that come, go, or change names and types.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ratchet.core.rounds import STATEMENT_LENGTH
+from ratchet.core.sql.alter import alter_table
+from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
+from ratchet.core.sql.effects import ColumnChanges
+from ratchet.core.sql.lexer import Mode, SqlToken, lex
+
+_EXECUTABLE: Final = ("/*!", "/*M!")  # what they hold is executed by some servers only
+
+
+def column_changes(statement: str, table: str) -> ColumnChanges | None:
+    """What a statement does to the columns of a table.
+
+    Args:
+        statement: as the round log has it, cut or not.
+        table: the name of the table to whose event it belongs.
+
+    Returns:
+        None if it is, or may be, anything else than an ALTER TABLE of columns of that table.
+    """
+    if len(statement) >= STATEMENT_LENGTH or any(mark in statement for mark in _EXECUTABLE):
+        return None
+    lexed = lex(statement, Mode(mariadb=True, known=False))
+    tokens = list(lexed.tokens)
+    while tokens and tokens[-1] == SqlToken("sign", ";"):
+        tokens.pop()
+    if lexed.unsure:
+        return None
+    cursor = TokenCursor(tokens)
+    try:
+        cursor.need("ALTER")
+        cursor.one_of("ONLINE", "OFFLINE")
+        cursor.need("TABLE")
+        cursor.accept("IF", "EXISTS")
+        _, name = cursor.table()
+    except NotUnderstoodError:
+        return None
+    if name.casefold() != table.casefold():
+        return None
+    found, problem = alter_table(cursor, ignore=False, heeds_default=False)
+    return None if problem else found.columns()

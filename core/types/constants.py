@@ -1,0 +1,187 @@
+"""The value that a new column has in the rows that were there, where its definition tells it.
+
+Lives here: DEFAULT and NOT NULL as a value of the lake. Does not live here: the grammar of a
+definition (`core.sql.columns`).
+
+Doubt by default: a value counts as known only where its text is written as the server would show it
+and fits the type as it stands, so that no rounding, cutting, padding, time zone or sql_mode has a
+say. `tests/integration/test_constants.py` asks the servers themselves.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ratchet.core.schema import Column, ColumnType
+from ratchet.core.sql.effects import AddedColumn
+from ratchet.core.sql.lexer import SqlToken
+from ratchet.core.types import InvalidValuePolicy, rule_for
+
+_NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?\Z")
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+_MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\Z")
+_FIRST_YEAR: Final = 1000  # servers promise nothing of days before
+_BITS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_DIGITS: Final = 15  # that a double holds, whatever they are
+_PLAIN: Final = re.compile(r"[\x20-\x7e]*\Z")
+_LONGEST: Final = 255
+_SYNONYMS: Final = {
+    "INTEGER": "int", "DEC": "decimal", "NUMERIC": "decimal", "FIXED": "decimal",
+    "CHARACTER": "char",
+}  # fmt: skip
+_BOOLEAN: Final = ("BOOL", "BOOLEAN")
+# What NOT NULL without DEFAULT stands for.
+_IMPLICIT: Final = {
+    **dict.fromkeys((*_BITS, "decimal", "float", "double"), "0"),
+    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), ""),
+}
+
+
+def constant_value(
+    added: AddedColumn, column: Column, policy: InvalidValuePolicy
+) -> pa.Scalar | None:
+    """The value of a new column in the rows that were there; None: it cannot be told for sure.
+
+    Args:
+        added: how the column came.
+        column: as the server describes it now.
+        policy: decides about the lake's types.
+    """
+    kind = rule_for(column.type, policy).arrow
+    if not _is_declared(added.declared, column.type):
+        return None  # it has been changed since, or is written in words that are not known here
+    if not (added.default or added.not_null):
+        return None if column.type.name == "timestamp" else pa.scalar(None, kind)
+    text = _implicit(column.type)
+    if added.default:
+        # The text of a number as a string is the server's affair.
+        said = kind != pa.string() or added.default[0].kind == "string"
+        text = _text(added.default) if said else None
+    read = _READERS.get(column.type.name)
+    value = None if text is None or read is None else read(text, column.type, added.declared)
+    # Days and large numbers may be kept as the server's own text.
+    same = isinstance(value, str) == (kind == pa.string())
+    return pa.scalar(value, kind) if value is not None and same else None
+
+
+def _is_declared(declared: Sequence[SqlToken], kind: ColumnType) -> bool:
+    """Whether a definition begins with that type, as far as values go by it."""
+    words = [token.word for token in declared]
+    name = words[0]
+    if name in _BOOLEAN:
+        return kind.name == "tinyint" and not kind.unsigned
+    unsigned = "UNSIGNED" in words or "ZEROFILL" in words
+    if _SYNONYMS.get(name, name.lower()) != kind.name or unsigned != kind.unsigned:
+        return False
+    if kind.name == "decimal":
+        return _sizes(declared, (10, 0)) == (kind.precision, kind.scale)
+    if kind.name in {"datetime", "timestamp", "time"}:
+        return _sizes(declared, (0, 0))[0] == kind.fraction
+    return True
+
+
+def _sizes(declared: Sequence[SqlToken], otherwise: tuple[int, int]) -> tuple[int, int]:
+    """The numbers in parentheses behind a type."""
+    if [token.text for token in declared[1:2]] != ["("]:
+        return otherwise
+    ends = next((n for n, token in enumerate(declared) if token.text == ")"), 0)
+    found = [int(t.text) for t in declared[2:ends] if t.kind == "word" and t.text.isdigit()]
+    return (found[0], found[1] if len(found) > 1 else 0) if found else (-1, -1)
+
+
+def _text(default: Sequence[SqlToken]) -> str | None:
+    """A constant's text; None: it is none that can be taken as it stands."""
+    words = [token.word for token in default]
+    if words in (["TRUE"], ["FALSE"]):
+        return "1" if words == ["TRUE"] else "0"
+    if len(default) == 1 and default[0].kind == "string":
+        inner = default[0].inner
+        plain = default[0].text.startswith("'") and "\\" not in inner
+        return inner if plain and _PLAIN.match(inner) else None
+    text = "".join(token.text for token in default)
+    return text if _NUMBER.match(text) and all(t.kind != "string" for t in default) else None
+
+
+def _implicit(kind: ColumnType) -> str | None:
+    if kind.name == "enum":
+        return kind.members[0] if kind.members else None
+    return _IMPLICIT.get(kind.name)
+
+
+def _integer(text: str, kind: ColumnType, _: Sequence[SqlToken]) -> int | Decimal | None:
+    found = _NUMBER.match(text)
+    if found is None or found.group(3) is not None:
+        return None
+    value, bits = int(text), _BITS[kind.name]
+    low, high = (0, 1 << bits) if kind.unsigned else (-(1 << bits - 1), 1 << bits - 1)
+    if not low <= value < high:
+        return None
+    return Decimal(value) if kind.unsigned and kind.name == "bigint" else value
+
+
+def _decimal(text: str, kind: ColumnType, _: Sequence[SqlToken]) -> Decimal | None:
+    found = _NUMBER.match(text)
+    precision, scale = kind.precision or 0, kind.scale or 0
+    if found is None or len(found.group(3) or "") > scale:
+        return None
+    whole = found.group(2).lstrip("0")
+    if len(whole) > precision - scale or (kind.unsigned and found.group(1)):
+        return None
+    return abs(Decimal(text)) if not Decimal(text) else Decimal(text)
+
+
+def _double(text: str, kind: ColumnType, declared: Sequence[SqlToken]) -> float | None:
+    found = _NUMBER.match(text)
+    # With a number of digits behind the type the server rounds.
+    if found is None or [token.text for token in declared[1:2]] == ["("]:
+        return None
+    if len(found.group(2) + (found.group(3) or "")) > _DIGITS:
+        return None
+    value = float(text)
+    return None if found.group(1) and (kind.unsigned or value == 0) else value
+
+
+def _string(text: str, kind: ColumnType, declared: Sequence[SqlToken]) -> str | None:
+    longest = _LONGEST
+    if kind.name in {"char", "varchar"}:
+        longest = _sizes(declared, (1, 0))[0]
+    # A CHAR shows no blanks at its end.
+    return None if len(text) > longest or text.endswith(" ") else text
+
+
+def _label(text: str, kind: ColumnType, declared: Sequence[SqlToken]) -> str | None:
+    there = {token.inner for token in declared if token.kind == "string"}
+    return text if text in kind.members and text in there else None
+
+
+def _day(text: str, _: ColumnType, __: Sequence[SqlToken]) -> dt.date | None:
+    try:
+        found = dt.date.fromisoformat(text) if _DAY.match(text) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.year >= _FIRST_YEAR else None
+
+
+def _moment(text: str, _: ColumnType, __: Sequence[SqlToken]) -> dt.datetime | None:
+    try:
+        found = dt.datetime.fromisoformat(text) if _MOMENT.match(text) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.year >= _FIRST_YEAR else None
+
+
+_READERS: Final[Mapping[str, Callable[[str, ColumnType, Sequence[SqlToken]], Any]]] = {
+    **dict.fromkeys(_BITS, _integer),
+    "decimal": _decimal,
+    **dict.fromkeys(("float", "double"), _double),
+    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), _string),
+    "enum": _label,
+    "date": _day,
+    "datetime": _moment,
+}

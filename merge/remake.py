@@ -1,0 +1,276 @@
+"""A table behind a change of its columns, computed from the rows that the mirror has.
+
+At the place of an ALTER TABLE in the log the mirror holds every row. So what the statement does to
+them can be done here, without a second read of the source. The result is a dump like any other: it
+is made behind the table that is shown, catches up from that place, and takes its place in one
+commit (`store.staged`).
+
+Lives here: whether it can be computed, and the pass over the table's files. Does not live here:
+what happens to a row (`core.reshaping`), when it is done (`jobs.run.dumping`).
+
+Invariant: the state says that a table is being computed before anything of it is in the lake, and
+that it catches up when all of it is. Killed in between, it is computed anew, in another folder.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from ratchet.core.change import TOKEN_COLUMN
+from ratchet.core.dumps import app_id
+from ratchet.core.errors import LakeError
+from ratchet.core.reshaping import NotComputableError, Reshaping, reshape, widen
+from ratchet.core.schema import TableSchema
+from ratchet.core.sql.columnchanges import column_changes
+from ratchet.core.sql.effects import REBUILT, ColumnChanges
+from ratchet.core.types import InvalidValuePolicy
+from ratchet.merge.liverows import LiveRows
+from ratchet.store.anew import standing_of
+from ratchet.store.crashpoints import reach
+from ratchet.store.delta.actions import Action, AppTransaction, DataFile, rewrite_info
+from ratchet.store.delta.commits import commit_files
+from ratchet.store.delta.datafiles import write_data_file
+from ratchet.store.delta.log import TableFiles, replay
+from ratchet.store.delta.tables import create_mirrored_table, stats_columns
+from ratchet.store.failures import lost_file_hint
+from ratchet.store.files import COMPUTED_FORMAT, Lake, need_format
+from ratchet.store.rounds import RoundLog
+from ratchet.store.schemas import get_schema
+from ratchet.store.tables import Doubt, DumpState, ShapeChange, Tables, TableState
+
+_DOING: Final = "compute a table behind a change of its columns"
+_FILE: Final = 128 << 20  # bytes of the files that one new file is made of
+
+Describe = Callable[[TableState], TableSchema | None]
+
+
+def reshaping_of(
+    lake: Lake, state: TableState, policy: InvalidValuePolicy, describe: Describe
+) -> Reshaping:
+    """What the change that stopped a table does to its rows.
+
+    Args:
+        lake: the lake.
+        state: the table.
+        policy: decides about the lake's types.
+        describe: what the source's server says of a table now; asked where columns come.
+
+    Raises:
+        NotComputableError: its rows have to be read from the source.
+    """
+    change = state.change
+    if change is None or state.dump is None:
+        raise NotComputableError("nothing tells what the change does")
+    if RoundLog(lake).first_number() > change.round:
+        raise NotComputableError("the change log does not reach back to it any more")
+    if not change.statement:
+        shape = get_schema(lake, state.keyspace, state.table, change.shape)
+        found = widen(state.whole, shape, policy)
+        if found is None:
+            raise NotComputableError("its columns are not just wider")
+        return found
+    told = _told(change, state)
+    if set(state.key) != set(state.schema.key) and told.renamed:
+        raise NotComputableError("its key is one that the config names")
+    described = describe(state) if told.added else None
+    return reshape(state.whole, told, described=described, policy=policy)
+
+
+def _told(change: ShapeChange, state: TableState) -> ColumnChanges:
+    told = column_changes(change.statement, state.table)
+    if told is None:
+        raise NotComputableError("it does more than to add, drop, rename or widen columns")
+    return told
+
+
+def remake(
+    lake: Lake,
+    state: TableState,
+    reshaping: Reshaping,
+    *,
+    deletion_vectors: bool,
+    now: int,
+    stop: Callable[[], bool] = lambda: False,
+) -> TableState | None:
+    """Compute a table's rows behind the change, so that it catches up from there.
+
+    Args:
+        lake: the lake.
+        state: the table: stopped by the change, or half computed by a run that was killed.
+        reshaping: see `reshaping_of`.
+        deletion_vectors: see create_delta_table.
+        now: microseconds UTC.
+        stop: asked between two files.
+
+    Returns:
+        The state as saved; None: it was told to stop.
+
+    Raises:
+        NotComputableError: no cut shows the table.
+        TableFileError: a file of the table is gone or damaged.
+        LakeError: the lake cannot be read or written.
+    """
+    standing = standing_of(lake, state)
+    if standing is None or state.change is None:
+        raise NotComputableError("no cut shows it")
+    need_format(lake, COMPUTED_FORMAT)
+    shown = _replayed(lake, state.shown_path)
+    tables = Tables(lake)
+    making = tables.save(_begun(state, reshaping, standing, state.change))
+    create_mirrored_table(
+        lake,
+        making.path,
+        reshaping.columns,
+        key=making.key,
+        name=state.name,
+        now=now,
+        deletion_vectors=deletion_vectors,
+    )
+    empty = _replayed(lake, making.path)
+    work = _Pass(lake=lake, shown=shown, empty=empty, making=making, reshaping=reshaping, now=now)
+    files = []
+    for group in _groups(shown.files.values()):
+        if stop():
+            return None
+        files.append(work.write(group))
+    reach("remake.before_commit")
+    assert making.dump is not None  # noqa: S101 - it has just begun
+    actions: list[Action] = [
+        rewrite_info("WRITE", read=empty.version, now=now, note=""),
+        *files,
+        AppTransaction(app_id=app_id(making.dump.id), version=1, updated_at=now),
+    ]
+    if commit_files(lake, making.path, empty, actions) is None:
+        raise LakeError(
+            "another process has just committed to the table",
+            operation=_DOING,
+            table=making.path,
+            hint="only one run may write to a lake; this one tries again when it is started anew",
+        )
+    reach("remake.after_commit")
+    return tables.save(
+        replace(making, phase="catching_up", dump=replace(making.dump, done=True), change=None)
+    )
+
+
+def _begun(
+    state: TableState, reshaping: Reshaping, standing: int, change: ShapeChange
+) -> TableState:
+    """The state of a table that is being computed; what puts it in doubt stays."""
+    told = column_changes(change.statement, state.table) or ColumnChanges()
+    place = {change.shard: change.position}
+    same_key = set(state.key) == set(state.schema.key)
+    before = state.doubts.get(change.shard)
+    doubts = dict(state.doubts)
+    for doubt in _doubts(state, change, told):
+        before = doubts[change.shard] = doubt.behind(before)
+    return replace(
+        state,
+        schema=reshaping.schema,
+        key=reshaping.schema.key if same_key else state.key,
+        phase="dumping",
+        dump=DumpState(
+            id=uuid.uuid4().hex[:12],
+            start_round=change.round,
+            start=place,
+            end=place,
+            made={} if state.dump is None else state.dump.made,
+            computed=True,
+        ),
+        merged_round=change.round - 1,
+        stopped=None,
+        logged={},
+        added=(),
+        retyped=(change.shard,) if told.retyped else (),
+        doubts=doubts,
+        foreign_keys=None if told.renamed or told.dropped else state.foreign_keys,
+        sided="",
+        standing=standing,
+    )
+
+
+def _doubts(state: TableState, change: ShapeChange, told: ColumnChanges) -> Iterator[Doubt]:
+    """What is still to be found out: values under new types, columns that are computed anew."""
+    shown = state.generated is False
+    if told.retyped:
+        yield Doubt(
+            message="a column's type may have changed",
+            statement=change.statement,
+            round=change.round,
+            by_shape=shown,
+        )
+    if not shown:
+        yield Doubt(
+            message=REBUILT,
+            statement=change.statement,
+            round=change.round,
+            by_shape=True,
+            rebuilt=True,
+        )
+
+
+def _groups(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """Files, those together that become one."""
+    groups: list[list[DataFile]] = []
+    held = 0
+    for file in sorted(files, key=lambda one: (one.modified_at, one.path)):
+        if not groups or held + file.size > _FILE:
+            groups.append([])
+            held = 0
+        groups[-1].append(file)
+        held += file.size
+    return groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """One pass over a table's files.
+
+    Attributes:
+        lake: the lake.
+        shown: the table, at the version that is read.
+        empty: the one that is made.
+        making: the state of that.
+        reshaping: what happens to the rows.
+        now: microseconds UTC.
+    """
+
+    lake: Lake
+    shown: TableFiles
+    empty: TableFiles
+    making: TableState
+    reshaping: Reshaping
+    now: int
+
+    def write(self, group: Sequence[DataFile]) -> DataFile:
+        """One new file from some of the table's."""
+        schema = self.empty.schema
+        return write_data_file(
+            self.lake,
+            self.making.path,
+            self._rows(group),
+            schema,
+            kind="computed",
+            described=[name for name in self.making.key if stats_columns(schema, [name])],
+            now=self.now,
+        )
+
+    def _rows(self, group: Sequence[DataFile]) -> Iterator[pa.Table]:
+        folder, schema = self.making.shown_path, self.shown.schema
+        for file in group:
+            for part in LiveRows(self.lake, folder, file, schema).groups():
+                yield self.reshaping.rows(part, [TOKEN_COLUMN])
+
+
+def _replayed(lake: Lake, path: str) -> TableFiles:
+    files = replay(lake, path)
+    if files is None:
+        raise LakeError(
+            f"the Delta table {path} is gone", operation=_DOING, hint=lost_file_hint(path)
+        )
+    return files

@@ -1,0 +1,142 @@
+"""Changes of columns that are computed from what the mirror has, with no second read of the source.
+
+Each on a table of its own, with rows in flight before and behind it: under a running pipeline, with
+the run away and a backlog of several, and with kills in the midst of it.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, reading
+
+from lab.servers import create_ratchet_user
+
+COLUMNS: Final = (
+    "id INT NOT NULL, s VARCHAR(20) NOT NULL, n INT, d DECIMAL(10,2), "
+    "l VARCHAR(20) CHARACTER SET latin1, PRIMARY KEY (id)"
+)
+COMPUTED: Final = {
+    "number": "ADD x INT NOT NULL DEFAULT 7",
+    "words": "ADD x VARCHAR(20) NOT NULL DEFAULT 'it''s none' AFTER id",
+    "digits": "ADD COLUMN x DECIMAL(9,3) DEFAULT -1.5",
+    "label": "ADD x ENUM('new','old') NOT NULL FIRST",
+    "moment": "ADD x DATETIME NOT NULL DEFAULT '2024-02-29 12:00:00'",
+    "implicit": "ADD x BIGINT UNSIGNED NOT NULL, ADD (y VARCHAR(9) NOT NULL, z DOUBLE NOT NULL)",
+    "nothing": "ADD x INT, DROP COLUMN n",
+    "gone": "DROP COLUMN n",
+    "renamed": "RENAME COLUMN n TO `a ``new'' name`",
+    "changed": "CHANGE n m BIGINT",
+    "swapped": "RENAME COLUMN s TO l, RENAME COLUMN l TO s",
+    "replaced": "DROP COLUMN n, ADD COLUMN n INT NOT NULL DEFAULT 5",
+    "wider": "MODIFY n BIGINT",
+    "wider_key": "MODIFY id BIGINT NOT NULL",
+    "wider_digits": "MODIFY d DECIMAL(20,2)",
+    "key_renamed": "RENAME COLUMN id TO ident, ADD INDEX i (n)",
+}
+READ: Final = {
+    "made_of_others": "ADD x INT AS (n + 1) STORED",
+    "time_of_it": "ADD x DATETIME DEFAULT CURRENT_TIMESTAMP",
+    "narrower": "MODIFY n SMALLINT",
+    "key_gone": "DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)",
+}
+QUIET: Final = "quiet"  # no row is written to it behind the statement
+
+
+def test_on_mariadb(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet], tmp_path: Path
+) -> None:
+    while_it_runs(mariadb, database, make_ratchet, tmp_path / "said")
+
+
+def test_on_mysql(
+    mysql: Any, database: str, make_ratchet: Callable[..., Ratchet], tmp_path: Path
+) -> None:
+    while_it_runs(mysql, database, make_ratchet, tmp_path / "said")
+
+
+def while_it_runs(
+    server: Any, database: str, make_ratchet: Callable[..., Ratchet], said: Path
+) -> None:
+    names = [*COMPUTED, *READ, QUIET]
+    ratchet = begun(server, database, make_ratchet, names)
+    running = ratchet.start("run", log=said)
+    with reading(ratchet, names) as seen:
+        for number, name in enumerate(names):
+            change(server, database, name, number)
+            what = {**COMPUTED, **READ, QUIET: COMPUTED["number"]}[name]
+            execute(server, database, f"ALTER TABLE {name} {what}")
+            if name != QUIET:
+                change(server, database, name, number + 100)
+        wait_until_shown(running, said, names)
+    running.send_signal(signal.SIGTERM)
+    end_of(running, 120)
+    assert running.returncode == 0, said.read_text()
+    assert computed(said) == {*COMPUTED, QUIET}, said.read_text()
+    assert min(rows for name in names for rows, _ in seen[name]) >= 20
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [server], database, names)
+    ratchet.run("verify")
+
+
+def begun(
+    server: Any, database: str, make_ratchet: Callable[..., Ratchet], names: list[str]
+) -> Ratchet:
+    for name in names:
+        execute(server, database, f"CREATE TABLE {name} ({COLUMNS})")
+        values = ", ".join(f"({n}, 'row {n}', {n}, {n}.25, 'ä{n}')" for n in range(20))
+        execute(server, database, f"INSERT INTO {name} VALUES {values}")
+    create_ratchet_user(server, PASSWORD, [database])
+    source = {"tables": ["*"], "schema_changes": "follow"}
+    ratchet = make_ratchet({"-": server}, database, source=source)
+    ratchet.run("run", "--until-caught-up")
+    return ratchet
+
+
+def change(server: Any, database: str, name: str, number: int) -> None:
+    """Insert, update and delete some rows, whatever the columns are called by now."""
+    with server.connect(database=database, autocommit=True) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SET sql_mode = ''")  # columns without a default get one
+        cursor.execute(f"SHOW COLUMNS FROM {name}")
+        shown = {row[0]: row[1] for row in cursor.fetchall() if "GENERATED" not in row[5]}
+        key = "ident" if "ident" in shown else "id"
+        text = next(one for one in shown if one in {"s", "l"})
+        values = {one: "1" for one in shown if "int" in shown[one] or "dec" in shown[one]}
+        values |= {one: f"'new {number}'" for one in shown if "varchar(20)" in shown[one]}
+        values |= {key: str(1000 + number)}
+        into = ", ".join(f"`{one.replace('`', '``')}`" for one in values)
+        cursor.execute(f"INSERT INTO {name} ({into}) VALUES ({', '.join(values.values())})")
+        cursor.execute(
+            f"UPDATE {name} SET {text} = 'changed {number}' WHERE {key} % 7 = {number % 7}"
+        )
+        if number >= 100:
+            cursor.execute(f"DELETE FROM {name} WHERE {key} = {1000 + number - 100}")
+
+
+def execute(server: Any, database: str, statement: str) -> None:
+    with server.connect(database=database, autocommit=True) as connection:
+        connection.cursor().execute(statement)
+
+
+def computed(said: Path) -> set[str]:
+    """The tables that a run has computed."""
+    lines = said.read_text().splitlines()
+    return {line.partition("shop.")[2].partition(":")[0] for line in lines if "computed in" in line}
+
+
+def wait_until_shown(running: Any, said: Path, names: list[str]) -> None:
+    """Until the new form of each table has taken the place of the old one."""
+    deadline = time.monotonic() + 420
+    while True:
+        text = said.read_text()
+        missing = [name for name in names if f"shop.{name}: its new dump is shown" not in text]
+        if not missing:
+            return
+        assert running.poll() is None, text
+        assert time.monotonic() < deadline, (missing, text)
+        time.sleep(1)
