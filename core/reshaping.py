@@ -69,7 +69,7 @@ def reshape(
     Args:
         schema: the table's shape before it.
         changes: what it says.
-        described: the table as its server describes it now; None: it does not.
+        described: the table as it was described behind the statement, or is now; None: it is not.
         policy: decides about the lake's types.
 
     Raises:
@@ -151,7 +151,7 @@ def _described(name: str, described: TableSchema | None) -> Column:
     for column in () if described is None else described.columns:
         if column.name.casefold() == name.casefold():
             return column
-    raise NotComputableError(f"the source has no column {name} any more")
+    raise NotComputableError(f"nothing tells the type of {name}")
 
 
 class _Names:

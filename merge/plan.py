@@ -431,8 +431,9 @@ class _Shard:
         twice = shard in found.retyped
         found.retyped = (*(one for one in found.retyped if one != shard), shard)
         # What a generated column is made of, and collations, are in no shape.
-        shown = found.generated is False and not twice
         before = found.doubts.get(shard)
+        untold = before is not None and not before.statement
+        shown = found.generated is False and not twice and not untold
         told = change.reason, event.statement
         if before is not None and not before.by_shape:
             told = before.message, before.statement  # which says more
@@ -485,7 +486,7 @@ class _Shard:
             self._proven()
         elif before is None:
             # No statement says so: one with sql_log_bin=0, or on another server before a failover.
-            self._doubt(f"{_UNTOLD} ({why})", "")
+            self._doubt(f"{_UNTOLD} ({why})", "", by_shape=True)
         else:
             doubt = found.doubts.get(self.shard)
             self._doubt(f"values may have changed ({why})", doubt.statement if doubt else "")
@@ -495,9 +496,12 @@ class _Shard:
         return None
 
     def _proven(self) -> None:
-        """The types behind a statement that changed them say that it kept all values."""
+        """The types behind a statement that changed them say that it kept all values.
+
+        What no statement explains is left to a look at the server's own types.
+        """
         doubt = self.found.doubts.get(self.shard)
-        if doubt is not None and doubt.by_shape and not doubt.rebuilt:
+        if doubt is not None and doubt.by_shape and doubt.statement and not doubt.rebuilt:
             del self.found.doubts[self.shard]
 
     def _has_primary_key(self) -> bool:

@@ -58,7 +58,8 @@ def reshaping_of(
         lake: the lake.
         state: the table.
         policy: decides about the lake's types.
-        describe: what the source's server says of a table now; asked where columns come.
+        describe: what the source's server says of a table now; asked where columns come, and no
+            row was written since.
 
     Raises:
         NotComputableError: its rows have to be read from the source.
@@ -77,7 +78,9 @@ def reshaping_of(
     told = _told(change, state)
     if set(state.key) != set(state.schema.key) and told.renamed:
         raise NotComputableError("its key is one that the config names")
-    described = describe(state) if told.added else None
+    described = None
+    if told.added:
+        described = _shape_behind(lake, state, change) or describe(state)
     return reshape(state.whole, told, described=described, policy=policy)
 
 
@@ -86,6 +89,19 @@ def _told(change: ShapeChange, state: TableState) -> ColumnChanges:
     if told is None:
         raise NotComputableError("it does more than to add, drop, rename or widen columns")
     return told
+
+
+def _shape_behind(lake: Lake, state: TableState, change: ShapeChange) -> TableSchema | None:
+    """The table's shape by the first row events behind a change; None: there are none yet."""
+    mine = (state.keyspace, state.table, change.shard)
+    files = (
+        file
+        for one in RoundLog(lake).since(change.round - 1)
+        for file in one.files
+        if (file.keyspace, file.table, file.shard) == mine and file.min_seq > change.position.seq
+    )
+    first = min(files, key=lambda file: file.min_seq, default=None)
+    return None if first is None else get_schema(lake, *mine[:2], first.schema)
 
 
 def remake(
@@ -121,18 +137,26 @@ def remake(
     need_format(lake, COMPUTED_FORMAT)
     shown = _replayed(lake, state.shown_path)
     tables = Tables(lake)
-    making = tables.save(_begun(state, reshaping, standing, state.change))
+    making = tables.save(_begun(state, standing, state.change))
     create_mirrored_table(
         lake,
         making.path,
         reshaping.columns,
-        key=making.key,
+        key=_key(making, reshaping),
         name=state.name,
         now=now,
         deletion_vectors=deletion_vectors,
     )
     empty = _replayed(lake, making.path)
-    work = _Pass(lake=lake, shown=shown, empty=empty, making=making, reshaping=reshaping, now=now)
+    work = _Pass(
+        lake=lake,
+        shown=shown,
+        empty=empty,
+        making=making,
+        key=_key(making, reshaping),
+        reshaping=reshaping,
+        now=now,
+    )
     files = []
     for group in _groups(shown.files.values()):
         if stop():
@@ -153,45 +177,51 @@ def remake(
             hint="only one run may write to a lake; this one tries again when it is started anew",
         )
     reach("remake.after_commit")
-    return tables.save(
-        replace(making, phase="catching_up", dump=replace(making.dump, done=True), change=None)
-    )
+    return tables.save(_made(making, reshaping, state.change))
 
 
-def _begun(
-    state: TableState, reshaping: Reshaping, standing: int, change: ShapeChange
-) -> TableState:
-    """The state of a table that is being computed; what puts it in doubt stays."""
-    told = column_changes(change.statement, state.table) or ColumnChanges()
+def _begun(state: TableState, standing: int, change: ShapeChange) -> TableState:
+    """The state of a table that is being computed; its shape is that of before."""
     place = {change.shard: change.position}
-    same_key = set(state.key) == set(state.schema.key)
-    before = state.doubts.get(change.shard)
-    doubts = dict(state.doubts)
-    for doubt in _doubts(state, change, told):
-        before = doubts[change.shard] = doubt.behind(before)
+    dump = DumpState(
+        id=uuid.uuid4().hex[:12],
+        start_round=change.round,
+        start=place,
+        end=place,
+        made={} if state.dump is None else state.dump.made,
+        computed=True,
+    )
+    return replace(state, phase="dumping", dump=dump, stopped=None, standing=standing)
+
+
+def _made(making: TableState, reshaping: Reshaping, change: ShapeChange) -> TableState:
+    """The state of a table that is computed; what puts it in doubt stays."""
+    told = column_changes(change.statement, making.table) or ColumnChanges()
+    assert making.dump is not None  # noqa: S101 - it has begun
+    doubts = dict(making.doubts)
+    for doubt in _doubts(making, change, told):
+        doubts[change.shard] = doubt.behind(doubts.get(change.shard))
     return replace(
-        state,
+        making,
         schema=reshaping.schema,
-        key=reshaping.schema.key if same_key else state.key,
-        phase="dumping",
-        dump=DumpState(
-            id=uuid.uuid4().hex[:12],
-            start_round=change.round,
-            start=place,
-            end=place,
-            made={} if state.dump is None else state.dump.made,
-            computed=True,
-        ),
+        key=_key(making, reshaping),
+        phase="catching_up",
+        dump=replace(making.dump, done=True),
         merged_round=change.round - 1,
-        stopped=None,
         logged={},
         added=(),
         retyped=(change.shard,) if told.retyped else (),
         doubts=doubts,
-        foreign_keys=None if told.renamed or told.dropped else state.foreign_keys,
+        foreign_keys=None if told.renamed or told.dropped else making.foreign_keys,
         sided="",
-        standing=standing,
+        change=None,
     )
+
+
+def _key(state: TableState, reshaping: Reshaping) -> tuple[str, ...]:
+    """The columns that identify a row behind the change."""
+    own = set(state.key) == set(state.schema.key)
+    return reshaping.schema.key if own else state.key
 
 
 def _doubts(state: TableState, change: ShapeChange, told: ColumnChanges) -> Iterator[Doubt]:
@@ -236,6 +266,7 @@ class _Pass:
         shown: the table, at the version that is read.
         empty: the one that is made.
         making: the state of that.
+        key: columns that identify a row in it.
         reshaping: what happens to the rows.
         now: microseconds UTC.
     """
@@ -244,6 +275,7 @@ class _Pass:
     shown: TableFiles
     empty: TableFiles
     making: TableState
+    key: Sequence[str]
     reshaping: Reshaping
     now: int
 
@@ -256,7 +288,7 @@ class _Pass:
             self._rows(group),
             schema,
             kind="computed",
-            described=[name for name in self.making.key if stats_columns(schema, [name])],
+            described=[n for n in self.key if stats_columns(schema, [n])],
             now=self.now,
         )
 

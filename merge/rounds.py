@@ -177,10 +177,10 @@ class Merger:
             return None
         before = self._cuts.last()
         streaming = [self._caught_up_with_itself(s, before) for s in streaming]
-        stopped = [s for s in streaming if s.phase == "stopped"]
-        streaming = [s for s in streaming if s.phase == "streaming"]
         killed = [s for s in ready if self._progress.committed(s)]
         streaming += [self._settled(s) for s in killed]
+        stopped = [s for s in streaming if s.phase == "stopped"]
+        streaming = [s for s in streaming if s.phase == "streaming"]
         ready = [s for s in ready if s not in killed]
         if not (streaming or ready):
             return None

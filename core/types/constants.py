@@ -50,7 +50,7 @@ def constant_value(
 
     Args:
         added: how the column came.
-        column: as the server describes it now.
+        column: as the server has described it since.
         policy: decides about the lake's types.
     """
     kind = rule_for(column.type, policy).arrow

@@ -6,12 +6,16 @@ the run away and a backlog of several, and with kills in the midst of it.
 
 from __future__ import annotations
 
+import random
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import pymysql
+import pytest
 from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, reading
 
 from lab.servers import create_ratchet_user
@@ -83,6 +87,114 @@ def while_it_runs(
     ratchet.run("verify")
 
 
+BACKLOG: Final = (
+    "ADD x INT NOT NULL DEFAULT 7, ADD y VARCHAR(9) DEFAULT 'why'",
+    "RENAME COLUMN n TO m, ALGORITHM=COPY",
+    "DROP COLUMN x, MODIFY m BIGINT",
+    "ADD x INT",
+    "ADD z DECIMAL(4,1) NOT NULL DEFAULT 1, DROP COLUMN y",
+)
+POINTS: Final = (
+    "remake.after_commit",
+    "staged.after_commit",
+    pytest.param("remake.before_commit", marks=pytest.mark.long),
+    pytest.param("remake.after_commit:3", marks=pytest.mark.long),
+    pytest.param("staged.after_copies:2", marks=pytest.mark.long),
+    pytest.param("merge.before_merge:2", marks=pytest.mark.long),
+    pytest.param("merge.after_merge:3", marks=pytest.mark.long),
+    pytest.param("merge.before_staged_removed:2", marks=pytest.mark.long),
+    pytest.param("merge.before_cut:4", marks=pytest.mark.long),
+)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_with_a_backlog(
+    mysql: Any, database: str, make_ratchet: Callable[..., Ratchet], point: str
+) -> None:
+    ratchet = begun(mysql, database, make_ratchet, ["t", "other"])
+    for number, what in enumerate(BACKLOG):
+        change(mysql, database, "t", number)
+        change(mysql, database, "other", number)
+        execute(mysql, database, f"ALTER TABLE t {what}")
+        change(mysql, database, "t", number + 100)
+    ratchet.run("run", "--until-caught-up", crash_at=point, expect=-signal.SIGKILL)
+    change(mysql, database, "t", 50)
+    said = ratchet.run("run", "--until-caught-up").stderr
+    assert "to dump" not in said, said
+    assert_identical(ratchet.lake, [mysql], database, ["t", "other"])
+    ratchet.run("verify")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_random_sequences(
+    request: pytest.FixtureRequest,
+    make_ratchet: Callable[..., Ratchet],
+    tmp_path: Path,
+    kind: str,
+    seed: int,
+) -> None:
+    """Statements and rows by a seed, on several tables, and kills of the run."""
+    database = request.getfixturevalue("database")
+    server, dice = request.getfixturevalue(kind), random.Random(seed)
+    names = [f"t{n}" for n in range(5)]
+    ratchet = begun(server, database, make_ratchet, names)
+    done: list[str] = []
+    for turn in range(5):
+        running = ratchet.start("run", log=tmp_path / f"said{turn}")
+        for number in range(40):
+            name = dice.choice(names)
+            if dice.random() < 0.25:
+                statement = f"ALTER TABLE {name} {_alteration(server, database, name, dice)}"
+                done.append(statement)
+                with suppress(pymysql.err.Error):  # it may not be possible as the table is now
+                    execute(server, database, statement)
+            else:
+                change(server, database, name, turn * 40 + number)
+            time.sleep(dice.choice([0, 0.05, 0.5]))
+        assert running.poll() is None, (tmp_path / f"said{turn}").read_text()
+        running.send_signal(signal.SIGKILL if turn % 2 else signal.SIGTERM)
+        end_of(running, 120)
+    ratchet.run("run", "--until-caught-up")
+    for name in names:
+        change(server, database, name, 300)
+    ratchet.run("run", "--until-caught-up")
+    try:
+        assert_identical(ratchet.lake, [server], database, names)
+    except AssertionError as error:
+        raise AssertionError("\n".join([str(error), *done])) from error
+    ratchet.run("verify")
+
+
+def _alteration(server: Any, database: str, name: str, dice: random.Random) -> str:
+    with server.connect(database=database) as connection:
+        cursor = connection.cursor()
+        cursor.execute(f"SHOW COLUMNS FROM {name}")
+        columns = [f"`{row[0].replace('`', '``')}`" for row in cursor.fetchall()]
+    one, two = dice.choice(columns[1:]), dice.choice(columns)
+    new = f"c{dice.randrange(99)}"
+    return dice.choice(
+        [
+            f"ADD {new} INT NOT NULL DEFAULT {dice.randrange(9)}",
+            f"ADD {new} VARCHAR(20) NOT NULL DEFAULT 'it is {new}' AFTER {one}",
+            f"ADD {new} INT",
+            f"ADD {new} DECIMAL(9,2) NOT NULL, DROP COLUMN {one}",
+            f"ADD {new} INT AS (1 + 1) STORED",
+            f"DROP COLUMN {one}",
+            f"RENAME COLUMN {two} TO {new}",
+            f"RENAME COLUMN {one} TO {two}, RENAME COLUMN {two} TO {one}",
+            f"CHANGE {one} {new} BIGINT",
+            f"MODIFY {one} BIGINT",
+            f"MODIFY {two} DECIMAL(20,2)",
+            f"MODIFY {one} VARCHAR(20)",
+            f"MODIFY {one} SMALLINT",
+            f"ADD INDEX ({one})",
+            f"DROP COLUMN {one}, ADD COLUMN {one} INT NOT NULL DEFAULT 3",
+        ]
+    )
+
+
 def begun(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet], names: list[str]
 ) -> Ratchet:
@@ -104,18 +216,19 @@ def change(server: Any, database: str, name: str, number: int) -> None:
         cursor.execute("SET sql_mode = ''")  # columns without a default get one
         cursor.execute(f"SHOW COLUMNS FROM {name}")
         shown = {row[0]: row[1] for row in cursor.fetchall() if "GENERATED" not in row[5]}
-        key = "ident" if "ident" in shown else "id"
-        text = next(one for one in shown if one in {"s", "l"})
+        cursor.execute(f"SHOW KEYS FROM {name} WHERE Key_name = 'PRIMARY'")
+        key = cursor.fetchall()[0][4]
+        texts = [one for one in shown if "varchar(20)" in shown[one]]
         values = {one: "1" for one in shown if "int" in shown[one] or "dec" in shown[one]}
         values |= {one: f"'new {number}'" for one in shown if "varchar(20)" in shown[one]}
-        values |= {key: str(1000 + number)}
+        values |= {key: str(1000 + number % 100)}
         into = ", ".join(f"`{one.replace('`', '``')}`" for one in values)
-        cursor.execute(f"INSERT INTO {name} ({into}) VALUES ({', '.join(values.values())})")
-        cursor.execute(
-            f"UPDATE {name} SET {text} = 'changed {number}' WHERE {key} % 7 = {number % 7}"
-        )
-        if number >= 100:
-            cursor.execute(f"DELETE FROM {name} WHERE {key} = {1000 + number - 100}")
+        cursor.execute(f"REPLACE INTO {name} ({into}) VALUES ({', '.join(values.values())})")
+        for text in texts[:1]:
+            some = f"`{key}` % 7 = {number % 7}"
+            cursor.execute(f"UPDATE {name} SET `{text}` = 'changed {number}' WHERE {some}")
+        if number >= 100 and number % 2:
+            cursor.execute(f"DELETE FROM {name} WHERE `{key}` = {1000 + number % 100}")
 
 
 def execute(server: Any, database: str, statement: str) -> None:

@@ -231,6 +231,8 @@ def test_after_an_alter_the_first_shape_is_held_against_the_dumps() -> None:
     untold = taken(file(A, 13, 13, NARROW)).doubts[A]
     assert "no statement changed them (v: length is shorter)" in untold.message
     assert untold.by_shape
+    later = taken(file(A, 13, 13, NARROW), file(A, 14, 14, NARROW)).doubts
+    assert later == {A: untold}, "more rows of that shape explain nothing"
     cut = "ALTER TABLE t MODIFY v VARCHAR(20)"
     found = taken(event(A, 12, cut), file(A, 13, 13, NARROW))
     assert found.stopped is None
