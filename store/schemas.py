@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ratchet.core.errors import LakeError
 from ratchet.core.schema import TableSchema
+from ratchet.core.shell import redump
 from ratchet.store import layout
 from ratchet.store.failures import sound
 from ratchet.store.files import Lake
@@ -35,7 +36,7 @@ def get_schema(lake: Lake, keyspace: str, table: str, fingerprint: str) -> Table
             operation="read a table's schema",
             table=f"{keyspace}.{table}",
             hint="restore _ratchet/schemas, or dump the table again "
-            f"(`ratchet table CONFIG redump {keyspace}.{table}`)",
+            f"({redump(f'{keyspace}.{table}')})",
         )
     with sound(path):
         return TableSchema.from_json(found)

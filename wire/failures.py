@@ -25,6 +25,7 @@ from ratchet.core.errors import (
     SourceUnfitError,
     TableStoppedError,
 )
+from ratchet.core.shell import shell_word
 from ratchet.wire.decode.answers import UNSOUND_HINT
 from ratchet.wire.tls import ALERT
 
@@ -336,7 +337,8 @@ def nameless(said: str, *, operation: str, source: str, position: str) -> Source
         source=source,
         position=position,
         hint="it was written while gtid_mode was not ON: with gtid_mode = ON, `ratchet heal CONFIG "
-        f"--shard {source} --dump`, then `ratchet run CONFIG` dumps the shard's tables again",
+        f"--shard {shell_word(source)} --dump`, then `ratchet run CONFIG` dumps the shard's tables "
+        "again",
     )
 
 

@@ -211,10 +211,11 @@ def _rows(found: StatementEffects, why: str = "") -> Statement:
         return found.done("rows")
     target = replace(target, database=target.database or scope.default)
     found.only = scope.tables(target)
+    database = (target.database or "").replace("`", "``")
     found.change_rows(
         f"{BY_STATEMENT}, and triggers, a view or foreign keys may lead on from "
         f"{target.database}.{target.table} (if none do, and it is still there, "
-        f"GRANT SELECT, TRIGGER ON `{target.database}`.* lets it be seen)"
+        f"GRANT SELECT, TRIGGER ON `{database}`.* lets it be seen)"
     )
     return found.done("rows", asks=target)
 

@@ -31,6 +31,7 @@ from ratchet.ingest.binlog.history import check_position
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.config.spelling import with_noted_spelling
+from ratchet.jobs.reporting.terminal import visible
 from ratchet.jobs.reporting.text import one_line
 from ratchet.jobs.topology.lag import seen_until, tables_lag
 from ratchet.jobs.topology.tablets import with_live_shards
@@ -296,13 +297,13 @@ def judge_shard(
     reason = ""
     lag_min = lag_max = None
     if isinstance(head, PositionLostError):
-        state, reason = "lost", f"{one_line(head.message)}\n  {one_line(head.hint)}"
+        state, reason = "lost", f"{one_line(head.message)}\n  {visible(head.hint)}"
     elif isinstance(head, BehindError):
-        state, reason = "behind", f"{one_line(head.message)}\n  {one_line(head.hint)}"
+        state, reason = "behind", f"{one_line(head.message)}\n  {visible(head.hint)}"
     elif isinstance(head, RatchetError):
         state, reason = "disconnected", f"the server does not answer: {head}"
     elif aside is not None:
-        state, reason = "aside", f"{_ASIDE}: {one_line(aside.message)}\n  {one_line(aside.hint)}"
+        state, reason = "aside", f"{_ASIDE}: {one_line(aside.message)}\n  {visible(aside.hint)}"
     elif follower == "dead":
         state, reason = "dead", "the process that ran on the lake was killed: start the run again"
     elif follower == "ended":

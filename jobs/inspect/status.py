@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.inspect.standing import ShardStatus, Status, TableStatus, gather
 from ratchet.jobs.reporting import logs
-from ratchet.jobs.reporting.terminal import terminal
+from ratchet.jobs.reporting.terminal import terminal, visible
 from ratchet.jobs.reporting.text import age, counted, moment, one_line, size, within
 from ratchet.store.comparisons import Comparison
 from ratchet.store.endings import Ending
@@ -115,7 +115,7 @@ def _told(table: TableStatus) -> Iterator[str]:
     """What is wrong with a table, or may be."""
     name = f"{table.keyspace}.{table.table}"
     if table.stopped:
-        yield f"{name} is stopped: {one_line(table.stopped)}\n  {one_line(table.hint)}"
+        yield f"{name} is stopped: {one_line(table.stopped)}\n  {visible(table.hint)}"
     for why in table.doubts:
         yield f"{name} is doubtful: {one_line(why)}\n  {_DOUBTFUL}"
     if table.compared is not None and not table.compared.equal:
@@ -129,7 +129,7 @@ def _told_ending(ended: Ending) -> str:
 
 
 def _told_left_out(table: LeftOutTable) -> str:
-    return f"{table.name} is left out: {one_line(table.reason)}\n  {one_line(table.hint)}"
+    return f"{table.name} is left out: {one_line(table.reason)}\n  {visible(table.hint)}"
 
 
 def _sampled(one: ShardLogChecks, now: float) -> str:

@@ -287,10 +287,10 @@ class _Printer:
             line = Text(f"{_MARKS[finding.status]}", style=_STYLES[finding.status])
             line.append(f"  {visible(finding.place):<12} ", style="default")
             told = visible(logs.clean(finding.text))
-            line.append(f"{finding.check:<26} {told}", style="not bold default")
+            line.append(f"{visible(finding.check):<26} {told}", style="not bold default")
             self._console.print(line)
             if finding.mend and finding.status in {"warn", "fail"}:
-                self._console.print(f"      -> {finding.mend}")
+                self._console.print(f"      -> {visible(finding.mend)}")
 
     def finish(self) -> None:
         """Print the last line, or all of it as JSON."""

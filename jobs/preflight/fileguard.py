@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from ratchet.core.shell import shell_word
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.preflight.finding import Finding
 from ratchet.wire.owned import distrust
@@ -21,13 +22,13 @@ def guarded(config: Config) -> Iterator[Finding]:
         if reason := distrust(path):
             yield _warning(
                 f"{reason}: whoever changes it decides what is read, and with which account",
-                f"chown it to this user or to root, and chmod go-w {path}",
+                f"chown it to this user or to root, and chmod go-w {shell_word(str(path))}",
             )
     for path in config.secret_files:
         if _is_read_by_all(path):
             yield _warning(
                 f"{path} holds a password and can be read by everybody",
-                f"chmod o-r {path}; or name a variable or another file instead: "
+                f"chmod o-r {shell_word(str(path))}; or name a variable or another file instead: "
                 'password: "${NAME}", password: {file: /run/secrets/name}',
             )
 

@@ -18,7 +18,7 @@ from typing import Final
 from ratchet.core.errors import RatchetError, RetryableError, SourceUnfitError
 from ratchet.core.schema import TableSchema
 from ratchet.core.shard import ShardId
-from ratchet.core.shell import redump
+from ratchet.core.shell import redump, shell_word
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.settings import SourceSection
 from ratchet.jobs.config.sources import source_configs
@@ -229,8 +229,9 @@ def begin_without(config: Config, tables: Tables, verdict: FitnessResult) -> Con
         kept = {k: why for k, why in verdict.sources.items() if why.loses}
         stopped = stop_refused(tables, replace(verdict, sources=kept))
         keyspace, why = next(iter(verdict.sources.items()))
-        names = sorted({f"'{state.keyspace}.*'" for state in stopped})
-        again = f" -- then `ratchet dump CONFIG --again {' '.join(names)}`" if names else ""
+        names = sorted({shell_word(f"{state.keyspace}.*") for state in stopped})
+        every = " ".join(names)
+        again = f" -- then `ratchet dump CONFIG --again {every}`" if names else ""
         raise SourceUnfitError(
             f"changes of {keyspace} cannot be followed: {why.message}",
             operation="start",

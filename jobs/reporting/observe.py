@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Final
 
+from ratchet.jobs.reporting.terminal import visible
 from ratchet.jobs.reporting.text import counted, one_line, size, within
 from ratchet.store.tables import TableState
 
@@ -87,7 +88,7 @@ class _TableProblem:
 
     def sentence(self) -> str:
         """For people."""
-        return f"{self.table} is {self.what}: {one_line(self.message)} ({one_line(self.hint)})"
+        return f"{self.table} is {self.what}: {one_line(self.message)} ({visible(self.hint)})"
 
 
 class TableStopped(_TableProblem):
@@ -123,7 +124,7 @@ class SourceSetAside:
 
     def sentence(self) -> str:
         """For people."""
-        hint = f" ({one_line(self.hint)})" if self.hint else ""
+        hint = f" ({visible(self.hint)})" if self.hint else ""
         return (
             f"{self.source} is set aside, and the run continues without it: "
             f"{one_line(self.message)}{hint}; the next try is in {self.again:.0f} s"

@@ -10,6 +10,8 @@ from ratchet.core import committimes
 from ratchet.core.patterns import exclusion
 from ratchet.jobs.reporting.terminal import visible
 
+_LINE_END = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+
 
 def duration(seconds: float) -> str:
     """A duration in its largest unit that makes at least two.
@@ -119,7 +121,9 @@ def sql_like(name: str, pattern: str) -> bool:
 def one_line(text: str) -> str:
     r"""A text, as a statement that a server logged, without its line ends.
 
-    >>> one_line("CREATE TABLE t\\n  (id INT)")
-    'CREATE TABLE t (id INT)'
+    All else stays: a name in it may have several blanks.
+
+    >>> one_line("CREATE TABLE t\n  (`two  blanks` INT)")
+    'CREATE TABLE t (`two  blanks` INT)'
     """
-    return " ".join(text.split())
+    return _LINE_END.sub(" ", text).strip()

@@ -22,6 +22,7 @@ from typing import Final
 from ratchet.core.errors import RetryableError, TableFileError
 from ratchet.core.reshaping import NotComputableError
 from ratchet.core.schema import TableSchema
+from ratchet.core.shell import redump
 from ratchet.core.types import misfits_told
 from ratchet.jobs.config.selection import RoundBarrier, Selection
 from ratchet.jobs.preflight.unfit import UnfitReason
@@ -251,10 +252,7 @@ class DumpRunner:
                 else "create it (if it is there, the account may not see it: `ratchet check "
                 "CONFIG` names the GRANT)"
             )
-            hint = (
-                f"{how_to_exclude(state.table)}; or {mend}, then `ratchet table CONFIG redump "
-                f"'{state.name}'`"
-            )
+            hint = f"{how_to_exclude(state.table)}; or {mend}, then {redump(state.name)}"
             stopped = StopReason(message=message, hint=hint, round=0)
             self._tables.save(replace(state, phase="stopped", stopped=stopped))
             self._stops.tell(state.name, message, hint)

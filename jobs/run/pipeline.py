@@ -29,6 +29,7 @@ from ratchet.jobs.capture.loops import (
 )
 from ratchet.jobs.capture.skew import Skew
 from ratchet.jobs.reporting.observe import Observer, Pulse, StopReporter
+from ratchet.jobs.reporting.terminal import visible
 from ratchet.jobs.reporting.text import counted, one_line
 from ratchet.jobs.topology.lag import tables_lag
 from ratchet.store.comparisons import Comparison, Comparisons
@@ -345,7 +346,7 @@ def refuse_stopped(stopped: Sequence[TableState], *, others: str = "up to date")
     by_hint: dict[str, list[str]] = {}
     for state in stopped[:_SHOWN]:
         hint, why = (state.stopped.hint, state.stopped.message) if state.stopped else ("", "")
-        by_hint.setdefault(one_line(hint), []).append(f"{state.name}: {one_line(why)}")
+        by_hint.setdefault(visible(hint), []).append(f"{state.name}: {one_line(why)}")
     lines = [line for hint, tables in by_hint.items() for line in (*tables, f"  -> {hint}")]
     if len(stopped) > _SHOWN:
         lines.append(f"and {len(stopped) - _SHOWN} more: `ratchet status CONFIG` names them all")

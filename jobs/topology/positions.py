@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ratchet.core.errors import ConfigError, PositionLostError, RetryableError
+from ratchet.core.shell import shell_word
 from ratchet.ingest.binlog.history import check_position
 from ratchet.jobs.topology.lineage import keyspace_of
 from ratchet.store.rounds import StreamState
@@ -45,7 +46,7 @@ def ask(source: SourceConfig, streams: Mapping[str, StreamState]) -> None:
                 source=str(source.shard),
                 hint=f"correct `host` and `port` of {source.shard} and {other} in the config: they "
                 "may be swapped. If the shards have moved, and this server is right: "
-                f"`ratchet heal CONFIG --shard {source.shard} --dump`",
+                f"`ratchet heal CONFIG --shard {shell_word(str(source.shard))} --dump`",
             ) from error
 
     Session.connect(source, accept).close()

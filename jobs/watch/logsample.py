@@ -28,6 +28,7 @@ from ratchet.core.errors import (
     SourceUnfitError,
 )
 from ratchet.core.shard import ShardId
+from ratchet.core.shell import redump
 from ratchet.ingest.logstretch import RoundPart, Stretch, StretchBounds, check_stretch, stretches
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.inspect.logrounds import choose_shards, log_reading
@@ -241,7 +242,7 @@ def _verdict(state: TableState, found: ShardLogChecks) -> TableVerdict:
             message=f"a second decoder reads the log of {found.shard} differently: {found.example}",
             hint="please report it, with what `ratchet verify CONFIG --log --from "
             f"{found.different_round} --to {found.different_round}` says; then "
-            f"`ratchet table CONFIG redump {state.name}`",
+            f"{redump(state.name)}",
             round=found.different_round,
         ),
     )

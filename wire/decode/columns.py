@@ -67,8 +67,8 @@ class ColumnSpec:
             operation="decode rows",
             table=self.table,
             hint="correct the row at the source (HEX(column) shows its bytes), or, if the column "
-            "was made by an older server, ALTER TABLE ... FORCE; then `ratchet table CONFIG redump "
-            "TABLE`. Otherwise exclude the table and report the message",
+            "was made by an older server, ALTER TABLE ... FORCE; then dump it (`ratchet table "
+            "CONFIG redump TABLE`). Otherwise exclude the table and report the message",
         )
 
 

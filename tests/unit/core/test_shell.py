@@ -33,12 +33,16 @@ def test_a_shell_runs_nothing_of_it(name: str, tmp_path: Path) -> None:
 
 
 def test_no_message_quotes_a_name_by_hand() -> None:
-    by_hand = re.compile(r"(redump|--table|--again) '\{")
+    # `every` and `named` are quoted where they are made; the others say that there is none.
+    by_hand = re.compile(
+        r"(redump|--table|--again|--shard|chmod \S+) '?\{(?!shell_word|every\}|named\})"
+        r"|redump \"$"
+    )
     found = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
         for line in path.read_text().splitlines()
-        if by_hand.search(line)
+        if by_hand.search(line) and "such" not in line
     ]
     assert found == []
