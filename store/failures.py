@@ -57,7 +57,7 @@ _BACKUP: Final = (
 )
 _DAMAGED: Final = {
     layout.FORMAT_FILE: "if no later version of Ratchet has worked on the lake, put "
-    '{{"format": 4}} into the file {path} in it',
+    '{{"format": 5}} into the file {path} in it',
     layout.LEASE_FILE: "if no ratchet runs on this lake, remove the file {path} in it: the next "
     "run finds in the logs what it needs",
     layout.TABLES: "remove the file {path} in the lake: the next run dumps its table again",
@@ -81,9 +81,16 @@ _DAMAGED: Final = {
     layout.ROUNDS: _BACKUP,
     layout.CUTS: _BACKUP,
 }
+_DAMAGED_LOG: Final = (
+    "remove the folder {folder} in the lake, then start the run: it names the table, and the "
+    "command that dumps it again"
+)
 _DAMAGED_OTHER: Final = (
     "restore it, or dump the table it belongs to again (`ratchet table CONFIG redump TABLE`)"
 )
+_LOG: Final = "/_delta_log"
+# Something else stands where a file or a folder belongs: that is as good as a damaged one.
+_MISPLACED: Final = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP})
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 _OTHER_HINT: Final = "see the cause; the lake's storage must be reachable and writable"
 
@@ -170,7 +177,8 @@ def damage_hint(path: str) -> str:
     for head, remedy in _DAMAGED.items():
         if plain == head or plain.startswith(head + "/"):
             return remedy.format(path=path)
-    return _DAMAGED_OTHER
+    table, inside, _ = path.partition(_LOG)
+    return _DAMAGED_LOG.format(folder=table + inside) if inside else _DAMAGED_OTHER
 
 
 def storage_error(error: Exception, operation: str, path: str) -> LakeError:
@@ -178,8 +186,7 @@ def storage_error(error: Exception, operation: str, path: str) -> LakeError:
     number = errno_of(error)
     what = os.strerror(number) if number else "the storage failed"
     kind = LakeAwayError if is_passing(error) else LakeError
-    # A folder that stands where a file belongs is as good as a damaged file.
-    misplaced = path and (number == errno.EISDIR or "is a directory" in str(error).lower())
+    misplaced = path and (number in _MISPLACED or "is a directory" in str(error).lower())
     return kind(
         f"{what}: {path or 'the lake'}",
         operation=f"{operation} in the lake",

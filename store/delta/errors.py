@@ -10,7 +10,14 @@ from typing import Final
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from ratchet.core.errors import LakeError
-from ratchet.store.failures import errno_of, is_passing, lake_errors, lost_file_hint, storage_error
+from ratchet.store.failures import (
+    damage_hint,
+    errno_of,
+    is_passing,
+    lake_errors,
+    lost_file_hint,
+    storage_error,
+)
 
 _GONE: Final = re.compile(r"File not found: \S")  # the kernel's words, without a number
 
@@ -35,7 +42,7 @@ def delta_errors(operation: str, path: str) -> Iterator[None]:
                 operation=operation,
                 hint=lost_file_hint(path)
                 if gone
-                else "see the cause: missing rights, or a damaged _delta_log",
+                else f"see the cause; if its log is damaged, {damage_hint(f'{path}/_delta_log')}",
             ) from error
         raise conflict(path, operation) from error
 

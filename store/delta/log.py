@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -196,11 +197,8 @@ def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:
     Raises:
         LakeError: the log cannot be read.
     """
-    names = (file.path.rpartition("/")[2] for file in lake.list(f"{path}/_delta_log"))
-    found = (name.split(".") for name in names if name.endswith(".checkpoint.parquet"))
-    whole = [int(parts[0]) for parts in found if len(parts) == 3 and parts[0].isdigit()]
     state = _Replay()
-    begin = max((one for one in whole if one <= version), default=None)
+    begin = max((one for one in _checkpoints(lake, path) if one <= version), default=None)
     if begin is not None:
         state.take(_checkpoint(lake, path, begin))
         state.version = begin
@@ -309,13 +307,20 @@ def _checkpointed(lake: Lake, path: str) -> int | None:
     return version if lake.is_file(_checkpoint_path(path, version)) else None
 
 
+def _checkpoints(lake: Lake, path: str) -> list[int]:
+    """The versions of all plain checkpoints."""
+    names = (file.path.rpartition("/")[2] for file in lake.list(f"{path}/_delta_log"))
+    found = (name.split(".") for name in names if name.endswith(".checkpoint.parquet"))
+    return [int(parts[0]) for parts in found if len(parts) == 3 and parts[0].isdigit()]
+
+
 def _checkpoint_path(path: str, version: int) -> str:
     return f"{path}/_delta_log/{version:020d}.checkpoint.parquet"
 
 
 def _checkpoint(lake: Lake, path: str, version: int) -> Iterator[StateAction]:
     name = _checkpoint_path(path, version)
-    with lake_errors("read a checkpoint", name), lake.open_input(name) as stream:
+    with _sound_checkpoint(name), lake.open_input(name) as stream:
         file = pq.ParquetFile(stream)
         kinds = [one for one in STATE_KINDS if one != "remove"]
         wanted = [one for one in kinds if one in file.schema_arrow.names]
@@ -324,10 +329,24 @@ def _checkpoint(lake: Lake, path: str, version: int) -> Iterator[StateAction]:
                 yield from actions_of(row)
 
 
+@contextmanager
+def _sound_checkpoint(name: str) -> Iterator[None]:
+    try:
+        with lake_errors("read a checkpoint", name):
+            yield
+    except DAMAGE as error:
+        raise TableFileError(
+            f"a checkpoint of a Delta table is damaged ({type(error).__name__})",
+            operation="read a checkpoint",
+            table=name,
+            hint=damage_hint(name),
+        ) from error
+
+
 def _checkpointed_removals(lake: Lake, path: str, version: int) -> list[RemovedFile]:
     name = _checkpoint_path(path, version)
     fields = [f"remove.{one}" for one in ("path", "deletionTimestamp", "deletionVector")]
-    with lake_errors("read a checkpoint", name), lake.open_input(name) as stream:
+    with _sound_checkpoint(name), lake.open_input(name) as stream:
         found = pq.ParquetFile(stream)
         if "remove" not in found.schema_arrow.names:
             return []
