@@ -24,6 +24,7 @@ from ratchet.store.delta.commits import check_epoch
 from ratchet.store.delta.tables import app_version, open_delta, query, table_version
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
+from ratchet.store.staged import other_folders, remove_given_up
 from ratchet.store.tables import TableState
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def purge_is_due(lake: Lake, state: TableState, *, now: int, keep: float) -> boo
     """
     if state.phase != "streaming" or state.dump is None:
         return False
-    if any(_old(lake, state, kind) for kind in (layout.SIDE, layout.STAGED)):
+    if any(other_folders(lake, state, kind) for kind in (layout.SIDE, layout.STAGED)):
         return True
     table = open_delta(lake, state.side_path)
     if table is None or not table.version():
@@ -129,15 +130,9 @@ def _drop_shadows(session: SparkSession, lake: Lake, state: TableState, shape: S
 
 def _remove_old_dumps(lake: Lake, state: TableState) -> None:
     """Remove side tables of earlier dumps, and staged tables: nobody reads them any more."""
-    old = [folder for kind in (layout.SIDE, layout.STAGED) for folder in _old(lake, state, kind)]
+    old = other_folders(lake, state, layout.SIDE)
     # Listed before the look: what a successor's dump has made since is not among them.
     check_epoch(lake, RoundLog(lake).epoch(), state.side_path, "remove what old dumps left")
     for folder in old:
         lake.delete_folder(folder)
-
-
-def _old(lake: Lake, state: TableState, kind: str) -> list[str]:
-    folder = f"{kind}/{layout.table_path(state.keyspace, state.table)}"
-    found = {file.path[len(folder) + 1 :].split("/")[0] for file in lake.list(folder)}
-    every = {f"{folder}/{name}" for name in found}
-    return sorted(every - {state.side_path})
+    remove_given_up(lake, state)

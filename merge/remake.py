@@ -41,6 +41,7 @@ from ratchet.store.failures import lost_file_hint
 from ratchet.store.files import COMPUTED_FORMAT, Lake, need_format
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema
+from ratchet.store.staged import remove_given_up
 from ratchet.store.tables import Doubt, DumpState, ShapeChange, Tables, TableState
 
 _DOING: Final = "compute a table behind a change of its columns"
@@ -138,6 +139,7 @@ def remake(
     shown = _replayed(lake, state.shown_path)
     tables = Tables(lake)
     making = tables.save(_begun(state, standing, state.change))
+    remove_given_up(lake, making)
     create_mirrored_table(
         lake,
         making.path,

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from ratchet.core.errors import BugError, TableStoppedError
 from ratchet.core.position import Position
+from ratchet.snapshot.errors import ShapeChangedError
 from ratchet.snapshot.ledger import ChunkTracker, open_ledger
 from ratchet.snapshot.positions import seen_position
 from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
@@ -26,6 +27,7 @@ from ratchet.store.anew import standing_of
 from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
+from ratchet.store.staged import remove_given_up
 from ratchet.store.tables import DumpState, Tables, TableState
 from ratchet.wire.session import Session, quoted
 
@@ -111,6 +113,8 @@ def start_table(
         new = replace(places, start_round=start_round(lake, places.start))
         standing = None if state is None else standing_of(lake, state)
         state = states.save(_new_dump(wanted, state, sources, new, standing))
+        if state.is_staged:
+            remove_given_up(lake, state)
     dump = state.dump
     assert dump is not None  # noqa: S101 - both ways above have one
     full = mirrored_schema(columns, table=wanted.name)
@@ -246,4 +250,7 @@ def stop_table(lake: Lake, wanted: TableDumpRequest, error: TableStoppedError) -
     state = states.load(wanted.keyspace, wanted.table)
     if state is not None and state.phase != "stopped":
         at_round = state.dump.start_round if state.dump else 0
-        states.stop(state, message=error.message, hint=error.hint, at_round=at_round)
+        altered = isinstance(error, ShapeChangedError)
+        states.stop(
+            state, message=error.message, hint=error.hint, at_round=at_round, altered=altered
+        )

@@ -20,6 +20,7 @@ from typing import Final
 
 from ratchet.core.dumps import FORMAT_VERSION
 from ratchet.core.errors import BugError, LakeError
+from ratchet.store import layout
 from ratchet.store.crashpoints import reach
 from ratchet.store.delta.actions import Action, AppTransaction, TableProtocol, rewrite_info
 from ratchet.store.delta.commits import EPOCH, check_epoch, commit_files, committed, epoch_of
@@ -29,6 +30,8 @@ from ratchet.store.delta.tables import changed_metadata, open_delta, upgrade_act
 from ratchet.store.delta.vectors import vector_path
 from ratchet.store.failures import lost_file_hint
 from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import TableState
 
 _DOING: Final = "put a new dump in a table's place"
 _COPIES: Final = 16  # at a time
@@ -77,6 +80,39 @@ def taken(lake: Lake, shown: str, app_id: str) -> int | None:
     """The transaction version under which a staged table took a table's place; None: not yet."""
     files = replay(lake, shown)
     return None if files is None else committed(files, app_id)
+
+
+def remove_given_up(lake: Lake, state: TableState) -> None:
+    """Remove what dumps have left behind a table that were given up before they were complete.
+
+    Args:
+        lake: the lake.
+        state: the table, as saved; the dump that it names stays.
+
+    Raises:
+        LateError: another run has taken the lake over.
+        LakeError: the lake cannot be read or written.
+    """
+    given_up = other_folders(lake, state, layout.STAGED)
+    if given_up:
+        # Listed before the look: what a successor's dump has made since is not among them.
+        check_epoch(lake, RoundLog(lake).epoch(), state.path, "remove what old dumps left")
+    for folder in given_up:
+        lake.delete_folder(folder)
+
+
+def other_folders(lake: Lake, state: TableState, kind: str) -> list[str]:
+    """The folders that a table's dumps have had, but for those of the dump of now.
+
+    Args:
+        lake: the lake.
+        state: the table.
+        kind: `layout.SIDE` or `layout.STAGED`.
+    """
+    folder = f"{kind}/{layout.table_path(state.keyspace, state.table)}"
+    found = {file.path[len(folder) + 1 :].split("/")[0] for file in lake.list(folder)}
+    every = {f"{folder}/{name}" for name in found}
+    return sorted(every - {state.side_path, state.path})
 
 
 def _replayed(lake: Lake, path: str) -> TableFiles:

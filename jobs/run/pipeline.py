@@ -131,6 +131,7 @@ class MirrorRun:
         followed: whether its source is read, too.
         observer: told of pulses.
         stops: told of tables that stop.
+        goes_on: whether a table that stopped goes on by itself: that was told when it stopped.
         clock: seconds, rising.
         wall: seconds since the epoch.
     """
@@ -146,6 +147,7 @@ class MirrorRun:
         followed: Callable[[TableState], bool],
         observer: Observer,
         stops: StopReporter,
+        goes_on: Callable[[TableState], bool] = lambda _: False,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -159,6 +161,7 @@ class MirrorRun:
         self._clock = clock
         self._wall = wall
         self._stops = stops
+        self._goes_on = goes_on
         self._last_rows = (clock(), 0)
         self._waits_since = 0.0
         self._alone_since = 0.0  # since when capture alone is at work, though told to stop
@@ -327,7 +330,7 @@ class MirrorRun:
 
     def _tell_stopped(self) -> None:
         for state in self._states():
-            if state.phase == "stopped" and state.stopped is not None:
+            if state.phase == "stopped" and state.stopped is not None and not self._goes_on(state):
                 self._stops.tell(state.name, state.stopped.message, state.stopped.hint)
 
 

@@ -239,6 +239,7 @@ class _RunBuilder:
             followed=self._selection.follows,
             observer=tell,
             stops=self._stops,
+            goes_on=self._altered.takes,
         )
 
     def _cut_short(self) -> None:
