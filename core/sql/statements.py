@@ -36,9 +36,24 @@ _XA: Final[dict[str, Form]] = {
     "ROLLBACK": "xa rollback",
     "COMMIT": "xa commit",
 }
+# By these a server divides a transaction, in words of its own; what follows them is a name. A
+# procedure may do so by the hundred thousand in one transaction.
+_POINTS: Final[tuple[tuple[str, Form], ...]] = (
+    ("SAVEPOINT ", "savepoint"),
+    ("ROLLBACK TO ", "rollback to"),
+    ("RELEASE SAVEPOINT ", "savepoint"),
+)
 # Characters in which a statement's first words stand, unless it is odd: all that is read of those
 # that hold programs and texts of any length, and change no row.
 _HEAD: Final = 4000
+
+
+def point_form(text: str) -> Form | None:
+    """What a statement about a savepoint is, by how it begins; None: look at its tokens.
+
+    It is what `classify` says, in whatever mode and scope, whatever follows these words.
+    """
+    return next((form for words, form in _POINTS if text.startswith(words)), None)
 
 
 def classify(text: str, *, mode: Mode, scope: Scope, log: Log | None = None) -> Statement:

@@ -10,9 +10,11 @@ bytes and without its checksum.
 
 from __future__ import annotations
 
+import struct
 import uuid
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from ratchet.core.errors import DecodeError
@@ -26,6 +28,7 @@ _ZSTD: Final = 0
 _PLAIN: Final = 255
 _CHARSET_VARIABLE: Final = 4
 _UTF8MB4: Final = 45
+_QUERY_HEAD: Final = struct.Struct("<8xB2xH")
 # Status variables of a QUERY event up to the databases that it wrote: number -> bytes, or -1 for
 # a length byte and that many bytes, -2 for the same and a closing zero.
 _VARIABLES: Final = {0: 4, 1: 8, 2: -2, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8, 10: 4}
@@ -166,10 +169,8 @@ def parse_query(
         flags: of the event's header.
     """
     reader = _Reader(body, "QUERY")
-    reader.take(8)  # thread and duration
-    database_size = reader.little(1)
-    reader.take(2)  # error code of the statement
-    size = reader.little(2)
+    # Thread and duration; the error code of the statement stands between the sizes.
+    database_size, size = _QUERY_HEAD.unpack(reader.take(_QUERY_HEAD.size))
     if load:
         reader.take(13)  # the file's number, where its name stands, what becomes of duplicates
     variables = _status(reader.take(size))
@@ -203,8 +204,12 @@ class _Status:
     written: frozenset[str] | None = None
 
 
+@lru_cache(maxsize=256)
 def _status(variables: bytes) -> _Status:
-    """The variables that matter, up to the first that is not known."""
+    """The variables that matter, up to the first that is not known. Nobody changes what it gives.
+
+    A session's statements have the same ones, and there may be very many of them.
+    """
     found, at = _Status(), 0
     while at < len(variables):
         number = variables[at]

@@ -30,6 +30,9 @@ class TransactionStamps:
         self._ledger = ledger
         self._state = state
         self._txns = txns
+        # The one that was asked for last: its record, and what is told of it. A transaction may
+        # hold very many statements.
+        self._told: tuple[object, TransactionStamp] | None = None
 
     def decide(self) -> None:
         """Whether a transaction of MySQL's counts, whose name is in the state."""
@@ -72,8 +75,13 @@ class TransactionStamps:
     def noted(self, number: int) -> TransactionStamp:
         """A transaction that is noted."""
         txn = self._txns[number]
+        record = txn.item()
+        if self._told is not None and self._told[0] == record:
+            return self._told[1]
         name = self._ledger.names()[int(txn["origin"])]
         gtid = Gtid(name, int(txn["number"]), int(txn["server"]))
-        return TransactionStamp(
+        told = TransactionStamp(
             gtid=format_gtid(self._ledger.flavor, gtid), seq=int(txn["seq"]), ts=int(txn["ts"])
         )
+        self._told = record, told
+        return told

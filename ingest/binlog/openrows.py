@@ -47,16 +47,25 @@ class OpenRows:
         self._moments = moments
         # Of the open transaction: its `seq`, and savepoint -> how many row events stood before it.
         self._points: tuple[int, dict[str, int]] = (0, {})
+        # Of its last ROLLBACK TO: the tables that it or one before has told of, how many row events
+        # were left, and how many events the watch had then. None: there was none, or it is past.
+        self._told: tuple[frozenset[str], int, int] | None = None
         self._handed: set[str] = set()  # tables of which rows of the open transaction are given out
 
     def handed_on(self) -> None:
         """What is noted of the open transaction is given out."""
         self._handed |= self._tables_of(0)
+        self._told = None
         self._points = self._points[0], dict.fromkeys(self._points[1], 0)
 
     def closed(self) -> None:
         """No transaction is open that has given out rows."""
         self._handed = set()
+        self._told = None
+
+    def abandoned(self) -> None:
+        """The open transaction never happened; the next one may have its number."""
+        self._points, self._told = (0, {}), None
 
     def mind_points(self, kind: Kind, statement: str, now: TransactionStamp) -> None:
         """Leave out the rows that a transaction took back.
@@ -66,16 +75,34 @@ class OpenRows:
         """
         state, point = self._state, savepoint_of(statement)
         if self._points[0] != now.seq:
-            self._points = now.seq, {}
+            self._points, self._told = (now.seq, {}), None
         if kind is Kind.SAVEPOINT:
             self._points[1][point] = int(state[places.ROW_EVENTS])
-        elif kind in {Kind.ROLLBACK, Kind.ROLLBACK_TO}:
-            noted, begin = int(state[places.ROW_EVENTS]), self._first_row()
+        elif kind is Kind.ROLLBACK_TO:
+            noted = int(state[places.ROW_EVENTS])
+            left = self._points[1].get(point, noted) if point else noted
+            self._tell_undone(statement, now, left)
+            state[places.ROW_EVENTS] = left
+        elif kind is Kind.ROLLBACK:
+            begin = self._first_row()
             undone = self._handed_now() | self._tables_of(begin)
-            if kind is Kind.ROLLBACK_TO:
-                begin = self._points[1].get(point, noted) if point else noted
             state[places.ROW_EVENTS] = begin
             self._watch.undone(undone, statement, now)
+
+    def _tell_undone(self, statement: str, now: TransactionStamp, left: int) -> None:
+        """Tell of the open transaction's tables, of each once while nothing else is told.
+
+        It may go back by the hundred thousand, whatever it has changed before: no row is looked at
+        again, and the same is not said of a table in the same transaction again.
+        """
+        known: frozenset[str] = frozenset()
+        if self._told is not None and self._told[2] == len(self._watch.events):
+            known = self._told[0]
+            undone = self._tables_of(self._told[1]) - known
+        else:
+            undone = self._handed_now() | self._tables_of(self._first_row())
+        self._watch.undone(undone, statement, now)
+        self._told = (known | undone if undone else known), left, len(self._watch.events)
 
     def prepare(self, body: bytes) -> None:
         """Leave out the rows of an XA transaction that is prepared: it may never happen."""
@@ -110,6 +137,8 @@ class OpenRows:
     def _tables_of(self, first: int) -> set[str]:
         """The tables of the open transaction's row events, from one of them on."""
         txn = int(self._state[places.TXNS]) - 1
+        if first == int(self._state[places.ROW_EVENTS]):
+            return set()
         rows = self._rows[first : int(self._state[places.ROW_EVENTS])]
         slots = set(rows["slot"][rows["txn"] == txn].tolist())
         maps = (self._slots.maps[slot] for slot in slots)

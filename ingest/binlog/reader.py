@@ -29,6 +29,7 @@ from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.rounds import GtidRange
 from ratchet.core.shard import ShardId
+from ratchet.core.sql.statements import point_form
 from ratchet.ingest.binlog import events, places, walk
 from ratchet.ingest.binlog.failures import event_told, partial_json, refusal
 from ratchet.ingest.binlog.ledger import GtidTracker
@@ -48,12 +49,17 @@ from ratchet.ingest.binlog.notes import Bytes, Records, TransactionBatch
 from ratchet.ingest.binlog.openrows import OpenRows
 from ratchet.ingest.binlog.payload import DecompressionBuffer
 from ratchet.ingest.binlog.slots import Catalog, TableMapCache
+from ratchet.ingest.binlog.statements import KIND_OF
 from ratchet.ingest.binlog.watch import StatementWatch, TransactionStamp
 from ratchet.wire.failures import nameless
 from ratchet.wire.framing import HEADER
 
 NOTES: Final = 1 << 17  # transactions and row events in a batch, at most
 _NEVER: Final = 1 << 62
+# Looked up once: Python 3.11 takes a microsecond for each member of an enumeration.
+_BETWEEN: Final = int(State.BETWEEN)
+_INSIDE: Final = frozenset({int(State.OPEN), int(State.ROWS)})
+_QUERY: Final = Kind.QUERY
 _MAY_PREPARE: Final = frozenset({State.OPEN, State.ROWS, State.XA_ENDED, State.XA_ENDED_ROWS})
 
 
@@ -145,7 +151,7 @@ class Reader:
     @property
     def between(self) -> bool:
         """Whether no transaction is open."""
-        return bool(self._state[places.STATE] == State.BETWEEN)
+        return bool(self._state[places.STATE] == _BETWEEN)
 
     @property
     def bytes_read(self) -> int:
@@ -356,11 +362,12 @@ class Reader:
     def _answer(self, event: np.void, body: bytes, kind: int) -> None:
         """Find out what the kernel needs to know of the event and put it into the state."""
         logged = int(event["type"])
+        if kind == _QUERY:  # there may be very many
+            self._state[places.KIND] = self._look_at_statement(body, event)
+            return
         answer = Kind(kind)
         if kind == Kind.TABLE_MAP:
             self._register(body)
-        elif kind == Kind.QUERY:
-            answer = self._look_at_statement(body, event)
         elif kind == Kind.ROTATE:
             self._rotate(*events.parse_rotate(body))
         elif kind == Kind.FORMAT:
@@ -467,6 +474,7 @@ class Reader:
             number = int(state[places.TXNS]) - 1
             origin, seq = int(self._txns[number]["origin"]), int(self._txns[number]["seq"])
             self._watch.events = [one for one in self._watch.events if one.seq != seq]
+            self._open.abandoned()
             state[places.TXNS] = number
             rows = self._rows[: int(state[places.ROW_EVENTS])]
             state[places.ROW_EVENTS] = int(np.count_nonzero(rows["txn"] < number))
@@ -520,9 +528,16 @@ class Reader:
         if self.between and (self.flavor != "mysql" or now is None):
             raise self._refusal(Action.OUT_OF_ORDER, event, body)
         query = _query(body, event)
+        inside = now if int(self._state[places.STATE]) in _INSIDE else None
+        # It does nothing to any table but take rows back, so nobody needs to know of any.
+        if (form := point_form(query.statement)) is not None:
+            kind = KIND_OF[form]
+            if inside is not None:
+                self._open.mind_points(kind, query.statement, inside)
+            return kind
         found = self._watch.look(query, known=self._known | self._slots.tables, now=now)
-        if now is not None and self._state[places.STATE] in {State.OPEN, State.ROWS}:
-            self._open.mind_points(found.kind, query.statement, now)
+        if inside is not None:
+            self._open.mind_points(found.kind, query.statement, inside)
         for table in found.tables:
             self._slots.forget(table)
         return found.kind

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lexer_kit import plain_lex
 
+from ratchet.core.sql import names
 from ratchet.core.sql.effects import TableName
 from ratchet.core.sql.found import Log, Statement
-from ratchet.core.sql.lexer import MOST_TOKENS, Mode, lex, lex_head
+from ratchet.core.sql.lexer import MOST_TOKENS, Mode, SqlToken, lex, lex_head
 from ratchet.core.sql.names import Scope, occurring
 from ratchet.core.sql.statements import classify
 from tests.fuzz_sql.grammar import Grammar
@@ -213,6 +214,62 @@ def test_the_fuzzers_statements_have_the_tokens_that_the_plain_twin_finds(flavor
 def test_words_are_found_wherever_they_stand(text: str, words: list[str]) -> None:
     wanted = [one.casefold() for one in words]
     assert occurring(text, wanted) == {one for one in wanted if one in text.casefold()}
+
+
+def one_by_one(text: str, wanted: set[str]) -> set[str]:
+    """What `occurring` gives, looked for word by word."""
+    left, found = set(wanted), set[str]()
+    more = max(map(len, left), default=0)
+    for at in range(0, len(text), 1 << 20):
+        low = text[at : at + (1 << 20) + more].casefold()
+        found |= {one for one in left if one in low}
+        left -= found
+    return found
+
+
+_LIKE = st.text("abAB\u0130\u00df`", max_size=6)
+_PARTS = st.lists(_LIKE, max_size=12).map("".join)
+
+
+@settings(max_examples=1000)
+@given(st.sets(_LIKE | _PARTS, max_size=40), st.lists(_LIKE, max_size=40), st.integers(0, 20))
+def test_many_words_are_found_as_one_by_one(words: set[str], parts: list[str], room: int) -> None:
+    """With much in common, one within the other, and where no more of the search is kept."""
+    wanted = {one.casefold() for one in words}
+    names._search.cache_clear()
+    names._search(frozenset(wanted)).room = room
+    for text in ("".join(parts), "".join([*parts, *words]), "-".join([*words, *parts])):
+        assert occurring(text, wanted) == one_by_one(text, wanted)
+
+
+def test_many_words_are_found_across_pieces() -> None:
+    wanted = {f"{'t' * n}{end}" for n in range(20) for end in ("", "x", "\u00e9")}
+    for at in ((1 << 20) - 20, (1 << 20) - 1, 1 << 20):
+        text = "#" * at + "T" * 19 + "\u00c9"
+        assert occurring(text, wanted) == one_by_one(text, wanted)
+
+
+def test_strings_and_hidden_texts_name_tables_that_are_much_alike() -> None:
+    known = tuple(f"{'t' * 40}{n}" for n in range(300))
+    scope = Scope(database="shop", default="shop", known=known, folds=False)
+    text = "t" * 100_000
+    assert scope.hidden(text) == []
+    assert scope.hidden(text + "12") == sorted((f"{'t' * 40}1", f"{'t' * 40}12"))
+    strings = [SqlToken("string", f"'{'t' * 1000}{n}'") for n in (7, 123, 500)]
+    found = set[str]().union(*(one_by_one(one.text, set(known)) for one in strings))
+    assert scope.mentioned(strings) == sorted(found)
+    assert {f"{'t' * 40}{n}" for n in (1, 12, 123, 5, 50, 7)} == found
+
+
+def test_the_number_of_names_costs_nothing_by_the_character() -> None:
+    text, took = "t" * (1 << 20), {}
+    for count in (10, 1000):
+        wanted = {f"{'t' * 40}{n}" for n in range(count)}
+        occurring("t", wanted)
+        began = time.process_time()
+        assert occurring(text, wanted) == set()
+        took[count] = time.process_time() - began
+    assert took[1000] < 5 * took[10] + 0.1  # one by one: a hundred times
 
 
 def test_words_are_found_across_pieces() -> None:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from ratchet.core.sql.effects import TableName
 from ratchet.core.sql.found import Form, Log
 from ratchet.core.sql.lexer import Mode
+from ratchet.core.sql.names import Scope
+from ratchet.core.sql.statements import classify, point_form
 from tests.statement_kit import ANSI, KNOWN, MARIADB, effects, look
 
 
@@ -291,3 +293,31 @@ def test_what_follows_the_last_thing_understood_counts(text: str) -> None:
     """Nothing that comes behind DROP TABLE w, or an unknown word, makes it harmless."""
     assert effects(look(f"ALTER TABLE w FROBNICATE {text}")).get("w")
     assert effects(look(f"DROP TABLE w {text}")).get("w")
+
+
+@given(
+    st.sampled_from(
+        ["SAVEPOINT ", "ROLLBACK TO ", "RELEASE SAVEPOINT ", "savepoint ", "ROLLBACK "]
+    ),
+    st.lists(
+        st.text() | st.sampled_from([*"`'\"\\;#(*", "/*", "/*!90000 ", "*/", "-- ", "a", "\n"])
+    ),
+    st.sampled_from([0, 4000]),
+    st.sampled_from(["mariadb", "mysql"]),
+    st.sampled_from([None, 0, 1 << 2, 1 << 20, 1 << 9]),
+)
+def test_a_savepoints_first_words_tell_what_all_of_it_does(
+    words: str, parts: list[str], more: int, flavor: str, sql_mode: int | None
+) -> None:
+    text = words + "".join(parts) + " " * more + "x" * more
+    scope = Scope(database="shop", default="shop", known=("w",))
+    mode = Mode.of(sql_mode, mariadb=flavor == "mariadb")
+    for log in (Log(), Log(clear=False), Log(written=frozenset({"other"}))):
+        found = classify(text, mode=mode, scope=scope, log=log)
+        form = point_form(text)
+        assert form in {None, found.form}
+        if form is not None:
+            assert (found.changes, found.tables) == ((), ())
+    assert (point_form(text) is None) == (
+        words in {"savepoint ", "ROLLBACK "} and text[:12] != "ROLLBACK TO "
+    )

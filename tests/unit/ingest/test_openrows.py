@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from event_kit import (
     MARIADB_MAP,
+    MYSQL_MAP,
     SERVER,
     Collected,
     feed,
@@ -134,3 +135,41 @@ def test_statements_of_a_prepared_transaction_count_when_it_is_committed() -> No
     log.query("XA END X'61',X'',1").add(38, XA_PREPARE).gtid(3).query("XA COMMIT X'61',X'',1")
     found, _, _ = read(mysql(), log, known=frozenset({"w"}))
     assert [(event.kind, event.seq) for event in found.told] == [("truncate", 1)]
+
+
+def test_a_table_that_is_taken_back_again_and_again_is_told_of_once() -> None:
+    """Until what is noted is handed on, and again if something else was told in between."""
+    other = b"\x04shop\0\x01v" + MYSQL_MAP[8:]
+    log = opened().gtid(1).query("BEGIN").table_map().rows(b"\0kept").query("SAVEPOINT `a`")
+    for n in range(3):
+        log.query(f"SAVEPOINT `b{n}`").rows(b"\0gone").query(f"ROLLBACK TO `b{n}`")
+    log.table_map(8, other).rows(b"\0other", 8).query("ROLLBACK TO `a`").query("ROLLBACK TO `a`")
+    log.query("UPDATE w SET a=1").query("ROLLBACK TO `a`").rows(b"\0last")
+    head = len(log.events)
+    log.query("ROLLBACK TO `a`").query("ROLLBACK TO `a`").xid()
+    log.gtid(2).query("BEGIN").table_map().rows(b"\0next").query("ROLLBACK TO `a`").xid()
+    found = Collected()
+    reader = make_reader(mysql(), found, known=frozenset({"v", "w"}))
+    feed(reader, log.events[:head])
+    reader.flush()
+    feed(reader, log.events[head:])
+    reader.flush()
+    images = [image for _, _, _, image in found.rows]
+    assert images == [b"\0kept", b"\0last", b"\0next"]
+    undone = [(e.seq, e.table, e.statement) for e in found.told if "rolled back" in e.reason]
+    assert undone == [
+        (1, "w", "ROLLBACK TO `b0`"),
+        (1, "v", "ROLLBACK TO `a`"),
+        (1, "w", "ROLLBACK TO `a`"),  # behind the UPDATE; no row of v is left by then
+        (1, "w", "ROLLBACK TO `a`"),  # what was handed on
+        (2, "w", "ROLLBACK TO `a`"),
+    ]
+
+
+def test_a_transaction_that_never_was_has_told_nothing_for_the_next_one() -> None:
+    log = opened().gtid(1).query("BEGIN").table_map().query("SAVEPOINT `a`").rows(b"\0lost")
+    log.query("ROLLBACK TO `a`").rotate("bin.000002").format()
+    log.gtid(1).query("BEGIN").table_map().rows(b"\0first").query("SAVEPOINT `a`").rows(b"\0gone")
+    found, _, _ = read(mysql(), log.query("ROLLBACK TO `a`").xid())
+    assert [image for _, _, _, image in found.rows] == [b"\0first"]
+    assert [(one.table, one.effect, one.seq) for one in found.told] == [("w", "untold", 1)]
