@@ -142,7 +142,7 @@ class EngineGoneError(OperatorError):
 
 
 class ConfigError(OperatorError):
-    """The config file does not say what it should."""
+    """The config file, or what TMPDIR names, is not what it should be."""
 
     exit_code = 2
 

@@ -32,8 +32,8 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
 
 from ratchet.core.errors import OperatorError
+from ratchet.owned import distrust
 from ratchet.resources import make_folder
-from ratchet.wire.owned import distrust
 
 log: Final = logging.getLogger(__name__)
 

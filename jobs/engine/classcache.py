@@ -25,8 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ratchet.owned import distrust
 from ratchet.resources import cache_folder, make_folder
-from ratchet.wire.owned import distrust
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from ratchet.core.errors import OperatorError
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.engine.jarhashes import altered
 from ratchet.jobs.engine.sparksettings import is_in_s3, is_local
-from ratchet.wire.owned import distrust
+from ratchet.owned import distrust
 
 log: Final = logging.getLogger(__name__)
 

@@ -3,15 +3,14 @@
 Lives here: making it, telling whether its owner lives. Does not live here: what lies in it.
 
 Invariants: the name is drawn afresh and only we may look inside, so nobody can have laid anything
-there before. What is removed is a real folder of ours whose lock can be taken: the lock is held
-for as long as the command lives, by the kernel. A process's number proves nothing, since two
-containers may share the folder and not the numbers.
+there before; and nobody else can put another folder in its place. What is removed is a real folder
+of ours whose lock can be taken: the lock is held for as long as the command lives, by the kernel. A
+process's number proves nothing, since two containers may share the folder and not the numbers.
 """
 
 from __future__ import annotations
 
 import fcntl
-import functools
 import logging
 import os
 import shutil
@@ -23,7 +22,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from ratchet.core.errors import OperatorError
+from ratchet.core.errors import ConfigError, OperatorError
+from ratchet.core.shell import shell_word
+from ratchet.owned import opening
 
 log: Final = logging.getLogger(__name__)
 
@@ -39,12 +40,12 @@ def temporary_folder() -> Iterator[Path]:
     """A new folder of mode 0700 below $TMPDIR, removed at the end.
 
     Raises:
+        ConfigError: another user could exchange it.
         OperatorError: there is no folder for temporary files that we can write to.
     """
     try:
         base = Path(tempfile.gettempdir()).resolve()
-        _refuse_foreign(base)
-        _warn_of(base)
+        _refuse_open(base)
         remove_left(base)
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
     except OSError as error:
@@ -108,33 +109,21 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _refuse_foreign(base: Path) -> None:
-    """Whoever owns a folder, or one above it, can put another one in its place.
+def _refuse_open(base: Path) -> None:
+    """Whoever may change a folder, or one above it, can put another one in the place of ours.
 
     Raises:
-        OperatorError: that is neither root nor we.
+        ConfigError: that is somebody besides root and us.
     """
-    for folder in (base, *base.parents):
-        owner = folder.stat().st_uid
-        if owner not in {0, os.geteuid()}:
-            raise OperatorError(
-                f"temporary files cannot be in {base}: {folder} belongs to another user "
-                f"({owner}), who can replace them, and Java loads programs from there",
-                operation="make a temporary folder",
-                hint="set TMPDIR to a folder of your own, or to one that root owns, such as /tmp",
-            )
-
-
-@functools.cache
-def _warn_of(base: Path) -> None:
-    """Once a process. A container's volume is so, and has no other users."""
-    for folder in (base, *base.parents):
-        found = folder.stat()
-        of_others = found.st_mode & stat.S_IWGRP and found.st_gid != os.getegid()
-        if (found.st_mode & stat.S_IWOTH or of_others) and not found.st_mode & stat.S_ISVTX:
-            log.warning(
-                "%s can be changed by others: they can replace our temporary files in %s "
-                "(`chmod +t` it, or set TMPDIR to a folder of your own)",
-                folder,
-                base,
-            )
+    found = opening(base / PREFIX)
+    if found is None:
+        return
+    # Against an owner the bit does not help.
+    sticky = "" if found.by == "owner" else f"chmod +t {shell_word(str(found.place))}, or "
+    raise ConfigError(
+        f"temporary files cannot be in {base}: {found}, so another user can replace them, and "
+        "Java loads programs from there",
+        operation="make a temporary folder",
+        hint=f"{sticky}set TMPDIR to a folder of your own (mode 0700), or "
+        "to one that root owns, such as /tmp",
+    )

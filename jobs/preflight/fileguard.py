@@ -1,7 +1,7 @@
 """Who else may read or change what a run trusts: the config, and the files with passwords.
 
 Lives here: findings for `ratchet check`. Does not live here: the look at owner and mode
-(`wire.owned`).
+(`ratchet.owned`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from ratchet.core.shell import shell_word
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.preflight.finding import Finding
-from ratchet.wire.owned import distrust
+from ratchet.owned import distrust
 
 
 def guarded(config: Config) -> Iterator[Finding]:

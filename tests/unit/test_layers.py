@@ -43,8 +43,8 @@ ROOMS["cli"] = set(ROOMS)
 INSTALLED = sorted(
     set(ALLOWED) - {"lab"}
 )  # what `ratchet/` links to; the lab is no part of a wheel
-# Folders of the package's own, which everybody may ask for.
-EVERYBODY = {"resources"}
+# What is below all packages, and everybody may ask for.
+EVERYBODY = {"owned", "resources"}
 # What is for readers of a lake stands above all: nothing below asks it.
 PUBLIC = {"mirror"}
 # It is told by the commands that users type, and shows what they left in the lake.

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.core.errors import OperatorError
+from ratchet import owned
+from ratchet.core.errors import ConfigError, OperatorError
 from ratchet.jobs.engine.tempfolder import LOCK, PREFIX, remove_left, temporary_folder
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -139,48 +140,42 @@ def test_a_base_of_another_user_is_refused(
         monkeypatch.setattr(os, "geteuid", lambda: 65534)
     tempfile.tempdir = str(inner)  # as the fixture has set it, and takes back
     with (
-        pytest.raises(OperatorError, match="belongs to another user"),
+        pytest.raises(ConfigError, match=r"belongs to the user .* another user can replace them"),
         temporary_folder(),
     ):
         pass
     assert list(inner.iterdir()) == []
 
 
-def test_a_base_that_everybody_may_change_is_told(
-    base: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    base.chmod(0o777)
-    with temporary_folder():
-        assert "chmod +t" in caplog.text
-
-
+@pytest.mark.parametrize("above", [False, True])
 @pytest.mark.parametrize(
-    ("mode", "group", "told"),
+    ("mode", "refused"),
     [
-        (0o755, os.getegid(), False),
-        (0o775, os.getegid(), False),  # a group of one's own
-        (0o775, 65534, True),
-        (0o777, os.getegid(), True),
-        (0o1777, os.getegid(), False),
+        (0o755, ""),
+        (0o757, "can be written by everybody"),
+        (0o777, "can be written by everybody"),
+        (0o1777, ""),
+        (0o775, "can be written by its group"),  # whose group: see `test_owned`
+        (0o1775, ""),
     ],
 )
-def test_a_folder_above_that_others_may_change_is_told_of(
-    base: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    mode: int,
-    group: int,
-    *,
-    told: bool,
+def test_a_base_that_others_may_exchange_is_refused(
+    base: Path, monkeypatch: pytest.MonkeyPatch, mode: int, refused: str, *, above: bool
 ) -> None:
+    """Whoever can rename a folder of ours puts programs of his where Java loads its own from."""
     inner = base / "above" / "tmp"
     inner.mkdir(parents=True, mode=0o755)
-    if group != os.getegid():
-        if os.geteuid():
-            return  # only root gives a folder to another group
-        os.chown(inner.parent, -1, group)
-    inner.parent.chmod(mode)
+    weak = inner.parent if above else inner
+    weak.chmod(mode)
+    monkeypatch.setattr(owned, "_is_private", lambda _: False)
     monkeypatch.setattr(tempfile, "tempdir", str(inner))
-    with temporary_folder():
+    if not refused:
+        with temporary_folder() as made:
+            assert made.parent == inner
+        return
+    with pytest.raises(ConfigError, match=f"{weak} {refused}") as caught, temporary_folder():
         pass
-    assert (f"{inner.parent} can be changed by others" in caplog.text) == told
+    assert caught.value.exit_code == 2
+    assert f"chmod +t '{weak}'" in caught.value.hint
+    assert "TMPDIR" in caught.value.hint
+    assert list(inner.iterdir()) == []

@@ -1,0 +1,144 @@
+"""Files that are run, believed or written to: nobody else may have made or changed them.
+
+Lives here: the look at owner and mode, of a file (`distrust`) and of the way to it (`opening`).
+Does not live here: what is refused then, and how that is said to the user.
+
+Invariant: whoever could change such a file could run code as us. So it is ours, or root's, or
+belongs to the one whose program we run anyway; and no other may write to it or to its folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+_MAX_LINKS: Final = 40  # as the kernel has it
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A folder or a link at which another user could turn a way to somewhere else.
+
+    Attributes:
+        place: the folder or link.
+        reason: what is wrong with it, behind its name.
+        by: whose right it is: the owner's, everybody's, or a group's.
+    """
+
+    place: Path
+    reason: str
+    by: Literal["owner", "all", "group"] = "owner"
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.reason}"
+
+
+def distrust(path: Path, *, program: Path | None = None) -> str:
+    """Why a file or folder must not be used; empty if it may be, or is not there.
+
+    A link is looked at itself: one that somebody else made leads wherever they want.
+
+    Args:
+        path: the file or folder.
+        program: a file of the program that we run; its owner is trusted.
+    """
+    try:
+        trusted = {0, os.geteuid()} | ({program.stat().st_uid} if program is not None else set())
+        for found in {path.lstat(), path.stat()}:
+            if reason := _reason(found, trusted):
+                return f"{path} {reason}"
+    except FileNotFoundError:
+        return ""
+    return ""
+
+
+def opening(path: Path) -> Opening | None:
+    """Where another user could put something else in a file's or folder's place; None if nowhere.
+
+    Looked at is the way there, from the root on: each folder, and each link, also those behind
+    links. Not what is at its end (`distrust`), which need not be there yet. In a folder with the
+    sticky bit nobody can exchange what is not his.
+    """
+    trusted = {0, os.geteuid()}
+    try:
+        for place, found in _way(path):
+            is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+            if found.st_uid in trusted and is_sticky:
+                continue
+            if reason := _reason(found, trusted):
+                if found.st_uid not in trusted:
+                    return Opening(place, reason)
+                return Opening(place, reason, "all" if found.st_mode & stat.S_IWOTH else "group")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return Opening(path, f"cannot be followed: {error.strerror}")
+    return None
+
+
+def _way(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Each folder and link that is passed on the way to a path."""
+    whole = path.absolute()
+    here, left = Path(whole.anchor), [*reversed(whole.parts[1:])]
+    links = 0
+    while left:
+        yield here, here.lstat()
+        name = left.pop()
+        step = here.parent if name == ".." else here / name
+        try:
+            found = step.lstat()
+        except FileNotFoundError:
+            if left:
+                raise
+            return
+        if not stat.S_ISLNK(found.st_mode):
+            here = step
+            continue
+        yield step, found
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = step.readlink()
+        here = Path(target.anchor) if target.is_absolute() else here
+        left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+
+
+def _reason(found: os.stat_result, trusted: set[int]) -> str:
+    if found.st_uid not in trusted:
+        return f"belongs to {_name(found.st_uid)}"
+    if stat.S_ISLNK(found.st_mode):
+        return ""  # a link's own mode says nothing
+    if found.st_mode & stat.S_IWOTH:
+        return "can be written by everybody"
+    if found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid):
+        return "can be written by its group"
+    return ""
+
+
+def _is_private(group: int) -> bool:
+    """Whether a group is root's, or has no members but us, as many systems make one for each user.
+
+    By such a system's umask a group may write everything.
+    """
+    if group == 0:
+        return True
+    try:
+        own = pwd.getpwuid(os.geteuid())
+        found = grp.getgrgid(group)
+    except KeyError:
+        return False
+    return found.gr_name == own.pw_name and set(found.gr_mem) <= {own.pw_name}
+
+
+def _name(user: int) -> str:
+    try:
+        return f"the user {pwd.getpwuid(user).pw_name}"
+    except KeyError:
+        return f"the user {user}"
