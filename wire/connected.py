@@ -46,6 +46,7 @@ LOG_PACKET: Final = LARGEST_PACKET
 _SLOWEST: Final = 16 << 10  # bytes a second, of an answer that takes longer than twice its time-out
 _PER_READ: Final = 64  # what PyMySQL keeps besides for each read, two of which make a packet,
 _PER_VALUE: Final = 64  # and for each value
+_PER_COLUMN: Final = 2048  # and for each column
 
 _CLEAR_TEXT: Final = (b"mysql_clear_password", b"dialog")
 _NARROW: Final = 0xFB  # a number above it is the width of the one that follows
@@ -229,7 +230,9 @@ class RawConnection(_Base):
             self._columns += 1
             if self._columns > MOST_COLUMNS:
                 raise UnsoundAnswer(f"a result of more than {MOST_COLUMNS:,} columns")
-        self._take(_PER_VALUE * self._columns)
+            self._take(_PER_COLUMN)
+        else:
+            self._take(_PER_VALUE * self._columns)
         packet: Any = super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
         if self._at_head:
             self._at_head = False

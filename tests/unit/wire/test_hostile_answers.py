@@ -16,6 +16,7 @@ from ratchet.core.errors import DecodeError, RatchetError, RetryableError
 from ratchet.wire.connect import open_connection
 from ratchet.wire.connected import HANDSHAKE, RESULT
 from ratchet.wire.session import Session
+from ratchet.wire.stream import MOST_COLUMNS
 
 pytestmark = pytest.mark.slow
 
@@ -155,3 +156,19 @@ def test_a_lie_is_an_error_of_the_source(lie: str) -> None:
     assert said in str(found)
     assert found.operation
     assert found.hint
+
+
+def test_a_table_of_the_most_columns_is_read() -> None:
+    """It was taken for an answer without end: what a column takes was counted once for each."""
+    count = MOST_COLUMNS
+    row = b"\1v" * count
+
+    def script(client: Client) -> None:
+        client.log_in()
+        client.read()
+        client.send(1, b"\xfc" + struct.pack("<H", count), *([column()] * count), EOF, row, EOF)
+
+    with fake_server(script) as (port, _):
+        cursor = open_connection(source_at(port, read_timeout=20.0)).cursor()
+        cursor.execute("SELECT 1")
+        assert cursor.fetchall() == (("v",) * count,)

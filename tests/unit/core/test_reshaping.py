@@ -1,0 +1,142 @@
+"""What a change of columns does to the rows that are there, as values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from ratchet.core.reshaping import NotComputableError, Reshaping, reshape, widen
+from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.sql.columnchanges import column_changes
+from ratchet.core.types import InvalidValuePolicy
+
+POLICY = InvalidValuePolicy()
+INT, BIG = ColumnType(name="int"), ColumnType(name="bigint")
+SCHEMA = TableSchema(
+    keyspace="shop",
+    table="t",
+    columns=(
+        Column(name="id", type=INT, nullable=False),
+        Column(name="a", type=ColumnType(name="varchar", length=80, charset="utf8mb4")),
+        Column(name="b", type=ColumnType(name="decimal", precision=5, scale=2)),
+    ),
+    key=("id",),
+)
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2], pa.int32()),
+        "a": ["x", None],
+        "b": pa.array([Decimal("1.50"), Decimal("2.25")], pa.decimal128(5, 2)),
+        "_token": [7, 8],
+    }
+)
+
+
+def computed(what: str, *come: Column) -> Reshaping:
+    changes = column_changes(f"ALTER TABLE t {what}", "t")
+    assert changes is not None, what
+    described = replace(SCHEMA, columns=(*SCHEMA.columns, *come))
+    return reshape(SCHEMA, changes, described=described, policy=POLICY)
+
+
+def rows(found: Reshaping) -> list[dict[str, object]]:
+    return found.rows(ROWS, ["_token"]).to_pylist()
+
+
+def test_a_value_comes_into_every_row() -> None:
+    found = computed("ADD n INT NOT NULL DEFAULT 7", Column(name="n", type=INT, nullable=False))
+    assert [row["n"] for row in rows(found)] == [7, 7]
+    assert rows(found)[1] == {"id": 2, "a": None, "b": Decimal("2.25"), "n": 7, "_token": 8}
+
+
+def test_names_are_those_of_before_and_change_all_at_once() -> None:
+    assert rows(computed("RENAME COLUMN a TO c, DROP COLUMN b"))[0] == {
+        "id": 1, "c": "x", "_token": 7,
+    }  # fmt: skip
+    swapped = computed("RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+    assert rows(swapped)[0] == {"id": 1, "b": "x", "a": Decimal("1.50"), "_token": 7}
+    described = Column(name="a", type=INT)
+    changes = column_changes("ALTER TABLE t DROP COLUMN A, ADD COLUMN a INT", "t")
+    assert changes is not None
+    shape = replace(SCHEMA, columns=(SCHEMA.columns[0], described))
+    anew = reshape(SCHEMA, changes, described=shape, policy=POLICY)
+    assert rows(anew)[0] == {"id": 1, "b": Decimal("1.50"), "a": None, "_token": 7}
+
+
+def test_a_key_keeps_its_columns_under_their_new_names() -> None:
+    assert computed("RENAME COLUMN id TO ident").schema.key == ("ident",)
+    with pytest.raises(NotComputableError, match="key goes"):
+        computed("DROP COLUMN id")
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("DROP COLUMN z", "no column z"),
+        ("DROP COLUMN a, RENAME COLUMN a TO c", "twice"),
+        ("RENAME COLUMN a TO b", "one name"),
+        ("ADD n INT DEFAULT 7", "type of n"),
+        ("DROP COLUMN ä", "no column ä"),
+    ],
+)
+def test_what_is_not_understood_is_refused(what: str, why: str) -> None:
+    with pytest.raises(NotComputableError, match=why):
+        computed(what)
+
+
+def test_another_type_than_the_statement_has_is_refused() -> None:
+    """The column has been changed since: what it was before is not known."""
+    with pytest.raises(NotComputableError, match="not a plain one"):
+        computed("ADD n INT NOT NULL DEFAULT 7", Column(name="n", type=BIG))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "ADD n INT AUTO_INCREMENT UNIQUE", "ADD n INT DEFAULT (1 + 1)", "DROP PRIMARY KEY",
+        "ADD n INT DEFAULT 5, ALTER n SET DEFAULT 6", "DROP a, CONVERT TO CHARACTER SET latin1",
+        "DROP a, ADD FOREIGN KEY (b) REFERENCES u (b)", "DROP a, ENGINE=BLACKHOLE",
+        "DROP a, RENAME TO u", "DROP PARTITION p", "DROP a, DROP INDEX i", "FORCE what", "",
+    ],
+)  # fmt: skip
+def test_more_than_columns_is_not_told_as_such(what: str) -> None:
+    found = column_changes(f"ALTER TABLE t {what}", "t")
+    assert found is None or (what == "" and not found.added)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE other DROP a",
+        "ALTER IGNORE TABLE t DROP a",
+        "ALTER TABLE t DROP a /*!80000 , DROP b */",
+        "DROP TABLE t",
+        "SET STATEMENT sql_mode='' FOR ALTER TABLE t DROP a",
+        "ALTER TABLE t DROP a COMMENT " + "x" * 2000,
+    ],
+)
+def test_other_statements_are_not_told(statement: str) -> None:
+    assert column_changes(statement, "t") is None
+
+
+def with_types(**kinds: ColumnType) -> TableSchema:
+    columns = (replace(c, type=kinds.get(c.name, c.type)) for c in SCHEMA.columns)
+    return replace(SCHEMA, columns=tuple(columns))
+
+
+def test_wider_types_keep_every_value() -> None:
+    wide = ColumnType(name="decimal", precision=20, scale=2)
+    found = widen(SCHEMA, with_types(id=BIG, b=wide), POLICY)
+    assert found is not None
+    assert rows(found) == ROWS.to_pylist()
+    assert found.rows(ROWS, []).schema.field("id").type == pa.int64()
+    unsigned = ColumnType(name="bigint", unsigned=True)
+    for other in (
+        {"id": unsigned}, {"id": ColumnType(name="smallint")}, {"id": ColumnType(name="varchar")},
+        {"b": ColumnType(name="decimal", precision=20, scale=3)}, {},
+        {"id": BIG, "b": ColumnType(name="double")},
+    ):  # fmt: skip
+        assert widen(SCHEMA, with_types(**other), POLICY) is None, other
