@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.core.errors import ConfigError
-from ratchet.core.patterns import TablePatterns
+from ratchet.core.patterns import TablePatterns, exclusion
 from ratchet.core.shard import ShardId
 from ratchet.jobs.config.config import SOURCE_KEYS, TOP_KEYS, VITESS_KEYS, Config, load_config
 from ratchet.jobs.config.settings import SECTIONS, ShardConfig, VtgateSection, keys_of
@@ -431,3 +431,12 @@ def test_a_folder_that_is_not_utf_8_is_refused(
         load_config(tmp_path / "link", {"PW": SECRET})
     monkeypatch.setenv("HOME", str(odd))
     assert "lake: the path is not UTF-8" in failure(tmp_path, MINIMAL.replace("./lake", "~/lake"))
+
+
+@pytest.mark.parametrize("name", ["a${PW}b", "$${x}", "${", 'fx"\\', "a\u0085\x7f b", "!#: *?["])
+def test_a_printed_exclusion_can_be_put_into_the_config(tmp_path: Path, name: str) -> None:
+    """Whatever the table's name is made of; no variable is put into it."""
+    config = load(tmp_path, f"{MINIMAL}    tables: [{exclusion(name)}]\n")
+    tables = config.sources["shop"].tables
+    assert not tables.matches(name)
+    assert tables.matches("other")
