@@ -45,10 +45,10 @@ def guarded(config: Config) -> Iterator[Finding]:
 
 
 def _mend(found: Opening) -> str:
-    place = shell_word(str(found.place))
+    place = str(found.place)
     if found.by == "owner":
-        return f"chown -h it to this user or to root ({place})"
-    return f"chmod go-w {place}, or chmod +t {place}"
+        return f"chown -h it to this user or to root: {shell_word(place)}"
+    return f"chmod go-w {shell_word(place)}, or chmod +t {shell_word(place)}"
 
 
 def _is_read_by_all(path: Path) -> bool:
