@@ -16,6 +16,7 @@ from typing import Final
 
 from ratchet.core.change import TOKEN_COLUMN
 from ratchet.core.charsets import ONE_TO_ONE
+from ratchet.core.patterns import exclusion
 from ratchet.core.schema import ColumnType, TableSchema
 
 # In the plans of a MERGE into a table with deletion vectors (Delta 4.4).
@@ -72,7 +73,7 @@ def unfit_name(names: Iterable[str], *, table: str) -> UnfitColumn | None:
     for name in names:
         low = name.lower()
         renamed = f"ALTER TABLE {_quoted(table)} RENAME COLUMN {_quoted(name)} TO"
-        exclude = f'  -- or exclude the table: "!{table}"'
+        exclude = f"  -- or exclude the table: {exclusion(table)}"
         if low in TAKEN:
             return UnfitColumn(
                 name,
@@ -93,7 +94,7 @@ def unfit_key(schema: TableSchema) -> UnfitColumn | None:
     """The first column of a table's key that cannot tell rows apart; None if all can."""
     for name in schema.key:
         kind = schema.column(name).type
-        own, exclude = _quoted(name), f'or exclude the table: "!{schema.table}"'
+        own, exclude = _quoted(name), f"or exclude the table: {exclusion(schema.table)}"
         alter = f"ALTER TABLE {_quoted(schema.table)} MODIFY {own}"
         if kind.name in _ROUNDED:
             return UnfitColumn(

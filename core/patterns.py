@@ -9,7 +9,6 @@ letter case matters, as it does in MySQL's table names, but for servers that fol
 from __future__ import annotations
 
 import glob
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -57,7 +56,20 @@ class TablePatterns:
 def exclusion(table: str) -> str:
     r"""The pattern that leaves one table out, quoted as YAML takes it.
 
-    >>> print(exclusion("orders"), exclusion("a*\n"))
-    "!orders" "!a[*]\n"
+    >>> print(exclusion("orders"), exclusion("a*\n"), exclusion('"fx\\'))
+    "!orders" "!a[*]\x0a" "!\"fx\\"
     """
-    return json.dumps("!" + glob.escape(table), ensure_ascii=False)
+    escaped = glob.escape(table).replace("${", "[$]{")  # the config puts variables in there
+    return f'"!{"".join(map(_in_quotes, escaped))}"'
+
+
+def _in_quotes(letter: str) -> str:
+    """A letter within YAML's double quotes: there it takes none that is not to be seen."""
+    if letter in {'"', "\\"}:
+        return f"\\{letter}"
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
+    return f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}"

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
-from ratchet.core.errors import BugError, RatchetError
+from ratchet.core.errors import BugError, ConfigError, RatchetError
 from ratchet.jobs.reporting import logs
-from ratchet.jobs.reporting.terminal import lines
+from ratchet.jobs.reporting.terminal import is_text, lines
 from ratchet.resources import IMPORTED_FROM
 
 if TYPE_CHECKING:
@@ -487,6 +487,7 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     _options.__init__()  # type: ignore[misc] # several command lines in one process: tests
     logs.set_up()
     try:
+        _refuse_bytes(sys.argv[1:] if arguments is None else arguments)
         result = ratchet.main(
             args=None if arguments is None else list(arguments),
             prog_name="ratchet",
@@ -506,6 +507,21 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the outermost place: every error is shown here
         return show_error(error)
     return int(result or 0)
+
+
+def _refuse_bytes(arguments: Sequence[str]) -> None:
+    """Names of files, tables and columns are text wherever they go from here.
+
+    Raises:
+        ConfigError: an argument is not.
+    """
+    for one in arguments:
+        if not is_text(one):
+            raise ConfigError(
+                f"an argument is not UTF-8: {one}",
+                operation="read the command line",
+                hint="give the file and its folders names in UTF-8",
+            )
 
 
 def show_error(error: Exception) -> int:

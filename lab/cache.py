@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lab.places import refuse_shared
+from ratchet.resources import make_folder
+
 
 @contextmanager
 def locked(lock_file: Path) -> Iterator[None]:
@@ -27,10 +30,16 @@ def locked(lock_file: Path) -> Iterator[None]:
 
 
 def prepared(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Return `folder`, built by `build(empty temporary folder)` if it does not exist yet."""
+    """Return `folder`, built by `build(empty temporary folder)` if it does not exist yet.
+
+    Raises:
+        ConfigError: another user made it, or the folder that it is in, or could change it.
+    """
+    make_folder(folder.parent)
+    for one in (folder.parent, folder):
+        refuse_shared(one, hint="remove it, or set RATCHET_CACHE to a folder of your own")
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{folder.name}-"
     with locked(folder.parent / f".{folder.name}.lock"):
         if folder.is_dir():  # another process built it while this one waited

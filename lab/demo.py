@@ -24,10 +24,11 @@ from rich.rule import Rule
 
 from lab import demo_data
 from lab.demo_data import DATABASE, SHARDS, Shoppers
+from lab.places import refuse_shared
 from lab.servers import MariadbServer, create_ratchet_user
 from ratchet.core.errors import LakeError, RetryableError
 from ratchet.jobs.config.config import load_config
-from ratchet.resources import IMPORTED_FROM
+from ratchet.resources import IMPORTED_FROM, make_folder
 from ratchet.store.cuts import Cuts
 from ratchet.store.files import open_lake
 from ratchet.store.tables import Tables
@@ -156,6 +157,7 @@ def run_demo(home: Path, *, rows: int) -> int:
 
 def _prepare(home: Path) -> Path:
     home = home.resolve()
+    refuse_shared(home, hint="name a folder of your own with --home")
     if home.exists() and any(home.iterdir()):
         if not (home / MARK).exists():
             raise LakeError(
@@ -164,7 +166,7 @@ def _prepare(home: Path) -> Path:
                 hint="name another folder with --home",
             )
         shutil.rmtree(home)
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(home)
     (home / MARK).touch()
     return home
 

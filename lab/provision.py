@@ -24,8 +24,8 @@ from typing import Final, Literal
 
 from lab.cache import locked
 from lab.debs import unpacked, wrapped
+from lab.places import cache
 from ratchet.core.errors import OperatorError, RatchetError
-from ratchet.resources import cache_folder
 
 Flavor = Literal["mysql", "mariadb"]
 
@@ -67,7 +67,7 @@ class _Recipe:
     @property
     def folder(self) -> Path:
         """Where it is unpacked."""
-        return cache_folder() / f"{self.flavor}-{self.series}"
+        return cache() / f"{self.flavor}-{self.series}"
 
 
 _MARIADB: Final = _Recipe(
@@ -183,7 +183,7 @@ def java() -> str:
     """The version of the Java that Spark will run on; installed by apt-get if it is missing."""
     version = _java_version()
     if version is None or version < _JAVA_AT_LEAST:
-        with locked(cache_folder() / ".java.lock"):
+        with locked(cache() / ".java.lock"):
             version = _java_version()
             if version is None or version < _JAVA_AT_LEAST:
                 _apt_install(_JAVA_PACKAGE)

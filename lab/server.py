@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import shutil
-import tempfile
 import time
 import weakref
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from lab.daemon import Daemon, tail
+from lab.places import new_home
 from lab.ports import LOOPBACK, Port
 from lab.provision import Flavor, Installation
 from lab.template import base_command, new_datadir, root_password
@@ -98,7 +98,7 @@ class Server:
         defaults = self._defaults(gtid=gtid)  # may refuse, so before anything is made
         self.installation = self._installation()
         # Always a short path of our own: a socket's path may have 107 bytes at most.
-        self.home = Path(tempfile.mkdtemp(prefix=f"ratchet-{self.flavor}-"))
+        self.home = new_home(f"ratchet-{self.flavor}-")
         self.datadir = datadir if datadir is not None else self.home / "data"
         self.socket = self.home / "socket"
         self.log = self.home / "error.log"

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Final
 
 from lab.cache import prepared
+from lab.places import cache
 from lab.provision import Installation
 from ratchet.core.errors import OperatorError
-from ratchet.resources import cache_folder
 
 # A change here makes a new template: the version is a part of its folder's name.
 _LAYOUT: Final = 2
@@ -57,7 +57,7 @@ def new_datadir(installation: Installation, target: Path, *, lower_case: bool = 
     """
     lower_case = lower_case and installation.flavor == "mysql"
     name = f"{installation.flavor}-{installation.version}-{_LAYOUT}{'-lower' * lower_case}"
-    template = cache_folder() / "templates" / re.sub(r"[^A-Za-z0-9.-]", "_", name)
+    template = cache() / "templates" / re.sub(r"[^A-Za-z0-9.-]", "_", name)
 
     def build(work: Path) -> None:
         if installation.flavor == "mysql":
@@ -79,7 +79,7 @@ def root_password() -> str:
     def build(work: Path) -> None:
         (work / "password").write_text(secrets.token_hex(16))
 
-    return (prepared(cache_folder() / "templates" / "root", build) / "password").read_text()
+    return (prepared(cache() / "templates" / "root", build) / "password").read_text()
 
 
 def base_command(installation: Installation) -> list[str]:

@@ -20,7 +20,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ from typing import Any, Final, Self
 import pymysql
 
 from lab.daemon import Daemon, tail
+from lab.places import new_home
 from lab.ports import LOOPBACK, Port
 from lab.vitessbuild import VitessInstallation, vitess
 from lab.vitessflows import MoveTables, Reshard
@@ -119,7 +119,7 @@ class VitessCluster:
             vttablet_flags: more flags for every vttablet.
         """
         self._programs: VitessInstallation = vitess()
-        self.home = Path(tempfile.mkdtemp(prefix="ratchet-vt-"))
+        self.home = new_home("ratchet-vt-")
         self._ports: list[Port] = []
         self._vtgate_flags = tuple(vtgate_flags)
         self._vttablet_flags = tuple(vttablet_flags)

@@ -21,8 +21,8 @@ from typing import Final
 from lab import provision
 from lab.cache import prepared
 from lab.debs import unpacked, wrapped
+from lab.places import cache
 from ratchet.core.errors import OperatorError
-from ratchet.resources import cache_folder
 
 TOOLS: Final = Path(__file__).parent / "vitess_tools"
 PROGRAMS: Final = ("vttablet", "vtgate", "vtctld", "vtctldclient", "mysqlctl")
@@ -58,10 +58,10 @@ def has_go() -> bool:
 def vitess() -> VitessInstallation:
     """The programs, built into the cache if they are not there."""
     mysql = provision.mysql()
-    clients = unpacked(cache_folder() / "vitess-companions", suite="sid", packages=_CLIENT_PACKAGES)
+    clients = unpacked(cache() / "vitess-companions", suite="sid", packages=_CLIENT_PACKAGES)
     root = prepared(_folder(), _build)
     mysql_root = prepared(
-        cache_folder() / f"vitess-mysql-{mysql.version}", lambda work: _mysql_root(work, clients)
+        cache() / f"vitess-mysql-{mysql.version}", lambda work: _mysql_root(work, clients)
     )
     return VitessInstallation(
         version=_version(),
@@ -84,7 +84,7 @@ def _version() -> str:
 
 
 def _folder() -> Path:
-    return cache_folder() / f"vitess-{_version()}"
+    return cache() / f"vitess-{_version()}"
 
 
 def _build(work: Path) -> None:

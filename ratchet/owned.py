@@ -60,7 +60,12 @@ def distrust(path: Path, *, program: Path | None = None) -> str:
 
 
 def opening(path: Path) -> Opening | None:
-    """Where another user could put something else in a file's or folder's place; None if nowhere.
+    """The first of `openings`; None if there is none."""
+    return next(openings(path), None)
+
+
+def openings(path: Path) -> Iterator[Opening]:
+    """Where another user could put something else in a file's or folder's place.
 
     Looked at is the way there, from the root on: each folder, and each link, also those behind
     links. Not what is at its end (`distrust`), which need not be there yet. In a folder with the
@@ -74,13 +79,13 @@ def opening(path: Path) -> Opening | None:
                 continue
             if reason := _reason(found, trusted):
                 if found.st_uid not in trusted:
-                    return Opening(place, reason)
-                return Opening(place, reason, "all" if found.st_mode & stat.S_IWOTH else "group")
+                    yield Opening(place, reason)
+                else:
+                    yield Opening(place, reason, "all" if found.st_mode & stat.S_IWOTH else "group")
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return
     except OSError as error:
-        return Opening(path, f"cannot be followed: {error.strerror}")
-    return None
+        yield Opening(path, f"cannot be followed: {error.strerror}")
 
 
 def _way(path: Path) -> Iterator[tuple[Path, os.stat_result]]:

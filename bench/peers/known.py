@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ratchet.resources import cache_folder
+from lab.places import cache
 
 RATCHET: Final = "ratchet"
 
@@ -38,7 +38,7 @@ class Peer:
 
 def peers_python() -> Path:
     """The interpreter of the peers' environment (`make bench-peers` sets it up)."""
-    return cache_folder() / "peers" / "venv" / "bin" / "python"
+    return cache() / "peers" / "venv" / "bin" / "python"
 
 
 PEERS: Final = (

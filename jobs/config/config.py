@@ -41,6 +41,7 @@ from ratchet.jobs.config.settings import (
     text,
 )
 from ratchet.jobs.config.yamlfile import ConfigNode, read_yaml
+from ratchet.jobs.reporting.terminal import is_text
 from ratchet.wire.vtgate import TabletType
 
 T = TypeVar("T")
@@ -138,13 +139,15 @@ def load_config(
     Raises:
         ConfigError: naming the file, the line, the key and what is wrong.
     """
+    folder = path.resolve().parent
+    for one in (path, folder):
+        _refuse_bytes(one)
     root = read_yaml(
         path,
         os.environ if environment is None else environment,
         unused="sources" if lake_only else "",
     )
     entries = root.mapping(TOP_KEYS)
-    folder = path.resolve().parent
     return Config(
         path=path,
         lake=_lake(_need(root, "lake"), folder),
@@ -155,6 +158,20 @@ def load_config(
         secret_files=_secret_files(_need(root, "sources"), path),
         **{name: _section(kind, entries.get(name)) for name, kind in SECTIONS.items()},
     )
+
+
+def _refuse_bytes(path: Path) -> None:
+    """Arrow, Java and our notes in the lake take names that are text.
+
+    Raises:
+        ConfigError: a name on the path is not UTF-8.
+    """
+    if not is_text(str(path)):
+        raise ConfigError(
+            f"{path}: the path of the config is not UTF-8",
+            operation="read the config",
+            hint="give the file and its folders names in UTF-8",
+        )
 
 
 def _umask(item: ConfigNode | None) -> int | None:
@@ -222,9 +239,12 @@ def _lake(item: ConfigNode, folder: Path) -> str:
 
 def _path(item: ConfigNode, value: str, folder: Path) -> str:
     try:
-        return os.path.normpath(folder / Path(value).expanduser())
+        found = os.path.normpath(folder / Path(value).expanduser())
     except RuntimeError:  # what pathlib says of ~nobody
         item.fail(f"there is no home directory for {item.shown()}")
+    if not is_text(found):  # by the home directory
+        item.fail("the path is not UTF-8")
+    return found
 
 
 def _sources(item: ConfigNode, folder: Path) -> Mapping[str, SourceSection]:

@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 import yaml
 
 from ratchet.core.errors import ConfigError
+from ratchet.jobs.reporting.terminal import is_text
 
 MAX_BYTES: Final = 1 << 20
 MAX_ITEMS: Final = 20_000  # with every alias written out, so nested anchors cannot explode
@@ -338,6 +339,6 @@ class _Builder:
             return self._environment[name]
 
         full = _VARIABLE.sub(value, text)
-        if "\0" in full or any("\ud800" <= one <= "\udfff" for one in full):
+        if "\0" in full or not is_text(full):
             here.fail("a text holds a zero byte or half a character")
         return replace(here, text=full, variables=tuple(variables))

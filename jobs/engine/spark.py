@@ -9,6 +9,7 @@ and a start needs no network once the jars are in Ivy's cache.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import secrets
@@ -21,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
-from ratchet.core.errors import EngineGoneError, OperatorError
+from ratchet.core.errors import ConfigError, EngineGoneError, OperatorError
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.engine.childenv import child_environment
 from ratchet.jobs.engine.classcache import archive_options, find_java
@@ -38,6 +39,7 @@ from ratchet.jobs.engine.sparksettings import (
     stays_here,
 )
 from ratchet.jobs.engine.tempfolder import temporary_folder
+from ratchet.owned import distrust, openings
 from ratchet.resources import CONF, IMPORTED_FROM, make_folder
 from ratchet.store import crashpoints, layout
 from ratchet.store.files import Lake
@@ -105,6 +107,10 @@ def log_folder(config: Config) -> Path:
 
     `spark.log_dir` of the config; else in the lake, if that is a folder of ours that we may write;
     else below ~/.local/state.
+
+    Raises:
+        ConfigError: others could make our log go to a file of their choice.
+        OperatorError: it cannot be made.
     """
     in_lake = False
     if config.spark.log_dir is not None:
@@ -113,23 +119,44 @@ def log_folder(config: Config) -> Path:
         lake = Lake.at(config.lake)
         folder = Path(lake.root) / layout.PRIVATE / "logs"
         ours = lake.is_local and (Path(lake.root) / layout.FORMAT_FILE).exists()
-        in_lake = ours and os.access(folder.parent, os.W_OK)
+        writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
+        in_lake = ours and writable and not distrust(folder)
         if not in_lake:
             state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
             folder = Path(state) / "ratchet"
     try:
-        # Ours alone, where it lies outside the lake: a lake has modes of its own.
-        if in_lake:
-            folder.mkdir(parents=True, exist_ok=True)
-        else:
-            make_folder(folder, 0o700)
+        # Ours alone, where it lies outside the lake; in it, as readable as the lake is.
+        make_folder(folder, 0o755 if in_lake else 0o700)
     except OSError as error:
         raise OperatorError(
             f"the folder for Spark's log cannot be made: {folder}",
             operation="start Spark",
             hint="set spark.log_dir in the config to a folder that can be written",
         ) from error
+    if not in_lake:  # whoever may write to the lake is trusted
+        _refuse_shared(folder)
     return folder
+
+
+def _refuse_shared(folder: Path) -> None:
+    """Others could put links to our own files there, and our log would be written into those.
+
+    Groups that may write to a folder above are let be: a system's /var/log has one.
+
+    Raises:
+        ConfigError: they can, or could when they made it.
+    """
+    own = folder.resolve()
+    for found in openings(folder / "log"):
+        if found.by == "group" and found.place != own:
+            continue
+        raise ConfigError(
+            f"Spark's log cannot go to {folder}: {found}, so another user decides where it is "
+            "written to",
+            operation="start Spark",
+            hint="set spark.log_dir in the config to a folder of this user that nobody else may "
+            "write to (mode 0700)",
+        )
 
 
 def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSession:
@@ -168,8 +195,8 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
         del os.environ[name]
     _set_environment(local=stays_here(config), class_path=jars.last)
     out = folder / f"{command}.out"
-    if out.exists() and out.stat().st_size > _MAX_OUT:
-        out.replace(f"{out}.1")
+    _begin_anew(out)
+    _private(folder / f"{command}.log").close()  # Java would follow a link, and now there is none
     launch = SparkConf(loadDefaults=False)
     launch.setAll(list(launch_settings(given).items()))
     # The JVM's and the Python workers' own output; what log4j writes goes to the log file.
@@ -199,13 +226,46 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
     return SparkSession(context)
 
 
+def _begin_anew(out: Path) -> None:
+    """Put a long one aside."""
+    try:
+        if out.lstat().st_size > _MAX_OUT:
+            out.replace(f"{out}.1")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _no_log(out, f"{error.strerror}") from error
+
+
 def _private(path: Path) -> IO[bytes]:
-    """A file to be written on at its end, that nobody else can read."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    stream = os.fdopen(os.open(path, flags, 0o600), "ab")
-    if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & 0o077:
-        path.chmod(0o600)  # made before by a version that left it open
+    """A file of ours to be written on at its end, that nobody else can read.
+
+    Raises:
+        OperatorError: there is a link, or what is somebody else's, or it cannot be written.
+    """
+    # Somebody else's pipe would hold us up.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        opened = os.open(path, flags, 0o600)
+    except OSError as error:
+        is_link = error.errno == errno.ELOOP
+        raise _no_log(path, "it is a link" if is_link else f"{error.strerror}") from error
+    stream = os.fdopen(opened, "ab")
+    found = os.fstat(opened)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        stream.close()
+        raise _no_log(path, "it is no file of this user's")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        os.fchmod(opened, 0o600)  # made before by a version that left it open
     return stream
+
+
+def _no_log(path: Path, reason: str) -> OperatorError:
+    return OperatorError(
+        f"Spark's log {path} cannot be written: {reason}",
+        operation="start Spark",
+        hint="remove it, or set spark.log_dir in the config to a folder of this user",
+    )
 
 
 def _ways(config: Config, given: Mapping[str, str]) -> Ways:

@@ -13,17 +13,28 @@ from pathlib import Path
 from ratchet.core.shell import shell_word
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.preflight.finding import Finding
-from ratchet.owned import distrust
+from ratchet.owned import Opening, distrust, openings
 
 
 def guarded(config: Config) -> Iterator[Finding]:
-    """A warning for each file that others can change, or whose password they can read."""
-    for path in dict.fromkeys((config.path, *config.secret_files)):
+    """A warning for each file that others can change or exchange, or whose password they read."""
+    trusted = dict.fromkeys((config.path, *config.secret_files))
+    for path in trusted:
         if reason := distrust(path):
             yield _warning(
                 f"{reason}: whoever changes it decides what is read, and with which account",
                 f"chown it to this user or to root, and chmod go-w {shell_word(str(path))}",
             )
+    found: dict[Opening, dict[str, None]] = {}  # most lie in one folder: that is told once
+    for path in trusted:
+        for one in openings(path):
+            found.setdefault(one, {})[str(path)] = None
+    for one, paths in found.items():
+        yield _warning(
+            f"{one}: whoever exchanges {' or '.join(paths)} there decides what is read, and with "
+            "which account",
+            _mend(one),
+        )
     for path in config.secret_files:
         if _is_read_by_all(path):
             yield _warning(
@@ -31,6 +42,13 @@ def guarded(config: Config) -> Iterator[Finding]:
                 f"chmod o-r {shell_word(str(path))}; or name a variable or another file instead: "
                 'password: "${NAME}", password: {file: /run/secrets/name}',
             )
+
+
+def _mend(found: Opening) -> str:
+    place = str(found.place)
+    if found.by == "owner":
+        return f"chown -h it to this user or to root: {shell_word(place)}"
+    return f"chmod go-w {shell_word(place)}, or chmod +t {shell_word(place)}"
 
 
 def _is_read_by_all(path: Path) -> bool:

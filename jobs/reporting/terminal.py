@@ -48,6 +48,15 @@ def lines(text: str) -> str:
     return "\n  ".join(visible(line) for line in text.split("\n"))
 
 
+def is_text(text: str) -> bool:
+    r"""Whether it can be written as UTF-8: a name or a variable may hold any bytes.
+
+    >>> is_text("Größe"), is_text("\udcff")
+    (True, False)
+    """
+    return not any("\ud800" <= one <= "\udfff" for one in text)
+
+
 def in_json(text: str) -> str:
     """A JSON text with escapes for what JSON lets stand in strings: the same values."""
     return _CONTROL.sub(lambda found: found[0] if found[0] == "\n" else _unicode(found), text)

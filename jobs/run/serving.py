@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from ratchet.core.errors import ConfigError, RatchetError, RetryableError
-from ratchet.core.patterns import TablePatterns
+from ratchet.core.patterns import TablePatterns, exclusion
 from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.config.selection import Selection
 from ratchet.jobs.reporting import logs
@@ -162,7 +162,7 @@ class TableRequestHandler:
         )
         if request.kind == "drop":
             if mirrored:
-                raise _says_otherwise(request, config, f"add '!{request.table}' to")
+                raise _says_otherwise(request, config, f"add {exclusion(request.table)} to")
             if state is not None:
                 self._refuse_dumping(state)
                 self._tables.remove(state)

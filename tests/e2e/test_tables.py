@@ -65,7 +65,7 @@ def test_the_others_stream_on(
     ratchet.run("table", "add", "shop.people", "--wait")
     select(ratchet, "*", "!items")
     refused = ratchet.run("table", "drop", "orders", expect=2)
-    assert "add '!orders' to `sources.shop.tables`" in refused.stderr
+    assert 'add "!orders" to `sources.shop.tables`' in refused.stderr
     ratchet.run("table", "drop", "items", "--delete")
     assert not (ratchet.lake / "shop" / "items").exists()
     assert {one["table"] for one in status(ratchet)["tables"]} == {"orders", "people"}

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.cache import prepared
-from ratchet.resources import cache_folder
+from lab.places import cache
 
 _IVY: Final = """<ivy-module version="2.0"><info organisation="bench" module="{name}"/>
 <configurations><conf name="default"/></configurations><dependencies>
@@ -124,7 +124,7 @@ class Program:
 
 
 def _folder() -> Path:
-    folder = cache_folder() / "peers" / "java"
+    folder = cache() / "peers" / "java"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from ratchet.core.columnrules import TAKEN, unfit_column, unfit_key, unfit_name
+from ratchet.core.patterns import TablePatterns
 from ratchet.core.schema import Column, ColumnType, TableSchema
 
 
@@ -18,6 +20,22 @@ def test_taken_names_in_any_letter_case(name: str) -> None:
     assert found.hint.startswith(f"ALTER TABLE `t``x` RENAME COLUMN `{name.upper()}` TO `")
     new = found.hint.split("TO `")[1].split("`")[0]
     assert unfit_name(("id", new), table="t") is None
+
+
+def test_the_hint_excludes_the_table_whatever_its_name_is_made_of() -> None:
+    """`"!fx\\"` is no YAML: the backslash takes the quote."""
+    name = 'fx"\n*\\'
+    column = Column(name="k", type=ColumnType(name="float"), nullable=False)
+    schema = TableSchema(keyspace="shop", table=name, columns=(column,), key=("k",))
+    for found in (
+        unfit_key(schema),
+        unfit_name(("_token",), table=name),
+        unfit_name(("a", "A"), table=name),
+    ):
+        assert found is not None
+        printed = found.hint.split("exclude the table: ")[1]
+        (pattern,) = yaml.safe_load(f"[{printed}]")
+        assert not TablePatterns(("*", pattern)).matches(name)
 
 
 def test_other_names_will_do() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import glob
 
-from ratchet.core.patterns import TablePatterns
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratchet.core.patterns import TablePatterns, exclusion
 
 
 @pytest.mark.parametrize(
@@ -22,3 +27,40 @@ def test_patterns(patterns: tuple[str, ...], yes: tuple[str, ...], no: tuple[str
     value = TablePatterns(patterns)
     assert [t for t in yes if not value.matches(t)] == []
     assert [t for t in no if value.matches(t)] == []
+
+
+NAMES = (
+    "fx\\",
+    'a"b',
+    "\\",
+    '"',
+    "a\\x41",
+    "a'b",
+    "\x00\x07\t\n\r\x1b\x7f\x80\x85\x9f\xa0\xad",
+    "\u2028\u2029\u202e\u200c\ufeff\ufffe\uffff",
+    "\U0001f600 \U000e0041 \U0010ffff",
+    "*?[a]!#: - &x {y}",
+    "Größe",
+    " ",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exclusion_is_yaml(name: str) -> None:
+    """It is copied into the config, also from JSON, where nothing else has escaped it."""
+    printed = exclusion(name)
+    assert printed.isprintable()
+    assert yaml.safe_load(f"[{printed}]") == ["!" + glob.escape(name)]
+    assert yaml.safe_load(f"tables:\n- {printed}\n") == {"tables": ["!" + glob.escape(name)]}
+    (pattern,) = yaml.safe_load(f"[{printed}]")
+    assert not TablePatterns(("*", pattern)).matches(name)
+    assert TablePatterns(("*", pattern)).matches(f"{name}x")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_an_exclusion_of_any_name_is_yaml(name: str) -> None:
+    printed = exclusion(name)
+    assert printed.isprintable()
+    (pattern,) = yaml.safe_load(f"[{printed}]")
+    assert not TablePatterns((pattern,)).matches(name)
+    assert pattern.replace("[$]{", "${") == "!" + glob.escape(name)

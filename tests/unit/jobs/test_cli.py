@@ -188,3 +188,25 @@ def test_a_closed_pipe_is_no_error(config: Path) -> None:
     os.close(writer)
     assert "Error" not in done.stderr
     assert logs.clean("x") == "x"
+
+
+@pytest.mark.parametrize("name", [b"c\xff\xfe", b"c\xff\n\x1b[31m"])
+@pytest.mark.parametrize("command", ["check", "status"])
+def test_a_path_that_is_not_utf_8_is_refused_with_a_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], command: str, name: bytes
+) -> None:
+    folder = tmp_path / os.fsdecode(name)
+    folder.mkdir()
+    (folder / "ratchet.yaml").write_text(CONFIG)
+    assert cli.invoke([command, str(folder / "ratchet.yaml")]) == 2
+    said = capfd.readouterr().err
+    assert "is not UTF-8" in said
+    assert "\x1b" not in said
+    assert cli.invoke(["--log-format", "json", command, str(folder / "ratchet.yaml")]) == 2
+
+
+def test_any_argument_that_is_not_utf_8_is_refused(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.invoke(["table", str(config), "redump", os.fsdecode(b"shop.\xff")]) == 2
+    assert r"is not UTF-8: shop.\udcff" in capsys.readouterr().err

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from ratchet.core.errors import ConfigError
-from ratchet.core.patterns import TablePatterns
+from ratchet.core.patterns import TablePatterns, exclusion
 from ratchet.core.shard import ShardId
 from ratchet.jobs.config.config import SOURCE_KEYS, TOP_KEYS, VITESS_KEYS, Config, load_config
 from ratchet.jobs.config.settings import SECTIONS, ShardConfig, VtgateSection, keys_of
@@ -413,3 +414,29 @@ def test_the_lakes_umask(tmp_path: Path, given: str, found: int | None) -> None:
 def test_no_umask(tmp_path: Path, given: str) -> None:
     with pytest.raises(ConfigError, match="umask"):
         load(tmp_path, f"lake_umask: {given}\n{MINIMAL}")
+
+
+def test_a_folder_that_is_not_utf_8_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow and Java take no such path: it was found out in the middle of a command."""
+    odd = tmp_path / os.fsdecode(b"c\xff")
+    odd.mkdir()
+    assert "is not UTF-8" in failure(odd, MINIMAL)
+    monkeypatch.chdir(odd)
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        load_config(Path("ratchet.yaml"), {"PW": SECRET})
+    (tmp_path / "link").symlink_to(odd / "ratchet.yaml")
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        load_config(tmp_path / "link", {"PW": SECRET})
+    monkeypatch.setenv("HOME", str(odd))
+    assert "lake: the path is not UTF-8" in failure(tmp_path, MINIMAL.replace("./lake", "~/lake"))
+
+
+@pytest.mark.parametrize("name", ["a${PW}b", "$${x}", "${", 'fx"\\', "a\u0085\x7f b", "!#: *?["])
+def test_a_printed_exclusion_can_be_put_into_the_config(tmp_path: Path, name: str) -> None:
+    """Whatever the table's name is made of; no variable is put into it."""
+    config = load(tmp_path, f"{MINIMAL}    tables: [{exclusion(name)}]\n")
+    tables = config.sources["shop"].tables
+    assert not tables.matches(name)
+    assert tables.matches("other")

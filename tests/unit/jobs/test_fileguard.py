@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from ratchet import owned
 from ratchet.jobs.config.config import load_config
 from ratchet.jobs.preflight.fileguard import guarded
 
@@ -44,3 +46,57 @@ def test_files(
         assert part in finding.text
         assert finding.status == "warn"
         assert "chmod" in finding.mend
+
+
+@pytest.mark.parametrize(
+    ("mode", "above", "told"),
+    [
+        (0o755, False, ""),
+        (0o777, False, "everybody"),
+        (0o777, True, "everybody"),
+        (0o1777, False, ""),
+        (0o775, False, "its group"),
+        (0o775, True, "its group"),
+    ],
+)
+def test_a_folder_in_which_others_may_exchange_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, *, above: bool, told: str
+) -> None:
+    """They need no right on the file: they rename it. Told once, whatever lies there."""
+    monkeypatch.setattr(owned, "_is_private", lambda _: False)
+    folder = tmp_path / "above" / "conf"
+    folder.mkdir(parents=True, mode=0o755)
+    path, secret = folder / "ratchet.yaml", folder / "secret"
+    path.write_text(CONFIG % "{file: secret}")
+    path.chmod(0o644)
+    secret.write_text("x")
+    secret.chmod(0o600)
+    weak = folder.parent if above else folder
+    weak.chmod(mode)
+    found = list(guarded(load_config(path, {})))
+    assert len(found) == bool(told)
+    for finding in found:
+        assert finding.status == "warn"
+        assert finding.text.startswith(f"{weak} can be written by {told}: whoever exchanges")
+        assert str(path) in finding.text
+        assert str(secret) in finding.text
+        assert finding.mend == f"chmod go-w '{weak}', or chmod +t '{weak}'"
+
+
+def test_a_folder_of_another_user(tmp_path: Path) -> None:
+    """And a secret's that is elsewhere."""
+    if os.geteuid():
+        return  # only root gives a folder away
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o755)
+    (theirs / "secret").write_text("x")
+    (theirs / "secret").chmod(0o600)
+    os.chown(theirs, 65534, 65534)
+    path = tmp_path / "ratchet.yaml"
+    path.write_text(CONFIG % f"{{file: {theirs / 'secret'}}}")
+    path.chmod(0o644)
+    (finding,) = guarded(load_config(path, {}))
+    assert finding.text.startswith(f"{theirs} belongs to the user")
+    assert str(theirs / "secret") in finding.text
+    assert "ratchet.yaml" not in finding.text
+    assert "chown" in finding.mend

@@ -107,6 +107,7 @@ def test_a_table_goes_when_the_config_leaves_it_out(stage: Stage) -> None:
     refused = stage.ask("drop", "b")
     assert isinstance(refused, Refusal)
     assert "the config mirrors it" in refused.message
+    assert 'add "!b" to `sources.shop.tables`' in refused.hint
     write_config(stage.folder, "*", "!b")
     path = f"{layout.table_path('shop', 'b')}/some.parquet"
     stage.lake.create_file(path, b"x")
