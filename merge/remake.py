@@ -68,8 +68,12 @@ def reshaping_of(
     change = state.change
     if change is None or state.dump is None:
         raise NotComputableError("nothing tells what the change does")
-    if RoundLog(lake).first_number() > change.round:
+    rounds = RoundLog(lake)
+    if rounds.first_number() > change.round:
         raise NotComputableError("the change log does not reach back to it any more")
+    now = rounds.positions().get(change.shard)
+    if now is None or not now.executed.contains_all(change.position.executed):
+        raise NotComputableError("its server has lost it since (a failover)")
     if not change.statement:
         shape = get_schema(lake, state.keyspace, state.table, change.shape)
         found = widen(state.whole, shape, policy)
@@ -79,10 +83,23 @@ def reshaping_of(
     told = _told(change, state)
     if set(state.key) != set(state.schema.key) and told.renamed:
         raise NotComputableError("its key is one that the config names")
+    pending = {name.casefold() for name in _pending(state).get(change.shard, ())}
+    if any(one.name.casefold() in pending for one in told.added):
+        # IF NOT EXISTS: it has come already, and no row has shown it yet.
+        raise NotComputableError("it names a column that the table had before")
     described = None
     if told.added:
         described = _shape_behind(lake, state, change) or describe(state)
     return reshape(state.whole, told, described=described, policy=policy)
+
+
+def _pending(state: TableState) -> dict[str, tuple[str, ...]]:
+    """Shard -> columns that a statement has brought there, and no row has shown yet."""
+    there = {column.name for column in state.whole.columns}
+    return {
+        shard: tuple(name for name in names if name not in there)
+        for shard, names in state.nulls.items()
+    }
 
 
 def _told(change: ShapeChange, state: TableState) -> ColumnChanges:
@@ -212,6 +229,7 @@ def _made(making: TableState, reshaping: Reshaping, change: ShapeChange) -> Tabl
         merged_round=change.round - 1,
         logged={},
         added=(),
+        nulls=_pending(making),
         retyped=(change.shard,) if told.retyped else (),
         doubts=doubts,
         foreign_keys=None if told.renamed or told.dropped else making.foreign_keys,
