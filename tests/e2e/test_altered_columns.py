@@ -48,6 +48,7 @@ READ: Final = {
     "narrower": "MODIFY n SMALLINT",
     "key_gone": "DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)",
 }
+TABLES: Final = [f"t{n}" for n in range(5)]
 QUIET: Final = "quiet"  # no row is written to it behind the statement
 
 
@@ -127,22 +128,30 @@ def test_killed_with_a_backlog(
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
-def test_random_sequences(
-    request: pytest.FixtureRequest,
-    make_ratchet: Callable[..., Ratchet],
-    tmp_path: Path,
-    kind: str,
-    seed: int,
+def test_random_sequences_on_mariadb(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet], tmp_path: Path, seed: int
 ) -> None:
-    """Statements and rows by a seed, on several tables, and kills of the run."""
-    database = request.getfixturevalue("database")
-    server, dice = request.getfixturevalue(kind), random.Random(seed)
-    names = [f"t{n}" for n in range(5)]
-    ratchet = begun(server, database, make_ratchet, names)
+    ratchet = begun(mariadb, database, make_ratchet, TABLES)
+    random_sequence(mariadb, database, ratchet, tmp_path, random.Random(seed))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6))
+def test_random_sequences_on_mysql(
+    mysql: Any, database: str, make_ratchet: Callable[..., Ratchet], tmp_path: Path, seed: int
+) -> None:
+    ratchet = begun(mysql, database, make_ratchet, TABLES)
+    random_sequence(mysql, database, ratchet, tmp_path, random.Random(seed))
+
+
+def random_sequence(
+    server: Any, database: str, ratchet: Ratchet, folder: Path, dice: random.Random
+) -> None:
+    """Statements and rows, on several tables, and kills of the run."""
+    names = TABLES
     done: list[str] = []
     for turn in range(5):
-        running = ratchet.start("run", log=tmp_path / f"said{turn}")
+        running = ratchet.start("run", log=folder / f"said{turn}")
         for number in range(40):
             name = dice.choice(names)
             if dice.random() < 0.25:
@@ -153,7 +162,7 @@ def test_random_sequences(
             else:
                 change(server, database, name, turn * 40 + number)
             time.sleep(dice.choice([0, 0.05, 0.5]))
-        assert running.poll() is None, (tmp_path / f"said{turn}").read_text()
+        assert running.poll() is None, (folder / f"said{turn}").read_text()
         running.send_signal(signal.SIGKILL if turn % 2 else signal.SIGTERM)
         end_of(running, 120)
     ratchet.run("run", "--until-caught-up")
