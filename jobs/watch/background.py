@@ -270,7 +270,9 @@ class BackgroundVerifier:
         self._turns.put_off(state.name)
         now = self._tables.load(state.keyspace, state.table)
         if now is not None and now == replace(state, merged_round=now.merged_round):
-            stopped = StopReason(message=why, hint=how_to_redump(state), round=cut.round)
+            stopped = StopReason(
+                message=why, hint=how_to_redump(state), round=cut.round, altered=True
+            )
             self._verdicts.hand_in(
                 TableVerdict(wanted=wanted, judged={}, outcome="wrong", why=stopped)
             )

@@ -274,7 +274,7 @@ class Doubts:
         log.info("%s: comparing it with its source after %s", state.name, _statement(state))
         try:
             if why := unlike(state, case.wanted, self._reading):
-                self._stop(case, why, how_to_redump(state))
+                self._stop(case, why, how_to_redump(state), altered=True)
                 return True
             version = newest_at(self._lake, cut, state, cut.tables[state.name])
             chosen = VerifyTarget(state=state, version=version, wanted=case.wanted)
@@ -345,9 +345,8 @@ class Doubts:
         tried.round, tried.absent, tried.refused = case.cut.round, 0, 0
         if result.columns_missing:
             names = ", ".join(result.columns_missing)
-            self._stop(
-                case, f"the source has columns that the mirror lacks: {names}", how_to_redump(state)
-            )
+            why = f"the source has columns that the mirror lacks: {names}"
+            self._stop(case, why, how_to_redump(state), altered=True)
         elif result.differences:
             self._differs(case, tried, corrections, result)
         elif result.unsettled:
@@ -388,8 +387,17 @@ class Doubts:
                 told += f"; they could not be corrected: {why}"
             self._stop(case, told, how_to_mend(case.state), differs=True)
 
-    def _stop(self, case: _Case, message: str, hint: str, *, differs: bool = False) -> None:
-        why = StopReason(message=message, hint=hint, round=case.cut.round, differs=differs)
+    def _stop(
+        self,
+        case: _Case,
+        message: str,
+        hint: str,
+        *,
+        differs: bool = False,
+        altered: bool = False,
+    ) -> None:
+        number = case.cut.round
+        why = StopReason(message=message, hint=hint, round=number, differs=differs, altered=altered)
         self._hand_in(case, "wrong", why)
 
     def _hand_in(
