@@ -318,7 +318,7 @@ def torn_remedy(source: str) -> str:
     """How to continue after a damaged file of a server's log."""
     return (
         f"Begin a new file on the server (FLUSH BINARY LOGS;); then `ratchet heal CONFIG --shard "
-        f"{source} --dump`, and `ratchet run CONFIG` dumps the shard's tables again"
+        f"{shell_word(source)} --dump`, and `ratchet run CONFIG` dumps the shard's tables again"
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ratchet.core.errors import BehindError, RetryableError
 from ratchet.core.shard import ShardId
+from ratchet.core.shell import shell_word
 from ratchet.jobs.capture.capturing import CatchUpTarget
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
@@ -155,7 +156,7 @@ def _tell_unhealed(waiting: Mapping[str, RetryableError]) -> None:
                 "%s: not healed, as its server may be a replica that is behind. If transactions "
                 "are lost, stop the run, then `ratchet heal CONFIG --shard %s`",
                 shard,
-                shard,
+                shell_word(shard),
             )
 
 

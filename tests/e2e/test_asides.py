@@ -160,7 +160,7 @@ def test_a_source_whose_log_cannot_be_read(two: Two) -> None:
     until(lambda: two.states()["bad/-"] == "aside")
     # Its mode may have been seen on the way from one to the other; it is looked at again.
     until(lambda: "has no GTID" in two.reason())
-    assert "ratchet heal CONFIG --shard bad/- --dump" in two.reason()
+    assert "ratchet heal CONFIG --shard 'bad/-' --dump" in two.reason()
     two.goes_on()
     stop(running)
     two.ratchet.run("run", "--until-caught-up", expect=3)

@@ -71,7 +71,7 @@ def refused(capture: Capturer, start: Position) -> None:
     error = capture.fail(start=start)
     assert isinstance(error, SourceUnfitError), error
     assert "has no GTID" in error.message
-    assert "heal CONFIG --shard shop/- --dump" in error.hint
+    assert "heal CONFIG --shard 'shop/-' --dump" in error.hint
 
 
 @ways

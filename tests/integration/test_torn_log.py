@@ -46,7 +46,7 @@ def test_a_mariadb_that_reads_on_in_it_for_ever(
     run(server, "INSERT INTO t (v) VALUES ('after')")
     with pytest.raises(PositionLostError, match="ends within a transaction") as caught:
         capture.catch_up()
-    assert "`ratchet heal CONFIG --shard shop/- --dump`" in caught.value.hint
+    assert "`ratchet heal CONFIG --shard 'shop/-' --dump`" in caught.value.hint
 
 
 def test_a_mysql_that_mends_its_log(make_server: Callable[..., Server], tmp_path: Path) -> None:
