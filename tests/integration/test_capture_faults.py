@@ -279,9 +279,9 @@ def test_a_run_that_ends_waits_for_no_transaction(
     capture = Capturer(source_of(server, "d", port=proxy.port), tmp_path)
     write(server)
     capture.catch_up()
-    proxy.drip(2000)  # 20 KB a second: fast enough not to be refused
+    proxy.drip(5000)  # 50 KB a second: fast enough not to be refused, on a busy machine, too
     server.execute("INSERT INTO t (v) VALUES (REPEAT('x', 90))", database="d")
-    for _ in range(13):
+    for _ in range(14):
         server.execute("INSERT INTO t (v) SELECT v FROM t", database="d")
     taken: list[CaptureResult] = []
     thread = threading.Thread(

@@ -169,6 +169,10 @@ def test_a_table_of_the_most_columns_is_read() -> None:
         client.send(1, b"\xfc" + struct.pack("<H", count), *([column()] * count), EOF, row, EOF)
 
     with fake_server(script) as (port, _):
-        cursor = open_connection(source_at(port, read_timeout=20.0)).cursor()
-        cursor.execute("SELECT 1")
-        assert cursor.fetchall() == (("v",) * count,)
+        connection = open_connection(source_at(port, read_timeout=20.0))
+        try:
+            cursor = connection.cursor()
+            cursor.execute("SELECT 1")
+            assert cursor.fetchall() == (("v",) * count,)
+        finally:
+            connection.close()  # the server waits for it
