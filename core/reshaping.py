@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import pyarrow as pa
 
@@ -18,6 +17,7 @@ from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.sql.effects import ColumnChanges
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.core.types.constants import constant_value
+from ratchet.core.types.numeric import INTEGER_BITS
 
 
 class NotComputableError(Exception):
@@ -32,11 +32,13 @@ class Reshaping:
         schema: the table's shape behind it.
         columns: the same as the lake has it.
         origins: for each column the one that it comes from, or the value that all rows get.
+        changes: what the statement says; nothing where types alone have changed.
     """
 
     schema: TableSchema
     columns: pa.Schema
     origins: tuple[str | pa.Scalar, ...]
+    changes: ColumnChanges
 
     def rows(self, found: pa.Table, others: Sequence[str]) -> pa.Table:
         """Rows as they are behind the change.
@@ -101,7 +103,7 @@ def reshape(
     key = tuple(new_names.get(name, name) for name in schema.key)
     after = replace(schema, columns=tuple(columns), key=key)
     _Names(after)
-    return Reshaping(after, arrow_schema(after, policy), tuple(origins))
+    return Reshaping(after, arrow_schema(after, policy), tuple(origins), changes)
 
 
 def widen(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -> Reshaping | None:
@@ -130,16 +132,13 @@ def widen(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -
     ):
         return None  # others have changed, too
     names = tuple(column.name for column in schema.columns)
-    return Reshaping(after, arrow_schema(after, policy), names)
-
-
-_INTS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
+    return Reshaping(after, arrow_schema(after, policy), names, ColumnChanges())
 
 
 def _is_wider(old: ColumnType, new: ColumnType) -> bool:
     """Whether every value stays as it is, and the lake's type changes by more room only."""
-    if old.name in _INTS and new.name in _INTS:
-        grows = _INTS.index(new.name) - _INTS.index(old.name)
+    if old.name in INTEGER_BITS and new.name in INTEGER_BITS:
+        grows = INTEGER_BITS[new.name] - INTEGER_BITS[old.name]
         return grows >= 0 and (old.unsigned == new.unsigned or (grows > 0 and old.unsigned))
     if old.name == new.name == "decimal" and old.unsigned == new.unsigned:
         digits = (new.precision or 0) - (old.precision or 0)

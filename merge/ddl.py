@@ -21,6 +21,7 @@ from ratchet.core.sql.lexer import Mode
 from ratchet.core.sql.names import Scope
 from ratchet.core.sql.statements import classify
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
+from ratchet.core.types.numeric import INTEGER_BITS
 
 
 def changes_of(event: TableEvent) -> Sequence[Change]:
@@ -112,8 +113,6 @@ _CAPACITY: Final = {
 }
 _TEXTS: Final = frozenset(["varchar", "tinytext", "text", "mediumtext", "longtext"])
 _BYTES: Final = frozenset(["varbinary", "tinyblob", "blob", "mediumblob", "longblob"])
-# Integers by how many bytes they have; the lake's type is compared besides (`misfit`).
-_INTS: Final = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
 # Character sets, and those that have each of their characters; None: not told.
 _THREE: Final = frozenset(["utf8", "utf8mb3"])
 _INTO: Final = frozenset(
@@ -174,8 +173,8 @@ def _rewritten(old: Column, new: Column) -> str | None:
 
 
 def _same_family(old: str, new: str) -> bool:
-    if old in _INTS and new in _INTS:
-        return _INTS[new] >= _INTS[old]
+    if old in INTEGER_BITS and new in INTEGER_BITS:
+        return INTEGER_BITS[new] >= INTEGER_BITS[old]  # the lake's types are compared in `misfit`
     return any(old in family and new in family for family in (_TEXTS, _BYTES))
 
 

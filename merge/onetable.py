@@ -90,7 +90,8 @@ class OneTable:
         """
         state, found = work.state, work.found
         stopped = _stopped_error(state, found)
-        if work.catches_up and stopped and not _is_computed(state):
+        # What is computed was a consistent cut before, and is one up to wherever it stops.
+        if work.catches_up and stopped and not state.is_computed:
             raise stopped  # nothing of it was ever shown as a consistent cut
         changed = 0
         if work.catches_up or not found.is_empty:
@@ -222,11 +223,6 @@ class OneTable:
             metadata=step.metadata(),
             now=step.now,
         )
-
-
-def _is_computed(state: TableState) -> bool:
-    """Whether it catches up from what was a consistent cut already, up to wherever it stops."""
-    return state.dump is not None and state.dump.computed
 
 
 def _stopped_error(state: TableState, found: TableBacklog) -> TableStoppedError | None:

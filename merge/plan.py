@@ -410,7 +410,7 @@ class _Shard:
                 self._doubt(change.reason, event.statement, by_shape=True, rebuilt=True)
             return
         if change.effect == "columns":
-            if self.state.phase == "streaming" or self._is_computed:
+            if self.state.phase == "streaming" or self.state.is_computed:
                 # Not in a catch-up: a chunk read without the column may be newer than changes with
                 # it.
                 found.nulls[shard] = tuple(sorted({*found.nulls.get(shard, ()), *change.nulls}))
@@ -430,9 +430,9 @@ class _Shard:
         # Two with no row between them that would tell the types of the first.
         twice = shard in found.retyped
         found.retyped = (*(one for one in found.retyped if one != shard), shard)
-        # What a generated column is made of, and collations, are in no shape.
         before = found.doubts.get(shard)
         untold = before is not None and not before.statement
+        # What a generated column is made of, and collations, are in no shape.
         shown = found.generated is False and not twice and not untold
         told = change.reason, event.statement
         if before is not None and not before.by_shape:
@@ -468,8 +468,7 @@ class _Shard:
         old = self.state.schema
         if before is not None and before != old.fingerprint:
             old = self.schema_of(before)
-        columns = (*self.state.schema.columns, *found.added)
-        lake = replace(self.state.schema, columns=columns)
+        lake = self._lake
         nulls = found.nulls.get(self.shard, ())
         try:
             reason = misfit(lake, shape, self.policy, known=old, nulls=nulls)
@@ -490,10 +489,16 @@ class _Shard:
         else:
             doubt = found.doubts.get(self.shard)
             self._doubt(f"values may have changed ({why})", doubt.statement if doubt else "")
-        known = {column.name for column in columns}
+        known = {column.name for column in lake.columns}
         come = [column for column in shape.columns if column.name not in known]
         found.added = (*found.added, *come)
         return None
+
+    @property
+    def _lake(self) -> TableSchema:
+        """The shape of the mirrored table, with the columns that have come until now."""
+        schema = self.state.schema
+        return replace(schema, columns=(*schema.columns, *self.found.added))
 
     def _proven(self) -> None:
         """The types behind a statement that changed them say that it kept all values.
@@ -513,16 +518,11 @@ class _Shard:
             return False  # nothing has told yet whether the key is a primary key
         return bool(self.schema_of(known).key)
 
-    @property
-    def _is_computed(self) -> bool:
-        """Whether it catches up from one place, where its mirror was computed anew."""
-        return self.state.dump is not None and self.state.dump.computed
-
     def _place(self, seq: int) -> ShapeChange | None:
         """A change of shape at that place; None: what the mirror has there cannot be told alone."""
         state, dump = self.state, self.state.dump
         alone = dump is not None and tuple(dump.start) == (self.shard,) and dump.kept is None
-        whole = state.phase == "streaming" or self._is_computed
+        whole = state.phase == "streaming" or state.is_computed
         if not alone or not whole or state.shard_in_key or self.piece.ancestors:
             return None
         if (self.shard, seq) in self.found.unsure:
@@ -535,8 +535,7 @@ class _Shard:
     def _widened(self, file: ChangeFile) -> ShapeChange | None:
         """The change to what a file has, if it is one to wider types."""
         place = self._place(file.min_seq - 1)
-        lake = replace(self.state.schema, columns=(*self.state.schema.columns, *self.found.added))
-        if place is None or widen(lake, self.schema_of(file.schema), self.policy) is None:
+        if place is None or widen(self._lake, self.schema_of(file.schema), self.policy) is None:
             return None
         return replace(place, shape=file.schema)
 

@@ -35,9 +35,8 @@ from ratchet.store.crashpoints import reach
 from ratchet.store.delta.actions import Action, AppTransaction, DataFile, rewrite_info
 from ratchet.store.delta.commits import commit_files
 from ratchet.store.delta.datafiles import write_data_file
-from ratchet.store.delta.log import TableFiles, replay
+from ratchet.store.delta.log import TableFiles, replay_existing
 from ratchet.store.delta.tables import create_mirrored_table, stats_columns
-from ratchet.store.failures import lost_file_hint
 from ratchet.store.files import COMPUTED_FORMAT, Lake, need_format
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema
@@ -153,7 +152,7 @@ def remake(
     if standing is None or state.change is None:
         raise NotComputableError("no cut shows it")
     need_format(lake, COMPUTED_FORMAT)
-    shown = _replayed(lake, state.shown_path)
+    shown = replay_existing(lake, state.shown_path, _DOING)
     tables = Tables(lake)
     making = tables.save(_begun(state, standing, state.change))
     remove_given_up(lake, making)
@@ -166,7 +165,7 @@ def remake(
         now=now,
         deletion_vectors=deletion_vectors,
     )
-    empty = _replayed(lake, making.path)
+    empty = replay_existing(lake, making.path, _DOING)
     work = _Pass(
         lake=lake,
         shown=shown,
@@ -215,7 +214,7 @@ def _begun(state: TableState, standing: int, change: ShapeChange) -> TableState:
 
 def _made(making: TableState, reshaping: Reshaping, change: ShapeChange) -> TableState:
     """The state of a table that is computed; what puts it in doubt stays."""
-    told = column_changes(change.statement, making.table) or ColumnChanges()
+    told = reshaping.changes
     assert making.dump is not None  # noqa: S101 - it has begun
     doubts = dict(making.doubts)
     for doubt in _doubts(making, change, told):
@@ -317,12 +316,3 @@ class _Pass:
         for file in group:
             for part in LiveRows(self.lake, folder, file, schema).groups():
                 yield self.reshaping.rows(part, [TOKEN_COLUMN])
-
-
-def _replayed(lake: Lake, path: str) -> TableFiles:
-    files = replay(lake, path)
-    if files is None:
-        raise LakeError(
-            f"the Delta table {path} is gone", operation=_DOING, hint=lost_file_hint(path)
-        )
-    return files

@@ -262,16 +262,9 @@ class Merger:
         rounds = self._since(saved, committed)
         found = self._gathered(state, rounds)
         after = replace(found.learned(state), merged_round=committed)
-        if found.stopped is None:
-            return self._tables.save(after)
-        why = found.stopped
-        return self._tables.stop(
-            after,
-            message=why.message,
-            hint=why.hint,
-            at_round=found.stopped.round,
-            altered=why.altered,
-        )
+        if found.stopped is not None:
+            after = replace(after, phase="stopped", stopped=found.stopped)
+        return self._tables.save(after)
 
     def _settled(self, state: TableState) -> TableState:
         """A table whose catch-up was committed and then killed: it streams from there on.

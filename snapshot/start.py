@@ -105,7 +105,7 @@ def start_table(
         and state is not None
         and state.phase == "dumping"
         and state.dump is not None
-        and not state.dump.computed
+        and not state.is_computed
         and state.schema == schema
         and set(state.dump.start) == set(wanted.shards)
     )

@@ -4,7 +4,8 @@ A table that is dumped anew is filled behind the one that people read. When it i
 files of the staged table get a second place in the folder of the shown one, and one commit there
 takes its old files out and the new ones in, with their columns. Nobody ever sees half of either.
 
-Lives here: that. Does not live here: when it is done, and what a table's state says (`merge`).
+Lives here: that, and which folders of earlier dumps are left. Does not live here: when it is done,
+and what a table's state says (`merge`).
 
 Invariant: the shown table has the staged one's transaction versions from that commit on, and before
 it none of them, so that it is done once, whatever is killed.
@@ -19,16 +20,15 @@ from dataclasses import replace
 from typing import Final
 
 from ratchet.core.dumps import FORMAT_VERSION
-from ratchet.core.errors import BugError, LakeError
+from ratchet.core.errors import BugError
 from ratchet.store import layout
 from ratchet.store.crashpoints import reach
 from ratchet.store.delta.actions import Action, AppTransaction, TableProtocol, rewrite_info
 from ratchet.store.delta.commits import EPOCH, check_epoch, commit_files, committed, epoch_of
 from ratchet.store.delta.errors import delta_errors
-from ratchet.store.delta.log import TableFiles, checkpoint_if_due, replay
+from ratchet.store.delta.log import TableFiles, checkpoint_if_due, replay, replay_existing
 from ratchet.store.delta.tables import changed_metadata, open_delta, upgrade_actions
 from ratchet.store.delta.vectors import vector_path
-from ratchet.store.failures import lost_file_hint
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import TableState
@@ -58,8 +58,8 @@ def take_place(
         LateError: another run has taken the lake over.
         LakeError: one of the tables is gone, or the lake cannot be read or written.
     """
-    new = _replayed(lake, staged)
-    before = _replayed(lake, shown)
+    new = replay_existing(lake, staged, _DOING)
+    before = replay_existing(lake, shown, _DOING)
     while committed(before, app_id) is None:
         check_epoch(lake, epoch_of(before), shown, _DOING)
         _copy_files(lake, new, staged, shown)
@@ -72,7 +72,7 @@ def take_place(
             reach("staged.after_commit")
             checkpoint_if_due(lake, shown, done.version)
             return done
-        before = _replayed(lake, shown)  # a fence, or somebody who sets properties
+        before = replay_existing(lake, shown, _DOING)  # a fence, or somebody who sets properties
     return before
 
 
@@ -113,15 +113,6 @@ def other_folders(lake: Lake, state: TableState, kind: str) -> list[str]:
     found = {file.path[len(folder) + 1 :].split("/")[0] for file in lake.list(folder)}
     every = {f"{folder}/{name}" for name in found}
     return sorted(every - {state.side_path, state.path})
-
-
-def _replayed(lake: Lake, path: str) -> TableFiles:
-    files = replay(lake, path)
-    if files is None:
-        raise LakeError(
-            f"the Delta table {path} is gone", operation=_DOING, hint=lost_file_hint(path)
-        )
-    return files
 
 
 def _copy_files(lake: Lake, new: TableFiles, staged: str, shown: str) -> None:

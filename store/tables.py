@@ -332,6 +332,11 @@ class TableState:
         return self.standing is not None and self.dump is not None
 
     @property
+    def is_computed(self) -> bool:
+        """Whether its dump is made from the rows that the mirror had, at one place in the log."""
+        return self.dump is not None and self.dump.computed
+
+    @property
     def path(self) -> str:
         """The Delta table that is dumped and merged into, relative to the lake's root."""
         if self.dump is None or not self.is_staged:

@@ -15,7 +15,7 @@ from ratchet.core.rounds import STATEMENT_LENGTH
 from ratchet.core.sql.alter import alter_table
 from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
 from ratchet.core.sql.effects import ColumnChanges
-from ratchet.core.sql.lexer import Mode, SqlToken, lex
+from ratchet.core.sql.lexer import Mode, lex
 
 _EXECUTABLE: Final = ("/*!", "/*M!")  # what they hold is executed by some servers only
 
@@ -33,12 +33,9 @@ def column_changes(statement: str, table: str) -> ColumnChanges | None:
     if len(statement) >= STATEMENT_LENGTH or any(mark in statement for mark in _EXECUTABLE):
         return None
     lexed = lex(statement, Mode(mariadb=True, known=False))
-    tokens = list(lexed.tokens)
-    while tokens and tokens[-1] == SqlToken("sign", ";"):
-        tokens.pop()
     if lexed.unsure:
         return None
-    cursor = TokenCursor(tokens)
+    cursor = TokenCursor(lexed.statement)
     try:
         cursor.need("ALTER")
         cursor.one_of("ONLINE", "OFFLINE")

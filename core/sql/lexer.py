@@ -142,6 +142,14 @@ class LexResult:
     unsure: str = ""
     cut: bool = False
 
+    @property
+    def statement(self) -> list[SqlToken]:
+        """The tokens without the semicolons behind them."""
+        found = list(self.tokens)
+        while found and found[-1] == _SIGNS[";"]:
+            found.pop()
+        return found
+
 
 def lex(text: str, mode: Mode) -> LexResult:
     """Split a statement."""

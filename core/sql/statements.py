@@ -131,9 +131,7 @@ def _tokens(lexed: LexResult, text: str, mode: Mode, log: Log) -> tuple[list[Sql
         unsure = unsure or "its session's sql_mode gives words another meaning"
     if not log.clear:
         unsure = unsure or "it has characters that its character set does not have"
-    tokens = list(lexed.tokens)
-    while tokens and tokens[-1] == SqlToken("sign", ";"):
-        tokens.pop()
+    tokens = lexed.statement
     begin = _behind_settings(tokens)
     measured = _behind_analyze(tokens[begin:])
     if begin and SqlToken("sign", "(") in tokens[:begin]:

@@ -22,12 +22,12 @@ from ratchet.core.schema import Column, ColumnType
 from ratchet.core.sql.effects import AddedColumn
 from ratchet.core.sql.lexer import SqlToken
 from ratchet.core.types import InvalidValuePolicy, rule_for
+from ratchet.core.types.numeric import INTEGER_BITS
 
 _NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?\Z")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\Z")
 _FIRST_YEAR: Final = 1000  # servers promise nothing of days before
-_BITS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _DIGITS: Final = 15  # that a double holds, whatever they are
 _PLAIN: Final = re.compile(r"[\x20-\x7e]*\Z")
 _LONGEST: Final = 255
@@ -38,7 +38,7 @@ _SYNONYMS: Final = {
 _BOOLEAN: Final = ("BOOL", "BOOLEAN")
 # What NOT NULL without DEFAULT stands for.
 _IMPLICIT: Final = {
-    **dict.fromkeys((*_BITS, "decimal", "float", "double"), "0"),
+    **dict.fromkeys((*INTEGER_BITS, "decimal", "float", "double"), "0"),
     **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), ""),
 }
 
@@ -118,7 +118,7 @@ def _integer(text: str, kind: ColumnType, _: Sequence[SqlToken]) -> int | Decima
     found = _NUMBER.match(text)
     if found is None or found.group(3) is not None:
         return None
-    value, bits = int(text), _BITS[kind.name]
+    value, bits = int(text), INTEGER_BITS[kind.name]
     low, high = (0, 1 << bits) if kind.unsigned else (-(1 << bits - 1), 1 << bits - 1)
     if not low <= value < high:
         return None
@@ -177,7 +177,7 @@ def _moment(text: str, _: ColumnType, __: Sequence[SqlToken]) -> dt.datetime | N
 
 
 _READERS: Final[Mapping[str, Callable[[str, ColumnType, Sequence[SqlToken]], Any]]] = {
-    **dict.fromkeys(_BITS, _integer),
+    **dict.fromkeys(INTEGER_BITS, _integer),
     "decimal": _decimal,
     **dict.fromkeys(("float", "double"), _double),
     **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), _string),

@@ -24,6 +24,7 @@ _INTEGERS: Final = {
     "int": (pa.int32(), pa.int64()),
     "bigint": (pa.int64(), UNSIGNED_64),
 }
+INTEGER_BITS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _BIT_64: Final = 64
 _WIDE = f"more than {DECIMAL_DIGITS} digits: the number as text, all digits of its scale"
 

@@ -60,7 +60,7 @@ class AlteredTables:
 
     def computes(self, state: TableState) -> bool:
         """Whether a table is computed from what the mirror has, now or later."""
-        halfway = state.phase == "dumping" and state.dump is not None and state.dump.computed
+        halfway = state.phase == "dumping" and state.is_computed
         mine = self.takes(state) or (halfway and self._follows(state))
         with self._lock:
             refused = self._refused.get(state.name)

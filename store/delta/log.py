@@ -171,6 +171,25 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
     return state.frozen()
 
 
+def replay_existing(lake: Lake, path: str, operation: str) -> TableFiles:
+    """The table at its newest version.
+
+    Args:
+        lake: the lake.
+        path: the table's folder.
+        operation: what it is read for.
+
+    Raises:
+        LakeError: there is no such table, or its log cannot be read.
+    """
+    files = replay(lake, path)
+    if files is None:
+        raise LakeError(
+            f"the Delta table {path} is gone", operation=operation, hint=lost_file_hint(path)
+        )
+    return files
+
+
 def replay_with_removals(lake: Lake, path: str) -> tuple[TableFiles, list[RemovedFile]] | None:
     """The table at its newest version, and all that its log remembers to have been removed.
 

@@ -17,15 +17,19 @@ from lab.servers import create_ratchet_user
 TABLES = ("a", "b")
 
 
+def begun(server: Any, database: str, make_ratchet: Callable[..., Ratchet]) -> Ratchet:
+    for table in TABLES:
+        server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", database=database)
+        server.execute(f"INSERT INTO {table} VALUES (1, 1), (2, 2)", database=database)
+    create_ratchet_user(server, PASSWORD, [database])
+    return make_ratchet({"-": server}, database)
+
+
 @pytest.mark.long
 def test_every_json_file_of_a_lake(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
-    for table in TABLES:
-        mariadb.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", database=database)
-        mariadb.execute(f"INSERT INTO {table} VALUES (1, 1), (2, 2)", database=database)
-    create_ratchet_user(mariadb, PASSWORD, [database])
-    ratchet = make_ratchet({"-": mariadb}, database)
+    ratchet = begun(mariadb, database, make_ratchet)
     for value in (10, 20):
         ratchet.run("run", "--until-caught-up")
         for table in TABLES:
@@ -69,11 +73,7 @@ def test_a_log_of_a_table_is_damaged(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet], kind: str
 ) -> None:
     """A checkpoint by another writer, and what damage of the log leads to: the remedy gets out."""
-    for table in TABLES:
-        mariadb.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", database=database)
-        mariadb.execute(f"INSERT INTO {table} VALUES (1, 1), (2, 2)", database=database)
-    create_ratchet_user(mariadb, PASSWORD, [database])
-    ratchet = make_ratchet({"-": mariadb}, database)
+    ratchet = begun(mariadb, database, make_ratchet)
     for value in range(7):
         ratchet.run("run", "--until-caught-up")
         mariadb.execute(f"UPDATE a SET v = {value + 5} WHERE id = 1", database=database)
