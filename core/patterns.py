@@ -4,14 +4,23 @@ A table is mirrored when a pattern matches it and no pattern with `!` does; the 
 A list of exclusions only stands for everything else. `*`, `?` and `[abc]` are the wildcards;
 letter case matters, as it does in MySQL's table names, but for servers that fold it
 (lower_case_table_names 1 or 2).
+
+As a shell's `*` takes no hidden files, a pattern takes the helper tables of schema change tools
+only if it begins with `_` itself: such a table is a copy of another one, while the tool works.
 """
 
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Final
+
+# gh-ost names its tables _T_gho, _T_ghc, _T_ghr, _T_del; pt-online-schema-change and spirit _T_new,
+# _T_old, _T_chkpnt; Vitess's Online DDL _vt_...
+_OF_TOOL: Final = re.compile(r"_vt_.+|_.+_(?:gho|ghc|ghr|del|new|old|chkpnt)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +40,28 @@ class TablePatterns:
 
         >>> TablePatterns(("*", "!tmp_*")).matches("tmp_orders")
         False
+        >>> TablePatterns(("*",)).matches("_orders_gho")
+        False
         """
+        wanted = self._wanted(table)
+        return any(p.startswith("_") for p in wanted) if is_of_tool(table) else bool(wanted)
+
+    def leaves_to_tool(self, table: str) -> bool:
+        """Whether a table is not mirrored only because a schema change tool's are named like it.
+
+        >>> TablePatterns(("*", "!_x_old")).leaves_to_tool("_orders_gho")
+        True
+        """
+        return bool(self._wanted(table)) and not self.matches(table)
+
+    def _wanted(self, table: str) -> list[str]:
+        """The patterns that match a table; none if one with `!` does."""
         table, patterns = self._fold(table), [self._fold(p) for p in self.patterns]
         wanted = [p for p in patterns if not p.startswith("!")] or ["*"]
         unwanted = [p[1:] for p in patterns if p.startswith("!")]
-        return any(fnmatchcase(table, p) for p in wanted) and not any(
-            fnmatchcase(table, p) for p in unwanted
-        )
+        if any(fnmatchcase(table, p) for p in unwanted):
+            return []
+        return [p for p in wanted if fnmatchcase(table, p)]
 
     def missing(self, tables: Collection[str]) -> list[str]:
         """The names among the patterns that no table has: what may be misspelt.
@@ -51,6 +75,15 @@ class TablePatterns:
 
     def _fold(self, name: str) -> str:
         return name.lower() if self.folded else name
+
+
+def is_of_tool(table: str) -> bool:
+    """Whether schema change tools give such a name to tables of their own.
+
+    >>> [is_of_tool(name) for name in ("_orders_gho", "_vt_hld_x", "orders_old", "_internal")]
+    [True, True, False, False]
+    """
+    return _OF_TOOL.fullmatch(table) is not None
 
 
 def exclusion(table: str) -> str:

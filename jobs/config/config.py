@@ -296,7 +296,7 @@ def _source(
         tables=TablePatterns() if tables is None else _patterns(tables),
         key=cast("KeyMode", "primary" if key is None else key.choice(("primary", "shard+primary"))),
         schema_changes=cast(
-            "SchemaChanges", "stop" if changes is None else changes.choice(("stop", "follow"))
+            "SchemaChanges", "follow" if changes is None else changes.choice(("follow", "stop"))
         ),
     )
 

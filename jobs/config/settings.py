@@ -217,8 +217,8 @@ class SourceSection:
         tablet_type: which of its tablets are read.
         vitess: whether the servers of kind "binlog" are those of Vitess tablets: reshards are
             followed by the journals in their logs.
-        schema_changes: what becomes of a table that a schema change stops: it stays stopped until
-            somebody has it dumped again, or is dumped again behind what is shown of it.
+        schema_changes: what becomes of a table that a schema change stops: it is computed or dumped
+            again behind what is shown of it, or stays stopped until somebody has it dumped again.
     """
 
     kind: Literal["binlog", "vitess"]
@@ -228,7 +228,7 @@ class SourceSection:
     vtgate: VtgateSection | None = None
     tablet_type: TabletType = "primary"
     vitess: bool = False
-    schema_changes: SchemaChanges = "stop"
+    schema_changes: SchemaChanges = "follow"
 
     @property
     def is_vitess(self) -> bool:

@@ -182,6 +182,7 @@ class ServerFacts(LogFacts):
         tables: the tables that the config mirrors.
         unfit: those that it names but no config can mirror, with the reason.
         missing: names in the config's `tables` that no table has, with a hint.
+        helpers: tables that only their name keeps out: schema change tools name theirs like it.
         rules: the foreign keys that change rows.
     """
 
@@ -199,6 +200,7 @@ class ServerFacts(LogFacts):
     unfit: Mapping[str, str] = field(default_factory=dict)
     trusted: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    helpers: tuple[str, ...] = ()
     rules: Rules = NO_RULES
 
 
@@ -251,6 +253,7 @@ def gather(
         unfit={name: reason for name, reason in odd.items() if patterns.matches(name)},
         trusted={name: reason for name, reason in trusted.items() if patterns.matches(name)},
         missing={name: nearest(name, names, CORRECT_NAME) for name in patterns.missing(names)},
+        helpers=tuple(sorted(filter(patterns.leaves_to_tool, names))),
         rules=read_rules(session.query, database=database, trusts_virtual=trusts_virtual),
     )
     filtered = {

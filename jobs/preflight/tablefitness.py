@@ -23,7 +23,7 @@ def judge_tables(facts: ServerFacts) -> list[Finding]:
     """Findings about one server's tables."""
     return [
         finding
-        for rule in (_any, _missing, _unfit, _keys, _columns, _case)
+        for rule in (_any, _helpers, _missing, _unfit, _keys, _columns, _case)
         for finding in rule(str(facts.shard), facts)
     ] + list(foreign_keys(facts))
 
@@ -72,6 +72,15 @@ def _any(place: str, facts: ServerFacts) -> Iterator[Finding]:
             f"no table of {facts.database} matches `tables` (or the account sees none)",
             "check `tables` and `database` in the config",
         )
+
+
+def _helpers(place: str, facts: ServerFacts) -> Iterator[Finding]:
+    if facts.helpers:
+        text = (
+            f"not mirrored, as schema change tools name theirs so: {_listed(facts.helpers)} "
+            "(a pattern in `tables` that begins with _ takes them)"
+        )
+        yield _finding(place, "helper tables", "ok", text)
 
 
 def _missing(place: str, facts: ServerFacts) -> Iterator[Finding]:

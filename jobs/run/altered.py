@@ -94,6 +94,15 @@ class AlteredTables:
             self._next[name] = self._clock() + pause
             self._pause[name] = min(2 * pause, _LONGEST)
 
+    def not_begun(self, name: str) -> None:
+        """Such a dump has ended before it read a row: nothing was asked of the source.
+
+        As while a statement goes from shard to shard: until the last one the columns differ.
+        """
+        with self._lock:
+            self._next[name] = self._clock() + _FIRST
+            self._pause[name] = max(self._pause.get(name, _FIRST) / 2, _FIRST)
+
     @property
     def any_waits(self) -> bool:
         """Whether a run that has caught up has to wait for one."""

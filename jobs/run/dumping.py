@@ -269,10 +269,12 @@ class DumpRunner:
 
     def _watched(self, display: Display, taken: Mapping[str, TableDumpRequest]) -> OnProgress:
         misfits: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        read: set[str] = set()
 
         def on_progress(record: Progress) -> None:
             display.show(record)
             if isinstance(record, ChunkDone):
+                read.add(record.table)
                 misfits[record.table].update(record.misfits)
             if isinstance(record, TableRestarted):
                 misfits.pop(record.table, None)
@@ -281,6 +283,8 @@ class DumpRunner:
             if isinstance(record, TableFailed):
                 note_failure(self._tables, taken[record.table], record)
                 self._stops.tell(record.table, record.error.message, record.error.hint)
+                if record.table not in read:
+                    self._altered.not_begun(record.table)
             if isinstance(record, TableDone | TableFailed):
                 self._selection.end_dumping(record.table)
 

@@ -24,6 +24,7 @@ from ratchet.jobs.preflight.datetypes import stop_other_types
 from ratchet.jobs.preflight.restarts import doubt_restarted, read_starts
 from ratchet.jobs.preflight.unfit import begin_without, look_at
 from ratchet.jobs.recovery.heal import find_lost, heal_lost, plan_remedies
+from ratchet.jobs.reporting.text import one_line
 from ratchet.jobs.run.serving import ConfigFile
 from ratchet.jobs.run.wiring import RunPlan
 from ratchet.jobs.topology.asides import with_silent, without
@@ -80,6 +81,7 @@ def prepare(
         OperatorError: config and lake do not agree, or a server refuses us.
     """
     tables, rounds = Tables(lake), RoundLog(lake)
+    _tell_helpers(tables.list(), file.config)
     full = with_noted_spelling(file.config, lake)
     located = locate(without(file.config, aside), lake, rounds, now=_now())
     known = tuple((state.keyspace, state.table) for state in tables.list())
@@ -147,6 +149,19 @@ def prepare(
 def dump_of(state: TableState) -> str:
     """The id of a table's newest dump; empty if it has none."""
     return "" if state.dump is None else state.dump.id
+
+
+def _tell_helpers(states: Sequence[TableState], config: Config) -> None:
+    """Earlier versions mirrored them like any other table."""
+    for state in states:
+        source = config.sources.get(state.keyspace)
+        if source is not None and source.tables.leaves_to_tool(state.table):
+            log.warning(
+                "%s is not mirrored, as schema change tools name their own tables so. A pattern in "
+                "`tables` that begins with _ takes it; `ratchet table CONFIG drop %s` forgets it",
+                one_line(state.name),
+                shell_word(state.name),
+            )
 
 
 def _tell_unhealed(waiting: Mapping[str, RetryableError]) -> None:

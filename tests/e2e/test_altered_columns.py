@@ -212,8 +212,7 @@ def begun(
         values = ", ".join(f"({n}, 'row {n}', {n}, {n}.25, 'ä{n}')" for n in range(20))
         execute(server, database, f"INSERT INTO {name} VALUES {values}")
     create_ratchet_user(server, PASSWORD, [database])
-    source = {"tables": ["*"], "schema_changes": "follow"}
-    ratchet = make_ratchet({"-": server}, database, source=source)
+    ratchet = make_ratchet({"-": server}, database)
     ratchet.run("run", "--until-caught-up")
     return ratchet
 

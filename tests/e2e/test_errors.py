@@ -242,7 +242,7 @@ def test_changed_columns_stop_one_table_and_dumping_again_heals_it(
     prepared: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:
     """ALTER stops that table by name; the others go on; the remedy in the message works."""
-    ratchet = make_ratchet({"-": prepared}, database)
+    ratchet = make_ratchet({"-": prepared}, database, source={"schema_changes": "stop"})
     ratchet.run("run", "--until-caught-up")
     prepared.execute(f"ALTER TABLE `{database}`.orders ADD COLUMN extra INT NOT NULL DEFAULT 7")
     prepared.execute(f"UPDATE `{database}`.orders SET customer = customer + 1 LIMIT 5")

@@ -188,7 +188,7 @@ def stage(
             "INSERT INTO j VALUES (1, CONCAT('{\"a\": \"', REPEAT('x', 300), '\", \"b\": 1}'), 1)",
         )(server)
         create_ratchet_user(server, PASSWORD, ["shop"])
-        ratchet = make_ratchet({"-": server}, "shop")
+        ratchet = make_ratchet({"-": server}, "shop", source={"schema_changes": "stop"})
         ratchet.run("run", "--until-caught-up")
         return server, ratchet
 

@@ -21,6 +21,15 @@ from ratchet.core.patterns import TablePatterns, exclusion
         (("!tmp_*",), ("orders",), ("tmp_1",)),
         (("orders", "item?"), ("orders", "items"), ("Orders", "item", "orders2")),
         (("[ab]*", "!ab*"), ("a", "ba"), ("abc", "c")),
+        # The helper tables of gh-ost, pt-online-schema-change, spirit and Vitess.
+        (
+            ("*",),
+            ("_a", "a_old", "_new", "_old_a", "_vt", "_a_gho_"),
+            ("_a_gho", "_a_ghc", "_a_ghr", "_a_del", "_a_new", "__a_old", "_a_chkpnt", "_vt_hld_a"),
+        ),
+        (("?a_old", "[_]a_old", "*_old", "!_b_new"), ("a_old",), ("_a_old", "_b_new")),
+        (("*", "_a_*"), ("_a_old", "b"), ("_b_old",)),
+        (("_*", "!_b_new"), ("_a_old", "_x"), ("_b_new", "b")),
     ],
 )
 def test_patterns(patterns: tuple[str, ...], yes: tuple[str, ...], no: tuple[str, ...]) -> None:

@@ -51,6 +51,23 @@ def test_each_time_it_comes_later(tmp_path: Path) -> None:
     assert waits == [0, 60, 120, 240, 480, 960, 1920, 3600, 3600]
 
 
+def test_what_could_not_begin_is_tried_each_minute(tmp_path: Path) -> None:
+    """A statement goes from shard to shard: it must not be waited for an hour behind the last."""
+    clock = Clock()
+    followed = AlteredTables(Tables(Lake.at(tmp_path)), lambda _: True, clock=clock)
+    for _ in range(40):
+        clock.now += 60
+        assert followed.due([STOPPED])
+        followed.tried("shop.t")
+        followed.not_begun("shop.t")
+    clock.now += 60
+    followed.tried("shop.t")  # it has read rows
+    clock.now += 59
+    assert not followed.due([STOPPED])
+    clock.now += 1
+    assert followed.due([STOPPED])
+
+
 @pytest.mark.parametrize("phase", ["new", "dumping", "catching_up"])
 def test_a_run_with_an_end_waits_for_it(tmp_path: Path, phase: str) -> None:
     tables = Tables(Lake.at(tmp_path))
