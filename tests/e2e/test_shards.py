@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,8 @@ from fix_e2e import (
     create_tables,
     end_of,
     mirror_rows,
+    reading,
+    wait_while_running,
 )
 
 from lab.servers import MariadbServer, create_ratchet_user
@@ -88,3 +93,49 @@ def test_both_shards_written_at_once_and_shard_in_the_key(
     keys = [row["id"] for row in mirror_rows(ratchet.lake, "shop", "orders")]
     assert len(keys) > len(set(keys)), "both shards hold some of the same keys"
     ratchet.run("verify")
+
+
+@pytest.mark.long
+def test_altered_one_after_the_other(
+    two_shards: dict[str, Any],
+    database: str,
+    make_ratchet: Callable[..., Ratchet],
+    tmp_path: Path,
+) -> None:
+    """Between the two statements readers see the table of before; behind them nobody types a word.
+
+    With rows of both shards before, between and behind them.
+    """
+    low, high = two_shards.values()
+    for server, first in ((low, 0), (high, 500)):
+        server.execute(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY, v INT)")
+        values = ", ".join(f"({n}, {n})" for n in range(first, first + 200))
+        server.execute(f"INSERT INTO `{database}`.t VALUES {values}")
+    ratchet = make_ratchet(two_shards, database)
+    ratchet.run("run", "--until-caught-up")
+    said = tmp_path / "said"
+    running = ratchet.start("run", log=said)
+    alter = f"ALTER TABLE `{database}`.t ADD x INT NOT NULL DEFAULT 7, DROP COLUMN v"
+    change = f"UPDATE `{database}`.t SET id = id + 200 WHERE id % 500 < %d"
+    with reading(ratchet, ["t"]) as seen:
+        for number, server in enumerate((low, high)):
+            for one in (low, high):
+                one.execute(change % (10 * number + 10))
+            server.execute(alter)
+            wait_while_running(running, lambda: "shop.t: " in said.read_text(), within=60)
+            time.sleep(20 * (1 - number))  # a dump is tried meanwhile
+        for one in (low, high):
+            one.execute(change % 30)
+        wait_while_running(running, lambda: _has_x(ratchet), within=240)
+    running.send_signal(signal.SIGTERM)
+    end_of(running, 120)
+    assert running.returncode == 0, said.read_text()
+    assert "columns differ" in said.read_text()
+    assert {rows for rows, _ in seen["t"]} == {400}
+    ratchet.run("run", "--until-caught-up")
+    assert assert_identical(ratchet.lake, [low, high], database, [*TABLES, "t"]) >= 400
+    ratchet.run("verify")
+
+
+def _has_x(ratchet: Ratchet) -> bool:
+    return "x" in mirror_rows(ratchet.lake, "shop", "t")[0]
