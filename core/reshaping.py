@@ -8,6 +8,7 @@ Invariant: a change is either computed exactly as the server makes it, or refuse
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.sql.effects import ColumnChanges
-from ratchet.core.types import InvalidValuePolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema, rule_for
 from ratchet.core.types.constants import constant_value
 from ratchet.core.types.numeric import INTEGER_BITS
 
@@ -120,7 +121,7 @@ def widen(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -
     columns = []
     for old in schema.columns:
         new = come[old.name]
-        if new.type != old.type and _is_wider(old.type, new.type):
+        if new.type != old.type and _is_wider(old.type, new.type, policy):
             columns.append(replace(old, type=new.type))
         else:
             columns.append(old)
@@ -135,15 +136,26 @@ def widen(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -
     return Reshaping(after, arrow_schema(after, policy), names, ColumnChanges())
 
 
-def _is_wider(old: ColumnType, new: ColumnType) -> bool:
-    """Whether every value stays as it is, and the lake's type changes by more room only."""
+def _is_wider(old: ColumnType, new: ColumnType, policy: InvalidValuePolicy) -> bool:
+    """Whether every value stays the same, in a type of the lake that holds more."""
+    if any(pa.types.is_string(rule_for(kind, policy).arrow) for kind in (old, new)):
+        return False  # the server's own text of a day or a long number
     if old.name in INTEGER_BITS and new.name in INTEGER_BITS:
         grows = INTEGER_BITS[new.name] - INTEGER_BITS[old.name]
         return grows >= 0 and (old.unsigned == new.unsigned or (grows > 0 and old.unsigned))
-    if old.name == new.name == "decimal" and old.unsigned == new.unsigned:
-        digits = (new.precision or 0) - (old.precision or 0)
-        return digits >= 0 and old.scale == new.scale
-    return False
+    if new.name == "decimal" and old.unsigned >= new.unsigned:
+        had, has = _digits(old), _digits(new)
+        return all(before <= after for before, after in zip(had, has, strict=True))
+    return old.name == "date" and new.name == "datetime"
+
+
+def _digits(kind: ColumnType) -> tuple[float, float]:
+    """Digits before and behind the point that values of a type may have."""
+    if kind.name in INTEGER_BITS:
+        return len(str(1 << INTEGER_BITS[kind.name] - (not kind.unsigned))), 0
+    if kind.name != "decimal":
+        return math.inf, math.inf
+    return (kind.precision or 0) - (kind.scale or 0), kind.scale or 0
 
 
 def _described(name: str, described: TableSchema | None) -> Column:

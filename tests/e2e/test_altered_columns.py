@@ -22,7 +22,7 @@ from lab.servers import create_ratchet_user
 
 COLUMNS: Final = (
     "id INT NOT NULL, s VARCHAR(20) NOT NULL, n INT, d DECIMAL(10,2), "
-    "l VARCHAR(20) CHARACTER SET latin1, PRIMARY KEY (id)"
+    "l VARCHAR(20) CHARACTER SET latin1, a DATE NOT NULL DEFAULT '2024-02-29', PRIMARY KEY (id)"
 )
 COMPUTED: Final = {
     "number": "ADD x INT NOT NULL DEFAULT 7",
@@ -40,6 +40,9 @@ COMPUTED: Final = {
     "wider": "MODIFY n BIGINT",
     "wider_key": "MODIFY id BIGINT NOT NULL",
     "wider_digits": "MODIFY d DECIMAL(20,2)",
+    "more_digits": "MODIFY d DECIMAL(38,10)",
+    "number_to_digits": "MODIFY n DECIMAL(12,2)",
+    "day_to_moment": "MODIFY a DATETIME(3) NOT NULL DEFAULT '2024-03-01'",
     "key_renamed": "RENAME COLUMN id TO ident, ADD INDEX i (n)",
 }
 READ: Final = {
@@ -196,6 +199,7 @@ def _alteration(server: Any, database: str, name: str, dice: random.Random) -> s
             f"CHANGE {one} {new} BIGINT",
             f"MODIFY {one} BIGINT",
             f"MODIFY {two} DECIMAL(20,2)",
+            f"MODIFY {one} DECIMAL({dice.randrange(22, 39)},{dice.randrange(5)})",
             f"MODIFY {one} VARCHAR(20)",
             f"MODIFY {one} SMALLINT",
             f"ADD INDEX ({one})",
@@ -210,7 +214,7 @@ def begun(
     for name in names:
         execute(server, database, f"CREATE TABLE {name} ({COLUMNS})")
         values = ", ".join(f"({n}, 'row {n}', {n}, {n}.25, 'ä{n}')" for n in range(20))
-        execute(server, database, f"INSERT INTO {name} VALUES {values}")
+        execute(server, database, f"INSERT INTO {name} (id, s, n, d, l) VALUES {values}")
     create_ratchet_user(server, PASSWORD, [database])
     ratchet = make_ratchet({"-": server}, database)
     ratchet.run("run", "--until-caught-up")

@@ -127,8 +127,9 @@ def with_types(**kinds: ColumnType) -> TableSchema:
     return replace(SCHEMA, columns=tuple(columns))
 
 
-def test_wider_types_keep_every_value() -> None:
-    wide = ColumnType(name="decimal", precision=20, scale=2)
+@pytest.mark.parametrize("scale", [2, 3])
+def test_wider_types_keep_every_value(scale: int) -> None:
+    wide = ColumnType(name="decimal", precision=20, scale=scale)
     found = widen(SCHEMA, with_types(id=BIG, b=wide), POLICY)
     assert found is not None
     assert rows(found) == ROWS.to_pylist()
@@ -136,7 +137,11 @@ def test_wider_types_keep_every_value() -> None:
     unsigned = ColumnType(name="bigint", unsigned=True)
     for other in (
         {"id": unsigned}, {"id": ColumnType(name="smallint")}, {"id": ColumnType(name="varchar")},
-        {"b": ColumnType(name="decimal", precision=20, scale=3)}, {},
+        {"b": ColumnType(name="decimal", precision=20, scale=1)}, {},
+        {"b": ColumnType(name="decimal", precision=5, scale=3)},
+        {"id": ColumnType(name="decimal", precision=11, scale=2)},
+        # A long number is the server's own text, which nobody else writes.
+        {"b": ColumnType(name="decimal", precision=39, scale=2)},
         {"id": BIG, "b": ColumnType(name="double")},
     ):  # fmt: skip
         assert widen(SCHEMA, with_types(**other), POLICY) is None, other

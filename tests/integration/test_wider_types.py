@@ -1,0 +1,103 @@
+"""What MODIFY makes of values that are there, beside what the servers make of them.
+
+Each type becomes each other one. Where the change counts as one to a wider type, all values are
+those that the server shows behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pymysql
+
+from lab.servers import Server
+from ratchet.core.reshaping import widen
+from ratchet.core.schema import TableSchema
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
+from ratchet.wire.decode.catalog import read_schemas
+
+POLICY: Final = InvalidValuePolicy()
+_WHOLE: Final = ("0", "1", "-1", "127", "-128")
+TYPES: Final = {
+    "TINYINT": _WHOLE,
+    "TINYINT UNSIGNED": ("0", "255"),
+    "SMALLINT": (*_WHOLE, "32767", "-32768"),
+    "MEDIUMINT UNSIGNED": ("0", "16777215"),
+    "INT": (*_WHOLE, "2147483647", "-2147483648"),
+    "INT UNSIGNED ZEROFILL": ("0", "7", "4294967295"),
+    "BIGINT": (*_WHOLE, "9223372036854775807", "-9223372036854775808"),
+    "BIGINT UNSIGNED": ("0", "18446744073709551615"),
+    "DECIMAL(5,2)": ("0", "-0.01", "999.99", "-999.99", "1.5"),
+    "DECIMAL(5,2) UNSIGNED": ("0", "0.01", "999.99"),
+    "DECIMAL(10,4)": ("0", "-0.0001", "999999.9999"),
+    "DECIMAL(12,2)": ("0", "2147483647.01", "-9999999999.99"),
+    "DECIMAL(20,0)": ("0", "18446744073709551615", "-1"),
+    "DECIMAL(38,30)": ("0", "0.0000001", "-99999999.999999999999999999999999999999"),
+    "DECIMAL(45,30)": ("0", "0.0000001", "-123456789012345.5"),
+    "FLOAT": ("0", "1.5", "0.1"),
+    "DOUBLE": ("0", "1.5", "0.1"),
+    "YEAR": ("1901", "2155"),
+    "DATE": ("'1000-01-01'", "'9999-12-31'", "'2024-02-29'"),
+    "DATETIME": ("'1000-01-01 00:00:00'", "'9999-12-31 23:59:59'"),
+    "DATETIME(6)": ("'1000-01-01 00:00:00.000001'", "'9999-12-31 23:59:59.999999'"),
+    "TIME": ("'00:00:00'", "'-838:59:59'"),
+    "VARCHAR(20)": ("'1'", "'2024-02-29'"),
+}  # fmt: skip
+WIDER: Final = {
+    ("INT", "BIGINT"), ("TINYINT UNSIGNED", "SMALLINT"), ("INT", "DECIMAL(12,2)"),
+    ("BIGINT UNSIGNED", "DECIMAL(20,0)"), ("DECIMAL(5,2)", "DECIMAL(10,4)"),
+    ("DECIMAL(5,2) UNSIGNED", "DECIMAL(12,2)"), ("DATE", "DATETIME"), ("DATE", "DATETIME(6)"),
+}  # fmt: skip
+
+
+def test_values_are_mariadbs(mariadb: Server, database: str) -> None:
+    compare(mariadb, database)
+
+
+def test_values_are_mysqls(mysql: Server, database: str) -> None:
+    compare(mysql, database)
+
+
+def compare(server: Server, database: str) -> None:
+    wider = set()
+    for old, values in TYPES.items():
+        for new in TYPES.keys() - {old}:
+            rows = ", ".join(f"({n}, {value})" for n, value in enumerate(values))
+            server.execute(f"CREATE TABLE t (id INT PRIMARY KEY, x {old})", database=database)
+            server.execute(f"INSERT INTO t VALUES {rows}, (99, NULL)", database=database)
+            before, found = _shape(server, database), _rows(server, database)
+            if _altered(server, database, new):
+                change = widen(before, _shape(server, database), POLICY)
+                if change is not None:
+                    wider.add((old, new))
+                    table = pa.Table.from_pylist(found, arrow_schema(before, POLICY))
+                    computed = change.rows(table, []).to_pylist()
+                    assert computed == _rows(server, database), (old, new)
+                    digits = [str(row["x"]) for row in computed]
+                    assert digits == [str(row["x"]) for row in _rows(server, database)]
+            server.execute("DROP TABLE t", database=database)
+    assert wider >= WIDER, WIDER - wider
+
+
+def _altered(server: Server, database: str, new: str) -> bool:
+    """Whether the server lets the column become that."""
+    with server.connect(database=database, autocommit=True) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SET sql_mode = ''")
+        try:
+            cursor.execute(f"ALTER TABLE t MODIFY x {new}")
+        except pymysql.err.MySQLError:
+            return False
+        return True
+
+
+def _shape(server: Server, database: str) -> TableSchema:
+    return read_schemas(server.execute, keyspace="k", database=database)["t"]
+
+
+def _rows(server: Server, database: str) -> list[dict[str, Any]]:
+    with server.connect(database=database) as connection:
+        cursor = connection.cursor(pymysql.cursors.DictCursor)
+        cursor.execute("SELECT id, x FROM t ORDER BY id")
+        return list(cursor.fetchall())
