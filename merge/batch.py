@@ -1,4 +1,4 @@
-"""What one step brings to one table. A value; made by merge.onetable out of merge.plan's."""
+"""What one step brings to one table. A value; made by merge.onetable out of merge.gather's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHANGE_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeBatch:
-    """What one step brings to one table. Made by merge.plan.
+    """What one step brings to one table. Made by merge.gather.
 
     Attributes:
         shape: the table's shape.

@@ -23,9 +23,9 @@ from ratchet.merge.ancestry import Ancestry
 from ratchet.merge.cascades.concern import concerned
 from ratchet.merge.cascades.graph import read_graph
 from ratchet.merge.cascades.reach import Reach, reach
+from ratchet.merge.gather import SchemaOf, TableBacklog, gather
 from ratchet.merge.overlay import overlay
 from ratchet.merge.patch import Patch, patch, patched
-from ratchet.merge.plan import SchemaOf, TableBacklog
 from ratchet.merge.reduce import Mark, read_changes
 from ratchet.merge.shape import Shape
 from ratchet.store.cuts import Cut, Cuts
@@ -92,7 +92,7 @@ def calm_until(
         if plan.begins_heirs(value):
             return MergeOnReadLimit(round=at, reason=f"a reshard in round {value.number}")
         for n, state in enumerate(known):
-            found = plan.gather(state, [value], schema_of(state), policy)
+            found = gather(state, [value], schema_of(state), policy)
             if found.truncated:
                 return MergeOnReadLimit(
                     round=at, reason=f"a TRUNCATE of {state.name} in round {value.number}"
@@ -213,7 +213,7 @@ class _Reader:
         rounds: Sequence[Round],
         ancestry: Ancestry,
     ) -> DataFrame:
-        found = plan.gather(state, rounds, self._schemas(state), self._policy)
+        found = gather(state, rounds, self._schemas(state), self._policy)
         if found.is_empty:
             return table
         shape = plan.shape_of(state, self._policy, ancestry)

@@ -22,7 +22,8 @@ from ratchet.merge.ancestry import Ancestry
 from ratchet.merge.attempts import Attempts
 from ratchet.merge.batch import MergeBatch
 from ratchet.merge.failures import spark_errors
-from ratchet.merge.plan import TableBacklog, app_id
+from ratchet.merge.gather import TableBacklog
+from ratchet.merge.plan import app_id
 from ratchet.merge.progress import Progress
 from ratchet.merge.sidestats import read_side_stats
 from ratchet.merge.step import MergeOptions, Step, TableOutcome, TableTask

@@ -29,9 +29,10 @@ from ratchet.merge.ages import refuse_other_ages
 from ratchet.merge.attempts import Attempts
 from ratchet.merge.cascades.unlogged import Unlogged
 from ratchet.merge.failures import lost_changes, merge_failure
+from ratchet.merge.gather import TableBacklog, gather
 from ratchet.merge.lostparts import lost_parts
 from ratchet.merge.onetable import OneTable
-from ratchet.merge.plan import TableBacklog, app_id
+from ratchet.merge.plan import app_id
 from ratchet.merge.progress import Progress
 from ratchet.merge.step import MergeOptions, Step, StepResult, TableOutcome, TableTask, step_to
 from ratchet.store.crashpoints import reach
@@ -388,7 +389,7 @@ class Merger:
 
     def _gathered(self, state: TableState, rounds: Sequence[Round]) -> TableBacklog:
         """What rounds hold for a table."""
-        return plan.gather(
+        return gather(
             state,
             rounds,
             partial(self._schema, state),

@@ -12,7 +12,7 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import Round, ShardSlice
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.direct import MOST_ROWS
-from ratchet.merge.plan import TableBacklog
+from ratchet.merge.gather import TableBacklog
 from ratchet.store.cuts import Cut, CutShard
 from ratchet.store.rounds import StreamState
 from ratchet.store.tables import TableState

@@ -9,7 +9,7 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.types import InvalidValuePolicy
-from ratchet.merge.plan import (
+from ratchet.merge.gather import (
     TableBacklog,
     gather,
 )

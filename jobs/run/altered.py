@@ -1,8 +1,8 @@
 """Tables that a schema change has stopped, and that go on without a person.
 
 Lives here: which of them are computed from what the mirror has, which are dumped again, and how
-often. Does not live here: doing it (`dumping`, `merge.remake`), what stops a table (`merge.plan`),
-what stays readable meanwhile (`store.anew`).
+often. Does not live here: doing it (`dumping`, `merge.remake`), what stops a table
+(`merge.gather`), what stays readable meanwhile (`store.anew`).
 
 Invariant: of a table that stops again and again each new dump comes later: a source must not be
 read all the time. What is computed reads no source, so it only has to leave time for others.

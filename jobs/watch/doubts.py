@@ -1,7 +1,7 @@
 """Tables in doubt, decided by the run itself: at once, whatever the config says of `verify.every`.
 
 Lives here: when a doubtful table can be judged, by which way, and the verdict. Does not live here:
-what puts a table in doubt (`merge.plan`), comparing (`verify`), applying a verdict (`verdicts`).
+what puts a table in doubt (`merge.gather`), comparing (`verify`), applying a verdict (`verdicts`).
 
 1. Where a statement can only have changed what the columns' types tell (`Doubt.by_shape`), the
    server is asked for the shape that it has now, and for what it has executed. If values are surely

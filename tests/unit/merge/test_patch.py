@@ -16,9 +16,10 @@ from ratchet.core.change import TOKEN_COLUMN
 from ratchet.core.errors import LakeError
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.types import InvalidValuePolicy
-from ratchet.merge import plan
 from ratchet.merge.ancestry import NO_ANCESTRY
+from ratchet.merge.gather import gather
 from ratchet.merge.patch import Patch, patch
+from ratchet.merge.plan import shape_of
 from ratchet.merge.reduce import Mark
 from ratchet.store.cuts import Cuts
 from ratchet.store.segments import object_of
@@ -33,7 +34,7 @@ def found(source: Source, **other: Any) -> Patch | None:
     cut = Cuts(source.lake).last()
     assert cut is not None
     state = source.state
-    gathered = plan.gather(
+    gathered = gather(
         state, source.rounds.since(cut.round), lambda _: source.schema, InvalidValuePolicy()
     )
     values: dict[str, Any] = {
@@ -44,7 +45,7 @@ def found(source: Source, **other: Any) -> Patch | None:
     }
     return patch(
         source.lake,
-        plan.shape_of(state, POLICY, NO_ANCESTRY),
+        shape_of(state, POLICY, NO_ANCESTRY),
         gathered.files,
         **{**values, **other},
     )

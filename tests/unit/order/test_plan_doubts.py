@@ -8,7 +8,7 @@ import pytest
 
 from ratchet.core.rounds import TableEvent
 from ratchet.core.types import InvalidValuePolicy
-from ratchet.merge.plan import (
+from ratchet.merge.gather import (
     gather,
 )
 from ratchet.store.tables import Doubt, TableState

@@ -10,11 +10,8 @@ from ratchet.core.rounds import ChangeFile, TableEvent
 from ratchet.core.schema import ColumnType, TableSchema
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.ancestry import NO_ANCESTRY
-from ratchet.merge.plan import (
-    TableBacklog,
-    gather,
-    shape_of,
-)
+from ratchet.merge.gather import TableBacklog, gather
+from ratchet.merge.plan import shape_of
 from ratchet.store.tables import Doubt, TableState
 from tests.plan_kit import (
     KNOWN,
