@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ratchet.core.errors import (
     BehindError,
@@ -29,6 +29,7 @@ from ratchet.core.rounds import Round, ShardSlice
 from ratchet.core.shard import ShardId
 from ratchet.ingest.binlog.history import check_position
 from ratchet.jobs.config.config import Config
+from ratchet.jobs.config.settings import SourceSection
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.config.spelling import with_noted_spelling
 from ratchet.jobs.reporting.terminal import visible
@@ -46,7 +47,7 @@ from ratchet.store.lease import Holder, is_alive, read_holder
 from ratchet.store.leftout import LeftOutTable, LeftOutTables
 from ratchet.store.logchecks import LogChecks, ShardLogChecks
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import Tables, TableState
+from ratchet.store.tables import StopReason, Tables, TableState
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.continues import check_continues
 from ratchet.wire.session import Session
@@ -59,6 +60,7 @@ Follower = Literal["running", "ended", "dead"]
 
 # How many rounds back a shard's newest slice is looked for.
 _ROUNDS_BACK = 50
+_BY_ITSELF: Final = "a run tries by itself to bring it up to date (docs/schema-changes.md)"
 _ASIDE = "the run continues without it, and tries again from time to time"
 
 
@@ -224,11 +226,7 @@ def gather(config: Config) -> Status:
         if merged
         else None,
         shards=shards,
-        tables=tuple(
-            found
-            for state in states
-            if (found := _table(lake, state, cut, config.mirrors(state.keyspace, state.table)))
-        ),
+        tables=tuple(found for state in states if (found := _table(lake, state, cut, config))),
         change_files=len(changes),
         change_bytes=sum(file.size for file in changes),
         samples=tuple(
@@ -371,8 +369,9 @@ def _largest(lags: Sequence[float | None]) -> float | None:
     return max(known) if known and len(known) == len(lags) else None
 
 
-def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> TableStatus | None:  # noqa: FBT001 - one call
+def _table(lake: Lake, state: TableState, cut: Cut | None, config: Config) -> TableStatus | None:
     """None for a table of which the lake has nothing and the config wants nothing."""
+    mirrored = config.mirrors(state.keyspace, state.table)
     delta = open_delta(lake, state.shown_path)
     if not mirrored and delta is None:
         return None
@@ -394,7 +393,7 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> Ta
         round=merged,
         last_change=last,
         stopped="" if stopped is None else stopped.message,
-        hint="" if stopped is None else stopped.hint,
+        hint="" if stopped is None else _hint(stopped, config.sources[state.keyspace]),
         doubts=tuple(
             f"{shard}, round {doubt.round}: {doubt.message}"
             f"{f' ({doubt.statement[:200]})' if doubt.statement else ''}"
@@ -403,6 +402,12 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, mirrored: bool) -> Ta
         ),
         compared=Comparisons(lake).of(state) if mirrored else None,
     )
+
+
+def _hint(stopped: StopReason, source: SourceSection) -> str:
+    if stopped.altered and source.schema_changes == "follow":
+        return f"{_BY_ITSELF}; or {stopped.hint}"
+    return stopped.hint
 
 
 def _counted(delta: DeltaTable, state: TableState) -> int | None:

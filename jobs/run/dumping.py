@@ -309,11 +309,15 @@ def _rows(taken: Mapping[TableDumpRequest, int]) -> list[tuple[str, int]]:
 
 
 def note_failure(tables: Tables, wanted: TableDumpRequest, failure: TableFailed) -> None:
-    """See to it that a table that could not even begin is found stopped by `ratchet status`."""
+    """See to it that `ratchet status` tells why a table's dump could not begin, or has ended."""
     state = tables.load(wanted.keyspace, wanted.table)
     why = StopReason(message=failure.error.message, hint=failure.error.hint, round=0)
     if state is None:
         schema = TableSchema(keyspace=wanted.keyspace, table=wanted.table, columns=(), key=())
         state = TableState(keyspace=wanted.keyspace, table=wanted.table, schema=schema, key=())
-    if state.phase != "stopped":
-        tables.save(replace(state, phase="stopped", stopped=why))
+    if state.phase == "stopped" and state.stopped is not None and state.stopped.altered:
+        # It is tried again; the statement that stopped it is in the log.
+        why = replace(why, round=state.stopped.round, altered=True)
+    elif state.phase == "stopped":
+        return
+    tables.save(replace(state, phase="stopped", stopped=why))

@@ -19,7 +19,7 @@ from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.snapshot.dump import DumpOutcome
 from ratchet.snapshot.records import OnProgress, TableDumpRequest, TableFailed
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.tables import Tables, TableState
+from ratchet.store.tables import StopReason, Tables, TableState
 
 
 class FakeDumper:
@@ -116,6 +116,17 @@ def test_a_table_that_cannot_begin_is_found_stopped(stage: Stage) -> None:
     assert (state.name, state.phase) == ("shop.nokey", "stopped")
     assert state.stopped is not None
     assert (state.stopped.message, state.stopped.hint) == ("it has no key", "add one")
+
+
+def test_a_table_that_goes_on_by_itself_tells_why_it_does_not(stage: Stage) -> None:
+    """What has altered it is no news any more; it is still tried again."""
+    states = Tables(stage.lake)
+    schema = TableSchema(keyspace="shop", table="nokey", columns=(), key=("id",))
+    state = TableState(keyspace="shop", table="nokey", schema=schema, key=("id",))
+    states.stop(state, message="DROP PRIMARY KEY", hint="redump", at_round=7, altered=True)
+    stage.dumping(again={"shop.nokey"}).once()
+    told = StopReason(message="it has no key", hint="add one", round=7, altered=True)
+    assert states.load("shop", "nokey").stopped == told  # type: ignore[union-attr]
 
 
 def test_it_is_not_tried_again_in_every_pass(stage: Stage) -> None:

@@ -179,6 +179,19 @@ def test_gathered_from_a_lake(config_path: Path, capsys: pytest.CaptureFixture[s
         assert part in shown
 
 
+@pytest.mark.parametrize("mode", ["follow", "stop"])
+def test_who_brings_an_altered_table_up_to_date(config_path: Path, mode: str) -> None:
+    lake = open_lake(config_path.parent / "lake", now=1)
+    schema = TableSchema(keyspace="shop", table="t", columns=(), key=())
+    state = TableState(keyspace="shop", table="t", schema=schema, key=())
+    Tables(lake).stop(state, message="a column goes", hint="redump", at_round=0, altered=True)
+    with config_path.open("a") as out:
+        out.write(f"    schema_changes: {mode}\n")
+    (table,) = gather(load_config(config_path)).tables
+    assert table.hint.endswith("redump")
+    assert ("by itself" in table.hint) == (mode == "follow")
+
+
 def test_tables_are_behind_by_the_oldest_change_that_waits() -> None:
     assert tables_lag(2.0, None, now=NOW) == 2.0
     assert tables_lag(2.0, int((NOW - 30) * 1e6), now=NOW) == 30.0
