@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -19,6 +20,9 @@ from ratchet.core.sql.effects import ColumnChanges
 from ratchet.core.types import InvalidValuePolicy, arrow_schema, rule_for
 from ratchet.core.types.constants import constant_value
 from ratchet.core.types.numeric import INTEGER_BITS
+
+
+_MOST_DIGITS: Final = 76  # of Arrow's widest decimal
 
 
 class NotComputableError(Exception):
@@ -49,13 +53,20 @@ class Reshaping:
             others: columns of the lake's own, which stay, behind the others.
         """
         arrays = [
-            found.column(origin).cast(field.type)
+            _cast(found.column(origin), field.type)
             if isinstance(origin, str)
             else pa.repeat(origin, found.num_rows)
             for origin, field in zip(self.origins, self.columns, strict=True)
         ]
         fields = [*self.columns, *(found.schema.field(name) for name in others)]
         return pa.table([*arrays, *map(found.column, others)], pa.schema(fields))
+
+
+def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
+        # Arrow wants room for every value of its own type, of which the server's may have fewer.
+        values = values.cast(pa.decimal256(_MOST_DIGITS, kind.scale))
+    return values.cast(kind)
 
 
 def reshape(
