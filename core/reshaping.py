@@ -21,7 +21,6 @@ from ratchet.core.types import InvalidValuePolicy, arrow_schema, rule_for
 from ratchet.core.types.constants import constant_value
 from ratchet.core.types.numeric import INTEGER_BITS
 
-
 _MOST_DIGITS: Final = 76  # of Arrow's widest decimal
 
 
