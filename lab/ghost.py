@@ -198,11 +198,13 @@ class GhostMigration:
         deadline = time.monotonic() + _PATIENCE
         while mark not in self._marks and time.monotonic() < deadline:
             self._apply_events()
+        with renamer.cursor() as asked:
+            asked.execute("SELECT CONNECTION_ID()")
+            ((thread,),) = asked.fetchall()
         failures: list[Exception] = []
         rename = threading.Thread(target=self._rename, args=(renamer, failures))
         rename.start()
-        renamed_by = renamer.server_thread_id[0]
-        while not self._waits(renamed_by) and rename.is_alive():
+        while not self._waits(thread) and rename.is_alive():
             time.sleep(0.01)
         cursor.execute(f"drop /* gh-ost */ table if exists `{self._database}`.`{self._old}`")
         cursor.execute("unlock /* gh-ost */ tables")
