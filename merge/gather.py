@@ -16,7 +16,7 @@ from ratchet.core.reshaping import widen
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, TableSchema
 from ratchet.core.shell import redump
-from ratchet.core.sql.effects import Change
+from ratchet.core.sql.effects import MISPLACED, Change
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.cascades.reach import Reach, reach
 from ratchet.merge.cascades.step import CascadeResult
@@ -321,7 +321,9 @@ class _Shard:
         if change.effect == "rows" or lost:
             place = self._place(event.seq)
             told = None if place is None else replace(place, statement=event.statement)
-            self._stop(event.seq, change.reason, event.statement, change=told)
+            # A dump reads by key as well: somebody has to look first.
+            sure = change.reason != MISPLACED
+            self._stop(event.seq, change.reason, event.statement, altered=sure, change=told)
             return
         if change.effect == "rebuild":
             if found.generated is not False:

@@ -267,3 +267,13 @@ def test_a_type_without_a_rule_stops_the_table() -> None:
     found = gather(STATE, rounds, shapes(odd).__getitem__, InvalidValuePolicy())
     assert found.stopped is not None
     assert "odd" in found.stopped.message
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_rows_in_a_wrong_partition_are_for_a_person(checked: bool) -> None:
+    """A new dump by itself would not find them either, and call the table right."""
+    how = "" if checked else " WITHOUT VALIDATION"
+    statement = f"ALTER TABLE t EXCHANGE PARTITION p WITH TABLE x{how}"
+    found = gathered(make_round(3, event(A, 20, statement)))
+    assert found.stopped is not None
+    assert found.stopped.altered == checked
