@@ -111,7 +111,10 @@ class Mirror:
                  "password": "${RATCHET_FUZZ_PASSWORD}", "database": self._database}  # fmt: skip
         config = {
             "lake": "./lake",
-            "sources": {KEYSPACE: {"kind": "binlog", "shards": {"-": shard}, "tables": ["*"]}},
+            # It asks for each dump itself, to see what stops a table and why.
+            "sources": {
+                KEYSPACE: {"kind": "binlog", "shards": {"-": shard}, "schema_changes": "stop"}
+            },
             "capture": {"round_seconds": 1.0},
             "merge": {"interval_seconds": 0},
             "spark": {"conf": {"spark.driver.extraJavaOptions": SHORT_LIVED}},
