@@ -111,9 +111,15 @@ class Mirror:
                  "password": "${RATCHET_FUZZ_PASSWORD}", "database": self._database}  # fmt: skip
         config = {
             "lake": "./lake",
-            # It asks for each dump itself, to see what stops a table and why.
+            # It asks for each dump itself, to see what stops a table and why. Helper tables of
+            # schema change tools are mirrored, too.
             "sources": {
-                KEYSPACE: {"kind": "binlog", "shards": {"-": shard}, "schema_changes": "stop"}
+                KEYSPACE: {
+                    "kind": "binlog",
+                    "shards": {"-": shard},
+                    "tables": ["*", "_*"],
+                    "schema_changes": "stop",
+                }
             },
             "capture": {"round_seconds": 1.0},
             "merge": {"interval_seconds": 0},
