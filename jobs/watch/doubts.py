@@ -22,6 +22,7 @@ changed. What cannot be decided stays in doubt.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +48,7 @@ from ratchet.snapshot.positions import seen_position
 from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.sessions import close_sessions, open_session
 from ratchet.snapshot.source import SourceCatalog
-from ratchet.snapshot.source_df import require_all_committed
+from ratchet.snapshot.source_df import require_all_committed, seen_positions
 from ratchet.snapshot.verify import Correction, VerifyResult
 from ratchet.store.comparisons import Comparisons
 from ratchet.store.cuts import Cut, Cuts
@@ -68,6 +69,7 @@ _ABSENT: Final = 5
 _REFUSALS: Final = 3
 _LOOK_COUNTS: Final = 10.0  # seconds for which the servers' list of tables is taken as it is
 MOST_MENDED: Final = 20_000  # rows that a run mends by itself
+_PATIENCE: Final = 60.0  # seconds that a run with an end waits for a statement
 _REST: Final = 5.0  # seconds, at least, between two comparisons for the same reason
 _REST_SHARE: Final = 9  # so many times as long as the comparison took
 
@@ -106,6 +108,14 @@ class _DiscoveryResult:
     made: float
     until: float
     tables: dict[str, DiscoveredTable]
+
+
+@dataclass(frozen=True, slots=True)
+class _OtherColumns:
+    """What a table's servers had executed when it was seen to have other columns there."""
+
+    seen: dict[str, Position]
+    until: float
 
 
 @dataclass(slots=True)
@@ -156,6 +166,7 @@ class Doubts:
         self._asked: dict[str, _ShapeAnswer] = {}
         self._tried: dict[str, _AttemptCount] = {}
         self._rests: dict[str, _Rest] = {}
+        self._other: dict[str, _OtherColumns] = {}
         self._looked: _DiscoveryResult | None = None
 
     def next_bite(self) -> float:
@@ -274,6 +285,8 @@ class Doubts:
         log.info("%s: comparing it with its source after %s", state.name, _statement(state))
         try:
             if why := unlike(state, case.wanted, self._reading):
+                if self._may_yet_come(case):
+                    return False
                 self._stop(case, why, how_to_redump(state), altered=True)
                 return True
             version = newest_at(self._lake, cut, state, cut.tables[state.name])
@@ -346,7 +359,8 @@ class Doubts:
         if result.columns_missing:
             names = ", ".join(result.columns_missing)
             why = f"the source has columns that the mirror lacks: {names}"
-            self._stop(case, why, how_to_redump(state), altered=True)
+            if not self._may_yet_come(case):
+                self._stop(case, why, how_to_redump(state), altered=True)
         elif result.differences:
             self._differs(case, tried, corrections, result)
         elif result.unsettled:
@@ -355,6 +369,20 @@ class Doubts:
                 self._undecided(case, tried.unsettled, result, seconds)
         else:
             self._hand_in(case, "right")
+
+    def _may_yet_come(self, case: _Case) -> bool:
+        """Whether the statement that gave the source other columns may still be in the log."""
+        name, shards = case.state.name, self._reading.shards
+        positions = {shard: one.position for shard, one in case.cut.shards.items()}
+        if name not in self._other:
+            known = [one for one in case.wanted.shards if one in shards and one in positions]
+            until = time.monotonic() + _PATIENCE if self._ends else math.inf
+            self._other[name] = _OtherColumns(seen_positions(shards, known), until)
+        other = self._other[name]
+        if covers(positions, other.seen) or time.monotonic() > other.until:
+            del self._other[name]
+            return False
+        return True
 
     def _undecided(self, case: _Case, tries: int, result: VerifyResult, seconds: float) -> None:
         state = case.state

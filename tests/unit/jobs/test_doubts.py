@@ -288,3 +288,30 @@ def test_a_comparison_that_the_server_refuses_is_tried_again(
     assert [judge_one(judge, monkeypatch, 3) for _ in range(3)] == [doubts.LOOK_EVERY] * 2 + [0.0]
     (verdict,) = given.verdicts
     assert verdict.outcome == ("right" if refusals == 2 else "wrong")
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_statement_that_is_still_in_the_log_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    """The source has other columns. Only if all that it had executed explains none is that odd."""
+    later = Position(executed=GtidSet.parse("mariadb", "0-1-6"))
+    clock, given = [100.0], Given()
+    monkeypatch.setattr(doubts, "unlike", lambda *_: "it has a column more")
+    monkeypatch.setattr(doubts, "require_all_committed", lambda *_: None)
+    monkeypatch.setattr(doubts, "seen_positions", lambda *_: {SHARD: later})
+    monkeypatch.setattr(doubts.time, "monotonic", lambda: clock[0])
+    judge = judge_of(tmp_path / "lake", Busy(), given, ends=ends)
+    for number in range(3, 9):
+        judge_one(judge, monkeypatch, number)
+        clock[0] += 8
+    assert given.verdicts == []
+    if ends:  # a run that captures no more would wait for good
+        clock[0] += 60
+    else:
+        cut = replace(cut_of(9, "shop.t"), shards={SHARD: replace(WHERE, position=later)})
+        monkeypatch.setattr(judge._cuts, "last", lambda: cut)
+    judge.next_bite()
+    (verdict,) = given.verdicts
+    assert verdict.why is not None
+    assert verdict.why.altered
