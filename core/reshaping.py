@@ -15,6 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from ratchet.core.errors import TableStoppedError
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.sql.effects import ColumnChanges
 from ratchet.core.types import InvalidValuePolicy, arrow_schema, rule_for
@@ -50,6 +51,9 @@ class Reshaping:
         Args:
             found: the rows before.
             others: columns of the lake's own, which stay, behind the others.
+
+        Raises:
+            NotComputableError: a value does not fit its new type.
         """
         arrays = [
             _cast(found.column(origin), field.type)
@@ -65,7 +69,10 @@ def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
         # Arrow wants room for every value of its own type, of which the server's may have fewer.
         values = values.cast(pa.decimal256(_MOST_DIGITS, kind.scale))
-    return values.cast(kind)
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise NotComputableError(f"a value does not fit its new type: {error}") from error
 
 
 def reshape(
@@ -96,8 +103,11 @@ def reshape(
     touched = [*changes.dropped, *(old for old, _ in changes.renamed)]
     if len(gone) + len(new_names) < len(touched) or gone & new_names.keys():
         raise NotComputableError("it names a column twice")
+    renamed = {old for old, _ in changes.renamed}
     for name in changes.retyped:
-        names.own(name)
+        if names.own(name) != name and name not in renamed:
+            # MySQL gives the column the name as it is written here, MariaDB does not.
+            raise NotComputableError(f"it names {names.own(name)} in other letters")
     columns: list[Column] = []
     origins: list[str | pa.Scalar] = []
     for column in schema.columns:
@@ -105,6 +115,9 @@ def reshape(
             columns.append(replace(column, name=new_names.get(column.name, column.name)))
             origins.append(column.name)
     for added in changes.added:
+        if added.if_absent and names.has(added.name):
+            # MariaDB looks at the columns of before, also at those that the statement takes away.
+            raise NotComputableError(f"it adds {added.name} only if there is none")
         column = _described(added.name, described)
         value = constant_value(added, column, policy)
         if value is None:
@@ -114,7 +127,7 @@ def reshape(
     key = tuple(new_names.get(name, name) for name in schema.key)
     after = replace(schema, columns=tuple(columns), key=key)
     _Names(after)
-    return Reshaping(after, arrow_schema(after, policy), tuple(origins), changes)
+    return Reshaping(after, _in_lake(after, policy), tuple(origins), changes)
 
 
 def widen(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -> Reshaping | None:
@@ -128,6 +141,10 @@ def widen(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -
     come = {column.name: column for column in shape.columns}
     if come.keys() != {column.name for column in schema.columns}:
         return None
+    try:
+        _in_lake(shape, policy)
+    except NotComputableError:
+        return None
     columns = []
     for old in schema.columns:
         new = come[old.name]
@@ -138,12 +155,19 @@ def widen(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -
     after = replace(schema, columns=tuple(columns))
     if after == schema:
         return None
-    if arrow_schema(after, policy) != arrow_schema(
-        replace(after, columns=tuple(come[c.name] for c in after.columns)), policy
-    ):
+    found = replace(after, columns=tuple(come[column.name] for column in after.columns))
+    if _in_lake(after, policy) != _in_lake(found, policy):
         return None  # others have changed, too
     names = tuple(column.name for column in schema.columns)
-    return Reshaping(after, arrow_schema(after, policy), names, ColumnChanges())
+    return Reshaping(after, _in_lake(after, policy), names, ColumnChanges())
+
+
+def _in_lake(schema: TableSchema, policy: InvalidValuePolicy) -> pa.Schema:
+    """The columns as the lake has them."""
+    try:
+        return arrow_schema(schema, policy)
+    except TableStoppedError as error:
+        raise NotComputableError(error.message) from error
 
 
 def _is_wider(old: ColumnType, new: ColumnType, policy: InvalidValuePolicy) -> bool:
@@ -170,7 +194,7 @@ def _digits(kind: ColumnType) -> tuple[float, float]:
 
 def _described(name: str, described: TableSchema | None) -> Column:
     for column in () if described is None else described.columns:
-        if column.name.casefold() == name.casefold():
+        if column.name == name:
             return column
     raise NotComputableError(f"nothing tells the type of {name}")
 
@@ -182,6 +206,10 @@ class _Names:
         self._names = {column.name.casefold(): column.name for column in schema.columns}
         if len(self._names) < len(schema.columns):
             raise NotComputableError("two of its columns would have one name")
+
+    def has(self, name: str) -> bool:
+        """Whether the table may have a column of that name."""
+        return name.casefold() in self._names or not name.isascii()
 
     def own(self, name: str) -> str:
         """A column's name as the table has it."""

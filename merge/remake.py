@@ -73,9 +73,10 @@ def reshaping_of(
     now = rounds.positions().get(change.shard)
     if now is None or not now.executed.contains_all(change.position.executed):
         raise NotComputableError("its server has lost it since (a failover)")
+    base = _as_logged(lake, state, change.shard)
     if not change.statement:
         shape = get_schema(lake, state.keyspace, state.table, change.shape)
-        found = widen(state.whole, shape, policy)
+        found = widen(base, shape, policy)
         if found is None:
             raise NotComputableError("its columns are not just wider")
         return found
@@ -89,7 +90,18 @@ def reshaping_of(
     described = None
     if told.added:
         described = _shape_behind(lake, state, change) or describe(state)
-    return reshape(state.whole, told, described=described, policy=policy)
+    return reshape(base, told, described=described, policy=policy)
+
+
+def _as_logged(lake: Lake, state: TableState, shard: str) -> TableSchema:
+    """The mirror's columns as the newest row events had them; later ones are compared with it."""
+    logged = state.logged.get(shard, state.schema.fingerprint)
+    if logged == state.schema.fingerprint:
+        return state.whole
+    newest = get_schema(lake, state.keyspace, state.table, logged)
+    known = {column.name: column for column in newest.columns}
+    columns = tuple(known.get(column.name, column) for column in state.whole.columns)
+    return replace(state.whole, columns=columns)
 
 
 def _pending(state: TableState) -> dict[str, tuple[str, ...]]:
@@ -229,7 +241,7 @@ def _made(making: TableState, reshaping: Reshaping, change: ShapeChange) -> Tabl
         logged={},
         added=(),
         nulls=_pending(making),
-        retyped=(change.shard,) if told.retyped else (),
+        retyped=(change.shard,) if told.retyped or making.retyped else (),
         doubts=doubts,
         foreign_keys=None if told.renamed or told.dropped else making.foreign_keys,
         sided="",
@@ -251,7 +263,8 @@ def _doubts(state: TableState, change: ShapeChange, told: ColumnChanges) -> Iter
             message="a column's type may have changed",
             statement=change.statement,
             round=change.round,
-            by_shape=shown,
+            # Twice, with no row between that would tell the types of the first.
+            by_shape=shown and not state.retyped,
         )
     if not shown:
         yield Doubt(

@@ -300,16 +300,16 @@ def _add_columns(cursor: TokenCursor, found: Alteration) -> bool:
     if cursor.peek().word in {"PERIOD", "SYSTEM"}:
         return False
     cursor.accept("COLUMN")
-    cursor.accept("IF", "NOT", "EXISTS")
+    if_absent = cursor.accept("IF", "NOT", "EXISTS")
     inside = cursor.parens()
     if inside is None:
-        _add_column(cursor, found)
+        _add_column(cursor, found, if_absent=if_absent)
         _place(cursor)
         return True
     inner = TokenCursor(inside)
     while True:
         if not add_key(inner, found):
-            _add_column(inner, found)
+            _add_column(inner, found, if_absent=if_absent)
         if not inner.sign(","):
             break
     if not inner.done:
@@ -317,13 +317,15 @@ def _add_columns(cursor: TokenCursor, found: Alteration) -> bool:
     return True
 
 
-def _add_column(cursor: TokenCursor, found: Alteration) -> None:
+def _add_column(cursor: TokenCursor, found: Alteration, *, if_absent: bool) -> None:
     name = cursor.name()
     made = definition(cursor)
     if made.references:
         found.changes.append(_FOREIGN)
     if made.constant and not made.odd and not made.references:
-        found.added.append(AddedColumn(name, made.tokens, made.default, made.not_null))
+        found.added.append(
+            AddedColumn(name, made.tokens, made.default, made.not_null, if_absent=if_absent)
+        )
     if made.null_in_all_rows(heeds_default=found.heeds_default):
         found.nulls.append(name)
     else:

@@ -156,8 +156,10 @@ def _attribute(cursor: TokenCursor, found: Definition) -> bool:
 def _value(cursor: TokenCursor, found: Definition) -> bool:
     """What says which values are in the column."""
     if cursor.accept("NOT", "NULL"):
+        found.constant = found.constant and not found.explicit_null  # which counts is its affair
         found.valued = found.not_null = True
     elif cursor.accept("NULL"):
+        found.constant = found.constant and not found.not_null
         found.explicit_null = True
     elif cursor.accept("DEFAULT"):
         _default(cursor, found)

@@ -47,12 +47,14 @@ class AddedColumn:
         declared: its definition, from its type on.
         default: the tokens of its value; none: the type's own where it is NOT NULL, else NULL.
         not_null: whether it is NOT NULL.
+        if_absent: whether it comes only if the table has no such column.
     """
 
     name: str
     declared: Sequence[SqlToken]
     default: Sequence[SqlToken]
     not_null: bool
+    if_absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,13 @@ _FIRST_YEAR: Final = 1000  # servers promise nothing of days before
 _DIGITS: Final = 15  # that a double holds, whatever they are
 _PLAIN: Final = re.compile(r"[\x20-\x7e]*\Z")
 _LONGEST: Final = 255
+# Bytes of the longest character, of character sets that have all of ASCII where it is in ASCII.
+_WIDEST: Final[dict[str | None, int]] = {
+    "ascii": 1, "latin1": 1, "utf8": 3, "utf8mb3": 3, "utf8mb4": 4,
+}  # fmt: skip
+_LETTERS: Final = re.compile(r"[0-9A-Za-z_]*\Z")
+# Roman's I and J, U and V; Lithuanian's I and Y; Swedish's V and W.
+_ALIKE: Final = str.maketrans("jyvw", "iiuu")
 _SYNONYMS: Final = {
     "INTEGER": "int", "DEC": "decimal", "NUMERIC": "decimal", "FIXED": "decimal",
     "CHARACTER": "char",
@@ -54,12 +61,14 @@ def constant_value(
         policy: decides about the lake's types.
     """
     kind = rule_for(column.type, policy).arrow
-    if not _is_declared(added.declared, column.type):
+    if column.nullable == added.not_null or not _is_declared(added.declared, column.type):
         return None  # it has been changed since, or is written in words that are not known here
     if not (added.default or added.not_null):
         return None if column.type.name == "timestamp" else pa.scalar(None, kind)
     text = _implicit(column.type)
     if added.default:
+        if column.nullable and _text(added.default) == "":
+            return None  # MariaDB's EMPTY_STRING_IS_NULL makes it NULL
         # The text of a number as a string is the server's affair.
         said = kind != pa.string() or added.default[0].kind == "string"
         text = _text(added.default) if said else None
@@ -77,13 +86,28 @@ def _is_declared(declared: Sequence[SqlToken], kind: ColumnType) -> bool:
     if name in _BOOLEAN:
         return kind.name == "tinyint" and not kind.unsigned
     unsigned = "UNSIGNED" in words or "ZEROFILL" in words
-    if _SYNONYMS.get(name, name.lower()) != kind.name or unsigned != kind.unsigned:
-        return False
+    same = _SYNONYMS.get(name, name.lower()) == kind.name and unsigned == kind.unsigned
+    known = kind.charset is None or kind.charset in _WIDEST
+    return same and known and _has_sizes(declared, kind) and kind.members == _members(declared)
+
+
+def _has_sizes(declared: Sequence[SqlToken], kind: ColumnType) -> bool:
+    """Whether the numbers behind a definition's type are those of the type."""
     if kind.name == "decimal":
         return _sizes(declared, (10, 0)) == (kind.precision, kind.scale)
     if kind.name in {"datetime", "timestamp", "time"}:
         return _sizes(declared, (0, 0))[0] == kind.fraction
+    if kind.name in {"char", "varchar"}:
+        return _sizes(declared, (1, 0))[0] * _WIDEST[kind.charset] == kind.length
     return True
+
+
+def _members(declared: Sequence[SqlToken]) -> tuple[str, ...]:
+    """The labels of an ENUM or a SET."""
+    if declared[0].word not in {"ENUM", "SET"}:
+        return ()
+    ends = next((n for n, token in enumerate(declared) if token.text == ")"), 0)
+    return tuple(token.inner for token in declared[:ends] if token.kind == "string")
 
 
 def _sizes(declared: Sequence[SqlToken], otherwise: tuple[int, int]) -> tuple[int, int]:
@@ -155,9 +179,16 @@ def _string(text: str, kind: ColumnType, declared: Sequence[SqlToken]) -> str | 
     return None if len(text) > longest or text.endswith(" ") else text
 
 
-def _label(text: str, kind: ColumnType, declared: Sequence[SqlToken]) -> str | None:
-    there = {token.inner for token in declared if token.kind == "string"}
-    return text if text in kind.members and text in there else None
+def _label(text: str, kind: ColumnType, _: Sequence[SqlToken]) -> str | None:
+    """The server looks a label up by its collation, and takes the first that is the same to it."""
+    alike = {_squashed(label) for label in kind.members}
+    sure = len(alike) == len(kind.members) and all(map(_LETTERS.match, kind.members))
+    return text if text in kind.members and (sure or text == kind.members[0]) else None
+
+
+def _squashed(label: str) -> str:
+    """A label's letters, where those are one that are the same to some collation."""
+    return label.casefold().translate(_ALIKE)
 
 
 def _day(text: str, _: ColumnType, __: Sequence[SqlToken]) -> dt.date | None:
