@@ -80,7 +80,7 @@ class GhostMigration:
                 "host": server.host,
                 "port": server.port,
                 "user": server.admin_user,
-                "passwd": root_password(),
+                "password": root_password(),
             },
             server_id=99_999,
             log_file=file,

@@ -29,7 +29,8 @@ _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\Z")
 _FIRST_YEAR: Final = 1000  # servers promise nothing of days before
 _DIGITS: Final = 15  # that a double holds, whatever they are
-_PLAIN: Final = re.compile(r"[\x20-\x7e]*\Z")
+# Printable ASCII, without what is another letter under character_set_connection=swe7.
+_PLAIN: Final = re.compile(r"[\x20-?A-Z_a-z]*\Z")
 _LONGEST: Final = 255
 # Bytes of the longest character, of character sets that have all of ASCII where it is in ASCII.
 _WIDEST: Final[dict[str | None, int]] = {

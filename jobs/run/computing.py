@@ -56,6 +56,7 @@ class TableComputer:
         Raises:
             NotComputableError: its rows have to be read from the source.
             RetryableError: the server does not answer.
+            TableStoppedError: its columns have no place in the lake.
             TableFileError: a file of the table is gone or damaged.
             LakeError: the lake cannot be read or written.
         """

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ratchet.core.errors import RetryableError, TableFileError
+from ratchet.core.errors import RetryableError, TableFileError, TableStoppedError
 from ratchet.core.reshaping import NotComputableError
 from ratchet.core.schema import TableSchema
 from ratchet.core.shell import redump
@@ -224,7 +224,7 @@ class DumpRunner:
         except NotComputableError as error:
             log.info("%s is dumped again: %s", state.name, error)
             self._altered.refuse(state)
-        except TableFileError as error:
+        except (TableStoppedError, TableFileError) as error:
             log.warning("%s is dumped again: %s", state.name, error.message)
             self._altered.refuse(state)
         except RetryableError as error:

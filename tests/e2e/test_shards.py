@@ -116,7 +116,7 @@ def test_altered_one_after_the_other(
     said = tmp_path / "said"
     running = ratchet.start("run", log=said)
     alter = f"ALTER TABLE `{database}`.t ADD x INT NOT NULL DEFAULT 7, DROP COLUMN v"
-    change = f"UPDATE `{database}`.t SET id = id + 200 WHERE id % 500 < %d"
+    change = f"UPDATE `{database}`.t SET id = id + 200 WHERE id %% 500 < %d"
     with reading(ratchet, ["t"]) as seen:
         for number, server in enumerate((low, high)):
             for one in (low, high):
