@@ -207,7 +207,8 @@ def remake(
             hint="only one run may write to a lake; this one tries again when it is started anew",
         )
     reach("remake.after_commit")
-    return tables.save(_made(making, reshaping, state.change))
+    moved = _as_logged(lake, state, state.change.shard) != state.whole
+    return tables.save(_made(making, reshaping, state.change, moved=moved))
 
 
 def _begun(state: TableState, standing: int, change: ShapeChange) -> TableState:
@@ -224,11 +225,23 @@ def _begun(state: TableState, standing: int, change: ShapeChange) -> TableState:
     return replace(state, phase="dumping", dump=dump, stopped=None, standing=standing)
 
 
-def _made(making: TableState, reshaping: Reshaping, change: ShapeChange) -> TableState:
-    """The state of a table that is computed; what puts it in doubt stays."""
+def _made(
+    making: TableState, reshaping: Reshaping, change: ShapeChange, *, moved: bool
+) -> TableState:
+    """The state of a table that is computed; what puts it in doubt stays.
+
+    Args:
+        making: its state while it is computed.
+        reshaping: what happened to its rows.
+        change: where that stands.
+        moved: whether row events before it have changed the types of the dump.
+    """
     told = reshaping.changes
     assert making.dump is not None  # noqa: S101 - it has begun
     doubts = dict(making.doubts)
+    if moved:
+        # What types show of them was to be seen beside those of the dump, which are gone now.
+        doubts = {shard: replace(doubt, by_shape=False) for shard, doubt in doubts.items()}
     for doubt in _doubts(making, change, told):
         doubts[change.shard] = doubt.behind(doubts.get(change.shard))
     return replace(
@@ -238,7 +251,7 @@ def _made(making: TableState, reshaping: Reshaping, change: ShapeChange) -> Tabl
         phase="catching_up",
         dump=replace(making.dump, done=True),
         merged_round=change.round - 1,
-        logged={},
+        logged={change.shard: reshaping.schema.fingerprint},
         added=(),
         nulls=_pending(making),
         retyped=(change.shard,) if told.retyped or making.retyped else (),

@@ -206,7 +206,7 @@ def choose(
                 f"it is in phase {state.phase}" if state.stopped is None else state.stopped.message
             )
             left[state.name] = why
-        elif state.name not in versions:
+        elif state.name not in versions or state.is_staged:
             left[state.name] = f"it is in phase {state.phase}"
         elif state.name not in sources:
             left[state.name] = "the sources do not have it"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ratchet.store.tables import Tables, TableState
@@ -42,7 +42,9 @@ class AlteredTables:
         self._follows = follows
         self._clock = clock
         self._lock = threading.Lock()
-        self._next: dict[str, float] = {}  # not before
+        self._next: dict[str, float] = {}  # not dumped before
+        self._rest: dict[str, float] = {}  # not computed before
+        self._dumping: set[str] = set()
         self._pause: dict[str, float] = {}
         self._refused: dict[str, int] = {}  # the round of a change that cannot be computed
 
@@ -51,12 +53,14 @@ class AlteredTables:
         return {
             state.name
             for state in states
-            if self.takes(state) and not self.computes(state) and self._is_due(state)
+            if self.takes(state) and not self.computes(state) and self._is_due(state, self._next)
         }
 
     def to_compute(self, states: Iterable[TableState]) -> list[TableState]:
         """Those that are to be computed now."""
-        return [state for state in states if self.computes(state) and self._is_due(state)]
+        return [
+            state for state in states if self.computes(state) and self._is_due(state, self._rest)
+        ]
 
     def computes(self, state: TableState) -> bool:
         """Whether a table is computed from what the mirror has, now or later."""
@@ -75,12 +79,12 @@ class AlteredTables:
     def computed(self, name: str, seconds: float) -> None:
         """A table was computed, or is tried again later."""
         with self._lock:
-            self._next[name] = self._clock() + _SHARE * seconds
+            self._rest[name] = self._clock() + _SHARE * seconds
 
-    def _is_due(self, state: TableState) -> bool:
+    def _is_due(self, state: TableState, times: Mapping[str, float]) -> bool:
         now = self._clock()
         with self._lock:
-            return self._next.get(state.name, now) <= now
+            return times.get(state.name, now) <= now
 
     def takes(self, state: TableState) -> bool:
         """Whether a stopped table is dumped again by itself, now or later."""
@@ -94,6 +98,16 @@ class AlteredTables:
             self._next[name] = self._clock() + pause
             self._pause[name] = min(2 * pause, _LONGEST)
 
+    def begin_dumping(self, name: str) -> None:
+        """Such a dump is about to begin, though the table's state may not say so yet."""
+        with self._lock:
+            self._dumping.add(name)
+
+    def end_dumping(self, name: str) -> None:
+        """It has ended."""
+        with self._lock:
+            self._dumping.discard(name)
+
     def not_begun(self, name: str) -> None:
         """Such a dump has ended before it read a row: nothing was asked of the source.
 
@@ -106,10 +120,13 @@ class AlteredTables:
     @property
     def any_waits(self) -> bool:
         """Whether a run that has caught up has to wait for one."""
+        with self._lock:
+            dumping = bool(self._dumping)
         states = self._tables.list()
         behind = (s for s in states if s.standing is not None and s.phase != "stopped")
         return (
-            bool(self.due(states))
+            dumping
+            or bool(self.due(states))
             or any(self.computes(state) for state in states)
             or any(self._follows(state) for state in behind)
         )

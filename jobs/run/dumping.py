@@ -147,6 +147,7 @@ class DumpRunner:
             finally:
                 for name in taken:
                     self._selection.end_dumping(name)
+                    self._altered.end_dumping(name)
         return len(outcome.done)
 
     def _take(self) -> Mapping[TableDumpRequest, int]:
@@ -188,6 +189,8 @@ class DumpRunner:
                     if not self._selection.is_dumping(one.name)
                     and (one.name not in left or one.name in self._again)
                 ]
+                for name in altered & {one.name for one in wanted}:
+                    self._altered.begin_dumping(name)
                 for name in altered:
                     self._altered.tried(name)  # also of one that is gone, or that nothing mirrors
                 for one in wanted:
@@ -287,6 +290,7 @@ class DumpRunner:
                     self._altered.not_begun(record.table)
             if isinstance(record, TableDone | TableFailed):
                 self._selection.end_dumping(record.table)
+                self._altered.end_dumping(record.table)
 
         return on_progress
 

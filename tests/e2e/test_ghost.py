@@ -26,7 +26,11 @@ from worker_kit import Worker
 from lab.ghost import GhostMigration
 from lab.servers import create_ratchet_user
 
-pytestmark = pytest.mark.long
+pytestmark = [
+    pytest.mark.long,
+    # mysql-replication's own connection.
+    pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning"),
+]
 
 ROWS = 5_000
 ALTER = "add x int not null default 3, modify n bigint, drop column gone"
@@ -77,8 +81,10 @@ def test_a_migration(
         time.sleep(5)  # the run looks for new tables meanwhile
         held = server.connect(database="shop", autocommit=False)
         held.cursor().execute("SELECT * FROM t LIMIT 1")
-        threading.Timer(5, held.close).start()
+        holder = threading.Thread(target=_let_go, args=(migration, held))
+        holder.start()
         migration.run()
+        holder.join()
         assert migration.attempts > 1
         assert migration.copied + migration.applied > ROWS
         wait_while_running(running, lambda: _has_x(ratchet), within=240)
@@ -91,6 +97,14 @@ def test_a_migration(
     tables = {one["table"]: one["phase"] for one in status(ratchet)["tables"]}
     assert tables == {"t": "streaming", "other": "streaming"}
     assert "_t_" not in "".join(path.name for path in ratchet.lake.glob("shop/*"))
+
+
+def _let_go(migration: GhostMigration, held: Any) -> None:
+    """End a transaction some time after the first cut-over has begun."""
+    while not migration.attempts:
+        time.sleep(0.1)
+    time.sleep(5)
+    held.close()
 
 
 def _has_x(ratchet: Ratchet) -> bool:
