@@ -34,6 +34,7 @@ _OF_SHAPE: Final = frozenset({"columns", "types", "key", "foreign_key", "rows"})
 # What changes rows and no column.
 _OF_ROWS: Final = frozenset({"prepared", "bulk", "restored", "untold"})
 _UNTOLD: Final = "the types of its rows are not those of its dump, and no statement changed them"
+_THERE: Final = "it adds a column that the mirror has"
 _ABOVE: Final = (
     "a statement about {}, on which it depends by foreign keys, may have changed its rows"
 )
@@ -330,6 +331,10 @@ class _Shard:
                 self._doubt(change.reason, event.statement, by_shape=True, rebuilt=True)
             return
         if change.effect == "columns":
+            there = {column.name.casefold() for column in self._lake.columns}
+            if any(name.casefold() in there for name in change.nulls):
+                # With IF NOT EXISTS; or else it has gone without a word.
+                self._doubt(_THERE, event.statement)
             if self.state.phase == "streaming" or self.state.is_computed:
                 # Not in a catch-up: a chunk read without the column may be newer than changes with
                 # it.

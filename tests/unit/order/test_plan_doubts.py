@@ -157,3 +157,11 @@ def test_columns_come_with_their_event() -> None:
 
 def test_statements_before_the_dump_put_nothing_in_doubt() -> None:
     assert gathered(make_round(2, judged("doubt", 9, gtid=f"{UUID}:9"))).doubts == {}
+
+
+def test_a_column_that_comes_and_is_there_is_looked_at() -> None:
+    """It had gone, and nobody noticed; or the statement says IF NOT EXISTS."""
+    name = STATE.schema.columns[-1].name
+    found = gathered(make_round(3, event(A, 20, f"ALTER TABLE t ADD COLUMN {name} INT")))
+    assert found.stopped is None
+    assert "the mirror has" in found.doubts[A].message
