@@ -331,14 +331,7 @@ class _Shard:
                 self._doubt(change.reason, event.statement, by_shape=True, rebuilt=True)
             return
         if change.effect == "columns":
-            there = {column.name.casefold() for column in self._lake.columns}
-            if any(name.casefold() in there for name in change.nulls):
-                # With IF NOT EXISTS; or else it has gone without a word.
-                self._doubt(_THERE, event.statement)
-            if self.state.phase == "streaming" or self.state.is_computed:
-                # Not in a catch-up: a chunk read without the column may be newer than changes with
-                # it.
-                found.nulls[shard] = tuple(sorted({*found.nulls.get(shard, ()), *change.nulls}))
+            self._come(event, change)
         elif change.effect == "types":
             self._retyped(event, change)
         elif change.effect != "key":
@@ -349,6 +342,17 @@ class _Shard:
             self._doubt(change.reason, event.statement)
         # From here on a new shape is compared with the one before, value by value.
         found.logged.setdefault(shard, self.state.schema.fingerprint)
+
+    def _come(self, event: TableEvent, change: Change) -> None:
+        """Columns come, with NULL in all rows that were there."""
+        found, shard = self.found, self.shard
+        there = {column.name.casefold() for column in self._lake.columns}
+        if any(name.casefold() in there for name in change.nulls):
+            # With IF NOT EXISTS; or else it has gone without a word.
+            self._doubt(_THERE, event.statement)
+        if self.state.phase == "streaming" or self.state.is_computed:
+            # Not in a catch-up: a chunk read without the column may be newer than changes with it.
+            found.nulls[shard] = tuple(sorted({*found.nulls.get(shard, ()), *change.nulls}))
 
     def _retyped(self, event: TableEvent, change: Change) -> None:
         found, shard = self.found, self.shard
