@@ -58,7 +58,7 @@ WIDER: Final = {
 }  # fmt: skip
 
 
-SOME: Final = 40  # pairs, besides those that are known to be wider
+SOME: Final = 12  # pairs, besides those that are known to be wider
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
