@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ratchet.core.errors import RetryableError, TableFileError, TableStoppedError
+from ratchet.core.errors import LakeError, RetryableError, TableFileError, TableStoppedError
 from ratchet.core.reshaping import NotComputableError
 from ratchet.core.schema import TableSchema
 from ratchet.core.shell import redump
@@ -233,6 +233,9 @@ class DumpRunner:
         except RetryableError as error:
             log.warning("%s; %s is computed later", error, state.name)
             self._altered.computed(state.name, _AWAY)
+        except LakeError:
+            self._check()  # a run that took over has removed what this one was making
+            raise
         else:
             self._altered.computed(state.name, time.monotonic() - began)
 

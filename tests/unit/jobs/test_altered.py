@@ -68,6 +68,28 @@ def test_what_could_not_begin_is_tried_each_minute(tmp_path: Path) -> None:
     assert followed.due([STOPPED])
 
 
+def test_a_run_with_an_end_waits_for_a_table_that_is_taken(tmp_path: Path) -> None:
+    """Its state does not say so yet, and the next try is a minute away."""
+    tables = Tables(Lake.at(tmp_path))
+    tables.save(STOPPED)
+    followed = AlteredTables(tables, lambda _: True)
+    followed.begin_dumping("shop.t")
+    followed.tried("shop.t")
+    assert followed.any_waits
+    followed.end_dumping("shop.t")
+    assert not followed.any_waits, "it could not be dumped"
+
+
+def test_a_table_that_was_computed_is_dumped_without_a_rest(tmp_path: Path) -> None:
+    """The rest is for passes over a table: a run must not end while it stands still for that."""
+    tables = Tables(Lake.at(tmp_path))
+    tables.save(STOPPED)
+    followed = AlteredTables(tables, lambda _: True)
+    followed.computed("shop.t", 1000)
+    assert followed.due([STOPPED])
+    assert followed.any_waits
+
+
 @pytest.mark.parametrize("phase", ["new", "dumping", "catching_up"])
 def test_a_run_with_an_end_waits_for_it(tmp_path: Path, phase: str) -> None:
     tables = Tables(Lake.at(tmp_path))
