@@ -22,7 +22,8 @@ class Shop:
 
     def __init__(self, folder: Path, server: Server, spark: SparkSession, database: str) -> None:
         self.server, self.database = server, database
-        self.mirror = Mirror(folder, server, spark, {"shop": {"-": database}}, {})
+        asked = {"shop": {"schema_changes": "stop"}}  # to see what stops a table
+        self.mirror = Mirror(folder, server, spark, {"shop": {"-": database}}, asked)
         self.configure(verify={"every": "off"})
 
     def configure(self, **more: object) -> None:
