@@ -28,6 +28,7 @@ class AlteredTables:
     Args:
         tables: the states.
         follows: whether a table is mirrored and its source's config says `follow`.
+        is_dumping: whether the dump has a table (keyspace.table) in hand.
         clock: seconds, rising.
     """
 
@@ -36,15 +37,16 @@ class AlteredTables:
         tables: Tables,
         follows: Callable[[TableState], bool],
         *,
+        is_dumping: Callable[[str], bool] = lambda _: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tables = tables
         self._follows = follows
+        self._is_dumping = is_dumping
         self._clock = clock
         self._lock = threading.Lock()
         self._next: dict[str, float] = {}  # not dumped before
         self._rest: dict[str, float] = {}  # not computed before
-        self._dumping: set[str] = set()
         self._pause: dict[str, float] = {}
         self._refused: dict[str, int] = {}  # the round of a change that cannot be computed
 
@@ -98,16 +100,6 @@ class AlteredTables:
             self._next[name] = self._clock() + pause
             self._pause[name] = min(2 * pause, _LONGEST)
 
-    def begin_dumping(self, name: str) -> None:
-        """Such a dump is about to begin, though the table's state may not say so yet."""
-        with self._lock:
-            self._dumping.add(name)
-
-    def end_dumping(self, name: str) -> None:
-        """It has ended."""
-        with self._lock:
-            self._dumping.discard(name)
-
     def not_begun(self, name: str) -> None:
         """Such a dump has ended before it read a row: nothing was asked of the source.
 
@@ -121,12 +113,12 @@ class AlteredTables:
     def any_waits(self) -> bool:
         """Whether a run that has caught up has to wait for one."""
         with self._lock:
-            dumping = bool(self._dumping)
+            tried = list(self._pause)
         states = self._tables.list()
         behind = (s for s in states if s.standing is not None and s.phase != "stopped")
         return (
-            dumping
-            or bool(self.due(states))
+            bool(self.due(states))
+            or any(map(self._is_dumping, tried))  # though its state may not say so yet
             or any(self.computes(state) for state in states)
             or any(self._follows(state) for state in behind)
         )

@@ -147,7 +147,6 @@ class DumpRunner:
             finally:
                 for name in taken:
                     self._selection.end_dumping(name)
-                    self._altered.end_dumping(name)
         return len(outcome.done)
 
     def _take(self) -> Mapping[TableDumpRequest, int]:
@@ -189,14 +188,13 @@ class DumpRunner:
                     if not self._selection.is_dumping(one.name)
                     and (one.name not in left or one.name in self._again)
                 ]
-                for name in altered & {one.name for one in wanted}:
-                    self._altered.begin_dumping(name)
-                for name in altered:
-                    self._altered.tried(name)  # also of one that is gone, or that nothing mirrors
                 for one in wanted:
                     self._selection.add(one.keyspace, one.table)
                     self._selection.begin_dumping(one.name)
                     self._again.discard(one.name)
+                # Once they are in hand: a run with an end waits for what is due or in hand.
+                for name in altered:
+                    self._altered.tried(name)  # also of one that is gone, or that nothing mirrors
                 return {one: rows[one.name] for one in wanted}
 
     def _compute_altered(self) -> None:
@@ -293,7 +291,6 @@ class DumpRunner:
                     self._altered.not_begun(record.table)
             if isinstance(record, TableDone | TableFailed):
                 self._selection.end_dumping(record.table)
-                self._altered.end_dumping(record.table)
 
         return on_progress
 

@@ -145,7 +145,9 @@ class _RunBuilder:
             ),
             plan.verdict,
         )
-        self._altered = AlteredTables(Tables(plan.lake), self._follows_ddl)
+        self._altered = AlteredTables(
+            Tables(plan.lake), self._follows_ddl, is_dumping=self._selection.is_dumping
+        )
         self._turnstile = RoundBarrier()
         streams = RoundLog(plan.lake).streams()
         self._generations = {shard: stream.generation for shard, stream in streams.items()}

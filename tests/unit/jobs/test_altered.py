@@ -72,11 +72,11 @@ def test_a_run_with_an_end_waits_for_a_table_that_is_taken(tmp_path: Path) -> No
     """Its state does not say so yet, and the next try is a minute away."""
     tables = Tables(Lake.at(tmp_path))
     tables.save(STOPPED)
-    followed = AlteredTables(tables, lambda _: True)
-    followed.begin_dumping("shop.t")
+    in_hand = {"shop.t"}
+    followed = AlteredTables(tables, lambda _: True, is_dumping=in_hand.__contains__)
     followed.tried("shop.t")
     assert followed.any_waits
-    followed.end_dumping("shop.t")
+    in_hand.clear()
     assert not followed.any_waits, "it could not be dumped"
 
 
