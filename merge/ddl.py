@@ -22,6 +22,7 @@ from ratchet.core.sql.names import Scope
 from ratchet.core.sql.statements import classify
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.core.types.numeric import INTEGER_BITS
+from ratchet.core.types.text import WIDEST, are_apart
 
 
 def changes_of(event: TableEvent) -> Sequence[Change]:
@@ -125,8 +126,6 @@ _INTO: Final = frozenset(
     for new in several
 )
 _SAME_BYTES: Final = _THREE | {"utf8mb4"}
-# Bytes of the longest character.
-_WIDEST: Final[dict[str | None, int]] = {"latin1": 1, "utf8": 3, "utf8mb3": 3, "utf8mb4": 4}
 _PLAIN_LABEL: Final = re.compile(r"[0-9A-Za-z _-]*\Z")
 
 
@@ -137,14 +136,14 @@ def _capacity(kind: ColumnType) -> int:
 
 def _is_shorter(old: ColumnType, new: ColumnType) -> bool:
     """Whether a value may have been cut. CHAR and VARCHAR count characters, the others bytes."""
-    if {old.name, new.name} <= {"char", "varchar"} and {old.charset, new.charset} <= _WIDEST.keys():
-        before, after = _capacity(old) // _WIDEST[old.charset], _capacity(new)
-        return after // _WIDEST[new.charset] < before
+    if {old.name, new.name} <= {"char", "varchar"} and {old.charset, new.charset} <= WIDEST.keys():
+        before, after = _capacity(old) // WIDEST[old.charset], _capacity(new)
+        return after // WIDEST[new.charset] < before
     if new.name in {"char", "varchar"} and old.name not in {"char", "varchar"}:
         # As many characters as the other has bytes, at most.
-        return _capacity(new) < _capacity(old) * _WIDEST.get(new.charset, 4)
+        return _capacity(new) < _capacity(old) * WIDEST.get(new.charset, 4)
     same = old.charset == new.charset or (old.charset in _THREE and new.charset in _SAME_BYTES)
-    return _capacity(new) < _capacity(old) * (1 if same else _WIDEST.get(new.charset, 4))
+    return _capacity(new) < _capacity(old) * (1 if same else WIDEST.get(new.charset, 4))
 
 
 def _rewritten(old: Column, new: Column) -> str | None:
@@ -193,9 +192,13 @@ def _keeps_members(old: ColumnType, new: ColumnType) -> bool:
     """
     if new.members[: len(old.members)] == old.members:
         return True
-    apart = len({label.casefold() for label in new.members}) == len(new.members)
     plain = all(_PLAIN_LABEL.match(label) for label in new.members)
-    return old.name == "enum" and apart and plain and set(old.members) <= set(new.members)
+    return (
+        old.name == "enum"
+        and are_apart(new.members)
+        and plain
+        and set(old.members) <= set(new.members)
+    )
 
 
 def _keeps_characters(old: ColumnType, new: ColumnType) -> bool:

@@ -23,6 +23,7 @@ from ratchet.core.sql.effects import AddedColumn
 from ratchet.core.sql.lexer import SqlToken
 from ratchet.core.types import InvalidValuePolicy, rule_for
 from ratchet.core.types.numeric import INTEGER_BITS
+from ratchet.core.types.text import WIDEST, are_apart
 
 _NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?\Z")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
@@ -32,13 +33,8 @@ _DIGITS: Final = 15  # that a double holds, whatever they are
 # Printable ASCII, without what is another letter under character_set_connection=swe7.
 _PLAIN: Final = re.compile(r"[\x20-?A-Z_a-z]*\Z")
 _LONGEST: Final = 255
-# Bytes of the longest character, of character sets that have all of ASCII where it is in ASCII.
-_WIDEST: Final[dict[str | None, int]] = {
-    "ascii": 1, "latin1": 1, "utf8": 3, "utf8mb3": 3, "utf8mb4": 4,
-}  # fmt: skip
+_WIDEST: Final = {**WIDEST, "ascii": 1}  # they have all of ASCII, where it is in ASCII
 _LETTERS: Final = re.compile(r"[0-9A-Za-z_]*\Z")
-# Roman's I and J, U and V; Lithuanian's I and Y; Swedish's V and W.
-_ALIKE: Final = str.maketrans("jyvw", "iiuu")
 _SYNONYMS: Final = {
     "INTEGER": "int", "DEC": "decimal", "NUMERIC": "decimal", "FIXED": "decimal",
     "CHARACTER": "char",
@@ -68,11 +64,11 @@ def constant_value(
         return None if column.type.name == "timestamp" else pa.scalar(None, kind)
     text = _implicit(column.type)
     if added.default:
-        if column.nullable and _text(added.default) == "":
-            return None  # MariaDB's EMPTY_STRING_IS_NULL makes it NULL
         # The text of a number as a string is the server's affair.
         said = kind != pa.string() or added.default[0].kind == "string"
         text = _text(added.default) if said else None
+        if text == "" and column.nullable:
+            return None  # MariaDB's EMPTY_STRING_IS_NULL makes it NULL
     read = _READERS.get(column.type.name)
     value = None if text is None or read is None else read(text, column.type, added.declared)
     # Days and large numbers may be kept as the server's own text.
@@ -182,14 +178,8 @@ def _string(text: str, kind: ColumnType, declared: Sequence[SqlToken]) -> str | 
 
 def _label(text: str, kind: ColumnType, _: Sequence[SqlToken]) -> str | None:
     """The server looks a label up by its collation, and takes the first that is the same to it."""
-    alike = {_squashed(label) for label in kind.members}
-    sure = len(alike) == len(kind.members) and all(map(_LETTERS.match, kind.members))
+    sure = are_apart(kind.members) and all(map(_LETTERS.match, kind.members))
     return text if text in kind.members and (sure or text == kind.members[0]) else None
-
-
-def _squashed(label: str) -> str:
-    """A label's letters, where those are one that are the same to some collation."""
-    return label.casefold().translate(_ALIKE)
 
 
 def _day(text: str, _: ColumnType, __: Sequence[SqlToken]) -> dt.date | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -11,6 +12,21 @@ from ratchet.core.types.rule import Family, RuleMaker, Rules, TypeRule, always
 
 _TEXT: Final = ("varchar", "tinytext", "text", "mediumtext", "longtext")
 _FROM_ANY: Final = "from any charset into UTF-8, as the server converts it"
+
+
+# Bytes of the longest character.
+WIDEST: Final[dict[str | None, int]] = {"latin1": 1, "utf8": 3, "utf8mb3": 3, "utf8mb4": 4}
+# Roman's I and J, U and V; Lithuanian's I and Y; some Swedish V and W.
+_ALIKE: Final = str.maketrans("jyvw", "iiuu")
+
+
+def are_apart(labels: Sequence[str]) -> bool:
+    """Whether no collation takes two labels of plain letters for one, as far as is known.
+
+    >>> [are_apart(labels) for labels in (("i", "a"), ("A", "a"), ("i", "J"))]
+    [True, False, False]
+    """
+    return len({label.casefold().translate(_ALIKE) for label in labels}) == len(labels)
 
 
 def _string(family: Family, note: str) -> RuleMaker:
