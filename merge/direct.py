@@ -55,9 +55,10 @@ from ratchet.store.delta.actions import (
     FileAction,
     rewrite_info,
 )
+from ratchet.store.delta.checkpoints import checkpoint_if_due
 from ratchet.store.delta.commits import commit_files, committed
 from ratchet.store.delta.datafiles import write_data_file
-from ratchet.store.delta.log import TableFiles, checkpoint_if_due, replay
+from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.tables import stats_columns
 from ratchet.store.delta.vectors import vector_of, write_vectors
 from ratchet.store.files import Lake

@@ -41,11 +41,11 @@ def read_history(
         LakeError: the lake cannot be read.
     """
     log = RoundLog(lake)
-    log.last_number()  # looks for the newest ones
+    last = log.last_number()
     first = max(1, log.first_number(), state.dump.start_round if state.dump else 0)
     paths = [
         file.path
-        for value in log.since(first - 1)
+        for value in log.walk(first, last)
         for file in value.files
         if (file.keyspace, file.table) == (state.keyspace, state.table)
     ]

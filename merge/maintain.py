@@ -28,11 +28,13 @@ from ratchet.store.files import Lake
 from ratchet.store.retention import (
     FILE_RETENTION,
     LOG_RETENTION,
+    delete_files,
     history_interval,
     keep_history,
     remove_old_files,
 )
 from ratchet.store.rounds import RoundLog
+from ratchet.store.segments import object_of
 from ratchet.store.tables import TableState
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 MANY_SMALL_FILES: Final = 40  # before Spark puts them together
 _CHANGE_FILE: Final = re.compile(rf"(\d{{12}})-.*(\.parquet|{re.escape(layout.SEGMENT_END)})")
 _HOUR: Final = 3600.0
+_ROUNDS_AT_ONCE: Final = 5000  # that are removed with one commit to their log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +51,8 @@ class PruneResult:
     """What a clean-up of the change log removed.
 
     Attributes:
-        files: change files.
-        bytes: their size.
+        files: objects, each a change file or a segment.
+        bytes: the size of the change files, as their rounds have it.
         before_round: rounds below this one are gone.
     """
 
@@ -199,21 +202,20 @@ def prune_change_log(
         now: microseconds UTC.
         keep: seconds from a round's commit.
     """
-    first = log.first_number()
-    before = first
-    limit = needed_from(states, Cuts(lake).last()) or log.last_number()
-    for value in log.since(first - 1) if first else []:
-        if value.number >= limit or value.committed_at >= now - int(keep * 1e6):
-            break
-        before = value.number + 1
-    if before == first:
-        return PruneResult(files=0, bytes=0, before_round=first)
-    removed = [f for f in lake.list(layout.CHANGES) if (_round_of(f.path) or before) < before]
-    check_epoch(lake, log.epoch(), layout.CHANGES, "remove old change files")
-    for file in removed:
-        lake.delete(file.path)
-    log.prune(before)
-    return PruneResult(files=len(removed), bytes=sum(f.size for f in removed), before_round=before)
+    last, first = log.last_number(), log.first_number()
+    limit = needed_from(states, Cuts(lake).last()) or last
+    young = log.first_since(now - int(keep * 1e6)) or last  # the newest one always stays
+    before, files, size = min(limit, young, last), 0, 0
+    for begin in range(first, before, _ROUNDS_AT_ONCE) if first else ():
+        end = min(begin + _ROUNDS_AT_ONCE, before)
+        named = [file for value in log.walk(begin, end - 1) for file in value.files]
+        objects = {object_of(file.path) for file in named}
+        check_epoch(lake, log.epoch(), layout.CHANGES, "remove old change files")
+        delete_files(lake, objects)
+        files += len(objects)
+        size += sum(file.bytes for file in named)
+        log.prune(end)
+    return PruneResult(files=files, bytes=size, before_round=max(first, before))
 
 
 def remove_orphans(lake: Lake, log: RoundLog) -> int:
@@ -232,9 +234,25 @@ def remove_orphans(lake: Lake, log: RoundLog) -> int:
     check_epoch(lake, log.epoch(), layout.CHANGES, "remove what nobody has committed")
     orphans = [f.path for f in changes if (_round_of(f.path) or 0) > last]
     orphans += [f.path for f in derived]  # of a step that was killed
-    for path in orphans:
-        lake.delete(path)
+    delete_files(lake, orphans)
     return len(orphans)
+
+
+def remove_strays(lake: Lake, log: RoundLog) -> int:
+    """Remove change files of rounds that are in the log no more; how many there were.
+
+    A slice that failed may have left some; another one then became the round of that number, so
+    that no round names them.
+
+    Raises:
+        LateError: another run has taken the lake over.
+    """
+    changes = lake.list(layout.CHANGES)
+    first = log.first_number()
+    check_epoch(lake, log.epoch(), layout.CHANGES, "remove old change files")
+    strays = [f.path for f in changes if (_round_of(f.path) or first) < first]
+    delete_files(lake, strays)
+    return len(strays)
 
 
 def _round_of(path: str) -> int | None:

@@ -26,9 +26,10 @@ from ratchet.core.errors import BugError, LakeError
 from ratchet.snapshot.keys import ChunkRange
 from ratchet.snapshot.reader import ChunkResult
 from ratchet.store.delta.actions import Action, AppTransaction, DataFile, rewrite_info
+from ratchet.store.delta.checkpoints import checkpoint_if_due
 from ratchet.store.delta.commits import check_epoch, commit_files, committed, epoch_of
 from ratchet.store.delta.errors import conflict, delta_errors
-from ratchet.store.delta.log import TableFiles, checkpoint_if_due, replay
+from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.tables import open_delta, replace_columns, stats_columns, version_in
 from ratchet.store.files import Lake
 

@@ -209,10 +209,18 @@ def start_round(lake: Lake, start: Mapping[str, Position]) -> int:
     log = RoundLog(lake)
     last = log.last_number()
     oldest = log.first_number()
+    streams = log.streams()
+    # A shard that rests would be looked for in all rounds there are.
+    behind = {
+        shard
+        for shard, position in start.items()
+        if shard not in streams
+        or not position.executed.contains_all(streams[shard].position.executed)
+    }
     back = _LOOK_BACK
     while True:
         since = max(0, oldest - 1, last - back)
-        needed, unknown = last + 1, set(start)
+        needed, unknown = last + 1, set(behind)
         for found in reversed(log.since(since)):
             for piece in found.slices:
                 if piece.shard not in unknown:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ratchet.core.errors import DecodeError, LakeError
 from ratchet.core.gtid import parse_gtid
@@ -27,6 +28,7 @@ from ratchet.store.files import Lake
 APP_ID: Final = "ratchet.cuts"
 _COMPACT_EVERY: Final = 100
 _KEPT: Final = 256  # cuts in memory, of those that were asked for
+_MOMENT: Final = pa.timestamp("us", tz="UTC")
 
 _SCHEMA: Final = pa.schema(
     [
@@ -222,8 +224,11 @@ class Cuts:
 
     def first_since(self, moment: int) -> Cut | None:
         """The oldest cut merged at or after `moment`, microseconds UTC."""
-        rows = [r for r in self._overview() if microseconds(r["merged_at"]) >= moment]
-        return self._get(min(int(row["cut"]) for row in rows)) if rows else None
+        self._table.version_of(APP_ID)  # looks for new commits
+        found = self._table.read_columns(columns=["cut", "merged_at"])
+        young = found.filter(pc.field("merged_at") >= pa.scalar(moment, _MOMENT))
+        number = pc.min(young["cut"]).as_py()
+        return None if number is None else self._get(int(number))
 
     def prune(self, before: int) -> None:
         """Forget the cuts numbered below `before`; the newest one always stays."""

@@ -23,6 +23,7 @@ from urllib.parse import unquote
 
 from ratchet.store import layout
 from ratchet.store.delta.actions import RemovedFile, VectorDescriptor
+from ratchet.store.delta.checkpoints import clean_log
 from ratchet.store.delta.commits import check_epoch
 from ratchet.store.delta.log import TableFiles, replay_with_removals
 from ratchet.store.delta.tables import set_properties
@@ -144,12 +145,13 @@ def remove_old_files(
     removed, until = 0, clock() + bite
     for first in range(0, len(names), _BITE):
         check_epoch(lake, rounds.epoch(), layout.ROUNDS, "remove files of old versions")
-        _delete(lake, names[first : first + _BITE])
+        delete_files(lake, names[first : first + _BITE])
         removed += len(names[first : first + _BITE])
         if clock() >= until:
             yield removed
             removed, until = 0, clock() + bite
     yield removed
+    clean_log(lake, path, now=now)
 
 
 def keep_history(lake: Lake, path: str, *, keep: float, now: int) -> bool:
@@ -186,7 +188,12 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(("_", ".")) for part in name.split("/"))
 
 
-def _delete(lake: Lake, names: list[str]) -> None:
+def delete_files(lake: Lake, names: Iterable[str]) -> None:
+    """Remove files of a lake; of an object store some at a time.
+
+    Raises:
+        LakeError: one cannot be removed.
+    """
     if lake.is_local:
         for name in names:
             lake.delete(name)

@@ -8,11 +8,12 @@ both commit the same number.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ratchet.core.errors import LakeError
 from ratchet.core.position import Position
@@ -25,6 +26,8 @@ from ratchet.store.segments import part_of
 
 APP_ID: Final = "ratchet.rounds"
 _COMPACT_EVERY: Final = 100
+_AT_ONCE: Final = 1000  # rounds that are read at a time; some KB each
+_MOMENT: Final = pa.timestamp("us", tz="UTC")
 
 _SCHEMA: Final = pa.schema(
     [
@@ -164,17 +167,28 @@ class RoundLog:
             return []
         if self._last is not None and number == last - 1 and self._last.round.number == last:
             return [self._last.round]
-        rows = self._rows(number)
-        rounds = [_round(row["record"]) for row in rows]
-        if [r.number for r in rounds] != list(range(number + 1, last + 1)):
-            raise LakeError(
-                f"rounds {number + 1} to {last} are needed, but the log has {len(rounds)} of them",
-                operation="read the round log",
-                hint="they were pruned before every table had merged them: "
-                "`ratchet dump CONFIG --again '*'` dumps all tables again",
-            )
-        self._last = _Last(rounds[-1], _streams(rows[-1]["positions"]))
-        return rounds
+        return list(self.walk(number + 1, last))
+
+    def walk(self, first: int, last: int) -> Iterator[Round]:
+        """The rounds `first` to `last`, in order, some at a time: there may be a fortnight's.
+
+        Raises:
+            LakeError: some of them have been pruned.
+        """
+        for begin in range(first, last + 1, _AT_ONCE):
+            end = min(begin + _AT_ONCE - 1, last)
+            rows = self._rows(begin, end)
+            rounds = [_round(row["record"]) for row in rows]
+            if [r.number for r in rounds] != list(range(begin, end + 1)):
+                raise LakeError(
+                    f"rounds {begin} to {end} are needed, but the log has {len(rounds)} of them",
+                    operation="read the round log",
+                    hint="they were pruned before every table had merged them: "
+                    "`ratchet dump CONFIG --again '*'` dumps all tables again",
+                )
+            if self._last is None or self._last.round.number < end:
+                self._last = _Last(rounds[-1], _streams(rows[-1]["positions"]))
+            yield from rounds
 
     def earliest_above(self, number: int) -> int | None:
         """The earliest commit time in rounds above `number`; microseconds UTC, None if none."""
@@ -186,8 +200,19 @@ class RoundLog:
 
     def first_number(self) -> int:
         """The oldest round still in the log; 0 if there is none."""
-        rows = self._table.read(columns=["round"])
-        return min((int(row["round"]) for row in rows), default=0)
+        return self._table.lowest("round") or 0
+
+    def first_since(self, moment: int) -> int | None:
+        """The oldest round in the log that was committed at or after a moment; None: none was.
+
+        Args:
+            moment: microseconds UTC.
+        """
+        self.last_number()  # looks for new commits
+        found = self._table.read_columns(columns=["round", "committed_at"])
+        young = found.filter(pc.field("committed_at") >= pa.scalar(moment, _MOMENT))
+        number = pc.min(young["round"]).as_py()
+        return None if number is None else int(number)
 
     def append(self, value: Round) -> None:
         """Commit a round. The first one with parts of segments raises the lake's format before.
@@ -243,13 +268,13 @@ class RoundLog:
         if number == 0:
             return None
         if self._last is None or self._last.round.number != number:
-            row = self._rows(number - 1)[-1]
+            row = self._rows(number, number)[-1]
             self._last = _Last(_round(row["record"]), _streams(row["positions"]))
         return self._last
 
-    def _rows(self, above: int) -> list[dict[str, Any]]:
+    def _rows(self, first: int, last: int) -> list[dict[str, Any]]:
         found = self._table.read(
-            columns=["round", "positions", "record"], where=NumberRange("round", above + 1)
+            columns=["round", "positions", "record"], where=NumberRange("round", first, last)
         )
         return sorted(found, key=lambda row: int(row["round"]))
 

@@ -24,9 +24,10 @@ from ratchet.core.errors import BugError
 from ratchet.store import layout
 from ratchet.store.crashpoints import reach
 from ratchet.store.delta.actions import Action, AppTransaction, TableProtocol, rewrite_info
+from ratchet.store.delta.checkpoints import checkpoint_if_due
 from ratchet.store.delta.commits import EPOCH, check_epoch, commit_files, committed, epoch_of
 from ratchet.store.delta.errors import delta_errors
-from ratchet.store.delta.log import TableFiles, checkpoint_if_due, replay, replay_existing
+from ratchet.store.delta.log import TableFiles, replay, replay_existing
 from ratchet.store.delta.tables import changed_metadata, open_delta, upgrade_actions
 from ratchet.store.delta.vectors import vector_path
 from ratchet.store.files import Lake

@@ -36,16 +36,19 @@ class UpkeepRecord:
 
     Attributes:
         logs: when old rounds and cuts were removed, seconds since the epoch.
+        strays: when change files that no round names were looked for, likewise.
         tables: keyspace.table -> when it was cleaned.
     """
 
     logs: float = 0.0
+    strays: float = 0.0
     tables: Mapping[str, TableCleanup] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values."""
         return {
             "logs": self.logs,
+            "strays": self.strays,
             "tables": {name: asdict(one) for name, one in self.tables.items()},
         }
 
@@ -54,6 +57,7 @@ class UpkeepRecord:
         """Read what `to_json` wrote."""
         return cls(
             logs=data["logs"],
+            strays=data.get("strays", 0.0),
             tables={
                 name: TableCleanup(
                     place=(str(one["place"][0]), int(one["place"][1])),

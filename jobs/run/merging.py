@@ -22,7 +22,13 @@ from ratchet.jobs.reporting.text import size
 from ratchet.jobs.run.altered import AlteredTables
 from ratchet.jobs.watch.budget import Budget
 from ratchet.merge.lostparts import lost_parts
-from ratchet.merge.maintain import compact, prune_change_log, prune_cuts, remove_old
+from ratchet.merge.maintain import (
+    compact,
+    prune_change_log,
+    prune_cuts,
+    remove_old,
+    remove_strays,
+)
 from ratchet.merge.purge import purge_is_due, purge_side
 from ratchet.merge.step import LOOK_AGAIN, StepResult
 from ratchet.store.cuts import Cuts
@@ -41,6 +47,7 @@ log: Final = logging.getLogger("ratchet.jobs.run")
 COMPACT_EVERY: Final = 20  # steps between two looks for small files, from the first on
 COMPACT_SECONDS: Final = 2.0  # after which a look begins with no further table
 CLEAN_EVERY: Final = 3600.0  # seconds between two removals of what is too old
+STRAYS_EVERY: Final = 86_400.0  # seconds between two looks through all change files
 _PURGE_AT: Final = 25 / 24  # of the time that tombstones are kept: then all that are older go
 _WRITE_EVERY: Final = 5.0  # seconds between two notes of what was cleaned
 _DONE: Final = object()
@@ -278,9 +285,14 @@ class LakeUpkeep:
             if self.clock() >= written + _WRITE_EVERY:
                 write_upkeep(self.lake, replace(done, tables=tables))
                 written = self.clock()
+        if now >= done.strays + STRAYS_EVERY:
+            strays = remove_strays(self.lake, RoundLog(self.lake))
+            if strays:
+                log.info("change log: %d files that no round names removed", strays)
+            done = replace(done, strays=now)
         known = {state.name for state in states}
         tables = {name: one for name, one in tables.items() if name in known}
-        if tables != done.tables:
+        if now == done.strays or tables != done.tables:
             write_upkeep(self.lake, replace(done, tables=tables))
 
     def _clean_logs(self, now: int) -> None:

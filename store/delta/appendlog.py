@@ -11,6 +11,7 @@ import datetime
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,15 +23,23 @@ from deltalake.exceptions import TableNotFoundError
 
 from ratchet.core.errors import BugError
 from ratchet.store.delta.actions import Action, AppTransaction, DataFile, rewrite_info
+from ratchet.store.delta.checkpoints import checkpoint_if_due, clean_log
 from ratchet.store.delta.commits import EPOCH, check_epoch, commit_files, epoch_of, fence
 from ratchet.store.delta.datafiles import write_data_file
-from ratchet.store.delta.errors import conflict, delta_errors
-from ratchet.store.delta.log import TableFiles, checkpoint_if_due, replay
+from ratchet.store.delta.errors import CommitConflictError, conflict, delta_errors
+from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.parquet import parquet_file
+from ratchet.store.delta.tables import set_properties
 from ratchet.store.failures import lake_errors, sound
 from ratchet.store.files import Lake
 
-_PROPERTIES = {"delta.logRetentionDuration": "interval 1 days", "delta.checkpointInterval": "20"}
+# A checkpoint names all files that were removed within the second of these: by Delta's default, a
+# week's, in each of two thousand checkpoints a day. Nobody reads an old version of a log.
+_PROPERTIES = {
+    "delta.logRetentionDuration": "interval 2 hours",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    "delta.checkpointInterval": "20",
+}
 _FILE_BYTES = 1 << 20  # a file of that size is left alone: what compacting costs does not grow
 _READERS = 16  # of an object store: they wait most of their time
 _VACUUM_HOURS = 1  # a reader of the log holds a snapshot for seconds
@@ -102,18 +111,40 @@ class DeltaLogTable:
             columns: which columns.
             where: only these rows; files that have none are not opened.
         """
+        rows: list[dict[str, Any]] = self.read_columns(columns=columns, where=where).to_pylist()
+        return rows
+
+    def read_columns(self, *, columns: list[str], where: NumberRange | None = None) -> pa.Table:
+        """As `read`, as Arrow has it: a log of a fortnight has hundreds of thousands of rows."""
         table = self._files or replay(self._lake, self._path)
         files = table.files.values() if table else []
         chosen = [file for file in files if where is None or where.in_file(file)]
-        read = partial(self._rows, columns=columns, where=where)
+        read = partial(self._columns, columns=columns, where=where)
         if self._lake.is_local or len(chosen) == 1:
-            return [row for file in chosen for row in read(file)]
-        with ThreadPoolExecutor(_READERS, "log-read") as pool:
-            return [row for rows in pool.map(read, chosen) for row in rows]
+            parts = [read(file) for file in chosen]
+        else:
+            with ThreadPoolExecutor(_READERS, "log-read") as pool:
+                parts = list(pool.map(read, chosen))
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        return pa.concat_tables([schema.empty_table(), *parts])
 
-    def _rows(
+    def lowest(self, column: str) -> int | None:
+        """The lowest number of the log as last looked at, by its files' statistics; None: no rows.
+
+        Args:
+            column: a number's.
+        """
+        table = self._files or replay(self._lake, self._path)
+        files = list(table.files.values()) if table else []
+        stated = [(file.stats.get("minValues") or {}).get(column) for file in files]
+        known = [int(one) for one in stated if one is not None]
+        if len(known) < len(files):  # a file of deltalake's, of an earlier version
+            known = self.read_columns(columns=[column])[column].to_pylist()
+        return min(known, default=None)
+
+    def _columns(
         self, file: DataFile, *, columns: list[str], where: NumberRange | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> pa.Table:
         path = f"{self._path}/{file.path}"
         needed = dict.fromkeys([*columns, *([where.column] if where else [])])
         with (
@@ -127,8 +158,7 @@ class DeltaLogTable:
             found = found.select(schema.names).cast(schema)
             if where is not None:
                 found = found.filter(where.expression)
-            rows: list[dict[str, Any]] = found.select(columns).to_pylist()
-        return rows
+            return found.select(columns)
 
     def append(self, rows: pa.Table, *, app_id: str, version: int, operation: str) -> None:
         """Commit rows with a transaction version.
@@ -198,9 +228,9 @@ class DeltaLogTable:
         files = self._files = replay(self._lake, self._path, self._files)
         small = [f for f in files.files.values() if f.size < _FILE_BYTES] if files else []
         if files is not None and len(small) > 1:
-            rows = [row for file in small for row in self._rows(file, columns=self._schema.names)]
+            rows = [self._columns(file, columns=self._schema.names) for file in small]
             self._replace(files, small, rows, "OPTIMIZE")
-        self._vacuum("compact")
+        self._clean("compact")
 
     def delete_below(self, column: str, number: int) -> None:
         """Remove the rows whose column is below the number.
@@ -212,19 +242,15 @@ class DeltaLogTable:
         below, kept = NumberRange(column, 0, number - 1), NumberRange(column, number)
         touched = [f for f in files.files.values() if below.in_file(f)] if files else []
         if files is not None and touched:
-            rows = [
-                row
-                for file in touched
-                for row in self._rows(file, columns=self._schema.names, where=kept)
-            ]
+            rows = [self._columns(file, columns=self._schema.names, where=kept) for file in touched]
             self._replace(files, touched, rows, "DELETE")
-        self._vacuum("prune")
+        self._clean("prune")
 
     def _replace(
         self,
         files: TableFiles,
         old: Sequence[DataFile],
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[pa.Table],
         operation: str,
     ) -> None:
         """Put rows in the place of files; nothing happens if somebody else commits just now.
@@ -232,10 +258,8 @@ class DeltaLogTable:
         By a commit of ours: deltalake would put a late one on top of a successor's.
         """
         moment = self._clock()
-        new = []
-        if rows:
-            table = pa.Table.from_pylist(list(rows), schema=self._schema)
-            new.append(self._written(table, moment))
+        table = pa.concat_tables(rows)
+        new = [self._written(table, moment)] if len(table) else []
         gone = [file.removed(now=moment) for file in old]
         info = rewrite_info(operation, read=files.version, now=moment)
         after = commit_files(self._lake, self._path, files, [info, *gone, *new])
@@ -254,11 +278,22 @@ class DeltaLogTable:
             now=moment,
         )
 
-    def _vacuum(self, operation: str) -> None:
+    def _clean(self, operation: str) -> None:
+        """Remove what no version of the last hour names, and what of the log is old."""
         table = self._open()
-        if table is not None:
-            with delta_errors(operation, self._path):
-                table.vacuum(_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False)
+        if table is None:
+            return
+        with delta_errors(operation, self._path):
+            have = table.metadata().configuration
+        if any(have.get(name) != value for name, value in _PROPERTIES.items()):
+            # Of an earlier version of Ratchet. If somebody commits just now, the next time does it;
+            # and the next time removes what is old, as deltalake finds its table changed now.
+            with suppress(CommitConflictError):
+                set_properties(self._lake, self._path, _PROPERTIES, now=self._clock())
+            return
+        with delta_errors(operation, self._path):
+            table.vacuum(_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False)
+        clean_log(self._lake, self._path, now=self._clock())
 
     def _open(self) -> DeltaTable | None:
         with delta_errors("open", self._path):

@@ -12,15 +12,15 @@ between, nothing of it counts.
 from __future__ import annotations
 
 import json
-import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
+from deltalake import Schema
 
 from ratchet.core.errors import DAMAGE, LakeError, TableFileError
 from ratchet.store.delta.actions import (
@@ -35,11 +35,8 @@ from ratchet.store.delta.actions import (
     TableProtocol,
     actions_of,
 )
-from ratchet.store.delta.errors import delta_errors
 from ratchet.store.failures import damage_hint, lake_errors, lost_file_hint, sound
 from ratchet.store.files import Lake
-
-log: Final = logging.getLogger(__name__)
 
 # What a commit made here keeps to. Of tables that ask for more it keeps its hands off.
 _FEATURES: Final = {"deletionVectors", "timestampNtz", "appendOnly", "invariants"}
@@ -50,7 +47,14 @@ _FORBIDDEN: Final = (
     "delta.appendOnly",
 )
 _NO_COLUMNS: Final = pa.schema([])
-CHECKPOINT_EVERY: Final = 20  # commits, as `delta.checkpointInterval` of our tables says
+# A version that was read longer ago may have lost the commits behind it to their retention (an hour
+# and more), and would look like the newest.
+_STALE: Final = 600.0
+
+
+def _uptime() -> float:
+    """Seconds, also those that a machine was suspended for."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,7 @@ class TableFiles:
         schema: its columns.
         writable: whether commits made here keep all the table's rules.
         vectors: whether files may get deletion vectors.
+        read_at: when it was found to be the newest one, seconds since the machine's start.
     """
 
     version: int
@@ -72,6 +77,7 @@ class TableFiles:
     schema: pa.Schema
     writable: bool
     vectors: bool
+    read_at: float = field(default_factory=_uptime, compare=False)
 
 
 @dataclass(slots=True)
@@ -153,6 +159,8 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
     Raises:
         LakeError: the log cannot be read.
     """
+    if known is not None and _uptime() > known.read_at + _STALE:
+        known = _still_reachable(lake, path, known)
     state = _Replay()
     if known is None:
         version = _checkpointed(lake, path)
@@ -269,29 +277,12 @@ def apply_commit(files: TableFiles | None, actions: Iterable[Action]) -> TableFi
     return state.frozen()
 
 
-def checkpoint_if_due(lake: Lake, path: str, version: int) -> None:
-    """Write a checkpoint if one is due at this version, which has just been committed."""
-    if version % CHECKPOINT_EVERY:
-        return
-    try:
-        write_checkpoint(lake, path)
-    except LakeError as error:
-        # What was to be done is committed. The next one is due some commits from now.
-        log.warning("%s: no checkpoint was written: %s", path, error)
-
-
-def write_checkpoint(lake: Lake, path: str) -> None:
-    """Put the state of the newest version into one file, and remove what of the log is too old.
-
-    Spark does so behind commits of its own only.
-
-    Raises:
-        LakeError: it cannot be written. The table is none the worse for it.
-    """
-    with delta_errors("write a checkpoint", path):
-        table = DeltaTable(lake.delta_uri(path), storage_options=lake.storage_options)
-        table.create_checkpoint()
-        table.cleanup_metadata()
+def _still_reachable(lake: Lake, path: str, known: TableFiles) -> TableFiles | None:
+    """A version of long ago, if the commits behind it cannot have been removed yet."""
+    version = _checkpointed(lake, path)
+    if version is not None and version > known.version:
+        return None
+    return replace(known, read_at=_uptime())
 
 
 def _commit_path(path: str, version: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.merge.maintain import prune_change_log, remove_orphans
+from ratchet.merge.maintain import prune_change_log, remove_orphans, remove_strays
 from ratchet.store import layout
 from ratchet.store.segments import object_of, part_of
 from ratchet.store.tables import Tables
@@ -58,10 +58,32 @@ def test_what_is_old_and_merged_is_removed(tmp_path: Path, in_segments: float) -
     held = [file.path for file in last.files]
     assert [part_of(path) is not None for path in held] == [bool(in_segments)]
     before = source.lake.list(layout.CHANGES)
+    named = [file for one in source.rounds.since(0)[:-1] for file in one.files]
     done = prune_change_log(
         source.lake, source.rounds, Tables(source.lake).list(), now=last.committed_at, keep=0
     )
     assert objects(source) == [object_of(path) for path in held]
     kept = source.lake.list(layout.CHANGES)
     assert done.files == len(before) - len(kept) > 2
-    assert done.bytes == sum(f.size for f in before) - sum(f.size for f in kept)
+    assert done.bytes == sum(file.bytes for file in named)
+
+
+@IN_SEGMENTS
+def test_what_a_slice_that_failed_has_left_is_removed(tmp_path: Path, in_segments: float) -> None:
+    """Its number became another round's; with the rounds of its age it goes, and not before."""
+    source = rounds(tmp_path, in_segments)
+    with merger(None, source) as merging:
+        while merging.step().worked:
+            pass
+    last = source.rounds.last()
+    assert last is not None
+    named = objects(source)
+    for number in (1, last.number):
+        about = {"round_number": number, "shard": "shop/-", "part": 5}
+        path = layout.segment_path("shop", **about)  # type: ignore[arg-type]
+        source.lake.create_file(path, b"x")
+    assert remove_strays(source.lake, source.rounds) == 0
+    states = Tables(source.lake).list()
+    prune_change_log(source.lake, source.rounds, states, now=last.committed_at, keep=0)
+    assert remove_strays(source.lake, source.rounds) == 1
+    assert objects(source) == sorted([*named[-1:], path])

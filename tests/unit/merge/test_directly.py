@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ratchet.merge.direct
+import ratchet.store.delta.checkpoints
 import ratchet.store.delta.commits
-import ratchet.store.delta.log
 from ratchet.core.change import TOKEN_COLUMN
 from ratchet.core.dumps import app_id
 from ratchet.core.errors import LakeError
@@ -284,7 +284,7 @@ def test_others_that_commit_at_the_same_time(
 
 def test_both_tables_logs_get_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or they would be read whole, longer and longer."""
-    monkeypatch.setattr(ratchet.store.delta.log, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(ratchet.store.delta.checkpoints, "CHECKPOINT_EVERY", 2)
     source = streaming(tmp_path)
     for number in range(3):
         changed(source, put(number, "a"))
@@ -303,7 +303,7 @@ def test_a_checkpoint_that_cannot_be_written(
         tries.append(path)
         raise LakeError("the disk is full", operation="write", hint="make room")
 
-    monkeypatch.setattr(ratchet.store.delta.log, "write_checkpoint", fails)
+    monkeypatch.setattr(ratchet.store.delta.checkpoints, "write_checkpoint", fails)
     source = streaming(tmp_path)
     files = None
     for number in range(41):

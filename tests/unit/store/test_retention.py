@@ -17,13 +17,13 @@ from lease_kit import Passing
 
 from ratchet.store import layout, retention
 from ratchet.store.delta.actions import Action, DataFile, rewrite_info
+from ratchet.store.delta.checkpoints import write_checkpoint
 from ratchet.store.delta.commits import LateError, commit_files
 from ratchet.store.delta.datafiles import write_data_file
 from ratchet.store.delta.log import (
     TableFiles,
     replay,
     replay_to,
-    write_checkpoint,
 )
 from ratchet.store.delta.tables import create_delta_table, open_delta
 from ratchet.store.delta.vectors import vector_of, write_vectors
