@@ -43,7 +43,8 @@ def test_each_version_is_read_with_a_thousand_commits_at_most(seed: int) -> None
     rng.shuffle(listed)
     gone = set(needless_checkpoints(listed, now=NOW))
     kept = [version for version in versions if file(version).path not in gone]
-    assert kept[0] == versions[0] and kept[-1] == versions[-1]
+    assert kept[0] == versions[0]
+    assert kept[-1] == versions[-1]
     for version in versions:  # where a checkpoint stood, one that stays is near
         assert version - max(one for one in kept if one <= version) < 1000
     assert len(kept) <= 2 + 12_000 // 1000
@@ -104,13 +105,15 @@ def test_old_versions_are_read_without_the_checkpoints_that_went(
     assert kept == [20, 80, 120]
     for version in (0, 19, 20, 41, 79, 100, 119, 131):
         found = replay_to(lake, "t", version)
-        assert found is not None and found.version == version
+        assert found is not None
+        assert found.version == version
         delta = DeltaTable(lake.delta_uri("t"), version=version)
         assert (
             QueryBuilder().register("t", delta).execute("SELECT * FROM t").read_all().num_rows == 0
         )
     newest = replay(lake, "t")
-    assert newest is not None and newest.version == 131
+    assert newest is not None
+    assert newest.version == 131
 
 
 def test_a_log_of_an_earlier_version_forgets_what_was_removed(tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ def test_a_log_of_an_earlier_version_forgets_what_was_removed(tmp_path: Path) ->
 def test_a_version_of_long_ago_is_not_taken_for_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commits behind it may be gone: a process that stood still would write below a log's end."""
+    """The commits behind it may be gone, and who stood still would write below the log's end."""
     lake = open_lake(tmp_path, now=1)
     create_delta_table(lake, "t", SCHEMA, name="t", description="", now=NOW, stats=["number"])
     known = replay(lake, "t")
@@ -158,11 +161,14 @@ def test_a_version_of_long_ago_is_not_taken_for_the_newest(
     with monkeypatch.context() as later:
         later.setattr(log, "_uptime", lambda: known.read_at + 601)
         found = replay(lake, "t", known)
-    assert found is not None and found.version == 5
+    assert found is not None
+    assert found.version == 5
     assert replay(lake, "t", found) is found
     monkeypatch.setattr(log, "_uptime", lambda: found.read_at + 601)
     again = replay(lake, "t", found)
-    assert again is not None and again == found and again.read_at == found.read_at + 601
+    assert again is not None
+    assert again == found
+    assert again.read_at == found.read_at + 601
 
 
 def test_a_checkpoint_list_that_says_nothing_of_sizes(tmp_path: Path) -> None:
