@@ -158,6 +158,7 @@ class Merger:
                 if isinstance(one.error, TableStoppedError)
             },
             seconds=time.monotonic() - began,
+            left=step.left,
         )
 
     def _forget_gone(self, states: Iterable[TableState]) -> None:
@@ -209,6 +210,7 @@ class Merger:
             # take all their rounds at once anyway.
             number = last
         step = step_to(number, self._log.streams_at(number), above, before, self._clock())
+        step = replace(step, left=last - number)
         every, works, idle = [], [], []
         for state in (*streaming, *ready):
             catches_up = state.phase == "catching_up"

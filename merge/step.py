@@ -53,12 +53,14 @@ class StepResult:
         changed: keyspace.table -> rows inserted, updated and deleted; only tables that had changes.
         stopped: keyspace.table -> why it stopped in this step.
         seconds: how long it took.
+        left: rounds that were there when it began, and were too much for it.
     """
 
     cut: Cut | None
     changed: Mapping[str, int]
     stopped: Mapping[str, TableStoppedError]
     seconds: float
+    left: int = 0
 
     @property
     def worked(self) -> bool:
@@ -87,13 +89,23 @@ class TableTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What all tables of a step share."""
+    """What all tables of a step share.
+
+    Attributes:
+        round: it goes up to this one.
+        streams: how the shards' streams stand there.
+        shards: what its cut says of the shards.
+        before: the last cut; None: there is none.
+        now: microseconds UTC.
+        left: rounds above `round` that were there when it began.
+    """
 
     round: int
     streams: Mapping[str, StreamState]
     shards: Mapping[str, CutShard]
     before: Cut | None
     now: int
+    left: int = 0
 
     @property
     def positions(self) -> dict[str, Position]:

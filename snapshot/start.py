@@ -217,6 +217,8 @@ def start_round(lake: Lake, start: Mapping[str, Position]) -> int:
         if shard not in streams
         or not position.executed.contains_all(streams[shard].position.executed)
     }
+    if not behind:
+        return last + 1
     back = _LOOK_BACK
     while True:
         since = max(0, oldest - 1, last - back)

@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ratchet.core.errors import BugError, LockedError, RatchetError, RetryableError
+from ratchet.jobs.capture.pace import StepPace
 
 log: Final = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.5  # seconds; doubles with each failure in a row
 LONGEST_PAUSE: Final = 30.0
+_LOOK: Final = 1.0  # seconds after which a loop that waits looks around
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,13 +348,17 @@ class WatchLoop(Loop):
 
 
 class MergeLoop(Loop):
-    """A merge step whenever there is something to merge.
+    """A merge step whenever there is something to merge, and it is time.
 
     Args:
         control: see Control.
         step: merges what there is; whether there was anything.
-        interval: at most one step in this many seconds.
+        pace: how far apart the steps are.
         patience: seconds that a server may be away which a step has to ask, until the run ends.
+        between: what is done each second while it is not time for a step.
+        changed: how many tables the last step has changed.
+        is_behind: whether it has left rounds, which were too much for one: the next one begins at
+            once then.
         clock: seconds, rising.
     """
 
@@ -361,16 +367,22 @@ class MergeLoop(Loop):
         control: Control,
         step: Callable[[], bool],
         *,
-        interval: float,
+        pace: StepPace,
         patience: float,
+        between: Callable[[], object] = lambda: None,
+        changed: Callable[[], int] = lambda: 0,
+        is_behind: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__("merge", control)
         self._step = step
-        self._interval = interval
+        self._pace = pace
         self._patience = patience
+        self._between = between
+        self._changed = changed
+        self._is_behind = is_behind
         self._clock = clock
-        self._pause = FIRST_PAUSE
+        self._delay = FIRST_PAUSE
         self._since: float | None = None  # when the first of the steps failed that did in a row
 
     def work(self) -> None:
@@ -379,14 +391,16 @@ class MergeLoop(Loop):
         while not (self.control.stopping or self.control.turning):
             seen = self.control.rings
             began = self._clock()
-            if self._try():
-                self._rest(began)
+            if self._try(self._step):
+                next_step = self._pace.took_step(began, self._changed())
+                if not self._is_behind():
+                    self._rest(next_step)
                 continue
             if others_ended:
                 return
             others_ended = self.control.draining and not self.feeders()
             if not others_ended:
-                self.control.wait(1.0, seen)
+                self.control.wait(_LOOK, seen)
 
     def feeders(self) -> bool:
         """Whether a loop that makes work for this one is still running."""
@@ -396,27 +410,30 @@ class MergeLoop(Loop):
             if isinstance(thread, Loop) and thread.control is self.control
         )
 
-    def _try(self) -> bool:
+    def _try(self, work: Callable[[], object]) -> bool:
+        """Whether there is a reason to look again at once."""
         try:
-            worked = self._step()
+            worked = bool(work())
         except RetryableError as error:
             # A conflict or a lost executor: the step is done again, and what is merged stays. Or a
             # server is away, of which foreign keys are to be read.
             now = self._clock()
             self._since = now if self._since is None else self._since
             waits = bool(error.source) and now - self._since < self._patience
-            if self._pause > LONGEST_PAUSE and not waits:
+            if self._delay > LONGEST_PAUSE and not waits:
                 raise
-            pause = min(self._pause, LONGEST_PAUSE)
+            pause = min(self._delay, LONGEST_PAUSE)
             log.warning("%s; trying again in %.1f s", error, pause)
             self.control.wait(pause, self.control.rings)
-            self._pause = 2 * pause
+            self._delay = 2 * pause
             return True
-        self._pause, self._since = FIRST_PAUSE, None
+        self._delay, self._since = FIRST_PAUSE, None
         return worked
 
-    def _rest(self, began: float) -> None:
-        self.control.rest(began + self._interval - self._clock())
+    def _rest(self, until: float) -> None:
+        while not self.control.draining and (left := until - self._clock()) > 0:
+            self._try(self._between)
+            self.control.rest(min(left, _LOOK))
 
 
 class Task(Protocol):

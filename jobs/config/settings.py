@@ -305,12 +305,17 @@ def _share(item: ConfigNode) -> float:
     return share
 
 
+def _pace(item: ConfigNode) -> float | None:
+    return None if item.text == "auto" else item.seconds(0, DAY)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSection:
     """Bringing the log's changes into the tables, and their upkeep.
 
     Attributes:
-        interval_seconds: at most one merge step in this time; 0 merges as soon as there is a round.
+        interval_seconds: seconds from one merge step to the next; 0 merges as soon as there is a
+            round; None: at once while steps are rare, else 6 to 60 seconds (jobs.capture.pace).
         parallel: tables merged at the same time.
         deletion_vectors: whether tables use them (faster; some readers do not know them).
         change_log_retention: how long change files are kept, seconds.
@@ -320,7 +325,7 @@ class MergeSection:
         clock_bound_ms: how far the servers' clocks may be apart, milliseconds.
     """
 
-    interval_seconds: float = setting(0.0, _seconds(0, DAY))
+    interval_seconds: float | None = field(default=None, metadata={"read": _pace})
     parallel: int = setting(2, _integer(1, 256))
     deletion_vectors: bool = setting(True, _boolean)
     change_log_retention: float = setting(14 * DAY, _seconds(60, 3650 * DAY))

@@ -64,7 +64,7 @@ class Upkeep(Protocol):
 
 
 class MergeRunner:
-    """Merges. `step` for one thread; `has_reached` for another.
+    """Merges. `step` and `between` for one thread; `has_reached` for another.
 
     Args:
         merge: makes a merge step of all that is committed.
@@ -111,6 +111,8 @@ class MergeRunner:
         self._clock = clock
         last = self._cuts.last()
         self.round = 0 if last is None else last.round
+        self.changed = 0  # tables, in the last step
+        self.is_behind = False  # whether it has left rounds for another one
         self._steps = 0
         self._clean_at = clock()  # the lake knows what is due
         self._budget = Budget(maintenance, now=clock())
@@ -126,6 +128,7 @@ class MergeRunner:
         self._check()
         self._serve()
         result = self._merge()
+        self.changed, self.is_behind = len(result.changed), result.left > 0
         if result.stopped:
             self._tell_stopped(result.stopped)
         if result.cut is not None:
@@ -144,6 +147,16 @@ class MergeRunner:
             self._steps += 1
         self._try(self._clean)
         return result.worked
+
+    def between(self) -> None:
+        """What else this thread does, while it is not time for a step.
+
+        Raises:
+            as `step` does.
+        """
+        self._check()
+        self._serve()
+        self._try(self._clean)
 
     def _tell_stopped(self, stopped: Mapping[str, TableStoppedError]) -> None:
         states = {state.name: state for state in self._tables.list()}

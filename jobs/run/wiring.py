@@ -32,6 +32,7 @@ from ratchet.jobs.capture.loops import (
     VerifyLoop,
     WatchLoop,
 )
+from ratchet.jobs.capture.pace import StepPace
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.selection import RoundBarrier, Selection
 from ratchet.jobs.config.sources import server_ids, source_configs, vtgate_config
@@ -193,12 +194,17 @@ class _RunBuilder:
             verdicts = self._verdicts(merger, verifier)
             keys = self._foreign_keys()
             merging = self._merging(merger, verdicts, keys)
-            step = guard.in_pool(MERGE, "merge", merging.step)
+            pace = config.merge.interval_seconds
+            if pace is None and (self._plan.target is not None or self._plan.following):
+                pace = 0.0  # it has an end, and somebody waits for it
             merge = MergeLoop(
                 control,
-                step,
-                interval=config.merge.interval_seconds,
+                guard.in_pool(MERGE, "merge", merging.step),
+                pace=StepPace(pace, now=time.monotonic()),
                 patience=config.capture.reconnect_seconds,
+                between=guard.in_pool(MERGE, "merge", merging.between),
+                changed=lambda: merging.changed,
+                is_behind=lambda: merging.is_behind,
             )
             if not self._plan.following:
                 tasks = [

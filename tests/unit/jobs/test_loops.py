@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from itertools import pairwise
 
 import pytest
 
@@ -24,6 +25,7 @@ from ratchet.jobs.capture.loops import (
     VerifyLoop,
     WatchLoop,
 )
+from ratchet.jobs.capture.pace import BURST, StepPace
 
 
 class Clock:
@@ -120,7 +122,7 @@ def test_an_operator_error_ends_the_run_after_what_was_captured_is_merged() -> N
         pending.pop()
         return True
 
-    merge = MergeLoop(control, step, interval=0, patience=0)
+    merge = MergeLoop(control, step, pace=StepPace(0), patience=0)
     capture.start()
     merge.start()
     finish(capture, merge)
@@ -140,7 +142,10 @@ def test_merge_sees_what_a_slow_feeder_left_last() -> None:
     def step() -> bool:
         return bool(pending) and bool(pending.pop())
 
-    loops = (DumpLoop(control, dump, every=None), MergeLoop(control, step, interval=0, patience=0))
+    loops = (
+        DumpLoop(control, dump, every=None),
+        MergeLoop(control, step, pace=StepPace(0), patience=0),
+    )
     for loop in loops:
         loop.start()
     finish(*loops)
@@ -156,7 +161,7 @@ def test_stop_does_not_wait_for_the_rest_of_the_merges() -> None:
         control.stop()
         return True
 
-    merge = MergeLoop(control, step, interval=0, patience=0)
+    merge = MergeLoop(control, step, pace=StepPace(0), patience=0)
     merge.start()
     finish(merge)
     assert steps == [1]
@@ -175,11 +180,95 @@ def test_a_step_waits_for_a_server_as_capture_does(source: str, tries: int) -> N
         clock.now += seconds
 
     control.wait = wait  # type: ignore[method-assign]
-    merge = MergeLoop(control, step, interval=0, patience=200, clock=clock)
+    merge = MergeLoop(control, step, pace=StepPace(0), patience=200, clock=clock)
     with pytest.raises(RetryableError, match="away"):
         merge.work()
     assert len(seen) == tries
     assert (seen[-1] >= 200) == bool(source)
+
+
+@pytest.mark.parametrize(("tables", "apart"), [(1, 6.0), (20, 20.0), (1000, 60.0)])
+def test_steps_come_at_once_while_they_are_rare_and_take_their_time_else(
+    tables: int, apart: float
+) -> None:
+    pace, now, begins = StepPace(None), 0.0, []
+    while now < 7200:  # as many as it lets
+        begins.append(now)
+        now = max(now + 2.0, pace.took_step(now, tables))
+    assert [after - before for before, after in pairwise(begins[:BURST])] == [2.0] * (BURST - 1)
+    late = [after - before for before, after in pairwise(begins[2 * BURST :])]
+    assert {round(one, 6) for one in late} == {apart}
+    pace, now = StepPace(None), 0.0
+    for _ in range(200):  # rarer than that: none waits
+        assert pace.took_step(now, tables) == now
+        assert pace.took_step(now + 2.0, tables) == now + 2.0
+        now += 2 * apart + 2.0
+
+
+def test_an_hour_of_rest_lets_as_many_follow_as_a_start() -> None:
+    pace = StepPace(None)
+    for number in range(100):
+        pace.took_step(float(number), 5)
+    begin = 100_000.0
+    waits = [pace.took_step(begin + number, 5) - begin - number for number in range(BURST + 3)]
+    assert waits[: BURST - 1] == [0.0] * (BURST - 1)
+    assert waits[-1] > 6
+
+
+@pytest.mark.parametrize("interval", [0.0, 5.0])
+def test_a_given_interval_is_kept(interval: float) -> None:
+    pace = StepPace(interval)
+    assert [pace.took_step(float(number), 9) for number in range(40)] == [
+        number + interval for number in range(40)
+    ]
+
+
+def test_what_is_asked_of_the_loop_is_done_while_it_is_not_time_for_a_step() -> None:
+    """A command waited for as long as the config let steps be apart."""
+    control, clock, seen = Control(), Clock(), []
+
+    def rest(seconds: float, _: object = None) -> None:
+        clock.now += seconds
+
+    def between() -> None:
+        seen.append(clock.now)
+        if clock.now >= 8:
+            control.stop()
+
+    control.rest = rest  # type: ignore[method-assign]
+    merge = MergeLoop(
+        control, lambda: True, pace=StepPace(100), patience=0, between=between, clock=clock
+    )
+    merge.work()
+    assert seen == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_backlog_is_worked_off_without_rests() -> None:
+    control, clock, begun = Control(), Clock(), []
+    left = [3, 2, 1, 0]
+
+    def step() -> bool:
+        begun.append(clock.now)
+        clock.now += 1
+        left.pop(0)
+        if not left:
+            control.stop()
+        return True
+
+    def rest(seconds: float, _: object = None) -> None:
+        clock.now += seconds
+
+    control.rest = rest  # type: ignore[method-assign]
+    merge = MergeLoop(
+        control,
+        step,
+        pace=StepPace(100),
+        patience=0,
+        is_behind=lambda: bool(left and left[0]),
+        clock=clock,
+    )
+    merge.work()
+    assert begun == [0, 1, 2, 102]
 
 
 def failing(error: Exception) -> Callable[[], bool]:
@@ -191,7 +280,7 @@ def failing(error: Exception) -> Callable[[], bool]:
 
 def test_an_unknown_failure_is_a_bug_with_its_cause() -> None:
     control = Control()
-    merge = MergeLoop(control, failing(KeyError("x")), interval=0, patience=0)
+    merge = MergeLoop(control, failing(KeyError("x")), pace=StepPace(0), patience=0)
     merge.start()
     finish(merge)
     assert isinstance(control.error, BugError)

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import ratchet.store.rounds
 from ratchet.core.errors import LakeError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
@@ -107,6 +109,39 @@ def test_streams_end_by_a_journal_and_begin_as_heirs(tmp_path: Path) -> None:
         }
         assert reader.streams_at(2)["k/0"].journal == journal
         assert set(reader.positions_at(2)) == {"k/0"}
+
+
+def test_the_first_of_a_time_and_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fortnight's rounds fit into no memory: whoever goes through them holds some."""
+    monkeypatch.setattr(ratchet.store.rounds, "_AT_ONCE", 10)
+    log = RoundLog(Lake.at(tmp_path))
+    rounds = [
+        replace(make_round(number, "k/-", number, number + 1), committed_at=number * 100)
+        for number in range(1, 36)
+    ]
+    for value in rounds:
+        log.append(value)
+    reader = RoundLog(Lake.at(tmp_path))
+    assert [reader.first_since(moment) for moment in (0, 100, 101, 3500, 3501)] == [
+        1, 1, 2, 35, None,
+    ]  # fmt: skip
+    read: list[tuple[int, int]] = []
+    rows = reader._rows
+
+    def noted(first: int, last: int) -> list[dict[str, Any]]:
+        read.append((first, last))
+        return rows(first, last)
+
+    monkeypatch.setattr(reader, "_rows", noted)
+    assert list(reader.walk(3, 24)) == rounds[2:24]
+    assert read == [(3, 12), (13, 22), (23, 24)]
+    assert next(reader.walk(1, 35)) == rounds[0]
+    assert read[3:] == [(1, 10)]
+    assert list(reader.walk(5, 4)) == []
+    with pytest.raises(LakeError, match="rounds 31 to 40 are needed, but the log has 5 of them"):
+        list(reader.walk(21, 50))
 
 
 def test_a_gap_or_a_repetition_is_refused(tmp_path: Path) -> None:
