@@ -71,23 +71,41 @@ def unfit_name(names: Iterable[str], *, table: str) -> UnfitColumn | None:
     """
     seen: dict[str, str] = {}
     for name in names:
-        low = name.lower()
+        # Spark compares in both ways, in one place or another.
+        alike = {name.lower(), _letter_by_letter(name)}
         renamed = f"ALTER TABLE {_quoted(table)} RENAME COLUMN {_quoted(name)} TO"
         exclude = f"  -- or exclude the table: {exclusion(table)}"
-        if low in TAKEN:
+        taken = next((one for one in alike if one in TAKEN), None)
+        if taken is not None:
             return UnfitColumn(
                 name,
-                f"the column {name!r} has the name of {TAKEN[low]}",
-                f"{renamed} {_quoted(low.strip('_') + '_')};{exclude}",
+                f"the column {name!r} has the name of {TAKEN[taken]}",
+                f"{renamed} {_quoted(taken.strip('_') + '_')};{exclude}",
             )
-        if low in seen:
+        other = next((seen[one] for one in alike if one in seen), None)
+        if other is not None:
             return UnfitColumn(
                 name,
-                f"the columns {seen[low]!r} and {name!r} are one name to Spark",
-                f"{renamed} {_quoted(low + '_2')};{exclude}",
+                f"the columns {other!r} and {name!r} are one name to Spark",
+                f"{renamed} {_quoted(name.lower() + '_2')};{exclude}",
             )
-        seen[low] = name
+        seen |= dict.fromkeys(alike, name)
     return None
+
+
+def _letter_by_letter(name: str) -> str:
+    """The same text for names that Java's `equalsIgnoreCase` takes for one.
+
+    It compares the lower case of each letter's upper case: so the two small sigmas are one letter,
+    and so are the micro sign and the letter mu.
+    """
+    return "".join(_lower_of_upper(letter) for letter in name)
+
+
+def _lower_of_upper(letter: str) -> str:
+    upper = letter.upper()
+    # Java maps a letter to one letter; some have several in upper case, and are left as they are.
+    return (upper if len(upper) == 1 else letter).lower()[0]
 
 
 def unfit_key(schema: TableSchema) -> UnfitColumn | None:

@@ -341,6 +341,8 @@ class Lease:
         def give_back(data: Any) -> Any:
             found = _holder(data)
             if found is None or found.owner != self._holder.owner:
+                if found is not None and not self._is_late(found):
+                    self._lost = f"it is now held by {found.describe()}"
                 return data
             return asdict(replace(self._holder, released=True, epoch=self._left))
 
@@ -372,6 +374,8 @@ class Lease:
         try:
             if error is None:
                 self.release()
+                if self._lost:  # what was noted last may not be in the notes of the new holder
+                    raise self._lost_error()
             else:
                 self.give_up()
         except LakeError as failure:
@@ -403,7 +407,8 @@ class Lease:
         return LakeError(
             f"this run lost its lease: {self._lost}",
             operation="keep the lease",
-            hint="let only one of the two run; whatever this one had committed stays valid",
+            hint="let only one of the two run; what this one had committed stays valid. A command "
+            "that ends by itself: give it again",
         )
 
 

@@ -34,7 +34,7 @@ from ratchet.jobs.inspect.sqlwalk import walk
 from ratchet.jobs.inspect.viewnames import Name, free, quoted, rename, view_names
 from ratchet.jobs.reporting.observe import tell_doubtful
 from ratchet.jobs.reporting.terminal import visible
-from ratchet.jobs.reporting.text import age, counted
+from ratchet.jobs.reporting.text import age, counted, one_line
 from ratchet.merge.fresh import read_fresh
 from ratchet.merge.history import read_history
 from ratchet.merge.lostparts import refuse_lost
@@ -271,7 +271,7 @@ def _run(
         raise ConfigError(
             f"Spark does not accept the query: {first}",
             operation="sql",
-            hint=f"the tables are: {', '.join(sorted(tables)) or 'none yet'}",
+            hint=f"the tables are: {', '.join(map(one_line, sorted(tables))) or 'none yet'}",
         ) from None
 
 

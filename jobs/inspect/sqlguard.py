@@ -34,6 +34,7 @@ from ratchet.jobs.inspect.sqlclasses import (
     WHY,
 )
 from ratchet.jobs.inspect.sqlwalk import Node, walk
+from ratchet.jobs.reporting.text import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +73,7 @@ class Guard:
         self._kept = self._views.union(views)
         self._state: Any = spark._jsparkSession.sessionState()  # noqa: SLF001 - the parser has no public door in PySpark
         self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
-        self._tables = ", ".join(sorted(tables)) or "none yet"
+        self._tables = ", ".join(map(one_line, sorted(tables))) or "none yet"
 
     def frame(self, query: str) -> DataFrame:
         """The query's rows, if it does nothing but read.

@@ -43,11 +43,35 @@ def test_other_names_will_do() -> None:
     assert unfit_name(names, table="t") is None
 
 
-def test_names_that_are_one_to_spark() -> None:
-    """MySQL takes the Kelvin sign for another letter than k; Spark does not."""
-    found = unfit_name(("k", "\N{KELVIN SIGN}"), table="t")
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("k", "\N{KELVIN SIGN}"),
+        ("\u03c3", "\u03c2"),  # the two small sigmas
+        ("\u00b5", "\u03bc"),  # the micro sign and mu
+        ("i", "\u0131"),
+        ("a_s", "a_\u017f"),
+        ("\u03b2", "\u03d0"),
+        ("\u0345", "\u03b9"),
+        ("\u1e9b", "\u1e61"),
+        ("\u1c80", "\u0432"),
+        ("\u1fb3", "\u1fbc"),
+    ],
+)
+def test_names_that_are_one_to_spark(names: tuple[str, str]) -> None:
+    """MySQL takes them for two letters; Java compares the lower case of their upper case."""
+    for one in (names, names[::-1]):
+        found = unfit_name(("x", *one), table="t")
+        assert found is not None
+        assert "one name to Spark" in found.message
+
+
+def test_a_name_that_is_taken_in_other_letters() -> None:
+    found = unfit_name(("\u017fource", "_\u017fource_row_index"), table="t")
     assert found is not None
-    assert "one name to Spark" in found.message
+    assert found.column == "_\u017fource_row_index"
+    assert "RENAME COLUMN" in found.hint
+    assert "`source_row_index_`" in found.hint
 
 
 @pytest.mark.parametrize("kind", ["float", "double"])

@@ -6,21 +6,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from lease_kit import held
+from lease_kit import Passing, held
 
-from ratchet.core.errors import ConfigError
+from ratchet.core.errors import ConfigError, LakeError
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.config.config import Config, load_config
-from ratchet.jobs.run import tablecommands
+from ratchet.jobs.run import serving, tablecommands
 from ratchet.jobs.run.tablecommands import run_table
 from ratchet.jobs.topology.discover import DiscoveredTable
+from ratchet.store import layout
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.lease import Lease
+from ratchet.store.lease import Lease, read_holder
 from ratchet.store.requests import Request, Requests
 from ratchet.store.tables import DumpState, Phase, Tables, TableState
 
@@ -169,3 +170,42 @@ def test_a_redump_before_the_first_dump(config: Config) -> None:
         run_table(config, "redump", "items", wait=False)
     with pytest.raises(ConfigError, match="there is no table item in the mirror"):
         run_table(config, "redump", "item", wait=False)
+
+
+def test_a_redump_of_which_the_new_holder_does_not_know_is_no_success(
+    config: Config, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still before it noted the wish; the next run went by the notes of the new holder."""
+    held(lake)
+    Tables(lake).save(items("streaming", "a"))
+    to_be_dumped = serving.to_be_dumped
+
+    def overtaken(late: Lake, state: TableState) -> TableState:
+        holder = read_holder(lake)
+        assert holder is not None
+        lake.write_json(layout.LEASE_FILE, asdict(replace(holder, machine="elsewhere")))
+        with Lease.acquire(lake, "ratchet run", passing=Passing().time):
+            pass
+        return to_be_dumped(late, state)
+
+    monkeypatch.setattr(serving, "to_be_dumped", overtaken)
+    with pytest.raises(LakeError) as failed:
+        run_table(config, "redump", "items", wait=False)
+    assert failed.value.exit_code == 7
+    now = Tables(held(lake)).load("shop", "items")
+    assert now is not None
+    assert now.phase == "streaming"
+
+
+def test_a_lease_that_was_lost_is_told_at_the_end(lake: Lake) -> None:
+    """What was noted last may count no more: the end of a command is no success then."""
+    own = Lease.acquire(lake, "ratchet x")
+
+    def work() -> None:
+        with own:
+            lake.write_json(layout.LEASE_FILE, asdict(replace(own.holder, machine="elsewhere")))
+            with Lease.acquire(lake, "ratchet run", passing=Passing().time):
+                pass
+
+    with pytest.raises(LakeError, match="lost its lease"):
+        work()
