@@ -202,6 +202,12 @@ class RoundLog:
         """The oldest round still in the log; 0 if there is none."""
         return self._table.lowest("round") or 0
 
+    def extent(self) -> tuple[int, int]:
+        """How many rounds are in the log, and the size of their change files, bytes."""
+        self.last_number()  # looks for new commits
+        found = self._table.read_columns(columns=["bytes"])["bytes"]
+        return len(found), int(pc.sum(found).as_py() or 0)
+
     def first_since(self, moment: int) -> int | None:
         """The oldest round in the log that was committed at or after a moment; None: none was.
 

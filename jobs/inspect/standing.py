@@ -37,7 +37,6 @@ from ratchet.jobs.reporting.text import one_line
 from ratchet.jobs.topology.lag import seen_until, tables_lag
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import with_shards
-from ratchet.store import layout
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.tables import open_delta, query
@@ -148,8 +147,8 @@ class Status:
             unknown.
         shards: see ShardStatus.
         tables: see TableStatus.
-        change_files: how many the change log has.
-        change_bytes: their size.
+        change_rounds: how many the change log has.
+        change_bytes: the size of their change files.
         samples: per shard what samples of its log came to, that a second decoder read.
         left_out: tables that the config names and the run does not mirror, with the reason.
         ended: the error that ended the last run; None if none did, or one is there again.
@@ -162,7 +161,7 @@ class Status:
     tables_lag_max: float | None
     shards: tuple[ShardStatus, ...]
     tables: tuple[TableStatus, ...]
-    change_files: int
+    change_rounds: int
     change_bytes: int
     samples: tuple[ShardLogChecks, ...] = ()
     left_out: tuple[LeftOutTable, ...] = ()
@@ -211,8 +210,7 @@ def gather(config: Config) -> Status:
         for shard in config.shards
     )
     states = Tables(lake).list()
-    ends = (".parquet", layout.SEGMENT_END)
-    changes = [f for f in lake.list(layout.CHANGES) if f.path.endswith(ends)]
+    kept, size = rounds.extent()
     return Status(
         lake=config.lake,
         run=_run(running),
@@ -227,8 +225,8 @@ def gather(config: Config) -> Status:
         else None,
         shards=shards,
         tables=tuple(found for state in states if (found := _table(lake, state, cut, config))),
-        change_files=len(changes),
-        change_bytes=sum(file.size for file in changes),
+        change_rounds=kept,
+        change_bytes=size,
         samples=tuple(
             one for one in map(LogChecks(lake).of, map(str, config.shards)) if one.samples
         ),

@@ -86,8 +86,8 @@ def _print(found: Status, now: float) -> None:
     console.print()
     console.print(tables)
     console.print()
-    files = counted(found.change_files, "file")
-    console.print(f"change log: {size(found.change_bytes)} in {files}")
+    rounds = counted(found.change_rounds, "round")
+    console.print(f"change log: {size(found.change_bytes)} in {rounds}")
     for one in found.samples:
         console.print(_sampled(one, now))
     for shard in found.shards:
