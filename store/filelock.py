@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -93,6 +94,7 @@ def _take(file: Path, clock: Callable[[], float], sleep: Callable[[float], None]
         with ExitStack() as undo:
             # Unbuffered: what a full disk refuses must not be tried again when it is closed.
             stream = undo.enter_context(file.open("a+b", buffering=0))
+            _keep_to_writers(stream)
             if _try(stream) and _lies_there(stream, file):
                 stream.truncate(0)
                 undo.pop_all()
@@ -100,6 +102,15 @@ def _take(file: Path, clock: Callable[[], float], sleep: Callable[[float], None]
             if clock() >= end:
                 _refuse(stream, file)
         sleep(_LOOK_SECONDS)
+
+
+def _keep_to_writers(stream: FileIO) -> None:
+    """Let nobody open the file who may not write it: whoever may read it could hold its lock."""
+    status = os.fstat(stream.fileno())
+    mode = stat.S_IMODE(status.st_mode)
+    kept = mode & ~((~mode & 0o022) << 1)  # the right to read is one bit above that to write
+    if kept != mode and status.st_uid == os.geteuid():
+        os.fchmod(stream.fileno(), kept)
 
 
 def _try(stream: FileIO) -> bool:
@@ -120,7 +131,8 @@ def _lies_there(stream: FileIO, file: Path) -> bool:
 
 def _refuse(stream: FileIO, file: Path) -> NoReturn:
     stream.seek(0)
-    raise StuckLockError(file, stream.read(300).decode(errors="replace") or "a process")
+    unknown = f"a process that does not say who it is (as root, `fuser {file}` tells its pid)"
+    raise StuckLockError(file, stream.read(300).decode(errors="replace") or unknown)
 
 
 def _name(pid: int, host: str) -> str:

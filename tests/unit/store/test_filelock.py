@@ -191,3 +191,20 @@ def test_a_lock_of_a_file_that_is_gone_is_none(tmp_path: Path) -> None:
         with file.open("rb") as stream:
             assert os.path.samestat(os.fstat(stream.fileno()), file.stat())
         assert file.read_text() != ""
+
+
+@pytest.mark.parametrize(
+    ("umask", "mode"), [(0o022, 0o600), (0o027, 0o600), (0o077, 0o600), (0o002, 0o660), (0, 0o666)]
+)
+def test_who_may_not_write_cannot_hold_the_lock(tmp_path: Path, umask: int, mode: int) -> None:
+    """A file that may be read may be locked: anybody on the machine ended each run so."""
+    file = tmp_path / "a.lock"
+    before = os.umask(umask)
+    try:
+        with locked(file):
+            assert file.stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
+    file.chmod(0o644)  # by an earlier version
+    with locked(file):
+        assert file.stat().st_mode & 0o777 == 0o600
