@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Final
 
 from lab.debs import unpacked, wrapped
 from lab.places import cache
 from lab.servers import Server
+from lab.template import root_password
 
 _SUITE: Final = "bookworm"
 _MODULES: Final = ("perl-base", "perl/5.36", "perl5/5.36")
@@ -32,7 +34,7 @@ def alter_online(server: Server, database: str, table: str, alter: str, *more: s
     """Alter a table; what the tool said.
 
     Args:
-        server: its server; `root` is taken.
+        server: its server; root does it.
         database: the table's.
         table: its name.
         alter: what follows ALTER TABLE and the name.
@@ -46,26 +48,28 @@ def alter_online(server: Server, database: str, table: str, alter: str, *more: s
     libraries = next(root.glob("usr/lib/*-linux-gnu"))
     folders = [libraries / name for name in _MODULES]
     folders += [root / "usr/share/perl5", root / "usr/share/perl/5.36"]
-    command = [
-        str(perl),
-        str(root / "usr/bin/pt-online-schema-change"),
-        "--execute",
-        "--recursion-method=none",
-        "--no-check-replication-filters",
-        f"--alter={alter}",
-        *more,
-        f"h={server.host},P={server.port},u=root,D={database},t={table}",
-    ]
     environment = {
         "PATH": os.environ["PATH"],
-        "HOME": str(root),
         "PERL5LIB": ":".join(map(str, folders)),
         "MARIADB_PLUGIN_DIR": str(libraries / "libmariadb3/plugin"),
-        "PTDEBUG": "0",
     }
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=_SECONDS, check=False
-    )
+    with tempfile.TemporaryDirectory(prefix="ratchet-percona-") as home:
+        account = Path(home) / "root.cnf"
+        account.write_text(f"[client]\nuser=root\npassword={root_password()}\n")
+        command = [
+            str(perl),
+            str(root / "usr/bin/pt-online-schema-change"),
+            "--execute",
+            "--recursion-method=none",
+            "--no-check-replication-filters",
+            f"--alter={alter}",
+            *more,
+            f"h={server.host},P={server.port},F={account},D={database},t={table}",
+        ]
+        environment["HOME"] = home
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=_SECONDS, check=False
+        )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     return said
