@@ -19,6 +19,7 @@ from lab.debs import unpacked, wrapped
 from lab.places import cache
 from lab.servers import Server
 from lab.template import root_password
+from ratchet.core.errors import OperatorError
 
 _SUITE: Final = "bookworm"
 _MODULES: Final = ("perl-base", "perl/5.36", "perl5/5.36")
@@ -41,7 +42,7 @@ def alter_online(server: Server, database: str, table: str, alter: str, *more: s
         more: further options of the tool.
 
     Raises:
-        AssertionError: it failed; with what it said.
+        OperatorError: it failed; with what it said.
     """
     root = toolkit()
     perl = wrapped(root, "usr/bin/perl")
@@ -71,5 +72,6 @@ def alter_online(server: Server, database: str, table: str, alter: str, *more: s
             command, capture_output=True, text=True, env=environment, timeout=_SECONDS, check=False
         )
     said = done.stdout + done.stderr
-    assert done.returncode == 0, said
+    if done.returncode:
+        raise OperatorError(said, operation=f"alter {table} online")
     return said
