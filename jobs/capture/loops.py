@@ -381,9 +381,15 @@ class MergeLoop(Loop):
         self._between = between
         self._changed = changed
         self._is_behind = is_behind
+        self._hurried = threading.Event()
         self._clock = clock
         self._delay = FIRST_PAUSE
         self._since: float | None = None  # when the first of the steps failed that did in a row
+
+    def hurry(self) -> None:
+        """Somebody waits for a cut: the next step comes at once, unless the config says when."""
+        if not self._pace.is_given:
+            self._hurried.set()
 
     def work(self) -> None:
         """Merge, wait for the bell, merge."""
@@ -391,6 +397,7 @@ class MergeLoop(Loop):
         while not (self.control.stopping or self.control.turning):
             seen = self.control.rings
             began = self._clock()
+            self._hurried.clear()
             if self._try(self._step):
                 next_step = self._pace.took_step(began, self._changed())
                 if not self._is_behind():
@@ -431,7 +438,10 @@ class MergeLoop(Loop):
         return worked
 
     def _rest(self, until: float) -> None:
-        while not self.control.draining and (left := until - self._clock()) > 0:
+        while not (self.control.draining or self._hurried.is_set()):
+            left = until - self._clock()
+            if left <= 0:
+                return
             self._try(self._between)
             self.control.rest(min(left, _LOOK))
 

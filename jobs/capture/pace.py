@@ -31,6 +31,11 @@ class StepPace:
         self._counted = now
         self._every = SHORTEST
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the config says how far apart steps are."""
+        return self._interval is not None
+
     def took_step(self, began: float, tables: int) -> float:
         """Note a step; when the next one may begin.
 

@@ -108,9 +108,18 @@ def covering_cut(
     *,
     stop: threading.Event,
     patience: float,
+    hurry: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Cut:
     """The newest cut, as soon as it holds these positions.
+
+    Args:
+        cuts: the lake's.
+        ends: shard -> position.
+        stop: set when the run ends.
+        patience: seconds that it may take.
+        hurry: asks for a merge, while it is waited for.
+        clock: seconds, rising.
 
     Raises:
         RetryableError: it does not come so far, or the run ends.
@@ -118,7 +127,10 @@ def covering_cut(
 
     def reached() -> bool:
         cut = cuts.last()
-        return cut is not None and covers({n: s.position for n, s in cut.shards.items()}, ends)
+        if cut is not None and covers({n: s.position for n, s in cut.shards.items()}, ends):
+            return True
+        hurry()
+        return False
 
     await_until(
         reached, "the mirror does not reach what was read",

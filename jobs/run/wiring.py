@@ -210,7 +210,7 @@ class _RunBuilder:
                 tasks = [
                     _GuardedTask(guard, self._doubts(verifier, verdicts)),
                     _GuardedTask(guard, self._log_samples(verdicts)),
-                    _GuardedTask(guard, self._background(verdicts)),
+                    _GuardedTask(guard, self._background(verdicts, merge.hurry)),
                 ]
                 verify = VerifyLoop(control, tasks, patience=config.capture.reconnect_seconds)
         parts = RunComponents(
@@ -397,7 +397,7 @@ class _RunBuilder:
             observer=tell,
         )
 
-    def _background(self, verdicts: Verdicts) -> BackgroundVerifier:
+    def _background(self, verdicts: Verdicts, hurry: Callable[[], None]) -> BackgroundVerifier:
         settings = self._config.verify
         return BackgroundVerifier(
             self._plan.lake,
@@ -409,6 +409,7 @@ class _RunBuilder:
             observer=tell,
             stop=self._stop,
             patience=_MERGE_PATIENCE,
+            hurry=hurry,
         )
 
     def _log_samples(self, verdicts: Verdicts) -> LogSamples:

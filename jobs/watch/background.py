@@ -79,6 +79,7 @@ class BackgroundVerifier:
         observer: told of each table's comparison.
         stop: set when the run ends.
         patience: seconds that the merge may take until it has come as far as was read.
+        hurry: asks for a merge, while it is waited for.
         clock: seconds, rising.
         wall: microseconds UTC.
     """
@@ -95,6 +96,7 @@ class BackgroundVerifier:
         observer: Observer,
         stop: threading.Event,
         patience: float,
+        hurry: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
@@ -107,8 +109,9 @@ class BackgroundVerifier:
         every = settings.every or 0.0
         self._turns = Turns(self._passes, self._done, every=every, wall=wall)
         self._looks = SecondLook(
-            lake, reading, streams=self._streams, stop=stop, patience=patience, clock=clock
-        )
+            lake, reading, streams=self._streams, stop=stop, patience=patience, hurry=hurry,
+            clock=clock,
+        )  # fmt: skip
         self._table: Subject | None = None
         self._pass: Pass | None = None
         self._looked_back = False

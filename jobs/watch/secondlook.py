@@ -64,6 +64,7 @@ class SecondLook:
         streams: whether a table streams, is mirrored and not in doubt.
         stop: set when the run ends.
         patience: seconds that the merge may take until it has come as far as was read.
+        hurry: asks for a merge, while it is waited for.
         clock: seconds, rising.
     """
 
@@ -75,9 +76,10 @@ class SecondLook:
         streams: Callable[[TableState], bool],
         stop: threading.Event,
         patience: float,
+        hurry: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._lake, self._reading, self._streams = lake, reading, streams
+        self._lake, self._reading, self._streams, self._hurry = lake, reading, streams, hurry
         self._stop, self._patience, self._clock = stop, patience, clock
         self._tables, self._cuts, self._log = Tables(lake), Cuts(lake), RoundLog(lake)
 
@@ -88,8 +90,9 @@ class SecondLook:
             RetryableError: it does not come so far, or the run ends.
         """
         return covering_cut(
-            self._cuts, ends, stop=self._stop, patience=self._patience, clock=self._clock
-        )
+            self._cuts, ends, stop=self._stop, patience=self._patience, hurry=self._hurry,
+            clock=self._clock,
+        )  # fmt: skip
 
     def mirror(self, table: Subject, cut: Cut) -> MirrorReader:
         """The mirror at a cut.

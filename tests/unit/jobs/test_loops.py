@@ -243,6 +243,33 @@ def test_what_is_asked_of_the_loop_is_done_while_it_is_not_time_for_a_step() -> 
     assert seen == [0, 1, 2, 3, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.parametrize(("interval", "begins"), [(None, [0, 5]), (60.0, [0, 60])])
+def test_who_waits_for_a_cut_gets_it_at_once(interval: float | None, begins: list[float]) -> None:
+    """A comparison waits for what it has read. What the config says of steps is kept."""
+    control, clock, begun = Control(), Clock(), []
+    pace = StepPace(interval)
+    for _ in range(20):
+        pace.took_step(0.0, 1)
+
+    def step() -> bool:
+        begun.append(clock.now)
+        if len(begun) == len(begins):
+            control.stop()
+        return True
+
+    def rest(seconds: float, _: object = None) -> None:
+        clock.now += seconds
+
+    def between() -> None:
+        if clock.now == 4:
+            merge.hurry()
+
+    control.rest = rest  # type: ignore[method-assign]
+    merge = MergeLoop(control, step, pace=pace, patience=0, between=between, clock=clock)
+    merge.work()
+    assert begun == begins
+
+
 def test_a_backlog_is_worked_off_without_rests() -> None:
     control, clock, begun = Control(), Clock(), []
     left = [3, 2, 1, 0]
