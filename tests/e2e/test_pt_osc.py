@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 from deltalake import DeltaTable
 from fix_e2e import (
@@ -30,29 +32,38 @@ pytestmark = pytest.mark.long
 ROWS = 1_000_000
 PER_SECOND = 2_000
 BATCH = 50
+WRITERS = 4
 DIGITS = "(SELECT 0 d" + "".join(f" UNION SELECT {n}" for n in range(1, 10)) + ")"
 NUMBER = "a.d + 10*b.d + 100*c.d + 1000*e.d + 10000*f.d + 100000*g.d + 1"
 
 
 class Changer(Worker):
-    """Changes of rows at a steady rate: most are updates, some rows go and come back."""
+    """One of several that change rows at a steady rate: most updates, some rows go and come back.
 
-    def __init__(self, server: Any, database: str) -> None:
+    The tool's triggers and chunks get in each other's way and in ours, as its manual says: a
+    deadlock is tried again.
+    """
+
+    def __init__(self, server: Any, database: str, number: int) -> None:
         super().__init__()
-        self._server, self._database = server, database
+        self._server, self._database, self._number = server, database, number
 
     def step(self) -> None:
         with self._server.connect(database=self._database) as connection:
             cursor = connection.cursor()
             next_at = time.monotonic()
             while not self.told.wait(max(0.0, next_at - time.monotonic())):
-                next_at += BATCH / PER_SECOND
-                first = (self.done * 7919 * BATCH) % ROWS + 1
-                keys = ", ".join(map(str, range(first, first + BATCH - 2)))
-                cursor.execute(f"UPDATE t SET n = n + 1 WHERE id IN ({keys})")
-                cursor.execute("DELETE FROM t WHERE id = %s", (first + 1,))
-                cursor.execute("INSERT INTO t (id, s, n) VALUES (%s, 'back', 7)", (first + 1,))
-                self.done += 1
+                next_at += WRITERS * BATCH / PER_SECOND
+                with suppress(pymysql.err.OperationalError):
+                    self._change(cursor)
+
+    def _change(self, cursor: Any) -> None:
+        first = (self.done * 7919 + self._number * ROWS // WRITERS) % (ROWS - BATCH) + 1
+        keys = ", ".join(map(str, range(first, first + BATCH - 2)))
+        cursor.execute(f"UPDATE t SET n = n + 1 WHERE id IN ({keys})")
+        cursor.execute("DELETE FROM t WHERE id = %s", (first + 1,))
+        cursor.execute("INSERT INTO t (id, s, n) VALUES (%s, 'back', 7)", (first + 1,))
+        self.done += 1
 
 
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
@@ -76,21 +87,27 @@ def test_migrations(
     ratchet.run("run", "--until-caught-up")
     said = tmp_path / "said"
     running = ratchet.start("run", log=said)
-    with Changer(server, "shop") as changer, reading(ratchet, ["t"]) as seen:
+    writers = [Changer(server, "shop", number) for number in range(WRITERS)]
+    with ExitStack() as stack:
+        for one in writers:
+            stack.enter_context(one)
+        seen = stack.enter_context(reading(ratchet, ["t"]))
         time.sleep(5)
-        began, before = time.monotonic(), changer.done
+        began, before = time.monotonic(), sum(one.done for one in writers)
         for number, alter in enumerate(
             ("ADD COLUMN x INT NOT NULL DEFAULT 3", "MODIFY n BIGINT, DROP COLUMN gone")
         ):
             alter_online(server, "shop", "t", alter, "--chunk-time=1")
             server.execute(f"INSERT INTO other VALUES ({number})", database="shop")
-        rate = (changer.done - before) * BATCH / (time.monotonic() - began)
+        rows = (sum(one.done for one in writers) - before) * BATCH
+        print(f"{flavor}: {rows / (time.monotonic() - began):,.0f} changes of rows a second")
         wait_while_running(running, lambda: _is_altered(ratchet), within=400)
     running.send_signal(signal.SIGTERM)
     end_of(running, 120)
     assert running.returncode == 0, said.read_text()
-    assert min(rows for rows, _ in seen["t"]) >= ROWS - 1
-    assert rate > PER_SECOND / 4, "the writer had no turn"
+    assert rows > 0, "the writers had no turn"
+    # A writer that met a deadlock between its DELETE and its INSERT has left a row out.
+    assert min(count for count, _ in seen["t"]) >= 0.99 * ROWS
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [server], "shop", ["t", "other"])
     ratchet.run("verify")
