@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -100,7 +101,8 @@ def test_migrations(
             alter_online(server, "shop", "t", alter, "--chunk-time=1")
             server.execute(f"INSERT INTO other VALUES ({number})", database="shop")
         rows = (sum(one.done for one in writers) - before) * BATCH
-        print(f"{flavor}: {rows / (time.monotonic() - began):,.0f} changes of rows a second")
+        rate = rows / (time.monotonic() - began)
+        sys.stdout.write(f"{flavor}: {rate:,.0f} changes of rows a second\n")
         wait_while_running(running, lambda: _is_altered(ratchet), within=400)
     running.send_signal(signal.SIGTERM)
     end_of(running, 120)
