@@ -12,7 +12,7 @@ from typing import Final
 
 BURST: Final = 10  # steps that may follow each other at once
 SECONDS: Final = 1.0  # to the next step behind these, for each table that a step has changed
-SHORTEST: Final = 6.0  # seconds; at least so many
+SHORTEST: Final = 5.0  # seconds; at least so many
 LONGEST: Final = 60.0  # seconds; at most
 
 

@@ -315,7 +315,7 @@ class MergeSection:
 
     Attributes:
         interval_seconds: seconds from one merge step to the next; 0 merges as soon as there is a
-            round; None: at once while steps are rare, else 6 to 60 seconds (jobs.capture.pace).
+            round; None: at once while steps are rare, else 5 to 60 seconds (jobs.capture.pace).
         parallel: tables merged at the same time.
         deletion_vectors: whether tables use them (faster; some readers do not know them).
         change_log_retention: how long change files are kept, seconds.
