@@ -36,15 +36,25 @@ class Turns:
         self._every, self._wall = int(every * 1e6), wall
         self._first: dict[str, int] | None = None
         self._last: dict[str, int] = {}
+        self._computed: dict[str, str] = {}  # table -> the computed dump for which it had its turn
 
     def due(self, states: Sequence[TableState]) -> TableState | None:
         """The one that has waited longest, if it has waited long enough.
+
+        One whose rows were computed, as its columns had changed, comes first and need not wait:
+        nothing but a comparison proves that the server has made the same of them.
 
         Args:
             states: the tables that can be compared.
         """
         now, named = self._wall(), {state.name: state for state in states}
         self._see(named)
+        for state in states:
+            dump = state.dump.id if state.dump is not None and state.is_computed else ""
+            if dump and self._computed.get(state.name) != dump:
+                self._computed[state.name] = dump
+                if self._comparisons.of(state) is None:
+                    return state
         for name in sorted(named, key=self._since):
             if self._since(name) + self._every > now:
                 return None

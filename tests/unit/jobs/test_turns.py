@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from ratchet.jobs.watch.turns import Turns
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.passes import Passes
-from ratchet.store.tables import TableState
+from ratchet.store.tables import DumpState, TableState
 
 HOUR = 3600 * 10**6
 
@@ -104,4 +105,25 @@ def test_a_table_that_went_and_came_back_is_new(stage: Stage) -> None:
     stage.now += HOUR
     assert stage.due() is None
     stage.states = gone
+    assert stage.due() is None
+
+
+def test_a_table_that_was_computed_is_compared_at_once(stage: Stage) -> None:
+    """What the mirror has made of its rows is proved by the source, and not a day later."""
+    assert stage.due() is None
+    computed = DumpState(id="d1", start_round=1, start={}, computed=True)
+    stage.states = [table("a"), replace(table("b"), dump=computed)]
+    assert stage.due() == "b"
+    assert stage.due() is None  # it is under way, or could not be compared
+    stage.states = [table("a"), replace(table("b"), dump=replace(computed, id="d2"))]
+    assert stage.due() == "b"
+    stage.turns = stage.new()
+    assert stage.due() == "b"
+    stage.comparisons.save(
+        Comparison(keyspace="shop", table="b", dump="d2", since=1, until=1, round=1)
+    )
+    stage.turns = stage.new()
+    assert stage.due() is None
+    dumped = replace(computed, id="d3", computed=False)
+    stage.states = [table("a"), replace(table("b"), dump=dumped)]
     assert stage.due() is None
