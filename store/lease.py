@@ -185,6 +185,7 @@ class Lease:
         self._renewed_at = time.monotonic()
         self._lost = ""
         self._unclean = False
+        self._continues = False
         self._overtaken = ""  # owner from whom the lake was taken over
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
@@ -249,12 +250,18 @@ class Lease:
             if held is not None:
                 self._lake = held
                 self._holder = replace(self._holder, epoch=held.epoch)
+                self._continues = True
                 return
         owner = self._holder.owner
         self._lake = claim(self._lake, 0 if before is None else before.epoch, owner)
         self._holder = replace(self._holder, epoch=self._lake.epoch)
         self.renew()
         take_over(self._lake, owner, self._renew_if_due, now=self._holder.started)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the holder before ended cleanly: it has left nothing half made."""
+        return self._continues
 
     @property
     def lake(self) -> Lake:

@@ -95,7 +95,8 @@ def _run(
         stack.enter_context(stop_on_signals(control.stop))
         lease.start(control.fail)
         stack.enter_context(_ending_noted(lease.lake, command))
-        remove_orphans(lease.lake, RoundLog(lease.lake))
+        if not lease.continues:  # all change files are listed for it: a fortnight's
+            remove_orphans(lease.lake, RoundLog(lease.lake))
         one = _Command(
             name=command,
             file=file,

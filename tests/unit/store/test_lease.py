@@ -136,9 +136,9 @@ def test_of_two_that_wait_for_the_same_dead_one_gets_it(lake: Lake) -> None:
 
 def test_a_clean_end_is_gone_on_from(lake: Lake) -> None:
     with acquire(lake) as first:
-        assert first.lake.epoch == 1
+        assert (first.lake.epoch, first.continues) == (1, False)
     with acquire(lake) as second:
-        assert second.lake.epoch == 1
+        assert (second.lake.epoch, second.continues) == (1, True)
 
 
 def spoiled(held: Lease, _: Lake) -> None:
@@ -173,7 +173,7 @@ def test_every_other_end_makes_the_next_one_take_over(
 ) -> None:
     end(acquire(lake), lake)
     with acquire(lake) as later:
-        assert later.lake.epoch == 2
+        assert (later.lake.epoch, later.continues) == (2, False)
 
 
 def test_a_clean_end_is_none_of_an_epoch_that_was_overtaken(lake: Lake) -> None:
