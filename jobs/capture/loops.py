@@ -355,7 +355,7 @@ class MergeLoop(Loop):
         step: merges what there is; whether there was anything.
         pace: how far apart the steps are.
         patience: seconds that a server may be away which a step has to ask, until the run ends.
-        between: what is done each second while it is not time for a step.
+        between: what is done each second while it is not time for a step; whether one is wanted.
         changed: how many tables the last step has changed.
         is_behind: whether it has left rounds, which were too much for one: the next one begins at
             once then.
@@ -369,7 +369,7 @@ class MergeLoop(Loop):
         *,
         pace: StepPace,
         patience: float,
-        between: Callable[[], object] = lambda: None,
+        between: Callable[[], bool] = lambda: False,
         changed: Callable[[], int] = lambda: 0,
         is_behind: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
@@ -442,7 +442,8 @@ class MergeLoop(Loop):
             left = until - self._clock()
             if left <= 0:
                 return
-            self._try(self._between)
+            if self._try(self._between):
+                self.hurry()
             self.control.rest(min(left, _LOOK))
 
 

@@ -50,6 +50,7 @@ CLEAN_EVERY: Final = 3600.0  # seconds between two removals of what is too old
 STRAYS_EVERY: Final = 86_400.0  # seconds between two looks through all change files
 _PURGE_AT: Final = 25 / 24  # of the time that tombstones are kept: then all that are older go
 _WRITE_EVERY: Final = 5.0  # seconds between two notes of what was cleaned
+_ASKS: Final = 5  # steps, a second apart, that are wanted for a dump that has ended
 _DONE: Final = object()
 
 
@@ -111,6 +112,7 @@ class MergeRunner:
         self._clock = clock
         last = self._cuts.last()
         self.round = 0 if last is None else last.round
+        self._asked: dict[str, int] = {}  # dump -> how often a step was wanted for it
         self.changed = 0  # tables, in the last step
         self.is_behind = False  # whether it has left rounds for another one
         self._steps = 0
@@ -148,8 +150,11 @@ class MergeRunner:
         self._try(self._clean)
         return result.worked
 
-    def between(self) -> None:
-        """What else this thread does, while it is not time for a step.
+    def between(self) -> bool:
+        """What else this thread does, while it is not time for a step; whether one is wanted now.
+
+        It is where a table's dump has ended: the rows are there, and only a step shows them. Some
+        times, as capture has to come as far as the dump first.
 
         Raises:
             as `step` does.
@@ -157,6 +162,13 @@ class MergeRunner:
         self._check()
         self._serve()
         self._try(self._clean)
+        ready = [
+            state.dump.id
+            for state in self._tables.list()
+            if state.phase == "catching_up" and state.dump is not None and state.dump.end
+        ]
+        self._asked = {dump: self._asked.get(dump, 0) + 1 for dump in ready}
+        return any(count <= _ASKS for count in self._asked.values())
 
     def _tell_stopped(self, stopped: Mapping[str, TableStoppedError]) -> None:
         states = {state.name: state for state in self._tables.list()}

@@ -230,10 +230,11 @@ def test_what_is_asked_of_the_loop_is_done_while_it_is_not_time_for_a_step() -> 
     def rest(seconds: float, _: object = None) -> None:
         clock.now += seconds
 
-    def between() -> None:
+    def between() -> bool:
         seen.append(clock.now)
         if clock.now >= 8:
             control.stop()
+        return False
 
     control.rest = rest  # type: ignore[method-assign]
     merge = MergeLoop(
@@ -260,9 +261,8 @@ def test_who_waits_for_a_cut_gets_it_at_once(interval: float | None, begins: lis
     def rest(seconds: float, _: object = None) -> None:
         clock.now += seconds
 
-    def between() -> None:
-        if clock.now == 4:
-            merge.hurry()
+    def between() -> bool:
+        return clock.now == 4
 
     control.rest = rest  # type: ignore[method-assign]
     merge = MergeLoop(control, step, pace=pace, patience=0, between=between, clock=clock)

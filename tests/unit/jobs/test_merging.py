@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from ratchet.core.errors import LakeError, RetryableError, TableStoppedError
+from ratchet.core.gtid import GtidSet
+from ratchet.core.position import Position
 from ratchet.core.schema import TableSchema
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.reporting.observe import Merged, Record, StopReporter, TableStopped
@@ -24,10 +26,13 @@ from ratchet.merge.compaction import CompactionResult
 from ratchet.merge.step import StepResult
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.tables import Phase, Tables, TableState
+from ratchet.store.tables import DumpState, Phase, Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 
 
 def cut(number: int, round_number: int) -> Cut:
@@ -140,6 +145,26 @@ def test_upkeep_comes_between_steps(stage: Stage) -> None:
     assert stage.done[3:] == ["clean a", "clean b"]
     merging.step()
     assert stage.done[5:] == ["clean"]
+
+
+def test_a_dump_that_has_ended_wants_a_step(stage: Stage) -> None:
+    """Some times: the step before may not have come as far as the dump. And upkeep goes on."""
+    merging = stage.merging()
+    stage.table("a", "streaming")
+    assert not merging.between()
+    assert stage.done == ["clean"]
+    tables = Tables(stage.lake)
+    (state,) = tables.list()
+    dump = DumpState(id="d", start_round=1, start={}, end=None)
+    for number in range(3):
+        dump = replace(dump, id=f"d{number}", end=None)
+        tables.save(replace(state, phase="catching_up", dump=dump))
+        assert not merging.between()
+        tables.save(replace(state, phase="catching_up", dump=replace(dump, end={"shop/-": AT})))
+        assert [merging.between() for _ in range(7)] == [True] * 5 + [False] * 2
+    stage.lost = True
+    with pytest.raises(LakeError, match="lost its lease"):
+        merging.between()
 
 
 def upkeep_of(stage: Stage, now: list[float]) -> LakeUpkeep:
