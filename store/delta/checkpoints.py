@@ -12,6 +12,7 @@ before it and the commits between, which all stay.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from typing import Final
 
 from deltalake import DeltaTable
 
-from ratchet.core.errors import LakeError
+from ratchet.core.errors import DAMAGE, LakeError
 from ratchet.store.delta.errors import delta_errors
 from ratchet.store.files import Lake, LakeFile
 
@@ -104,10 +105,10 @@ def needless_checkpoints(listed: Iterable[LakeFile], *, now: int) -> list[str]:
 
 def _due(lake: Lake, path: str) -> int:
     """The version behind which the next checkpoint is due."""
-    last = lake.read_json(f"{path}/_delta_log/_last_checkpoint")
-    if not isinstance(last, dict):
-        return 0
-    version, names = last.get("version"), last.get("size")
-    if not (isinstance(version, int) and isinstance(names, int)):
-        return 0
+    text = lake.read_file(f"{path}/_delta_log/_last_checkpoint")
+    try:
+        last = json.loads(text or b"{}")
+        version, names = int(last["version"]), int(last["size"])
+    except DAMAGE:
+        return 0  # there is none, or the file is torn: the next one mends it
     return version + min(max(CHECKPOINT_EVERY, names // _NAMES), _SELDOM)

@@ -35,7 +35,7 @@ from ratchet.store.delta.actions import (
     TableProtocol,
     actions_of,
 )
-from ratchet.store.failures import damage_hint, lake_errors, lost_file_hint, sound
+from ratchet.store.failures import damage_hint, lake_errors, lost_file_hint
 from ratchet.store.files import Lake
 
 # What a commit made here keeps to. Of tables that ask for more it keeps its hands off.
@@ -307,13 +307,22 @@ def _commit_at(lake: Lake, path: str, version: int) -> list[StateAction] | None:
 
 
 def _checkpointed(lake: Lake, path: str) -> int | None:
-    """The version of the newest whole checkpoint; None if there is none of the plain kind."""
-    name = f"{path}/_delta_log/_last_checkpoint"
-    last = lake.read_json(name)
-    if not isinstance(last, dict) or "parts" in last:
-        return None
-    with sound(name):
+    """The version of the newest whole checkpoint; None if there is none of the plain kind.
+
+    Where the file that names it is torn, as behind a power loss, or gone while the log does not go
+    back to its first commit any more, the checkpoints that are there are looked at.
+    """
+    text = lake.read_file(f"{path}/_delta_log/_last_checkpoint")
+    if text is None:
+        is_whole = lake.is_file(_commit_path(path, 0)) or not lake.exists(f"{path}/_delta_log")
+        return None if is_whole else max(_checkpoints(lake, path), default=None)
+    try:
+        last = json.loads(text)
         version = int(last["version"])
+    except DAMAGE:
+        return max(_checkpoints(lake, path), default=None)
+    if "parts" in last:
+        return None
     return version if lake.is_file(_checkpoint_path(path, version)) else None
 
 

@@ -180,3 +180,39 @@ def test_a_checkpoint_list_that_says_nothing_of_sizes(tmp_path: Path) -> None:
         lake.read_range("t/_delta_log/none", 0, 1)
     checkpoint_if_due(lake, "t", 20)
     assert lake.read_json("t/_delta_log/_last_checkpoint")["version"] == 11
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"version":', b'{"version":"x"}', b"\0\0\0", None])
+def test_the_name_of_the_newest_checkpoint_is_torn_or_gone(
+    tmp_path: Path, torn: bytes | None
+) -> None:
+    """As behind a power loss. The log does not go back to its first commit any more."""
+    lake = open_lake(tmp_path, now=1)
+    assert busy(lake, 30, 45) == [20, 40]
+    name = tmp_path / "t/_delta_log/_last_checkpoint"
+    for version in range(40):
+        lake.delete(f"t/_delta_log/{version:020d}.json")
+    whole = replay(lake, "t")
+    assert whole is not None
+    if torn is None:
+        name.unlink()
+    else:
+        name.write_bytes(torn)
+    found = replay(lake, "t")
+    assert found == whole
+    info = rewrite_info("WRITE", read=46, now=NOW)
+    while found is not None and found.version < 60:
+        found = commit_files(lake, "t", found, [info])
+        assert found is not None
+        checkpoint_if_due(lake, "t", found.version)
+    assert lake.read_json("t/_delta_log/_last_checkpoint")["version"] == 60
+    assert replay(lake, "t") == found
+    delta = DeltaTable(lake.delta_uri("t"))
+    assert delta.version() == 60
+
+
+def test_a_table_that_is_not_there(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path, now=1)
+    assert replay(lake, "none") is None
+    (tmp_path / "bare/_delta_log").mkdir(parents=True)
+    assert replay(lake, "bare") is None
