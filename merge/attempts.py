@@ -10,7 +10,9 @@ done. A table with a note is tried again alone, behind all others: what ends the
 table, whatever else was at work the first time.
 
 Invariant: a table is set aside only where another one's merge went well since the last cut, or in
-the same process: what ends every merge (a disk that fails, a fault of ours) is no table's fault.
+the same process: what ends every merge (a disk that fails, a fault of ours) is no table's fault. A
+batch with nothing beside it in its rounds would hold up all other tables that way. So it gets twice
+as many tries, and one table is set aside for all that; no second one before some merge goes well.
 """
 
 from __future__ import annotations
@@ -63,13 +65,29 @@ class Attempts:
         with self._lock:
             return self._of(key, above).runs > 0
 
-    def exhausted(self, key: str, above: int, *, table: str) -> TableStoppedError | None:
-        """Why a table is set aside; None: its batch is to be tried (again)."""
+    def exhausted(
+        self, key: str, above: int, *, table: str, alone: bool = False
+    ) -> TableStoppedError | None:
+        """Why a table is set aside; None: its batch is to be tried (again).
+
+        Args:
+            key: app id of the table's merges.
+            above: the round that the table holds.
+            table: keyspace.table.
+            alone: whether no other table has anything to be merged with it.
+        """
         with self._lock:
             before = self._of(key, above)
-        most = _TOLD if before.error else _UNTOLD
-        if before.runs < most or not self._went_well - {key}:
-            return None
+            most = _TOLD if before.error else _UNTOLD
+            if not self._went_well - {key}:
+                others = (one for name, one in self._all().items() if name != key)
+                if not alone or any(one.aside for one in others):
+                    return None
+                most *= 2
+            if before.runs < most:
+                return None
+            if not self._went_well - {key}:
+                self._note(key, replace(before, aside=True))
         return TableStoppedError(
             f"its changes have ended {before.runs} runs: {before.error or _KILLED}",
             operation="merge a table",
@@ -93,8 +111,10 @@ class Attempts:
         with self._lock:
             self._went_well.add(key)
             self._tried.discard(key)
-            if key in self._all():
-                self._note(key, None)
+            known = self._all()
+            kept = {name: one for name, one in known.items() if name != key and not one.aside}
+            if len(kept) < len(known):
+                self._write(kept)
 
     def failed(self, key: str, above: int, error: RatchetError) -> None:
         """A batch has failed; whether it is to blame shows its error."""

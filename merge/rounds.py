@@ -293,14 +293,17 @@ class Merger:
         others = [work for work in works if work not in suspects]
         done = self._at_once(step, others)
         for work in suspects:
-            done += self._at_once(step, [work])
+            done += self._at_once(step, [work], alone=len(works) == 1)
         return done
 
     def _is_suspect(self, work: TableTask) -> bool:
         return self._attempts.is_suspect(app_id(work.state), work.above)
 
-    def _at_once(self, step: Step, works: Sequence[TableTask]) -> list[TableOutcome]:
-        futures = [self._threads.submit(self._guarded, step, work) for work in works]
+    def _at_once(
+        self, step: Step, works: Sequence[TableTask], *, alone: bool = False
+    ) -> list[TableOutcome]:
+        guarded = partial(self._guarded, step, alone=alone)
+        futures = [self._threads.submit(guarded, work) for work in works]
         try:
             return [future.result() for future in futures]
         finally:
@@ -309,12 +312,12 @@ class Merger:
                 future.cancel()
             wait(futures)
 
-    def _guarded(self, step: Step, work: TableTask) -> TableOutcome:
+    def _guarded(self, step: Step, work: TableTask, *, alone: bool) -> TableOutcome:
         """One table, on one of our threads; its errors are results."""
         if self._options.pool is not None:
             use_pool(self._spark, self._options.pool)
         state, key = work.state, app_id(work.state)
-        exhausted = self._attempts.exhausted(key, work.above, table=state.name)
+        exhausted = self._attempts.exhausted(key, work.above, table=state.name, alone=alone)
         if exhausted is not None:
             return self._set_aside(work, exhausted)
         try:

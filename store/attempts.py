@@ -23,11 +23,14 @@ class Attempt:
         above: the round that the table holds; another one is another matter.
         runs: how many runs have tried, and did not get further.
         error: what the last one of them said; empty if it said nothing, as one that was killed.
+        aside: whether the table was set aside although no other one's merge had gone well, and
+            none has since.
     """
 
     above: int
     runs: int = 0
     error: str = ""
+    aside: bool = False
 
 
 def read_attempts(lake: Lake) -> dict[str, Attempt]:

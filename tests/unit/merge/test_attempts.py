@@ -91,6 +91,39 @@ def test_an_error_that_is_told_counts_for_more(runs: Runs) -> None:
     assert "`ratchet table CONFIG redump 'shop.large'`" in hint.hint
 
 
+def test_a_batch_that_nothing_is_merged_beside(runs: Runs) -> None:
+    """It held up all tables for good: only the merge of another one told that it is to blame."""
+
+    def why(key: str = LARGE) -> str:
+        attempts = runs.begin(other=False)
+        found = attempts.exhausted(key, 3, table="shop.large", alone=True)
+        return "" if found is None else found.message
+
+    for _ in range(3):
+        runs.told()
+        assert not why()
+    runs.told()
+    assert not runs.why(other=False), "beside others that fail as well"
+    assert "ended 4 runs" in why()
+    assert "ended 4 runs" in why(), "a kill kept it from being stopped"
+
+
+def test_one_table_is_set_aside_like_that_and_no_second_one(runs: Runs) -> None:
+    """What ends every merge would ask for a dump of each, one after the other."""
+    for key in (LARGE, OTHER):
+        for _ in range(4):
+            runs.begin(other=False).failed(key, 3, MEMORY)
+
+    def is_set_aside(key: str) -> bool:
+        attempts = runs.begin(other=False)
+        return attempts.exhausted(key, 3, table="shop.t", alone=True) is not None
+
+    assert is_set_aside(LARGE)
+    assert not is_set_aside(OTHER)
+    runs.begin(other=False).went_well("ratchet.merge/third")
+    assert is_set_aside(OTHER)
+
+
 def test_a_large_one_that_fails_counts_once(runs: Runs) -> None:
     attempts = runs.begin()
     attempts.begin(LARGE, 3, batch())
@@ -187,6 +220,9 @@ def test_suspects_come_alone_behind_the_others(tmp_path: Path) -> None:
     with merger(None, streaming(tmp_path)) as merging:
         seen: list[list[str]] = []
         cast("Any", merging)._is_suspect = lambda work: work.startswith("suspect")
-        cast("Any", merging)._at_once = lambda _, works: seen.append(list(works)) or []
+        cast("Any", merging)._at_once = lambda _, works, alone=False: (
+            seen.append([*works, *["alone"] * alone]) or []
+        )
         merging._side_by_side(cast("Any", None), cast("Any", ["suspect 1", "a", "suspect 2", "b"]))
-    assert seen == [["a", "b"], ["suspect 1"], ["suspect 2"]]
+        merging._side_by_side(cast("Any", None), cast("Any", ["suspect 1"]))
+    assert seen == [["a", "b"], ["suspect 1"], ["suspect 2"], [], ["suspect 1", "alone"]]
