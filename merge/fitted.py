@@ -10,10 +10,12 @@ def fitted_table(found: pa.Table, wanted: pa.Schema) -> pa.Table:
 
     Those that they lack are null, others are dropped.
     """
+    # By place: a look for a name goes through all of them, and a table may have a thousand.
+    places = {name: place for place, name in enumerate(found.column_names)}
     columns = [
-        found[name].combine_chunks().cast(wanted.field(name).type)
-        if name in found.column_names
-        else pa.nulls(found.num_rows, wanted.field(name).type)
-        for name in wanted.names
+        found[places[field.name]].combine_chunks().cast(field.type)
+        if field.name in places
+        else pa.nulls(found.num_rows, field.type)
+        for field in wanted
     ]
     return pa.table(columns, wanted)

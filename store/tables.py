@@ -9,9 +9,11 @@ A run asks for all states each second: it lists the files, and reads those that 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from ratchet.core.foreignkeys import ForeignKey
@@ -25,6 +27,7 @@ from ratchet.store.notes import Notes
 # A file may change twice between two ticks of its store's clock (a second for some), and that
 # clock may be behind ours: what changed within this time, microseconds, is read again.
 _SETTLED: Final = 60_000_000
+_PARSED: Final = 256  # texts of states, with what they say; a state never changes
 _THEN: Final = "; then "
 _FIRST: Final = 150  # characters that are kept of the first of several statements
 
@@ -459,9 +462,11 @@ class Tables:
         return list(states.values())
 
     def _read(self, path: str) -> TableState | None:
-        found = self._lake.read_json(path)
+        text = self._lake.read_file(path)
+        if text is None:
+            return None
         with sound(path):
-            return None if found is None else TableState.from_json(found)
+            return _parsed(text)
 
     def stop(
         self,
@@ -475,6 +480,12 @@ class Tables:
         """Put a table into phase stopped; see StopReason."""
         why = StopReason(message=message, hint=hint, round=at_round, altered=altered)
         return self.save(replace(state, phase="stopped", stopped=why))
+
+
+@lru_cache(maxsize=_PARSED)
+def _parsed(text: bytes) -> TableState:
+    """The state in a file. Each part of a run looks at all files, and few of them have changed."""
+    return TableState.from_json(json.loads(text))
 
 
 def _positions_to_json(positions: dict[str, Position]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ captured is merged.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -274,14 +275,21 @@ class DumpLoop(Loop):
         dump: dumps all tables that need it now, and those that come to need it meanwhile, for which
             it looks whenever the function it is given says so; gives how many it dumped.
         every: seconds between two looks; None: one look.
+        rests: seconds until a table that rests has its turn again; inf: none does.
     """
 
     def __init__(
-        self, control: Control, dump: Callable[[Callable[[], bool]], int], *, every: float | None
+        self,
+        control: Control,
+        dump: Callable[[Callable[[], bool]], int],
+        *,
+        every: float | None,
+        rests: Callable[[], float] = lambda: math.inf,
     ) -> None:
         super().__init__("dump", control)
         self._dump = dump
         self._every = every
+        self._rests = rests
         self._looks = 0
         self._next = 0.0
         self.finished = False
@@ -295,7 +303,7 @@ class DumpLoop(Loop):
             self.control.ring()
             if self._every is None:
                 return
-            self.control.rest(self._next - time.monotonic(), self._is_asked)
+            self.control.rest(min(self._next - time.monotonic(), self._rests()), self._is_asked)
 
     def _is_asked(self) -> bool:
         return self.control.looks != self._looks

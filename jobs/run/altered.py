@@ -10,6 +10,7 @@ read all the time. What is computed reads no source, so it only has to leave tim
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -87,6 +88,13 @@ class AlteredTables:
         now = self._clock()
         with self._lock:
             return times.get(state.name, now) <= now
+
+    def rests(self) -> float:
+        """Seconds until the next table that rests may be computed or dumped again; inf: none."""
+        now = self._clock()
+        with self._lock:
+            times = (*self._rest.values(), *self._next.values())
+        return min((time - now for time in times if time > now), default=math.inf)
 
     def takes(self, state: TableState) -> bool:
         """Whether a stopped table is dumped again by itself, now or later."""

@@ -139,19 +139,27 @@ class TableRequestHandler:
             RetryableError: it is being dumped.
             LakeError: the lake cannot be written.
         """
+        path = layout.table_path(request.keyspace, request.table)
+        staged = self._staged(path) if request.kind == "drop" else set()
         with self._selection.deciding():
             self._decide(request)
         if request.kind == "drop":
             # No fence refuses this: it must not meet what a successor has made there.
             self._requests.check()
-            path = layout.table_path(request.keyspace, request.table)
-            self._lake.delete_folder(f"{layout.STAGED}/{path}")
+            for folder in staged:  # a successor's dump has a name of its own
+                self._lake.delete_folder(folder)
             if request.delete:
                 self._lake.delete_folder(path)
                 self._lake.delete_folder(f"{layout.SIDE}/{path}")
         # What was noted before a later epoch came is copied to its notes; what came behind is not.
         self._requests.check()
         self._look()
+
+    def _staged(self, path: str) -> set[str]:
+        """The folders of the dumps that are made behind a table, or were left by killed runs."""
+        root = f"{layout.STAGED}/{path}/"
+        files = self._lake.list(root.rstrip("/"), unfinished=True)
+        return {root + file.path.removeprefix(root).partition("/")[0] for file in files}
 
     def _decide(self, request: Request) -> None:
         config, changed = self._file.read_again()

@@ -183,7 +183,12 @@ class _RunBuilder:
         if self._plan.dump and not self._plan.following:
             # `dump` looks once; a run looks again, for tables that have come.
             every = config.capture.look_seconds if self._plan.merge else None
-            dump = DumpLoop(control, guard.plain("dump", self._dumping().once), every=every)
+            dump = DumpLoop(
+                control,
+                guard.plain("dump", self._dumping().once),
+                every=every,
+                rests=self._altered.rests,
+            )
         # Ages are looked at before capture adds to the log.
         if not self._plan.merge:
             refuse_other_ages(self._plan.lake, Progress(self._plan.lake))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,3 +96,17 @@ def test_a_run_with_an_end_waits_for_it(tmp_path: Path, phase: str) -> None:
     tables = Tables(Lake.at(tmp_path))
     tables.save(replace(STOPPED, phase=phase, stopped=None, standing=4))  # type: ignore[arg-type]
     assert AlteredTables(tables, lambda _: True).any_waits
+
+
+def test_when_the_next_one_has_its_turn(tmp_path: Path) -> None:
+    """A run waited for its next look at the servers, half a minute, for each of several ALTERs."""
+    clock = Clock()
+    followed = AlteredTables(Tables(Lake.at(tmp_path)), lambda _: True, clock=clock)
+    assert followed.rests() == math.inf
+    followed.computed("shop.a", 2.0)
+    followed.tried("shop.b")
+    assert followed.rests() == 8.0
+    clock.now += 8.0
+    assert followed.rests() == 52.0
+    clock.now += 52.0
+    assert followed.rests() == math.inf

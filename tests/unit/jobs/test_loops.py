@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection
 from itertools import pairwise
@@ -150,6 +151,23 @@ def test_merge_sees_what_a_slow_feeder_left_last() -> None:
         loop.start()
     finish(*loops)
     assert pending == []
+
+
+def test_the_dump_goes_on_when_a_table_that_rests_has_its_turn() -> None:
+    control, begun = Control(), []
+    rests = [0.05, 0.05, math.inf]
+
+    def dump(_: object) -> int:
+        begun.append(time.monotonic())
+        if len(begun) == 3:
+            control.stop()
+        return 0
+
+    loop = DumpLoop(control, dump, every=100.0, rests=lambda: rests.pop(0))
+    loop.start()
+    finish(loop)
+    assert len(begun) == 3
+    assert begun[1] - begun[0] >= 0.04
 
 
 def test_stop_does_not_wait_for_the_rest_of_the_merges() -> None:

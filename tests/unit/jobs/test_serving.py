@@ -274,3 +274,23 @@ def test_the_config_is_read_again_without_the_variables(
     read, changed = file.read_again()
     assert set(changed) == {"shop"}
     assert read.sources["shop"].shards["-"].password == "secret"
+
+
+def test_a_late_drop_leaves_a_successors_dump_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still behind its last look whether it is late; the new dump was of a later run."""
+    write_config(stage.folder, "*", "!b")
+    old = layout.staged_path("shop", "b", "old")
+    new = layout.staged_path("shop", "b", "new")
+    for name in ("1.parquet", "_delta_log/0.json"):
+        stage.lake.create_file(f"{old}/{name}", b"x")
+    check = Requests.check
+
+    def halted(self: Requests) -> None:
+        check(self)
+        stage.lake.create_file(f"{new}/1.parquet", b"x")
+
+    monkeypatch.setattr(Requests, "check", halted)
+    assert stage.ask("drop", "b") == "done"
+    assert [file.path for file in stage.lake.list(layout.STAGED)] == [f"{new}/1.parquet"]
