@@ -183,9 +183,9 @@ def settings(
         _CODE_CACHE,
         _NO_COUNTERS,
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-        f"-Dratchet.log={log_file}",
-        f"-Dderby.system.home={home}",
-        f"-Djava.io.tmpdir={home}",
+        _whole(f"-Dratchet.log={log_file}"),
+        _whole(f"-Dderby.system.home={home}"),
+        _whole(f"-Djava.io.tmpdir={home}"),
     )
     found = {
         **_TUNED,
@@ -200,13 +200,23 @@ def settings(
         # S3A keeps what it uploads there: by default in a folder of /tmp that anybody can make.
         "spark.hadoop.hadoop.tmp.dir": f"${{java.io.tmpdir}}/{home.name}-hadoop",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
-        "spark.scheduler.allocation.file": (home / "pools.xml").as_uri(),
+        "spark.scheduler.allocation.file": f"file://{home}/pools.xml",  # Hadoop decodes nothing
     }
     for name, value in config.spark.conf.items():
         # Options for the JVM are added to ours: without ours Spark's log is on the terminal.
         both = name == "spark.driver.extraJavaOptions"
         found[name] = f"{found[name]} {value}" if both else value
     return found
+
+
+def _whole(option: str) -> str:
+    r"""An option of Java's in quotes: Spark takes all of them as one text and splits it at blanks.
+
+    >>> _whole("-Da=/my folder")
+    '"-Da=/my folder"'
+    """
+    escaped = option.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
 
 
 def pools(config: Config) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,16 @@ def test_what_goes_to_an_object_store_is_kept_where_nobody_else_looks(config: Co
     name = "spark.hadoop.hadoop.tmp.dir"
     assert told(config)[name] == "${java.io.tmpdir}/home-hadoop"
     assert "-Djava.io.tmpdir=/tmp/home" in told(config)["spark.driver.extraJavaOptions"]
+
+
+def test_folders_with_blanks_and_quotes(config: Config) -> None:
+    """Spark splits Java's options as a shell does: a blank in TMPDIR ended each command."""
+    home, log = Path('/tmp/a b\n"c\\'), Path("/my logs/run.log")
+    found = settings(config, home=home, log_file=log, log4j=Path("/c/log4j2"), secret="made")
+    options = shlex.split(found["spark.driver.extraJavaOptions"])
+    assert f"-Djava.io.tmpdir={home}" in options
+    assert f"-Dratchet.log={log}" in options
+    assert found["spark.scheduler.allocation.file"] == f"file://{home}/pools.xml"
 
 
 def test_sockets_that_nobody_else_reaches(config: Config) -> None:
