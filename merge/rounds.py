@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FAR_TABLES: Final = 8
+_COLUMNS: Final = 100_000  # of shapes that are remembered; some 0.6 KB each
 _SMALLER: Final = 16  # of a step's bounds, while a batch is suspected of having ended a run
 
 log: Final = logging.getLogger("ratchet.jobs.run")
@@ -404,9 +405,12 @@ class Merger:
 
     def _schema(self, state: TableState, fingerprint: str) -> TableSchema:
         key = (state.keyspace, state.table, fingerprint)
-        if key not in self._schemas:
-            self._schemas[key] = get_schema(self._lake, *key)
-        return self._schemas[key]
+        found = self._schemas.get(key)
+        if found is None:
+            if sum(len(one.columns) for one in self._schemas.values()) > _COLUMNS:
+                self._schemas.clear()  # of tables that are altered all the time
+            found = self._schemas[key] = get_schema(self._lake, *key)
+        return found
 
 
 def _covered(state: TableState, positions: Mapping[str, Position]) -> bool:

@@ -10,10 +10,11 @@ A run asks for all states each second: it lists the files, and reads those that 
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Final, Literal
 
 from ratchet.core.foreignkeys import ForeignKey
@@ -27,7 +28,7 @@ from ratchet.store.notes import Notes
 # A file may change twice between two ticks of its store's clock (a second for some), and that
 # clock may be behind ours: what changed within this time, microseconds, is read again.
 _SETTLED: Final = 60_000_000
-_PARSED: Final = 256  # texts of states, with what they say; a state never changes
+_PARSED: Final = 16 << 20  # bytes of files whose states are kept; a state never changes
 _THEN: Final = "; then "
 _FIRST: Final = 150  # characters that are kept of the first of several statements
 
@@ -370,7 +371,7 @@ class TableState:
             "merged_round": self.merged_round,
             "stopped": None if self.stopped is None else asdict(self.stopped),
             "logged": self.logged,
-            "added": [asdict(column) for column in self.added],
+            "added": [column.to_json() for column in self.added],
             "nulls": {shard: list(names) for shard, names in self.nulls.items()},
             "retyped": list(self.retyped),
             "doubts": {shard: asdict(doubt) for shard, doubt in self.doubts.items()},
@@ -466,7 +467,7 @@ class Tables:
         if text is None:
             return None
         with sound(path):
-            return _parsed(text)
+            return _parsed.of(text)
 
     def stop(
         self,
@@ -482,10 +483,31 @@ class Tables:
         return self.save(replace(state, phase="stopped", stopped=why))
 
 
-@lru_cache(maxsize=_PARSED)
-def _parsed(text: bytes) -> TableState:
-    """The state in a file. Each part of a run looks at all files, and few of them have changed."""
-    return TableState.from_json(json.loads(text))
+class _ParsedStates:
+    """The states in files. Each part of a run looks at all files, and few of them have changed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._states: OrderedDict[bytes, TableState] = OrderedDict()
+        self._bytes = 0
+
+    def of(self, text: bytes) -> TableState:
+        """The state in a file's text."""
+        with self._lock:
+            known = self._states.get(text)
+            if known is not None:
+                self._states.move_to_end(text)
+                return known
+        state = TableState.from_json(json.loads(text))
+        with self._lock:
+            self._bytes += 0 if text in self._states else len(text)
+            self._states[text] = state
+            while self._bytes > _PARSED:
+                self._bytes -= len(self._states.popitem(last=False)[0])
+        return state
+
+
+_parsed = _ParsedStates()
 
 
 def _positions_to_json(positions: dict[str, Position]) -> dict[str, Any]:
