@@ -26,6 +26,7 @@ from ratchet.core.shell import redump
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.snapshot.chunks import TableSize, table_size
 from ratchet.snapshot.damage import rows_without_keys
+from ratchet.snapshot.errors import ShardsDifferError
 from ratchet.snapshot.keys import KeyPlan, Query, find_plan, string_literal
 from ratchet.snapshot.partitions import misplaced
 from ratchet.snapshot.sessions import open_session
@@ -286,7 +287,7 @@ def common_columns(tables: Sequence[SourceTable], policy: InvalidValuePolicy) ->
     """The lake's columns of a table that several shards have; the first shard's order.
 
     Raises:
-        TableStoppedError: their columns differ in name or lake type, or their keys do.
+        ShardsDifferError: their columns differ in name or lake type, or their keys do.
     """
     first = tables[0].schema
     columns = arrow_schema(first, policy)
@@ -295,7 +296,7 @@ def common_columns(tables: Sequence[SourceTable], policy: InvalidValuePolicy) ->
         found = {field.name: field.type for field in arrow_schema(other, policy)}
         odd = sorted(name for name in {*types, *found} if types.get(name) != found.get(name))
         if odd or first.key != other.key:
-            raise TableStoppedError(
+            raise ShardsDifferError(
                 f"the shards' columns differ: {', '.join(odd)}" if odd else "the keys differ",
                 operation="compare the shards' tables",
                 table=first.name,

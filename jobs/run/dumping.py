@@ -32,6 +32,7 @@ from ratchet.jobs.reporting.text import counted, how_to_exclude
 from ratchet.jobs.run.altered import AlteredTables
 from ratchet.jobs.topology.discover import DiscoveredTable, needing_dump
 from ratchet.snapshot.dump import Dumper
+from ratchet.snapshot.errors import ShardsDifferError
 from ratchet.snapshot.patience import RetryBudget
 from ratchet.snapshot.records import (
     ChunkDone,
@@ -324,4 +325,6 @@ def note_failure(tables: Tables, wanted: TableDumpRequest, failure: TableFailed)
         why = replace(why, round=state.stopped.round, altered=True)
     elif state.phase == "stopped":
         return
+    elif isinstance(failure.error, ShardsDifferError):
+        why = replace(why, altered=True)  # of a new table: it is tried again likewise
     tables.save(replace(state, phase="stopped", stopped=why))

@@ -43,7 +43,7 @@ from ratchet.jobs.reporting.text import counted
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.jobs.watch.verdicts import Outcome, Place, TableVerdict, Verdicts
 from ratchet.merge.ddl import key_lost, misfit, unproven
-from ratchet.snapshot.errors import ShapeChangedError
+from ratchet.snapshot.errors import ShapeChangedError, ShardsDifferError
 from ratchet.snapshot.positions import seen_position
 from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.sessions import close_sessions, open_session
@@ -285,10 +285,7 @@ class Doubts:
         log.info("%s: comparing it with its source after %s", state.name, _statement(state))
         try:
             if why := unlike(state, case.wanted, self._reading):
-                if self._may_yet_come(case):
-                    return False
-                self._stop(case, why, how_to_redump(state), altered=True)
-                return True
+                return self._other_columns(case, why, how_to_redump(state))
             version = newest_at(self._lake, cut, state, cut.tables[state.name])
             chosen = VerifyTarget(state=state, version=version, wanted=case.wanted)
             result = self._verifier.once(cut, chosen, collect)
@@ -297,20 +294,36 @@ class Doubts:
                 "%s: its columns changed while it was compared: comparing it again", state.name
             )
             return True
+        except ShardsDifferError as error:
+            return self._other_columns(case, error.message, error.hint)
         except TableStoppedError as error:
-            tried = self._attempts(state)
-            tried.refused += 1
-            if tried.refused < _REFUSALS:
-                log.info("%s: trying again to compare it: %s", state.name, error.message)
-                return False
-            self._stop(case, error.message, error.hint or how_to_redump(state))
-            return True
+            return self._refused(case, error)
         self._done.save(record_of(state, result, since=now, until=self._wall()))
         seconds = time.monotonic() - began
         self._tell(state, result, seconds)
         if result.same:
             self._rest(state, seconds)
         self._decide(case, result, corrections, seconds)
+        return True
+
+    def _other_columns(self, case: _Case, why: str, hint: str) -> bool:
+        """Stop a table for its columns, to be dumped again by itself, unless the log explains them.
+
+        Also where a statement goes from shard to shard: each minute it is tried to dump it.
+        """
+        if self._may_yet_come(case):
+            return False
+        self._stop(case, why, hint, altered=True)
+        return True
+
+    def _refused(self, case: _Case, error: TableStoppedError) -> bool:
+        """Stop a table that cannot be compared, if it is not for the moment."""
+        tried = self._attempts(case.state)
+        tried.refused += 1
+        if tried.refused < _REFUSALS:
+            log.info("%s: trying again to compare it: %s", case.state.name, error.message)
+            return False
+        self._stop(case, error.message, error.hint or how_to_redump(case.state))
         return True
 
     def _may_come_back(self, state: TableState) -> bool:

@@ -96,6 +96,41 @@ def test_both_shards_written_at_once_and_shard_in_the_key(
 
 
 @pytest.mark.long
+def test_modified_one_after_the_other(
+    two_shards: dict[str, Any],
+    database: str,
+    make_ratchet: Callable[..., Ratchet],
+    tmp_path: Path,
+) -> None:
+    """No row tells of the first statement, so that its doubt meets shards that differ."""
+    low, high = two_shards.values()
+    for server, key in ((low, 1), (high, 501)):
+        server.execute(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY, v INT)")
+        server.execute(f"INSERT INTO `{database}`.t VALUES ({key}, {key})")
+    ratchet = make_ratchet(two_shards, database)
+    ratchet.run("run", "--until-caught-up")
+    said = tmp_path / "said"
+    running = ratchet.start("run", log=said)
+    low.execute(f"ALTER TABLE `{database}`.t MODIFY v TEXT")
+    wait_while_running(running, lambda: "shop.t: the shards' columns differ" in said.read_text())
+    high.execute(f"ALTER TABLE `{database}`.t MODIFY v TEXT")
+    high.execute(f"INSERT INTO `{database}`.t VALUES (502, 'x')")
+    rows = [{"id": 1, "v": "1"}, {"id": 501, "v": "501"}, {"id": 502, "v": "x"}]
+    wait_while_running(
+        running,
+        lambda: (
+            [{"id": row["id"], "v": row["v"]} for row in mirror_rows(ratchet.lake, "shop", "t")]
+            == rows
+        ),
+        within=240,
+    )
+    running.send_signal(signal.SIGTERM)
+    end_of(running, 120)
+    assert running.returncode == 0, said.read_text()
+    ratchet.run("verify")
+
+
+@pytest.mark.long
 def test_altered_one_after_the_other(
     two_shards: dict[str, Any],
     database: str,

@@ -21,6 +21,7 @@ from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.jobs.watch import doubts
 from ratchet.jobs.watch.doubts import Doubts
 from ratchet.jobs.watch.verdicts import TableVerdict
+from ratchet.snapshot.errors import ShardsDifferError
 from ratchet.snapshot.verify import Correction, Difference, VerifyResult
 from ratchet.store.cuts import Cut, CutShard
 from ratchet.store.files import open_lake
@@ -288,6 +289,27 @@ def test_a_comparison_that_the_server_refuses_is_tried_again(
     assert [judge_one(judge, monkeypatch, 3) for _ in range(3)] == [doubts.LOOK_EVERY] * 2 + [0.0]
     (verdict,) = given.verdicts
     assert verdict.outcome == ("right" if refusals == 2 else "wrong")
+
+
+def test_shards_that_differ_are_dumped_again_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement goes from shard to shard, and no row has shown it. Such a table stayed stopped
+    for good when the last shard had been altered."""
+    monkeypatch.setattr(doubts, "unlike", lambda *_: "")
+    monkeypatch.setattr(doubts, "newest_at", lambda *_: 1)
+    monkeypatch.setattr(Doubts, "_may_yet_come", lambda *_: False)
+
+    class Refused:
+        def once(self, *_: object) -> VerifyResult:
+            raise ShardsDifferError("the shards' columns differ: v", hint="redump TABLE")
+
+    given = Given()
+    assert judge_one(judge_of(tmp_path, Refused(), given), monkeypatch, 3) == 0.0
+    (verdict,) = given.verdicts
+    assert verdict.outcome == "wrong"
+    assert verdict.why is not None
+    assert verdict.why.altered
 
 
 @pytest.mark.parametrize("ends", [False, True])
