@@ -14,9 +14,11 @@ from ratchet.core.schema import TableSchema
 from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.config.selection import RoundBarrier, Selection
 from ratchet.jobs.reporting.observe import Record, StopReporter, TableStopped
-from ratchet.jobs.run.dumping import DumpRunner
+from ratchet.jobs.run.altered import AlteredTables
+from ratchet.jobs.run.dumping import DumpRunner, note_failure
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.snapshot.dump import DumpOutcome
+from ratchet.snapshot.errors import ShardsDifferError
 from ratchet.snapshot.records import OnProgress, TableDumpRequest, TableFailed
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.tables import StopReason, Tables, TableState
@@ -298,3 +300,27 @@ def test_a_keyspace_with_a_locked_table_is_looked_at_again_and_stops_nothing(
     assert stage.dumping(look, locked=locked).once() == 1
     assert seen == 3
     assert [one.table for dumper in stage.dumpers for one in dumper.wanted] == ["nokey", "orders"]
+
+
+@pytest.mark.parametrize(
+    ("error", "altered"),
+    [
+        (TableStoppedError("it has no key", hint="add one"), False),
+        (ShardsDifferError("the shards' columns differ: v", hint="redump TABLE"), True),
+    ],
+)
+def test_a_first_dump_that_meets_shards_that_differ_is_tried_again(
+    lake: Lake, error: TableStoppedError, *, altered: bool
+) -> None:
+    """A run that began while a statement went from shard to shard left the table out for good."""
+    wanted = TableDumpRequest(keyspace="shop", table="t", shards=("shop/-80", "shop/80-"))
+    note_failure(Tables(lake), wanted, TableFailed(table="shop.t", error=error))
+    state = Tables(lake).load("shop", "t")
+    assert state is not None
+    assert state.phase == "stopped"
+    assert state.stopped is not None
+    assert state.stopped.altered == altered
+    assert state.stopped.hint == error.hint
+    assert AlteredTables(Tables(lake), lambda _: True).due([state]) == (
+        {"shop.t"} if altered else set()
+    )
