@@ -28,7 +28,7 @@ from ratchet.store.notes import Notes
 # A file may change twice between two ticks of its store's clock (a second for some), and that
 # clock may be behind ours: what changed within this time, microseconds, is read again.
 _SETTLED: Final = 60_000_000
-_PARSED: Final = 16 << 20  # bytes of files whose states are kept; a state never changes
+_PARSED: Final = 4 << 20  # bytes of files whose states are kept; a state never changes
 _THEN: Final = "; then "
 _FIRST: Final = 150  # characters that are kept of the first of several statements
 

@@ -112,7 +112,8 @@ def test_modified_one_after_the_other(
     said = tmp_path / "said"
     running = ratchet.start("run", log=said)
     low.execute(f"ALTER TABLE `{database}`.t MODIFY v TEXT")
-    wait_while_running(running, lambda: "shop.t: the shards' columns differ" in said.read_text())
+    differ = "shop.t: the shards' columns differ"
+    wait_while_running(running, lambda: differ in said.read_text(), within=60)
     high.execute(f"ALTER TABLE `{database}`.t MODIFY v TEXT")
     high.execute(f"INSERT INTO `{database}`.t VALUES (502, 'x')")
     rows = [{"id": 1, "v": "1"}, {"id": 501, "v": "501"}, {"id": 502, "v": "x"}]
