@@ -387,7 +387,11 @@ class _RunBuilder:
             forget=merger.forget,
         )
         return Verdicts(
-            self._plan.lake, mend=mender.mend, stops=self._stops, ring=self._control.ring
+            self._plan.lake,
+            mend=mender.mend,
+            stops=self._stops,
+            ring=self._control.ring,
+            goes_on=self._altered.takes,
         )
 
     def _doubts(self, verifier: Verifier, verdicts: Verdicts) -> Doubts:

@@ -61,6 +61,7 @@ class Verdicts:
         mend: writes rows as the source has them; gives why it could not, "" if it could.
         stops: told of tables that stop.
         ring: called when verdicts were applied.
+        goes_on: whether a stopped table is dumped again by itself.
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class Verdicts:
         mend: Mend,
         stops: StopReporter,
         ring: Callable[[], None] = lambda: None,
+        goes_on: Callable[[TableState], bool] = lambda _: False,
     ) -> None:
         self._tables, self._cuts = Tables(lake), Cuts(lake)
-        self._mend, self._stops, self._ring = mend, stops, ring
+        self._mend, self._stops, self._ring, self._goes_on = mend, stops, ring, goes_on
         self._lock = threading.Lock()
         self._waiting: dict[str, TableVerdict] = {}
         self._failed: dict[str, str] = {}  # table -> why its rows were not written
@@ -141,7 +143,7 @@ class Verdicts:
         shown = cut.round if cut is not None and cut.shows(state.name) else 0
         doubt = Doubt(message="its rows were found to differ", statement="", round=why.round)
         shards = state.dump.start if state.dump else {}
-        self._tables.save(
+        stopped = self._tables.save(
             replace(
                 state,
                 phase="stopped",
@@ -150,4 +152,8 @@ class Verdicts:
                 doubts=state.doubts or dict.fromkeys(shards, doubt),
             )
         )
-        self._stops.tell(state.name, why.message, why.hint)
+        if self._goes_on(stopped):
+            how = "it is dumped again by itself, and can be read as it was meanwhile"
+            log.warning("%s: %s; %s", state.name, why.message, how)
+        else:
+            self._stops.tell(state.name, why.message, why.hint)
