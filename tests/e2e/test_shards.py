@@ -116,15 +116,12 @@ def test_modified_one_after_the_other(
     wait_while_running(running, lambda: differ in said.read_text(), within=60)
     high.execute(f"ALTER TABLE `{database}`.t MODIFY v TEXT")
     high.execute(f"INSERT INTO `{database}`.t VALUES (502, 'x')")
-    rows = [{"id": 1, "v": "1"}, {"id": 501, "v": "501"}, {"id": 502, "v": "x"}]
-    wait_while_running(
-        running,
-        lambda: (
-            [{"id": row["id"], "v": row["v"]} for row in mirror_rows(ratchet.lake, "shop", "t")]
-            == rows
-        ),
-        within=240,
-    )
+    rows = {1: "1", 501: "501", 502: "x"}
+
+    def is_followed() -> bool:
+        return {row["id"]: row["v"] for row in mirror_rows(ratchet.lake, "shop", "t")} == rows
+
+    wait_while_running(running, is_followed, within=240)
     running.send_signal(signal.SIGTERM)
     end_of(running, 120)
     assert running.returncode == 0, said.read_text()
