@@ -174,7 +174,9 @@ class MergeRunner:
         states = {state.name: state for state in self._tables.list()}
         for table, error in stopped.items():
             state = states.get(table)
-            if state is None or not self._altered.takes(state):
+            # The dump may have it in hand by now: then nobody has to be asked for it either.
+            stands = state is not None and state.phase == "stopped"
+            if state is None or (stands and not self._altered.takes(state)):
                 self._stops.tell(table, error.message, error.hint)
                 continue
             how = "is computed anew" if self._altered.computes(state) else "is dumped again"

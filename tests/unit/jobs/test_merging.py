@@ -111,6 +111,18 @@ def test_tables_that_stop_are_told(stage: Stage) -> None:
     assert stage.told == [TableStopped(table="shop.t", message="a column went", hint="--again")]
 
 
+@pytest.mark.parametrize(("phase", "told"), [("stopped", 1), ("dumping", 0), ("streaming", 0)])
+def test_a_table_that_the_dump_has_in_hand_by_now_asks_for_nothing(
+    stage: Stage, phase: Phase, told: int
+) -> None:
+    """It was computed before its stop was told, and the log said to type a command."""
+    stage.table("t", phase)
+    error = TableStoppedError("a column went", hint="--again")
+    stage.results = [StepResult(cut=None, changed={}, stopped={"shop.t": error}, seconds=0)]
+    assert stage.merging().step()
+    assert len(stage.told) == told
+
+
 def test_upkeep_comes_between_steps(stage: Stage) -> None:
     """Small files at the first step and after so many; what is old in its time, step by step."""
     merging = stage.merging()
