@@ -292,7 +292,8 @@ class DeltaLogTable:
                 set_properties(self._lake, self._path, _PROPERTIES, now=self._clock())
             return
         with delta_errors(operation, self._path):
-            table.vacuum(_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False)
+            # By a list of all files: of what was removed an hour ago the log may know nothing more.
+            table.vacuum(_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
         clean_log(self._lake, self._path, now=self._clock())
 
     def _open(self) -> DeltaTable | None:

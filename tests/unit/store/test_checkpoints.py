@@ -141,6 +141,16 @@ def test_a_log_of_an_earlier_version_forgets_what_was_removed(tmp_path: Path) ->
     last = lake.read_json("log/_delta_log/_last_checkpoint")
     assert last["size"] < 30  # the 30 that were removed are not named any more
     assert sorted(row["number"] for row in table.read(columns=["number"])) == list(range(1, 52))
+    # The files themselves go although no name of them is left.
+    old = time.time() - 7200
+    files = set((tmp_path / "log").glob("*.parquet"))
+    for file in files:
+        os.utime(file, (old, old))
+    fresh = DeltaLogTable(lake, "log", SCHEMA, lambda: moment[0])
+    fresh.compact()
+    assert len(files) > 50
+    assert len(set((tmp_path / "log").glob("*.parquet")) & files) <= 22  # removed just now
+    assert sorted(row["number"] for row in fresh.read(columns=["number"])) == list(range(1, 52))
 
 
 def test_a_version_of_long_ago_is_not_taken_for_the_newest(
