@@ -151,6 +151,8 @@ def remove_old_files(
             yield removed
             removed, until = 0, clock() + bite
     yield removed
+    # Two that thin out one log's checkpoints may keep others each.
+    check_epoch(lake, rounds.epoch(), layout.ROUNDS, "remove old checkpoints")
     clean_log(lake, path, now=now)
 
 
