@@ -31,6 +31,7 @@ from ratchet.jobs.capture.loops import (
     Task,
     VerifyLoop,
 )
+from ratchet.jobs.capture.pace import StepPace
 from ratchet.jobs.capture.skew import Skew
 from ratchet.jobs.reporting.observe import Pulse, Record, StopReporter, TableStopped
 from ratchet.jobs.run.pipeline import PULSE_SECONDS, MirrorRun, RunComponents, refuse_stopped
@@ -97,7 +98,7 @@ class Stage:
             capture=CaptureLoop(control, self.capture, shards=["shop/-"], patience=1),
             dump=DumpLoop(control, self.dump, every=100.0 if merge else None) if dump else None,
             merging=self if merge else None,
-            merge=MergeLoop(control, self.merge, interval=0, patience=0) if merge else None,
+            merge=MergeLoop(control, self.merge, pace=StepPace(0), patience=0) if merge else None,
             verify=None if verify is None else VerifyLoop(control, verify, patience=1),
             target=target,
         )
