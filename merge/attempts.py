@@ -79,14 +79,15 @@ class Attempts:
         with self._lock:
             before = self._of(key, above)
             most = _TOLD if before.error else _UNTOLD
-            if not self._went_well - {key}:
+            is_proved = bool(self._went_well - {key})
+            if not is_proved:
                 others = (one for name, one in self._all().items() if name != key)
                 if not alone or any(one.aside for one in others):
                     return None
                 most *= 2
             if before.runs < most:
                 return None
-            if not self._went_well - {key}:
+            if not is_proved:
                 self._note(key, replace(before, aside=True))
         return TableStoppedError(
             f"its changes have ended {before.runs} runs: {before.error or _KILLED}",

@@ -28,7 +28,6 @@ from ratchet.store.files import Lake
 from ratchet.store.retention import (
     FILE_RETENTION,
     LOG_RETENTION,
-    delete_files,
     history_interval,
     keep_history,
     remove_old_files,
@@ -211,7 +210,7 @@ def prune_change_log(
         named = [file for value in log.walk(begin, end - 1) for file in value.files]
         objects = {object_of(file.path) for file in named}
         check_epoch(lake, log.epoch(), layout.CHANGES, "remove old change files")
-        delete_files(lake, objects)
+        lake.delete_files(objects)
         files += len(objects)
         size += sum(file.bytes for file in named)
         log.prune(end)
@@ -234,7 +233,7 @@ def remove_orphans(lake: Lake, log: RoundLog) -> int:
     check_epoch(lake, log.epoch(), layout.CHANGES, "remove what nobody has committed")
     orphans = [f.path for f in changes if (_round_of(f.path) or 0) > last]
     orphans += [f.path for f in derived]  # of a step that was killed
-    delete_files(lake, orphans)
+    lake.delete_files(orphans)
     return len(orphans)
 
 
@@ -251,7 +250,7 @@ def remove_strays(lake: Lake, log: RoundLog) -> int:
     first = log.first_number()
     check_epoch(lake, log.epoch(), layout.CHANGES, "remove old change files")
     strays = [f.path for f in changes if (_round_of(f.path) or first) < first]
-    delete_files(lake, strays)
+    lake.delete_files(strays)
     return len(strays)
 
 

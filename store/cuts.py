@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ratchet.core.errors import DecodeError, LakeError
 from ratchet.core.gtid import parse_gtid
@@ -28,7 +27,6 @@ from ratchet.store.files import Lake
 APP_ID: Final = "ratchet.cuts"
 _COMPACT_EVERY: Final = 100
 _KEPT: Final = 256  # cuts in memory, of those that were asked for
-_MOMENT: Final = pa.timestamp("us", tz="UTC")
 
 _SCHEMA: Final = pa.schema(
     [
@@ -225,10 +223,8 @@ class Cuts:
     def first_since(self, moment: int) -> Cut | None:
         """The oldest cut merged at or after `moment`, microseconds UTC."""
         self._table.version_of(APP_ID)  # looks for new commits
-        found = self._table.read_columns(columns=["cut", "merged_at"])
-        young = found.filter(pc.field("merged_at") >= pa.scalar(moment, _MOMENT))
-        number = pc.min(young["cut"]).as_py()
-        return None if number is None else self._get(int(number))
+        number = self._table.first_since("cut", "merged_at", moment)
+        return None if number is None else self._get(number)
 
     def prune(self, before: int) -> None:
         """Forget the cuts numbered below `before`; the newest one always stays."""

@@ -14,7 +14,8 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,6 +39,7 @@ PARTS_FORMAT = 3  # of one with segments: earlier versions would take what is in
 STAGED_FORMAT = 4  # of one with staged tables: earlier versions would merge into what is shown
 COMPUTED_FORMAT = 5  # of one with computed tables: earlier versions would dump into one as well
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
+_DELETERS = 16  # at a time: they wait most of their time
 _SMALL = 256 << 10  # bytes: less than what a request costs, beside reading them all
 _PARQUET = pa.dataset.ParquetFileFormat()
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}\.tmp", re.DOTALL)  # see Lake._temporary
@@ -222,6 +224,22 @@ class Lake:
         with lake_errors("remove a file", path), suppress(FileNotFoundError):
             if self._info(path).type == pa.fs.FileType.File:
                 self.filesystem.delete_file(self.absolute(path))
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        """Remove several files; in an object store some at a time.
+
+        Raises:
+            LakeError: one cannot be removed.
+        """
+        if not self.is_local:
+            with ThreadPoolExecutor(_DELETERS, "delete-files") as pool:
+                list(pool.map(self.delete, paths))
+            return
+        for path in paths:
+            self.delete(path)
+            # Hadoop's checksums lie beside what Spark writes into a folder.
+            folder, _, last = path.rpartition("/")
+            self.delete(f"{folder}/.{last}.crc")
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder and everything in it; nothing happens if it is not there."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
@@ -37,7 +36,6 @@ UNNAMED_SECONDS: Final = 86_400.0
 # The log remembers what was removed for so much longer than the files are kept. What it has
 # forgotten is a file that it does not name.
 _LOG_MARGIN: Final = 86_400.0
-_DELETERS: Final = 16  # at a time, in an object store
 _BITE: Final = 200  # files that are removed between two looks at the clock
 
 LOG_RETENTION: Final = "delta.logRetentionDuration"
@@ -145,7 +143,7 @@ def remove_old_files(
     removed, until = 0, clock() + bite
     for first in range(0, len(names), _BITE):
         check_epoch(lake, rounds.epoch(), layout.ROUNDS, "remove files of old versions")
-        delete_files(lake, names[first : first + _BITE])
+        lake.delete_files(names[first : first + _BITE])
         removed += len(names[first : first + _BITE])
         if clock() >= until:
             yield removed
@@ -188,20 +186,3 @@ def _vectors(descriptors: Iterable[VectorDescriptor | None]) -> set[str]:
 def _is_hidden(name: str) -> bool:
     """The log, and what Delta's own VACUUM does not touch either."""
     return any(part.startswith(("_", ".")) for part in name.split("/"))
-
-
-def delete_files(lake: Lake, names: Iterable[str]) -> None:
-    """Remove files of a lake; of an object store some at a time.
-
-    Raises:
-        LakeError: one cannot be removed.
-    """
-    if lake.is_local:
-        for name in names:
-            lake.delete(name)
-            # Hadoop's checksums lie beside what Spark writes into a folder.
-            folder, _, last = name.rpartition("/")
-            lake.delete(f"{folder}/.{last}.crc")
-        return
-    with ThreadPoolExecutor(_DELETERS, "remove-old") as pool:
-        list(pool.map(lake.delete, names))

@@ -27,7 +27,6 @@ from ratchet.store.segments import part_of
 APP_ID: Final = "ratchet.rounds"
 _COMPACT_EVERY: Final = 100
 _AT_ONCE: Final = 1000  # rounds that are read at a time; some KB each
-_MOMENT: Final = pa.timestamp("us", tz="UTC")
 
 _SCHEMA: Final = pa.schema(
     [
@@ -215,10 +214,7 @@ class RoundLog:
             moment: microseconds UTC.
         """
         self.last_number()  # looks for new commits
-        found = self._table.read_columns(columns=["round", "committed_at"])
-        young = found.filter(pc.field("committed_at") >= pa.scalar(moment, _MOMENT))
-        number = pc.min(young["round"]).as_py()
-        return None if number is None else int(number)
+        return self._table.first_since("round", "committed_at", moment)
 
     def append(self, value: Round) -> None:
         """Commit a round. The first one with parts of segments raises the lake's format before.

@@ -151,8 +151,6 @@ class TableRequestHandler:
             if request.delete:
                 self._lake.delete_folder(path)
                 self._lake.delete_folder(f"{layout.SIDE}/{path}")
-        # What was noted before a later epoch came is copied to its notes; what came behind is not.
-        self._requests.check()
         self._look()
 
     def _staged(self, path: str) -> set[str]:

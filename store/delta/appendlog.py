@@ -142,6 +142,19 @@ class DeltaLogTable:
             known = self.read_columns(columns=[column])[column].to_pylist()
         return min(known, default=None)
 
+    def first_since(self, column: str, time: str, moment: int) -> int | None:
+        """The lowest number of the rows of a moment or later, as last looked at; None: none are.
+
+        Args:
+            column: the number's.
+            time: the column of the rows' times.
+            moment: microseconds UTC.
+        """
+        found = self.read_columns(columns=[column, time])
+        since = pa.scalar(moment, self._schema.field(time).type)
+        lowest = pc.min(found.filter(pc.field(time) >= since)[column]).as_py()
+        return None if lowest is None else int(lowest)
+
     def _columns(
         self, file: DataFile, *, columns: list[str], where: NumberRange | None = None
     ) -> pa.Table:

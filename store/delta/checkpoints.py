@@ -72,11 +72,7 @@ def clean_log(lake: Lake, path: str, *, now: int) -> None:
     with delta_errors("clean the log", path):
         # It keeps the checkpoint from which the oldest kept commit is read, and what is behind it.
         DeltaTable(lake.delta_uri(path), storage_options=lake.storage_options).cleanup_metadata()
-    for name in needless_checkpoints(lake.list(f"{path}/_delta_log"), now=now):
-        lake.delete(name)
-        # Hadoop's checksums lie beside what Spark writes into a folder.
-        folder, _, last = name.rpartition("/")
-        lake.delete(f"{folder}/.{last}.crc")
+    lake.delete_files(needless_checkpoints(lake.list(f"{path}/_delta_log"), now=now))
 
 
 def needless_checkpoints(listed: Iterable[LakeFile], *, now: int) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.core.rounds import Round
 from ratchet.merge.maintain import prune_change_log, remove_orphans, remove_strays
 from ratchet.store import layout
 from ratchet.store.segments import object_of, part_of
@@ -31,6 +32,17 @@ def objects(source: Source) -> list[str]:
     return [file.path for file in source.lake.list(layout.CHANGES)]
 
 
+def merged_rounds(root: Path, in_segments: float) -> tuple[Source, Round]:
+    """The same, merged; and its newest round."""
+    source = rounds(root, in_segments)
+    with merger(None, source) as merging:
+        while merging.step().worked:
+            pass
+    last = source.rounds.last()
+    assert last is not None
+    return source, last
+
+
 @IN_SEGMENTS
 def test_what_no_round_names_is_removed(tmp_path: Path, in_segments: float) -> None:
     """As a kill between a slice's files and its round leaves it."""
@@ -49,12 +61,7 @@ def test_what_no_round_names_is_removed(tmp_path: Path, in_segments: float) -> N
 
 @IN_SEGMENTS
 def test_what_is_old_and_merged_is_removed(tmp_path: Path, in_segments: float) -> None:
-    source = rounds(tmp_path, in_segments)
-    with merger(None, source) as merging:
-        while merging.step().worked:
-            pass
-    last = source.rounds.last()
-    assert last is not None
+    source, last = merged_rounds(tmp_path, in_segments)
     held = [file.path for file in last.files]
     assert [part_of(path) is not None for path in held] == [bool(in_segments)]
     before = source.lake.list(layout.CHANGES)
@@ -71,12 +78,7 @@ def test_what_is_old_and_merged_is_removed(tmp_path: Path, in_segments: float) -
 @IN_SEGMENTS
 def test_what_a_slice_that_failed_has_left_is_removed(tmp_path: Path, in_segments: float) -> None:
     """Its number became another round's; with the rounds of its age it goes, and not before."""
-    source = rounds(tmp_path, in_segments)
-    with merger(None, source) as merging:
-        while merging.step().worked:
-            pass
-    last = source.rounds.last()
-    assert last is not None
+    source, last = merged_rounds(tmp_path, in_segments)
     named = objects(source)
     for number in (1, last.number):
         about = {"round_number": number, "shard": "shop/-", "part": 5}
