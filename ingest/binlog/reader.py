@@ -193,6 +193,7 @@ class Reader:
         self._ledger.runs = []
         self._known = known
         self._ends = False
+        self._slots.count_anew()
         self._slots.ask_for_last()
         self._slots.ask_for_unreadable()
         self._left_out.clear()
@@ -384,7 +385,7 @@ class Reader:
         self._state[places.KIND] = answer
 
     def _register(self, body: bytes) -> None:
-        if self._slots.register(body):
+        if self._slots.register(body) or self._slots.has_many_new:
             self._ends = True
             self._state[places.LIMIT] = 0
         for table, error in self._slots.take_unreadable():

@@ -32,6 +32,9 @@ MOST_BYTES: Final = 32 << 20
 # They are needed until their transaction has ended. One that has so many times more of them is none
 # that a server writes.
 _OPEN: Final = 4
+# Columns of new maps, behind which a slice ends. Each takes a tenth of a millisecond to decode and
+# to write for the first time, so a thousand wide tables that are altered would hold up the round.
+MOST_NEW_COLUMNS: Final = 8_000
 
 
 class Catalog(Protocol):
@@ -98,6 +101,7 @@ class TableMapCache:
         self._catalog = catalog
         self._by_body: dict[bytes, int] = {}
         self._used = 0
+        self._new_columns = 0
         self._seen: set[str] = set()  # names of tables that are mirrored
         self._unread: set[bytes] = set()  # bodies of maps that do not say enough
         self._unreadable: list[tuple[str, TableStoppedError]] = []
@@ -117,6 +121,15 @@ class TableMapCache:
     def is_full(self) -> bool:
         """Whether to `clear` as soon as no row event refers to a slot."""
         return len(self.maps) > MOST_MAPS or int(self.starts[len(self.maps)]) > MOST_BYTES
+
+    @property
+    def has_many_new(self) -> bool:
+        """Whether the maps that have come since `count_anew` are enough for a slice."""
+        return self._new_columns >= MOST_NEW_COLUMNS
+
+    def count_anew(self) -> None:
+        """A slice begins."""
+        self._new_columns = 0
 
     def clear(self) -> None:
         """Begin without any; names that were seen stay."""
@@ -211,6 +224,7 @@ class TableMapCache:
         self.maps.append(found)
         if found is not None and found.database != self._sidecar[0]:
             self._seen.add(found.table)
+            self._new_columns += len(found.columns)
         self._by_body[body[8:]] = slot
         begin = int(self.starts[slot])
         end = begin + len(body) - 8

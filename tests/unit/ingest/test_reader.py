@@ -267,6 +267,30 @@ def test_the_limit_stops_behind_a_transaction() -> None:
     assert found.gtids == [f"{SERVER}:1"]
 
 
+def test_many_columns_of_new_maps_end_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve tables of 1,000 columns, altered each second: decoding them held up all sources."""
+    monkeypatch.setattr("ratchet.ingest.binlog.slots.MOST_NEW_COLUMNS", 4)  # two maps of two
+    log = opened()
+    tables = (b"w", b"v", b"u", b"w", b"t", b"v")
+    for n, name in enumerate(tables, 1):
+        table_map = MARIADB_MAP.replace(b"\x01w", b"\x01" + name)
+        log.gtid(n).query("BEGIN").table_map(20 + name[0], table_map).rows(IMAGE, 20 + name[0])
+        log.xid()
+    found = Collected()
+    reader = make_reader(mysql(), found)
+    data, index, count = framed(log.events)
+    at, ends = 0, []
+    while at < count:
+        reader.start_slice(known=frozenset(), limit=1 << 60)
+        at, limited = reader.feed(data, index, at, count)
+        reader.flush()
+        assert reader.between
+        ends.append((len(found.rows), limited))
+    # w and v; then u, the known w, and t; then v, which is known.
+    assert ends == [(2, True), (5, True), (6, False)]
+    assert [table.encode() for _, table, _, _ in found.rows] == list(tables)
+
+
 def test_a_bound_stops_before_a_transaction_and_leaves_no_trace_of_it() -> None:
     """Where it stops is a place to resume from, and what it waits before comes later, once."""
     log = Log().rotate("bin.000001").gtid(1, ts=5).query("BEGIN").xid()
