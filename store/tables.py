@@ -440,7 +440,8 @@ class Tables:
     def save(self, state: TableState) -> TableState:
         """Replace the table's state; gives it back."""
         path = layout.state_path(state.keyspace, state.table)
-        self._lake.write_json(self._notes.own(path), state.to_json())
+        text = self._lake.write_json(self._notes.own(path), state.to_json())
+        _parsed.keep(text, state)
         return state
 
     def remove(self, state: TableState) -> None:
@@ -499,12 +500,16 @@ class _ParsedStates:
                 self._states.move_to_end(text)
                 return known
         state = TableState.from_json(json.loads(text))
+        self.keep(text, state)
+        return state
+
+    def keep(self, text: bytes, state: TableState) -> None:
+        """A state that is in a file by now."""
         with self._lock:
             self._bytes += 0 if text in self._states else len(text)
             self._states[text] = state
             while self._bytes > _PARSED:
                 self._bytes -= len(self._states.popitem(last=False)[0])
-        return state
 
 
 _parsed = _ParsedStates()
