@@ -1,7 +1,11 @@
-"""Keeping shards together: how far each may be read, given how far the others are.
+"""Keeping a keyspace's shards together: how far each may be read, given how far the others are.
 
-Lives here: `ShardProgress`, `bound_of` (pure), and `Skew`, which remembers what rounds brought and
-plans the next one. Does not live here: stopping there (`SliceLimits.not_after`, the feeds).
+Lives here: `ShardProgress`, `bound_of` (pure), `KeyspaceSkew`, which remembers what rounds brought
+and plans the next one for the shards of a keyspace, and `Skew`, which does so for all keyspaces.
+Does not live here: stopping there (`SliceLimits.not_after`, the feeds).
+
+Keyspaces do not wait for each other: no row moves between them, and a source that cannot keep up
+would hold up all the others.
 
 A row that moves from one shard to another is a delete here and an insert there. While the shard it
 left is read further than the one it went to, the mirror lacks it. So no shard is read beyond the
@@ -29,11 +33,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ratchet.core.rounds import ShardSlice
+from ratchet.core.shard import ShardId
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
@@ -102,8 +108,8 @@ def _keeps(piece: ShardSlice, reaches: Mapping[str, ShardProgress], margin: int)
     return piece.max_ts is None or bound is None or piece.max_ts <= bound
 
 
-class Skew:
-    """Plans rounds so that shards stay together. For one thread.
+class KeyspaceSkew:
+    """Plans rounds so that the shards of a keyspace stay together. For one thread.
 
     Args:
         threshold: seconds that shards may be apart in commit time; None: any.
@@ -251,3 +257,68 @@ class Skew:
                     extra={"fields": {"event": "skew_bounded", "source": shard}},
                 )
         self.ignored = found
+
+
+class Skew:
+    """Plans rounds so that the shards of each keyspace stay together. For one thread.
+
+    Args:
+        threshold, slack, clock, wall: see KeyspaceSkew.
+    """
+
+    def __init__(
+        self,
+        threshold: float | None,
+        *,
+        slack: float,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._make = partial(KeyspaceSkew, threshold, slack=slack, clock=clock, wall=wall)
+        self._keyspaces: dict[str, KeyspaceSkew] = {}
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Shards that had nothing to read within their bound in the newest plan."""
+        return frozenset().union(*(one.held for one in self._keyspaces.values()))
+
+    @property
+    def ignored(self) -> frozenset[str]:
+        """Shards that the others do not wait for: the bound does not hold for them now."""
+        return frozenset().union(*(one.ignored for one in self._keyspaces.values()))
+
+    def plan(
+        self, streams: Collection[str], resting: Collection[str] = ()
+    ) -> dict[str, int | None]:
+        """See KeyspaceSkew.plan."""
+        found: dict[str, int | None] = {}
+        for keyspace, shards in _by_keyspace(streams).items():
+            found |= self._of(keyspace).plan(shards, resting)
+        return found
+
+    def accepts(self, slices: Sequence[ShardSlice], failed: Collection[str]) -> bool:
+        """Whether each keyspace accepts what the round holds of it; see KeyspaceSkew.accepts."""
+        return all([one.accepts(*mine) for one, *mine in self._parts(slices, failed)])
+
+    def note(self, slices: Sequence[ShardSlice], failed: Collection[str]) -> None:
+        """See KeyspaceSkew.note."""
+        for one, *mine in self._parts(slices, failed):
+            one.note(*mine)
+
+    def _parts(
+        self, slices: Sequence[ShardSlice], failed: Collection[str]
+    ) -> Iterator[tuple[KeyspaceSkew, list[ShardSlice], list[str]]]:
+        failures = _by_keyspace(failed)
+        for keyspace, shards in _by_keyspace([*(piece.shard for piece in slices), *failed]).items():
+            mine = [piece for piece in slices if piece.shard in shards]
+            yield self._of(keyspace), mine, failures.get(keyspace, [])
+
+    def _of(self, keyspace: str) -> KeyspaceSkew:
+        return self._keyspaces.setdefault(keyspace, self._make())
+
+
+def _by_keyspace(shards: Collection[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for shard in shards:
+        found.setdefault(ShardId.parse(shard).keyspace, []).append(shard)
+    return found

@@ -243,8 +243,8 @@ class CaptureSection:
     Attributes:
         round_seconds: a round ends after this time at the latest, at the end of a transaction.
         round_bytes: and when one shard has read this much.
-        max_skew_seconds: how far a round may hold one shard ahead of another, in commit time; None:
-            any distance.
+        max_skew_seconds: how far a round may hold one shard ahead of another of its keyspace, in
+            commit time; None: any distance.
         server_id_base: the first shard's replication id, the next ones count up; None derives
             one from the lake's address.
         heartbeat_seconds: how often an idle server says that it is there.

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -257,7 +258,9 @@ def test_pulse_says_how_far_behind(stage: Stage) -> None:
     assert "tables behind" not in nothing_yet.sentence()
     assert PULSE_SECONDS > 1
     assert "held back" not in nothing_yet.sentence()
-    stage.skew.held, stage.skew.ignored = frozenset({"shop/b", "shop/a"}), frozenset({"shop/c"})
+    stage.skew = SimpleNamespace(
+        held=frozenset({"shop/b", "shop/a"}), ignored=frozenset({"shop/c"})
+    )
     apart = pulse(merged=0)
     assert (apart.held, apart.ignored) == (("shop/a", "shop/b"), ("shop/c",))
     assert "held back: shop/a, shop/b, not waiting for shop/c" in apart.sentence()

@@ -106,6 +106,25 @@ def test_idle_shards_hold_nobody_up() -> None:
     assert not stage.skew.held
 
 
+def test_a_keyspace_waits_for_no_other() -> None:
+    """Nothing moves between two sources: one that could not keep up held up all the others."""
+    other = "till/a"
+    stage = Stage()
+    assert stage.plan(A, other) == {A: None, other: None}
+    stage.note(piece(A, max_ts=ago(500)), piece(other, caught_up=True), failed=())
+    assert stage.plan(A, other) == {A: None, other: None}
+    stage.plan(A, B, other)
+    stage.note(piece(A, held_ts=ago(90)), piece(B, held_ts=ago(60)), failed=(other,))
+    assert stage.plan(A, B, other) == {A: ago(57.5), other: None}
+    assert stage.skew.held == {B}
+    # A leap that one keyspace refuses is forgotten for all, and shortened for that one only.
+    stage.note(piece(A, max_ts=ago(58), held_ts=ago(57)), piece(other, max_ts=ago(300)))
+    stage.plan(A, B, other)
+    far = [piece(A, max_ts=ago(30)), piece(B, max_ts=ago(58), held_ts=ago(57)), piece(other)]
+    assert not stage.skew.accepts(far, ())
+    assert stage.skew.accepts(far[2:], ())
+
+
 def test_any_shards_reach_the_end_in_lockstep() -> None:
     """Streams that are as uneven as can be: each round brings the furthest behind forward."""
     streams = {
