@@ -298,12 +298,15 @@ class Skew:
 
     def accepts(self, slices: Sequence[ShardSlice], failed: Collection[str]) -> bool:
         """Whether each keyspace accepts what the round holds of it; see KeyspaceSkew.accepts."""
-        return all([one.accepts(*mine) for one, *mine in self._parts(slices, failed)])
+        parts = self._parts(slices, failed)
+        # Each one is asked: whoever refuses makes its own leap shorter.
+        refused = [one for one, mine, failures in parts if not one.accepts(mine, failures)]
+        return not refused
 
     def note(self, slices: Sequence[ShardSlice], failed: Collection[str]) -> None:
         """See KeyspaceSkew.note."""
-        for one, *mine in self._parts(slices, failed):
-            one.note(*mine)
+        for one, mine, failures in self._parts(slices, failed):
+            one.note(mine, failures)
 
     def _parts(
         self, slices: Sequence[ShardSlice], failed: Collection[str]
