@@ -153,7 +153,8 @@ def _attempt(
     )
     events = tuple(sink.events)
     sink.end()
-    if taken.journal is None and (taken.caught_up or not request.moves):
+    lasts = taken.journal is None and not found.feed.is_worn
+    if lasts and (taken.caught_up or not request.moves):
         _keep(request, found, taken.end)
     else:
         found.feed.close()

@@ -153,6 +153,10 @@ def refuse_to_wait(shard: str) -> None:
 class Feed(Protocol):
     """A shard's open stream, whatever it is read through."""
 
+    @property
+    def is_worn(self) -> bool:
+        """Whether so much has gathered in it that a new one is better."""
+
     def read(self, *, known: frozenset[str], limits: SliceLimits) -> SliceSummary:
         """Read until a limit, to the end of a transaction.
 

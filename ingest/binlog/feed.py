@@ -141,6 +141,11 @@ class BinlogFeed:
             seen=self._workflows.seen if self._workflows else {},
         )
 
+    @property
+    def is_worn(self) -> bool:
+        """See ingest.slices.Feed."""
+        return False  # its reader begins without table maps by itself
+
     def close(self) -> None:
         """See ingest.slices.Feed."""
         self._stream.close()

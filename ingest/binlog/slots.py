@@ -23,6 +23,7 @@ from ratchet.core.patterns import TablePatterns
 from ratchet.core.shard import ShardId
 from ratchet.core.vitess import is_internal
 from ratchet.ingest.binlog.notes import Bytes
+from ratchet.ingest.shapes import ShapeCount
 from ratchet.wire.decode.tablemap import TableMap, is_sequence, parse_table_map
 
 _FREE: Final = -1
@@ -102,6 +103,7 @@ class TableMapCache:
         self._by_body: dict[bytes, int] = {}
         self._used = 0
         self._new_columns = 0
+        self._shapes = ShapeCount()
         self._seen: set[str] = set()  # names of tables that are mirrored
         self._unread: set[bytes] = set()  # bodies of maps that do not say enough
         self._unreadable: list[tuple[str, TableStoppedError]] = []
@@ -120,7 +122,8 @@ class TableMapCache:
     @property
     def is_full(self) -> bool:
         """Whether to `clear` as soon as no row event refers to a slot."""
-        return len(self.maps) > MOST_MAPS or int(self.starts[len(self.maps)]) > MOST_BYTES
+        size = int(self.starts[len(self.maps)])
+        return len(self.maps) > MOST_MAPS or size > MOST_BYTES or self._shapes.has_many_old
 
     @property
     def has_many_new(self) -> bool:
@@ -135,6 +138,7 @@ class TableMapCache:
         """Begin without any; names that were seen stay."""
         self._by_body.clear()
         self._unread.clear()
+        self._shapes = ShapeCount()
         self.maps = []
         self.targets = np.zeros(0, np.uint8)
         self.bodies = np.zeros(0, np.uint8)
@@ -225,6 +229,7 @@ class TableMapCache:
         if found is not None and found.database != self._sidecar[0]:
             self._seen.add(found.table)
             self._new_columns += len(found.columns)
+            self._shapes.add(found.table, len(found.columns))
         self._by_body[body[8:]] = slot
         begin = int(self.starts[slot])
         end = begin + len(body) - 8

@@ -132,6 +132,11 @@ class VStreamFeed:
             held_ts=self._backlog.held_ts,
         )
 
+    @property
+    def is_worn(self) -> bool:
+        """See ingest.slices.Feed."""
+        return self._tables.is_worn
+
     def close(self) -> None:
         """See ingest.slices.Feed."""
         self._stream.close()

@@ -23,6 +23,7 @@ from ratchet.core.patterns import TablePatterns
 from ratchet.core.schema import TableSchema
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.core.vitess import is_internal
+from ratchet.ingest.shapes import ShapeCount
 from ratchet.wire.decode.catalog import DeclaredTable
 from ratchet.wire.decode.vstream import VStreamRowDecoder
 from ratchet.wire.decode.vstreamfields import schema_of
@@ -71,11 +72,17 @@ class StreamTables:
         self._catalog: Mapping[str, DeclaredTable] = {}
         self._numbers: dict[TableSchema | tuple[str, str], int] = {}
         self._slots: list[tuple[str, TableDecoder | TableStoppedError]] = []
+        self._shapes = ShapeCount()
 
     @property
     def names(self) -> frozenset[str]:
         """The mirrored tables that have been described."""
         return frozenset(table for table, _ in self._slots)
+
+    @property
+    def is_worn(self) -> bool:
+        """See ingest.slices.Feed."""
+        return self._shapes.has_many_old
 
     def name_of(self, event: Any) -> str:
         """The table's own name, of a FieldEvent."""
@@ -103,6 +110,7 @@ class StreamTables:
         if number is None:
             number = self._numbers[key] = len(self._slots)
             self._slots.append((table, self._slot(found)))
+            self._shapes.add(table, len(event.fields))
         return number
 
     def table(self, number: int) -> str:

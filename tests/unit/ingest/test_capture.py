@@ -19,33 +19,41 @@ from ratchet.wire.connect import SourceConfig
 class _AtItsEnd:
     """A feed that has nothing more to give."""
 
-    def __init__(self, position: Position) -> None:
+    def __init__(self, position: Position, *, is_worn: bool = False) -> None:
         self._position = position
+        self.is_worn = is_worn
+        self.closed = False
 
     def read(self, *, known: frozenset[str], limits: SliceLimits) -> SliceSummary:
         del known, limits
         return SliceSummary(end=self._position, runs=(), bytes=0, caught_up=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """See Feed."""
+        self.closed = True
 
 
-def test_a_slow_lake_does_not_make_a_stream_look_read_for_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was committed while files were closed has not been read; skew and lag count on it."""
+def _request(lake: Path) -> CaptureRequest:
     start = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
-    request = CaptureRequest(
+    return CaptureRequest(
         source=SourceConfig(
             shard=ShardId("shop", "-"), host="127.0.0.1", port=1, user="u", database="d"
         ),
         start=start,
         generation=0,
         round_number=1,
-        lake=str(tmp_path),
+        lake=str(lake),
         patterns=TablePatterns(),
         dump=DumpOptions(server_id=1),
     )
+
+
+def test_a_slow_lake_does_not_make_a_stream_look_read_for_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was committed while files were closed has not been read; skew and lag count on it."""
+    request = _request(tmp_path)
+    start = request.start
     stream = capture._Open("", _AtItsEnd(start), SliceCollector(), start)
     monkeypatch.setattr(capture, "_open", lambda *_, **__: stream)
     monkeypatch.setattr(capture, "_keep", lambda *_: None)
@@ -56,3 +64,18 @@ def test_a_slow_lake_does_not_make_a_stream_look_read_for_longer(
     assert piece is not None
     assert piece.caught_up
     assert piece.observed_at == 100_000_000
+
+
+@pytest.mark.parametrize("is_worn", [False, True])
+def test_a_stream_that_has_gathered_much_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_worn: bool
+) -> None:
+    """What it knows of shapes that tables once had would fill the memory."""
+    request = _request(tmp_path)
+    feed = _AtItsEnd(request.start, is_worn=is_worn)
+    stream = capture._Open("", feed, SliceCollector(), request.start)
+    monkeypatch.setattr(capture, "_open", lambda *_, **__: stream)
+    assert capture.capture_slice(request).slice is not None
+    assert feed.closed == is_worn
+    capture.close_streams()
+    assert feed.closed

@@ -458,6 +458,26 @@ def test_maps_that_are_not_kept_are_taken_again(monkeypatch: pytest.MonkeyPatch)
     assert reader._slots.tables == {"w"}
 
 
+def test_old_shapes_of_a_table_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand columns are 1.6 MB: a table altered all the time filled the memory with them."""
+    monkeypatch.setattr("ratchet.ingest.shapes.MOST_OLD", 6)
+    log = opened()
+    for n, column in enumerate(b"abcdefghi", 1):
+        table_map = MARIADB_MAP.replace(b"\x01v\x08", b"\x01" + bytes([column]) + b"\x08")
+        log.gtid(n).query("BEGIN").table_map(20, table_map).rows(bytes([n]), 20).xid()
+    found = Collected()
+    reader = make_reader(mysql(), found)
+    kept = []
+    feed(reader, log.events[:2])
+    for at in range(2, len(log.events), 5):
+        feed(reader, log.events[at : at + 5])
+        reader.flush()
+        kept.append(len(reader._slots.maps))
+    assert kept == [1, 2, 3, 4, 0, 1, 2, 3, 4]  # four old ones of two columns are more than six
+    assert [image[0] for _, _, _, image in found.rows] == list(range(1, 10))
+    assert reader._slots.tables == {"w"}
+
+
 @pytest.mark.parametrize("limit", ["MOST_MAPS", "MOST_BYTES"])
 def test_a_transaction_with_more_maps_than_any_has(
     monkeypatch: pytest.MonkeyPatch, limit: str
