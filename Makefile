@@ -43,6 +43,9 @@ MUTANTS ?=
 # tests stay together, and the files in their order: those that take longest (e2e, integration) come
 # first. The long tests load the machine by themselves.
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+# The tests start well over a thousand processes. Without kept byte code, as some shells are set up,
+# each of them would compile all modules again: half a second.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@sed -n 's/^#   \(make.*\)/\1/p' Makefile
