@@ -60,6 +60,7 @@ ON_MARIADB: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.quick_on("written")
 @pytest.mark.parametrize("written", [False, True], ids=["quiet", "written"])
 def test_on_mariadb(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet], *, written: bool
@@ -67,6 +68,7 @@ def test_on_mariadb(
     equal_in_the_end(mariadb, database, make_ratchet, {**CASES, **ON_MARIADB}, written=written)
 
 
+@pytest.mark.quick_on("quiet")
 @pytest.mark.parametrize("written", [False, True], ids=["quiet", "written"])
 def test_on_mysql(
     mysql: Any, database: str, make_ratchet: Callable[..., Ratchet], *, written: bool
@@ -103,6 +105,7 @@ def equal_in_the_end(
     ratchet.run("verify")
 
 
+@pytest.mark.quick_on("quiet")
 @pytest.mark.parametrize("row", [False, True], ids=["quiet", "written"])
 def test_a_column_that_the_lake_refuses_stops_its_table_alone(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet], *, row: bool

@@ -55,6 +55,7 @@ TABLES: Final = [f"t{n}" for n in range(5)]
 QUIET: Final = "quiet"  # no row is written to it behind the statement
 
 
+@pytest.mark.long
 def test_on_mariadb(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet], tmp_path: Path
 ) -> None:

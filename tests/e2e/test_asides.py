@@ -92,6 +92,7 @@ def stop(running: Any) -> None:
     assert running.returncode == 0, told
 
 
+@pytest.mark.long
 def test_a_server_that_is_away(two: Two) -> None:
     two.ratchet.run("run", "--until-caught-up")
     running = two.ratchet.start("run")

@@ -45,7 +45,7 @@ def wait_until_identical(lake: Path, server: Any, seconds: float = 240) -> None:
             return
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_shop_with_foreign_keys(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], kind: str

@@ -76,6 +76,7 @@ def test_unknown_host(prepared: Any, database: str, make_ratchet: Callable[..., 
     assert "no-such-host.invalid" in done.stderr
 
 
+@pytest.mark.long
 def test_numbers_that_go_back(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet]
 ) -> None:
@@ -104,6 +105,7 @@ def test_numbers_that_go_back(
     assert_identical(ratchet.lake, [server], "shop", ["t"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("new", [pytest.param(False, marks=pytest.mark.long), True])
 def test_numbers_given_again(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], *, new: bool

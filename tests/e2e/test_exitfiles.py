@@ -29,6 +29,7 @@ with spark_session(load_config(Path(sys.argv[1]), {}), "run") as spark:
 """
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_no_file_is_noted_and_none_is_left(tmp_path: Path) -> None:
     config = {

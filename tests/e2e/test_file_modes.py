@@ -23,6 +23,7 @@ def modes(folder: Path) -> set[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("umask", [pytest.param(None, marks=pytest.mark.long), "077"])
 def test_modes(
     make_ratchet: Callable[..., Ratchet],

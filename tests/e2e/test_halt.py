@@ -76,7 +76,7 @@ def _halt(
     ratchet.run("verify")
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 @pytest.mark.parametrize(("point", "loaded"), SOME)
 def test_halted_at_some_points(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet], point: str, *, loaded: bool

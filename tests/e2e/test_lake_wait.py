@@ -60,7 +60,7 @@ def _ended(running: subprocess.Popen[str]) -> str:
     return err
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 def test_a_full_disk_that_is_given_room(
     server: Any,
     database: str,

@@ -25,7 +25,7 @@ def phases(found: dict[str, Any]) -> dict[str, str]:
     return {one["table"]: one["phase"] for one in found["tables"]}
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 def test_new_and_refused_while_a_run_goes_on(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str

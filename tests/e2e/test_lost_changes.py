@@ -13,6 +13,7 @@ from fix_e2e import PASSWORD, Ratchet, assert_identical, status
 from lab.servers import create_ratchet_user
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lost", [pytest.param(("lost",), marks=pytest.mark.long), ("lost", "too")])
 def test_changes_that_are_gone(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet], lost: tuple[str, ...]

@@ -15,7 +15,7 @@ from lab.servers import create_ratchet_user
 both = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 @both
 def test_a_server_that_folds_names(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str

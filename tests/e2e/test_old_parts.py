@@ -14,6 +14,7 @@ from lab.servers import create_ratchet_user
 TABLES = ("busy", "calm")
 
 
+@pytest.mark.long
 def test_records_that_are_older_than_the_tables(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

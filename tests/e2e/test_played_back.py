@@ -106,7 +106,7 @@ def test_behind_a_dump(restored: Restored, make_ratchet: Callable[..., Ratchet])
     assert_identical(ratchet.lake, [restored.server], "d", ["t"])
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 def test_under_a_run(restored: Restored) -> None:
     """It ends if it finds the server before the log was played back; the next one need not."""
     ratchet = restored.ratchet

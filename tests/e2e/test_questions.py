@@ -38,6 +38,7 @@ def logging(mariadb: Server) -> Iterator[Callable[[], set[str]]]:
     mariadb.execute("SET GLOBAL general_log = OFF, log_output = DEFAULT")
 
 
+@pytest.mark.long
 def test_no_question_opens_the_tables_of_other_databases(
     mariadb: Server,
     database: str,

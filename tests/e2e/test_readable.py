@@ -16,7 +16,7 @@ from lab.servers import create_ratchet_user
 ROWS = 20_000
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 def test_all_rows_are_there_at_any_moment(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

@@ -258,7 +258,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.quick_on("mysql")
+@pytest.mark.long
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 def test_remedies(stage: Callable[[str], tuple[Any, Ratchet]], flavor: str) -> None:
     """The core of the table."""

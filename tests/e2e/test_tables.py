@@ -38,6 +38,7 @@ def dump_of(lake: Lake, table: str) -> str:
     return state.dump.id
 
 
+@pytest.mark.long
 def test_the_others_stream_on(
     mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
 ) -> None:

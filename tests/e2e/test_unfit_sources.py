@@ -167,7 +167,7 @@ def _followed(
     return ratchet, run
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 @both
 def test_a_setting_that_changes_meanwhile(
     make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet], flavor: str
@@ -353,7 +353,7 @@ def test_memory_tables_of_a_server_that_was_restarted(
     assert_identical(ratchet.lake, [server], "shop", tables)
 
 
-@pytest.mark.quick_on("mariadb")
+@pytest.mark.long
 @both
 def test_a_server_that_crashed(
     make_server: Callable[..., Any],

@@ -20,6 +20,7 @@ def told(ran: Campaign) -> list[str]:
     return [f"{one.finding.what} {one.finding.table}: {one.finding.detail}" for one in ran.found]
 
 
+@pytest.mark.quick_on("mariadb")
 @pytest.mark.servers
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 def test_some_hundred_statements(flavor: str, tmp_path: Path) -> None:

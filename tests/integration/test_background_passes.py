@@ -191,6 +191,7 @@ def stage(dump: Dump, server: Server, database: str, monkeypatch: pytest.MonkeyP
 ROWS: Final = 40
 
 
+@pytest.mark.quick_on("mysql")
 def test_keys_of_all_types(stage: Stage) -> None:
     """A changed row, a missing and an extra one in each of the tables, in pieces of seven rows."""
     members = ",".join(f"'m{n}'" for n in range(1, ROWS + 2))

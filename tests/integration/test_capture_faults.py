@@ -217,6 +217,7 @@ def test_no_way_to_the_server_is_an_error_after_a_while(
     assert_same(capture, server)
 
 
+@pytest.mark.quick_on("mysql")
 @with_gtids
 def test_a_silent_connection_counts_as_dead(
     make_server: MakeServer, make_proxy: MakeProxy, flavor: str, tmp_path: Path
@@ -237,6 +238,7 @@ def test_a_silent_connection_counts_as_dead(
     assert_same(capture, server)
 
 
+@pytest.mark.quick_on("mariadb")
 @with_gtids
 def test_a_transaction_that_comes_drop_by_drop_ends_its_slice(
     make_server: MakeServer,
@@ -269,6 +271,7 @@ def test_a_transaction_that_comes_drop_by_drop_ends_its_slice(
     assert_same(capture, server)
 
 
+@pytest.mark.quick_on("mysql")
 @with_gtids
 def test_a_run_that_ends_waits_for_no_transaction(
     make_server: MakeServer, make_proxy: MakeProxy, flavor: str, tmp_path: Path
@@ -355,6 +358,7 @@ def test_a_log_that_drips_is_not_read_through_for_ever(
         proxy.drip(0)
 
 
+@pytest.mark.quick_on("mysql")
 @with_gtids
 def test_heartbeats_keep_an_idle_connection_alive(
     make_server: MakeServer, flavor: str, tmp_path: Path

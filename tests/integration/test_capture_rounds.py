@@ -81,6 +81,7 @@ def test_a_job_that_dies_is_retryable(spark: SparkSession) -> None:
         spark_runner(spark)([Deadly()])  # type: ignore[list-item]
 
 
+@pytest.mark.quick_on("mysql")
 @pytest.mark.parametrize("shards", [1, 5])
 def test_a_stream_stays_open(
     spark: SparkSession, server: Server, database: str, tmp_path: Path, shards: int

@@ -24,6 +24,7 @@ from ratchet.store.tables import Tables, TableState
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "read_the_mirror.ipynb"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_notebook_runs(tmp_path: Path) -> None:
     """Every code cell, in order, in a fresh process; the notebook is stored without outputs."""

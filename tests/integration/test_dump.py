@@ -355,6 +355,7 @@ def test_first_round_that_chunks_may_lack(lake: Lake, server: Server, database: 
     assert start_round(lake, {SHARD: replace(early, executed=GtidSet.empty(early.flavor))}) == 1
 
 
+@pytest.mark.quick_on("mysql")
 def test_in_spark_tasks(dump: Dump, server: Server, database: str, spark: SparkSession) -> None:
     """Read in Spark tasks the dump is the same; Spark finds each row by its key, and only there."""
     server.execute(

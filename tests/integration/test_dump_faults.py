@@ -123,6 +123,7 @@ def test_altered_while_dumped(dump: Dump, server: Server, database: str) -> None
     assert known == {name for name in there if dump_commits(dump.lake)[0].dump in name}
 
 
+@pytest.mark.quick_on("mysql")
 def test_wide_rows_in_bounded_memory(lake: Lake, server: Server, database: str) -> None:
     """Rows of 1.5 MB end chunks by their bytes, in a process that never holds many of them."""
     server.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB)", database=database)

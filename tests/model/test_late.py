@@ -38,7 +38,7 @@ OTHER = {
     "redump": ("capture", "redump", "dump", "capture", "merge"),
     "drop": ("drop", "capture", "dump", "merge"),
 }
-SOME = 150  # histories of every run of the tests
+SOME = 80  # histories of every run of the tests
 ALL = 10_000
 
 

@@ -147,6 +147,7 @@ def test_another_commit_in_between(
         source.assert_mirrored()
 
 
+@pytest.mark.long
 def test_what_is_left_to_spark(
     spark: SparkSession,
     tmp_path: Path,

@@ -48,6 +48,7 @@ def dump_heirs(spark: SparkSession, source: Source) -> None:
         source.chunk(shard)
 
 
+@pytest.mark.long
 def test_only_the_heirs_are_dumped(spark: SparkSession, tmp_path: Path) -> None:
     source = Source(tmp_path, shards=(LEFT, RIGHT))
     source.tx(LEFT, *(put(n, "left") for n in range(1, 9)))

@@ -171,6 +171,7 @@ class Killed(BaseException):
     """Stands for kill -9; tests/e2e does it for real."""
 
 
+@pytest.mark.quick_on("direct", "spark-merge.after_merge-True")
 @pytest.mark.parametrize(
     ("point", "more"),
     [

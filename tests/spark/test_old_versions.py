@@ -42,6 +42,7 @@ def checksums(source: Source) -> set[str]:
     return {name.removesuffix(".crc") for name in found if "/_" not in name}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_each_version_of_the_history_can_be_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

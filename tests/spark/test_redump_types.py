@@ -25,6 +25,7 @@ def columns(kind: pa.DataType) -> pa.Schema:
     return pa.schema([pa.field("id", kind, nullable=False), pa.field("v", pa.string())])
 
 
+@pytest.mark.quick_on("before1")
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -253,6 +253,7 @@ def test_a_hidden_row_far_from_the_batch_stays_hidden(spark: SparkSession, tmp_p
     source.assert_mirrored()
 
 
+@pytest.mark.quick_on("with changes")
 @pytest.mark.parametrize("quiet", [False, True], ids=["with changes", "without changes"])
 def test_a_kill_behind_the_catch_up(spark: SparkSession, tmp_path: Path, *, quiet: bool) -> None:
     """Merged again with more rounds: the shown row is deleted there, the hidden one comes up."""

@@ -153,6 +153,7 @@ def test_a_hidden_row_that_is_not_there(spark: SparkSession, tmp_path: Path) -> 
         assert 1 not in {key for key, _ in source.mirror()}
 
 
+@pytest.mark.long
 def test_with_the_shard_in_the_key(spark: SparkSession, tmp_path: Path) -> None:
     """One shard's row is mended, the other's of the same key is left alone."""
     source = dumped(tmp_path, shard_in_key=True)
@@ -217,6 +218,7 @@ class _Killed(Exception):  # noqa: N818 - it stands for a kill
     pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point",
     [

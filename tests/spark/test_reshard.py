@@ -138,6 +138,7 @@ def test_two_siblings_write_one_key(spark: SparkSession, tmp_path: Path) -> None
         settle(source, merge)
 
 
+@pytest.mark.long
 def test_a_hidden_row_of_an_ended_shard_does_not_come_back(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_hidden_row_comes_back_when_the_shown_one_goes(
         assert (2, f"shop/{B}") in source.mirror()
 
 
+@pytest.mark.long
 def test_doubled_keys_of_the_dump_collapse(spark: SparkSession, tmp_path: Path) -> None:
     """A row is read on both shards as it moves; afterwards it is shown once, and not forgotten."""
     source = Source(tmp_path, shards=(A, B))
@@ -141,6 +142,7 @@ def test_a_table_waits_until_every_shard_is_past_its_dump(
         source.assert_mirrored()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point", [pytest.param("merge.after_side", marks=pytest.mark.long), "merge.after_merge"]
 )

@@ -84,6 +84,7 @@ def staged_files(source: Source) -> list[str]:
     return [file.path for file in source.lake.list(layout.STAGED)]
 
 
+@pytest.mark.quick_on("shards0")
 @pytest.mark.parametrize("shards", [(), ("a", "b")])
 def test_what_is_shown_stays_until_all_of_it_is_replaced(
     spark: SparkSession, tmp_path: Path, shards: tuple[str, ...]
@@ -142,6 +143,7 @@ def reopened(source: Source) -> Source:
     return source
 
 
+@pytest.mark.quick_on("staged.after_copies")
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize(
     ("shards", "quiet"),
