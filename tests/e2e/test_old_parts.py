@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fix_e2e import PASSWORD, Ratchet, assert_identical, status
 
 from lab.servers import create_ratchet_user

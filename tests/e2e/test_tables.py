@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import yaml
 from fix_e2e import (
     PASSWORD,
