@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from ratchet.core.errors import BugError, LockedError, RatchetError, RetryableError
 from ratchet.jobs.capture.pace import StepPace
@@ -27,6 +27,8 @@ log: Final = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 0.5  # seconds; doubles with each failure in a row
 LONGEST_PAUSE: Final = 30.0
 _LOOK: Final = 1.0  # seconds after which a loop that waits looks around
+
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,21 @@ class CaptureOutcome:
 
     committed: int | None
     failures: Mapping[str, RatchetError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeOutcome:
+    """What one merge step came to.
+
+    Attributes:
+        worked: whether there was anything to do.
+        changed: how many tables it has changed.
+        is_behind: whether it has left rounds, which were too much for one step.
+    """
+
+    worked: bool
+    changed: int = 0
+    is_behind: bool = False
 
 
 class Control:
@@ -355,31 +372,30 @@ class WatchLoop(Loop):
             self.control.ring()
 
 
+# Of a step that failed it is not known what it did: it is done again.
+_FAILED: Final = MergeOutcome(worked=True)
+
+
 class MergeLoop(Loop):
     """A merge step whenever there is something to merge, and it is time.
 
     Args:
         control: see Control.
-        step: merges what there is; whether there was anything.
+        step: merges what there is. Behind one that has left rounds the next one begins at once.
         pace: how far apart the steps are.
         patience: seconds that a server may be away which a step has to ask, until the run ends.
         between: what is done each second while it is not time for a step; whether one is wanted.
-        changed: how many tables the last step has changed.
-        is_behind: whether it has left rounds, which were too much for one: the next one begins at
-            once then.
         clock: seconds, rising.
     """
 
     def __init__(
         self,
         control: Control,
-        step: Callable[[], bool],
+        step: Callable[[], MergeOutcome],
         *,
         pace: StepPace,
         patience: float,
         between: Callable[[], bool] = lambda: False,
-        changed: Callable[[], int] = lambda: 0,
-        is_behind: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__("merge", control)
@@ -387,8 +403,6 @@ class MergeLoop(Loop):
         self._pace = pace
         self._patience = patience
         self._between = between
-        self._changed = changed
-        self._is_behind = is_behind
         self._hurried = threading.Event()
         self._clock = clock
         self._delay = FIRST_PAUSE
@@ -406,9 +420,10 @@ class MergeLoop(Loop):
             seen = self.control.rings
             began = self._clock()
             self._hurried.clear()
-            if self._try(self._step):
-                next_step = self._pace.took_step(began, self._changed())
-                if not self._is_behind():
+            outcome = self._try(self._step, failed=_FAILED)
+            if outcome.worked:
+                next_step = self._pace.took_step(began, outcome.changed)
+                if not outcome.is_behind:
                     self._rest(next_step)
                 continue
             if others_ended:
@@ -425,10 +440,10 @@ class MergeLoop(Loop):
             if isinstance(thread, Loop) and thread.control is self.control
         )
 
-    def _try(self, work: Callable[[], object]) -> bool:
-        """Whether there is a reason to look again at once."""
+    def _try(self, work: Callable[[], Outcome], *, failed: Outcome) -> Outcome:
+        """What came of it; `failed`, if that is to be tried again."""
         try:
-            worked = bool(work())
+            found = work()
         except RetryableError as error:
             # A conflict or a lost executor: the step is done again, and what is merged stays. Or a
             # server is away, of which foreign keys are to be read.
@@ -441,16 +456,16 @@ class MergeLoop(Loop):
             log.warning("%s; trying again in %.1f s", error, pause)
             self.control.wait(pause, self.control.rings)
             self._delay = 2 * pause
-            return True
+            return failed
         self._delay, self._since = FIRST_PAUSE, None
-        return worked
+        return found
 
     def _rest(self, until: float) -> None:
         while not (self.control.draining or self._hurried.is_set()):
             left = until - self._clock()
             if left <= 0:
                 return
-            if self._try(self._between):
+            if self._try(self._between, failed=True):
                 self.hurry()
             self.control.rest(min(left, _LOOK))
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ratchet.core.errors import LakeAwayError, LakeError, RetryableError, TableStoppedError
 from ratchet.core.types import InvalidValuePolicy
+from ratchet.jobs.capture.loops import MergeOutcome
 from ratchet.jobs.reporting.observe import Merged, Observer, StopReporter
 from ratchet.jobs.reporting.text import size
 from ratchet.jobs.run.altered import AlteredTables
@@ -113,15 +114,13 @@ class MergeRunner:
         last = self._cuts.last()
         self.round = 0 if last is None else last.round
         self._asked: dict[str, int] = {}  # dump -> how often a step was wanted for it
-        self.changed = 0  # tables, in the last step
-        self.is_behind = False  # whether it has left rounds for another one
         self._steps = 0
         self._clean_at = clock()  # the lake knows what is due
         self._budget = Budget(maintenance, now=clock())
         self._cleaning: Iterator[None] | None = None
 
-    def step(self) -> bool:
-        """Merge what there is; whether there was anything.
+    def step(self) -> MergeOutcome:
+        """Merge what there is.
 
         Raises:
             RetryableError: it may be done again.
@@ -130,7 +129,6 @@ class MergeRunner:
         self._check()
         self._serve()
         result = self._merge()
-        self.changed, self.is_behind = len(result.changed), result.left > 0
         if result.stopped:
             self._tell_stopped(result.stopped)
         if result.cut is not None:
@@ -148,7 +146,9 @@ class MergeRunner:
                 self._try(self._upkeep.compact)
             self._steps += 1
         self._try(self._clean)
-        return result.worked
+        return MergeOutcome(
+            worked=result.worked, changed=len(result.changed), is_behind=result.left > 0
+        )
 
     def between(self) -> bool:
         """What else this thread does, while it is not time for a step; whether one is wanted now.

@@ -208,8 +208,6 @@ class _RunBuilder:
                 pace=StepPace(pace, now=time.monotonic()),
                 patience=config.capture.reconnect_seconds,
                 between=guard.in_pool(MERGE, "merge", merging.between),
-                changed=lambda: merging.changed,
-                is_behind=lambda: merging.is_behind,
             )
             if not self._plan.following:
                 tasks = [

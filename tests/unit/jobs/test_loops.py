@@ -23,6 +23,7 @@ from ratchet.jobs.capture.loops import (
     Control,
     DumpLoop,
     MergeLoop,
+    MergeOutcome,
     VerifyLoop,
     WatchLoop,
 )
@@ -117,11 +118,11 @@ def test_an_operator_error_ends_the_run_after_what_was_captured_is_merged() -> N
         patience=5,
     )
 
-    def step() -> bool:
+    def step() -> MergeOutcome:
         if not pending:
-            return False
+            return MergeOutcome(worked=False)
         pending.pop()
-        return True
+        return MergeOutcome(worked=True)
 
     merge = MergeLoop(control, step, pace=StepPace(0), patience=0)
     capture.start()
@@ -140,8 +141,8 @@ def test_merge_sees_what_a_slow_feeder_left_last() -> None:
         pending.append(1)
         return 1
 
-    def step() -> bool:
-        return bool(pending) and bool(pending.pop())
+    def step() -> MergeOutcome:
+        return MergeOutcome(worked=bool(pending) and bool(pending.pop()))
 
     loops = (
         DumpLoop(control, dump, every=None),
@@ -174,10 +175,10 @@ def test_stop_does_not_wait_for_the_rest_of_the_merges() -> None:
     control = Control()
     steps: list[int] = []
 
-    def step() -> bool:
+    def step() -> MergeOutcome:
         steps.append(1)
         control.stop()
-        return True
+        return MergeOutcome(worked=True)
 
     merge = MergeLoop(control, step, pace=StepPace(0), patience=0)
     merge.start()
@@ -190,7 +191,7 @@ def test_a_step_waits_for_a_server_as_capture_does(source: str, tries: int) -> N
     """A conflict is tried again for a minute, a server that is away for `patience`."""
     control, clock, seen = Control(), Clock(), []
 
-    def step() -> bool:
+    def step() -> MergeOutcome:
         seen.append(clock.now)
         raise RetryableError("it is away", source=source)
 
@@ -256,7 +257,12 @@ def test_what_is_asked_of_the_loop_is_done_while_it_is_not_time_for_a_step() -> 
 
     control.rest = rest  # type: ignore[method-assign]
     merge = MergeLoop(
-        control, lambda: True, pace=StepPace(100), patience=0, between=between, clock=clock
+        control,
+        lambda: MergeOutcome(worked=True),
+        pace=StepPace(100),
+        patience=0,
+        between=between,
+        clock=clock,
     )
     merge.work()
     assert seen == [0, 1, 2, 3, 4, 5, 6, 7, 8]
@@ -270,11 +276,11 @@ def test_who_waits_for_a_cut_gets_it_at_once(interval: float | None, begins: lis
     for _ in range(20):
         pace.took_step(0.0, 1)
 
-    def step() -> bool:
+    def step() -> MergeOutcome:
         begun.append(clock.now)
         if len(begun) == len(begins):
             control.stop()
-        return True
+        return MergeOutcome(worked=True)
 
     def rest(seconds: float, _: object = None) -> None:
         clock.now += seconds
@@ -292,32 +298,25 @@ def test_a_backlog_is_worked_off_without_rests() -> None:
     control, clock, begun = Control(), Clock(), []
     left = [3, 2, 1, 0]
 
-    def step() -> bool:
+    def step() -> MergeOutcome:
         begun.append(clock.now)
         clock.now += 1
         left.pop(0)
         if not left:
             control.stop()
-        return True
+        return MergeOutcome(worked=True, is_behind=bool(left and left[0]))
 
     def rest(seconds: float, _: object = None) -> None:
         clock.now += seconds
 
     control.rest = rest  # type: ignore[method-assign]
-    merge = MergeLoop(
-        control,
-        step,
-        pace=StepPace(100),
-        patience=0,
-        is_behind=lambda: bool(left and left[0]),
-        clock=clock,
-    )
+    merge = MergeLoop(control, step, pace=StepPace(100), patience=0, clock=clock)
     merge.work()
     assert begun == [0, 1, 2, 102]
 
 
-def failing(error: Exception) -> Callable[[], bool]:
-    def step() -> bool:
+def failing(error: Exception) -> Callable[[], MergeOutcome]:
+    def step() -> MergeOutcome:
         raise error
 
     return step

@@ -98,8 +98,8 @@ def test_steps_are_told(stage: Stage) -> None:
     merging = stage.merging()
     assert merging.round == 0
     stage.results = [worked(4)]
-    assert merging.step()
-    assert not merging.step()
+    assert merging.step().worked
+    assert not merging.step().worked
     assert stage.told == [Merged(round=4, tables=1, rows=7, seconds=1.5)]
     assert merging.round == 4
 
@@ -107,7 +107,7 @@ def test_steps_are_told(stage: Stage) -> None:
 def test_tables_that_stop_are_told(stage: Stage) -> None:
     error = TableStoppedError("a column went", hint="--again")
     stage.results = [StepResult(cut=None, changed={}, stopped={"shop.t": error}, seconds=0)]
-    assert stage.merging().step()
+    assert stage.merging().step().worked
     assert stage.told == [TableStopped(table="shop.t", message="a column went", hint="--again")]
 
 
@@ -119,7 +119,7 @@ def test_a_table_that_the_dump_has_in_hand_by_now_asks_for_nothing(
     stage.table("t", phase)
     error = TableStoppedError("a column went", hint="--again")
     stage.results = [StepResult(cut=None, changed={}, stopped={"shop.t": error}, seconds=0)]
-    assert stage.merging().step()
+    assert stage.merging().step().worked
     assert len(stage.told) == told
 
 
@@ -306,7 +306,7 @@ def test_a_conflict_puts_upkeep_off(stage: Stage) -> None:
     stage.failure = RetryableError("conflict")
     merging = stage.merging()
     stage.results = [worked(n) for n in range(COMPACT_EVERY)]
-    assert all(merging.step() for _ in range(COMPACT_EVERY))
+    assert all(merging.step().worked for _ in range(COMPACT_EVERY))
 
 
 def test_nothing_without_the_lease(stage: Stage) -> None:

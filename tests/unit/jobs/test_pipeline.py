@@ -29,6 +29,7 @@ from ratchet.jobs.capture.loops import (
     DumpLoop,
     Loop,
     MergeLoop,
+    MergeOutcome,
     Task,
     VerifyLoop,
 )
@@ -69,11 +70,10 @@ class Stage:
         self.dumped += 1
         return 1
 
-    def merge(self) -> bool:
-        if self.merged < self.rounds:
-            self.merged += 1
-            return True
-        return False
+    def merge(self) -> MergeOutcome:
+        worked = self.merged < self.rounds
+        self.merged += worked
+        return MergeOutcome(worked=worked)
 
     @property
     def round(self) -> int:
