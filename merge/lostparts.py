@@ -14,7 +14,7 @@ from ratchet.core.errors import LakeError, TableFileError, TableStoppedError
 from ratchet.core.shell import redump
 from ratchet.merge.plan import app_id
 from ratchet.store.delta.log import TableFiles, replay
-from ratchet.store.delta.vectors import file_of
+from ratchet.store.delta.vectors import vector_path
 from ratchet.store.files import Lake
 from ratchet.store.staged import taken
 from ratchet.store.tables import TableState
@@ -121,6 +121,6 @@ def _named(table: TableFiles) -> Iterator[str]:
     """The files that a table's log names, relative to its folder."""
     for file in table.files.values():
         yield file.path
-        vectors = None if file.vector is None else file_of(file.vector)
+        vectors = None if file.vector is None else vector_path(file.vector)
         if vectors is not None:
             yield vectors

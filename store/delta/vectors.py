@@ -138,11 +138,6 @@ def write_vectors(lake: Lake, table: str, vectors: Sequence[Vector]) -> list[Vec
     return descriptors
 
 
-def file_of(descriptor: VectorDescriptor) -> str | None:
-    """The file of a vector, relative to the table's folder; None if it stands in the log."""
-    return _path_of(descriptor.place) if descriptor.storage == "u" else None
-
-
 def _path_of(text: str) -> str:
     prefix, name = text[:-_UUID_TEXT], uuid.UUID(bytes=_z85_decoded(text[-_UUID_TEXT:]))
     return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
