@@ -20,11 +20,13 @@ Raise the concrete classes; the exit code follows the class (`RatchetError.exit_
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Final
 
 from ratchet.core.shell import shell_word
 
 _LONGEST: Final = 8192  # characters of a cause
+_BACKTRACE: Final = re.compile(r"\s*\n\s*0: ")
 _LONGEST_MESSAGE: Final = 32_768  # also of a position: a server may name a million origins
 
 
@@ -101,7 +103,8 @@ def _rebuild(cls: type[RatchetError], message: str, parts: dict[str, str]) -> Ra
 
 def _shortened(cause: BaseException) -> str:
     """What a cause says: a server's message may have megabytes, and is logged at each try."""
-    said = str(cause)
+    # Libraries written in Rust may add where in their code it was.
+    said = _BACKTRACE.split(str(cause), maxsplit=1)[0]
     return _cut(said, _LONGEST)
 
 

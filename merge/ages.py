@@ -17,11 +17,13 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from ratchet.core.errors import LakeError
+from ratchet.core.errors import LakeError, TableFileError
 from ratchet.core.shell import redump
 from ratchet.merge.lostparts import lost_folder, remedy
-from ratchet.merge.progress import Progress
-from ratchet.store.cuts import Cuts
+from ratchet.merge.progress import Progress, TableBeginning
+from ratchet.store.anew import named_version
+from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.delta.log import check_commit
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
@@ -32,8 +34,22 @@ log: Final = logging.getLogger("ratchet.jobs.run")
 _LOOKS: Final = 16  # at a time
 
 
+def _age(state: TableState, begun: TableBeginning, cut: Cut | None, end: int) -> str:
+    """Why a table is of another age than the rest, as a sentence; empty: it is not."""
+    held = max(state.merged_round, begun.round)
+    if held > end:
+        return f"the table holds round {held}, but the log of rounds ends at {end}: {OTHER_AGES}"
+    named = named_version(cut, state)
+    if begun.version < named:
+        return (
+            f"its log ends at version {begun.version}, but the newest cut shows version {named}: "
+            f"its newest versions were lost (a power failure, or {OTHER_AGES})"
+        )
+    return ""
+
+
 def refuse_other_ages(lake: Lake, progress: Progress) -> None:
-    """Stop the tables that are ahead of the log of rounds, or whose folders are gone, by name.
+    """Stop the tables that are ahead of the log of rounds, or damaged, or behind the newest cut.
 
     Args:
         lake: the lake, held.
@@ -54,18 +70,18 @@ def refuse_other_ages(lake: Lake, progress: Progress) -> None:
     tables = Tables(lake)
 
     def look(state: TableState) -> None:
-        gone = lost_folder(lake, state)
-        if gone:
-            log.error("%s is stopped: %s", state.name, gone)
-            tables.stop(state, message=gone, hint=remedy(state.name), at_round=end)
-            return
-        committed, epoch = progress.begun(state)
-        if epoch > lake.epoch:
-            refuse_later_epoch(lake, state.path)
-        held = max(state.merged_round, committed)
-        if held > end:
-            why = f"the table holds round {held}, but the log of rounds ends at {end}: {OTHER_AGES}"
-            hint = f"{redump(state.name)} dumps it again"
+        why, hint = lost_folder(lake, state), remedy(state.name)
+        if not why:
+            try:
+                begun = progress.begun(state)
+                check_commit(lake, state.path, begun.version)
+            except TableFileError as error:
+                why = f"its log cannot be read: {error}"
+            else:
+                if begun.epoch > lake.epoch:
+                    refuse_later_epoch(lake, state.path)
+                why, hint = _age(state, begun, cut, end), f"{redump(state.name)} dumps it again"
+        if why:
             log.error("%s is stopped: %s", state.name, why)
             tables.stop(state, message=why, hint=hint, at_round=end)
 

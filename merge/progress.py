@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -31,6 +32,21 @@ from ratchet.store.staged import taken
 from ratchet.store.tables import TableState
 
 _LOOKS: Final = 16  # at a time, in an object store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableBeginning:
+    """How far a table is by its own log.
+
+    Attributes:
+        round: of the last merge that changed it; 0 if none did since its dump.
+        epoch: the newest one that it was fenced for; 0: none.
+        version: its newest one; -1: there is no table.
+    """
+
+    round: int
+    epoch: int
+    version: int
 
 
 class Progress:
@@ -117,10 +133,10 @@ class Progress:
     def committed(self, state: TableState) -> int:
         """The round of the last merge that changed the table; 0 if none did since its dump."""
         held = self.held[app_id(state)]
-        return self.begun(state)[0] if held.merged is None else held.merged
+        return self.begun(state).round if held.merged is None else held.merged
 
-    def begun(self, state: TableState) -> tuple[int, int]:
-        """What `committed` is, and the newest epoch that the table was fenced for; asks the table.
+    def begun(self, state: TableState) -> TableBeginning:
+        """How far the table is by its own log; asks the table.
 
         A catch-up that had no changes has committed nothing but its collapse.
         """
@@ -130,4 +146,5 @@ class Progress:
         own, collapsed, epoch = (0 if table is None else version_in(table, one) or 0 for one in ids)
         placed = taken(self._lake, state.shown_path, key) if state.is_staged else None
         self.held[key].merged = merged = max(own, collapsed, placed or 0)
-        return merged, epoch
+        version = -1 if table is None else int(table.version())
+        return TableBeginning(round=merged, epoch=epoch, version=version)

@@ -9,10 +9,12 @@ at its beginning.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ratchet.core.errors import BugError, TableStoppedError
 from ratchet.core.position import Position
@@ -23,13 +25,15 @@ from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.sessions import open_session
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns, made_at
 from ratchet.store import crashpoints
-from ratchet.store.anew import standing_of
+from ratchet.store.anew import clear_place, standing_of
 from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.staged import remove_given_up
 from ratchet.store.tables import DumpState, Tables, TableState
 from ratchet.wire.session import Session, quoted
+
+log: Final = logging.getLogger("ratchet.jobs.run")
 
 # Leaves the rows of shards that are not read in a table, and no others; once.
 KeepRows = Callable[[TableState], None]
@@ -113,6 +117,13 @@ def start_table(
         new = replace(places, start_round=start_round(lake, places.start))
         standing = None if state is None else standing_of(lake, state)
         state = states.save(_new_dump(wanted, state, sources, new, standing))
+        lake.clear_way(state.side_path)
+        if clear_place(lake, state.path):
+            log.warning(
+                "%s: what stood in %s could not be read, and is removed: older versions are gone",
+                wanted.name,
+                state.path,
+            )
         if state.is_staged:
             remove_given_up(lake, state)
     dump = state.dump

@@ -13,8 +13,10 @@ from dataclasses import replace
 
 from ratchet.core.errors import TableFileError
 from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.delta.commits import check_epoch
 from ratchet.store.delta.log import replay
 from ratchet.store.files import STAGED_FORMAT, Lake, need_format
+from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import TableState
 
 
@@ -35,18 +37,61 @@ def standing_of(lake: Lake, state: TableState) -> int | None:
         LakeError: the lake cannot be read or written.
     """
     version = _shown(Cuts(lake).last(), state)
-    if version is None or not _can_be_read(lake, state.shown_path):
+    newest = None if version is None else _newest(lake, state.shown_path)
+    if version is None or newest is None:
         return None
     need_format(lake, STAGED_FORMAT)
-    return version
+    return min(version, newest)
 
 
-def _can_be_read(lake: Lake, path: str) -> bool:
-    """Whether there is a table; one that is damaged may be why there is to be a new dump."""
+def named_version(cut: Cut | None, state: TableState) -> int:
+    """The version of a streaming table that a cut names: its log cannot end before it; 0: none.
+
+    Args:
+        cut: the newest one.
+        state: the table.
+    """
+    if cut is None or state.phase != "streaming" or state.is_staged or not cut.shows(state.name):
+        return 0
+    is_of = state.dump is not None and state.dump.start_round <= cut.round
+    return cut.tables[state.name] if is_of else 0
+
+
+def clear_place(lake: Lake, path: str) -> bool:
+    """Remove what a new dump cannot be filled in beside: a log that cannot be read, or a file.
+
+    Args:
+        lake: the lake.
+        path: of the folder that the table is to have.
+
+    Returns:
+        Whether there was anything.
+
+    Raises:
+        LateError: another run has taken the lake over.
+        LakeError: the lake cannot be read or written.
+    """
+    cleared = lake.clear_way(path)
     try:
-        return replay(lake, path) is not None
+        replay(lake, path)
     except TableFileError:
-        return False
+        check_epoch(lake, RoundLog(lake).epoch(), path, "remove a damaged log")
+        lake.clear_way(f"{path}/_delta_log")
+        lake.delete_folder(f"{path}/_delta_log")
+        return True
+    return cleared
+
+
+def _newest(lake: Lake, path: str) -> int | None:
+    """A table's newest version, or None: a damaged log may be why there is to be a new dump.
+
+    A lost version may be the reason as well; then it is older than the one that a cut names.
+    """
+    try:
+        files = replay(lake, path)
+    except TableFileError:
+        return None
+    return None if files is None else files.version
 
 
 def _shown(cut: Cut | None, state: TableState) -> int | None:

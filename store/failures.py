@@ -69,6 +69,7 @@ _DAMAGED: Final = {
     layout.LOG_CHECKED: _AGAIN,
     layout.PASS: _AGAIN,
     layout.DATES_FILE: _AGAIN,
+    layout.DATABASES_FILE: _AGAIN,
     layout.FOLDED_FILE: _AGAIN,
     layout.UPKEEP_FILE: _AGAIN,
     layout.LEFT_OUT_FILE: _AGAIN,
@@ -81,10 +82,6 @@ _DAMAGED: Final = {
     layout.ROUNDS: _BACKUP,
     layout.CUTS: _BACKUP,
 }
-_DAMAGED_LOG: Final = (
-    "remove the folder {folder} in the lake, then start the run: it names the table, and the "
-    "command that dumps it again"
-)
 _DAMAGED_OTHER: Final = (
     "restore it, or dump the table it belongs to again (`ratchet table CONFIG redump TABLE`)"
 )
@@ -177,21 +174,21 @@ def damage_hint(path: str) -> str:
     for head, remedy in _DAMAGED.items():
         if plain == head or plain.startswith(head + "/"):
             return remedy.format(path=path)
-    table, inside, _ = path.partition(_LOG)
-    return _DAMAGED_LOG.format(folder=table + inside) if inside else _DAMAGED_OTHER
+    return lost_file_hint(path) if _LOG in path else _DAMAGED_OTHER
 
 
 def storage_error(error: Exception, operation: str, path: str) -> LakeError:
     """What a failure of the storage means, with a remedy."""
     number = errno_of(error)
     what = os.strerror(number) if number else "the storage failed"
-    kind = LakeAwayError if is_passing(error) else LakeError
     misplaced = path and (number in _MISPLACED or "is a directory" in str(error).lower())
-    return kind(
-        f"{what}: {path or 'the lake'}",
-        operation=f"{operation} in the lake",
-        hint=damage_hint(path) if misplaced else storage_hint(number),
-    )
+    kind = LakeAwayError if is_passing(error) else LakeError
+    if misplaced and layout.is_tables_own(path):
+        kind = TableFileError
+    hint = damage_hint(path) if misplaced else storage_hint(number)
+    if number != errno.ENOTDIR:
+        hint = hint.replace("remove the file", "remove the folder")  # which stands in its place
+    return kind(f"{what}: {path or 'the lake'}", operation=f"{operation} in the lake", hint=hint)
 
 
 def is_passing(error: Exception) -> bool:

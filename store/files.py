@@ -29,7 +29,7 @@ import pyarrow.fs
 
 from ratchet.core.errors import LakeAwayError, LakeError
 from ratchet.store import layout, objects
-from ratchet.store.failures import lake_errors, sound
+from ratchet.store.failures import damage_hint, lake_errors, sound
 from ratchet.store.fields import number_of
 from ratchet.store.filelock import locked
 
@@ -249,6 +249,23 @@ class Lake:
             if self._info(path).type == pa.fs.FileType.Directory:
                 self.filesystem.delete_dir(self.absolute(path))
 
+    def clear_way(self, path: str) -> bool:
+        """Remove a file that stands in the place of a folder, or of one above it.
+
+        Args:
+            path: of the folder; in an object store nothing can stand there.
+
+        Returns:
+            Whether there was one.
+        """
+        parts = path.split("/")
+        for upto in range(1, len(parts) + 1) if self.is_local else ():
+            above = "/".join(parts[:upto])
+            if self.is_file(above):
+                self.delete(above)
+                return True
+        return False
+
     def read_file(self, path: str) -> bytes | None:
         """A small file, whole; None if it is missing. Of an object store that is one request."""
         with lake_errors("read", path):
@@ -463,6 +480,12 @@ def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) ->
     found = lake.read_json(layout.FORMAT_FILE)
     if found is None:
         if not is_unused(lake):
+            if lake.list(f"{layout.ROUNDS}/_delta_log", recursive=False):
+                raise LakeError(
+                    f"{layout.FORMAT_FILE} is gone from {lake.root}",
+                    operation="open the lake",
+                    hint=damage_hint(layout.FORMAT_FILE),
+                )
             raise LakeError(
                 f"{lake.root} holds files, but is not a lake of Ratchet's",
                 operation="open the lake",

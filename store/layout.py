@@ -25,6 +25,8 @@ SIDE: Final = f"{PRIVATE}/side"
 STAGED: Final = f"{PRIVATE}/staged"
 # What the lake types of dates were chosen by when a run began last.
 DATES_FILE: Final = f"{PRIVATE}/dates.json"
+# Shard -> the database that its tables are read from.
+DATABASES_FILE: Final = f"{PRIVATE}/databases.json"
 # Keyspaces whose servers compare names without regard to letter case, as a JSON list.
 FOLDED_FILE: Final = f"{PRIVATE}/folded.json"
 # Shard -> its server, when that was started, and what else `jobs.preflight.restarts` notes of it.
@@ -56,6 +58,7 @@ EPOCHS: Final = f"{PRIVATE}/epochs"
 NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED, ANSWERS)
 NOTED_FILES: Final = (
     DATES_FILE,
+    DATABASES_FILE,
     FOLDED_FILE,
     STARTS_FILE,
     UPKEEP_FILE,
@@ -114,6 +117,15 @@ def encode_part(name: str) -> str:
 def table_path(keyspace: str, table: str) -> str:
     """The mirrored Delta table."""
     return f"{encode_part(keyspace)}/{encode_part(table)}"
+
+
+def is_tables_own(path: str) -> bool:
+    """Whether a path is a table's own: the other tables are none the worse if it is damaged.
+
+    Args:
+        path: in the lake.
+    """
+    return not path.startswith(f"{PRIVATE}/") or path.startswith((f"{SIDE}/", f"{STAGED}/"))
 
 
 def table_of(path: str) -> str:

@@ -25,11 +25,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from ratchet.core.errors import LakeError
+from ratchet.core.errors import LakeError, TableFileError
 from ratchet.store import layout
+from ratchet.store.anew import named_version
 from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cuts
 from ratchet.store.delta.commits import LateError, check_epoch, fence, late
+from ratchet.store.delta.log import replay
 from ratchet.store.fields import HIGHEST
 from ratchet.store.files import HELD_FORMAT, Lake, need_format
 from ratchet.store.notes import Notes, current_epoch, epochs
@@ -111,9 +113,10 @@ def take_over(held: Lake, owner: str, alive: Callable[[], None], *, now: int) ->
     with _older_log_told(held, layout.CUTS):
         Cuts(held).fence()
     anyone = replace(held, epoch=0)
-    states = Tables(anyone).list()
+    states, cut = Tables(anyone).list(), Cuts(anyone).last()
     paths = sorted({path for state in states for path in (state.path, state.shown_path)})
-    _each(lambda path: _fence(held, path, now), paths, alive)
+    named = {state.path: named_version(cut, state) for state in states}
+    _each(lambda path: _fence(held, path, named.get(path, 0), now), paths, alive)
     reach("takeover.after_fences")
     source = current_epoch(held)
     if source >= held.epoch:
@@ -131,9 +134,19 @@ def take_over(held: Lake, owner: str, alive: Callable[[], None], *, now: int) ->
     tell("took the lake over: epoch %d, %d tables, %.1f s", held.epoch, len(paths), seconds)
 
 
-def _fence(held: Lake, path: str, now: int) -> None:
+def _fence(held: Lake, path: str, named: int, now: int) -> None:
+    """Fence a table, unless its log is damaged or ends before the version that the cut names.
+
+    Whoever merges stops such a table by name (merge.ages), and no other is the worse for it. A
+    fence would hide that versions are gone: it would have the number of the first one.
+    """
     with _older_log_told(held, path):
-        fence(held, path, now=now)
+        try:
+            files = replay(held, path)
+            if files is None or files.version >= named:
+                fence(held, path, now=now, known=files)
+        except TableFileError as error:
+            log.debug("%s is not fenced: %s", path, error)
 
 
 @contextmanager

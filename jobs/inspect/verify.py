@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ from ratchet.core.errors import (
     LakeError,
     RatchetError,
     RetryableError,
+    TableFileError,
     TableStoppedError,
 )
 from ratchet.core.shell import shell_word
@@ -63,6 +65,7 @@ from ratchet.store.tables import Tables, TableState
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_NO_STATE: Final = "its state is gone from the lake: the next `ratchet run` dumps it again"
 log: Final = logging.getLogger(__name__)
 
 EXIT_DIFFERENT: Final = 1
@@ -145,7 +148,7 @@ def _compare(
         log.info("comparing %s", one.state.name)
         try:
             result = verifier.table(cut, one)
-        except TableStoppedError as error:
+        except (TableStoppedError, TableFileError) as error:
             left[one.state.name] = f"{error.message} ({error.hint})"
             refused += 1
             log.warning("%s is not compared: %s", one.state.name, left[one.state.name])
@@ -219,6 +222,9 @@ def choose(
             )
             version = newest_at(lake, cut, state, versions[state.name])
             chosen.append(VerifyTarget(state=state, version=version, wanted=wanted))
+    if not names:
+        unknown = cut.tables.keys() - {state.name for state, _ in called}
+        left |= {name: _NO_STATE for name in unknown if mirrors(*name.split(".", 1))}
     return cut, chosen, left
 
 
@@ -233,7 +239,9 @@ def newest_at(lake: Lake, cut: Cut, state: TableState, version: int) -> int:
     """
     if state.phase != "streaming":
         return version  # it is dumped anew
-    return version_within(lake, state.path, app_id=app_id(state), upto=cut.round, known=version)
+    with suppress(TableFileError):  # whoever reads it says so
+        return version_within(lake, state.path, app_id=app_id(state), upto=cut.round, known=version)
+    return version
 
 
 def nothing_to(do: str, left: Mapping[str, str], hint: str) -> RatchetError:

@@ -16,10 +16,11 @@ from ratchet.core.shard import ShardId
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.preflight.finding import Finding, Status
 from ratchet.jobs.reporting.text import counted
-from ratchet.jobs.topology.begin import check_keys
+from ratchet.jobs.topology.begin import check_databases, check_keys, databases_of
 from ratchet.jobs.topology.lineage import of_keyspace
 from ratchet.jobs.topology.positions import ask
 from ratchet.jobs.topology.tablets import check_listed, keyspaces
+from ratchet.store.databasenote import read_databases
 from ratchet.store.files import Lake
 from ratchet.store.rounds import StreamState
 from ratchet.store.tables import Tables
@@ -43,6 +44,7 @@ def judge_mirror(config: Config, lake: Lake, streams: Mapping[str, StreamState])
     found = []
     try:
         check_keys(states, config.sources)
+        check_databases(databases_of(config), read_databases(lake))
         for keyspace in keyspaces(config):
             check_listed(config, keyspace, of_keyspace(keyspace, streams))
     except ConfigError as error:

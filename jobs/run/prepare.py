@@ -31,7 +31,9 @@ from ratchet.jobs.topology.asides import with_silent, without
 from ratchet.jobs.topology.begin import (
     again_of_stopped,
     align,
+    check_databases,
     check_keys,
+    databases_of,
     executed,
     fresh_shards,
     heads,
@@ -40,6 +42,7 @@ from ratchet.jobs.topology.begin import (
 )
 from ratchet.jobs.topology.discover import look
 from ratchet.jobs.topology.reshard import locate
+from ratchet.store.databasenote import note_databases, read_databases
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
@@ -123,6 +126,9 @@ def prepare(
     streams = rounds.streams()
     fresh = fresh_shards(shards, streams, named, found)
     vitess = {name for name, source in config.sources.items() if source.is_vitess}
+    databases = databases_of(config)
+    check_databases(databases, read_databases(lake), fresh)
+    note_databases(lake, databases)
     align(
         lake,
         found,

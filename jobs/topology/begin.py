@@ -20,7 +20,9 @@ from ratchet.core.rounds import Round, ShardSlice
 from ratchet.core.shard import ShardId
 from ratchet.core.shell import shell_word
 from ratchet.ingest.binlog.history import with_witness
+from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.settings import SourceSection
+from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.reporting.text import nearest
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store.anew import to_be_dumped
@@ -194,6 +196,43 @@ def check_keys(
                 operation="start",
                 hint=f"set it back, or: ratchet dump CONFIG --again {every}",
             )
+
+
+def databases_of(config: Config) -> dict[str, str]:
+    """ShardId as text -> its database; none of Vitess, where a reshard changes them."""
+    return {
+        str(shard): one.database
+        for shard, one in source_configs(config).items()
+        if not config.sources[shard.keyspace].is_vitess
+    }
+
+
+def check_databases(
+    databases: Mapping[str, str], noted: Mapping[str, str], fresh: Collection[str] = ()
+) -> None:
+    """Refuse a `database` in the config that is not the one a shard was read from.
+
+    Its tables may have the same names, and the rows of both would be taken for one table's.
+
+    Args:
+        databases: see databases_of.
+        noted: the same, as the last run has noted it.
+        fresh: shards whose tables are all dumped again.
+
+    Raises:
+        ConfigError: naming the shard.
+    """
+    for shard, now in databases.items():
+        before = noted.get(shard, now)
+        if shard in fresh or before.casefold() == now.casefold():
+            continue
+        every = shell_word(f"{ShardId.parse(shard).keyspace}.*")
+        raise ConfigError(
+            f"the database of {shard} is {now!r}, but the mirror's rows are those of {before!r}",
+            operation="start",
+            hint="set it back, or give the other database a source of its own; if it is to take "
+            f"that one's place: ratchet dump CONFIG --again {every}",
+        )
 
 
 def named_again(patterns: Sequence[str], found: Collection[DiscoveredTable]) -> set[str]:

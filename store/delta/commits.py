@@ -96,7 +96,9 @@ def commit_files(
     return apply_commit(files, every) if put_commit(lake, path, number, every) else None
 
 
-def fence(lake: Lake, path: str, *, now: int, owner: str = "") -> TableFiles | None:
+def fence(
+    lake: Lake, path: str, *, now: int, owner: str = "", known: TableFiles | None = None
+) -> TableFiles | None:
     """Refuse what earlier epochs write to a table from here on; None if there is no table.
 
     Of two processes that do so for one epoch, naming themselves, one gets it.
@@ -106,12 +108,13 @@ def fence(lake: Lake, path: str, *, now: int, owner: str = "") -> TableFiles | N
         path: the table's folder.
         now: microseconds UTC.
         owner: whose the epoch is to be alone.
+        known: the table, where it has just been read.
 
     Raises:
         LateError: a later epoch stands in it, or the very one that was to be somebody's.
         LakeError: it cannot be read or written.
     """
-    files = replay(lake, path)
+    files = replay(lake, path) if known is None else known
     while files is not None and epoch_of(files) < lake.epoch:
         # With its name in it no two commits are the same: an object store takes those for one.
         info = replace(rewrite_info("FENCE", read=files.version, now=now), owner=owner)

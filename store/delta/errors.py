@@ -9,7 +9,8 @@ from typing import Final
 
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from ratchet.core.errors import LakeError
+from ratchet.core.errors import LakeError, TableFileError
+from ratchet.store import layout
 from ratchet.store.failures import (
     damage_hint,
     errno_of,
@@ -37,7 +38,8 @@ def delta_errors(operation: str, path: str) -> Iterator[None]:
             raise storage_error(error, operation, path) from error
         if not isinstance(error, CommitFailedError):
             gone = _GONE.search(str(error)) is not None
-            raise LakeError(
+            kind = TableFileError if layout.is_tables_own(path) else LakeError
+            raise kind(
                 f"cannot read or write the Delta table {path}",
                 operation=operation,
                 hint=lost_file_hint(path)

@@ -238,6 +238,16 @@ def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:
     return state.frozen()
 
 
+def check_commit(lake: Lake, path: str, version: int) -> None:
+    """Read one commit of a table; one that is not there any more stands in a checkpoint.
+
+    Raises:
+        TableFileError: it is damaged.
+        LakeError: the lake cannot be read.
+    """
+    _commit_at(lake, path, version)
+
+
 def put_commit(lake: Lake, path: str, version: int, actions: Sequence[Action]) -> bool:
     """Commit actions as a version; False if another process or thread has made that version.
 
@@ -294,16 +304,22 @@ def _commit_at(lake: Lake, path: str, version: int) -> list[StateAction] | None:
     text = lake.read_file(name)
     if text is None:
         return None
-    lines = (line for line in text.splitlines() if line.strip())
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:  # as a power failure may leave it: no commit says nothing
+        raise _damaged_commit(name)
     try:
         return [action for line in lines for action in actions_of(json.loads(line))]
     except DAMAGE as error:
-        raise TableFileError(
-            "a commit of a Delta table cannot be read",
-            operation="read a Delta commit",
-            table=name,
-            hint=damage_hint(name),
-        ) from error
+        raise _damaged_commit(name) from error
+
+
+def _damaged_commit(name: str) -> TableFileError:
+    return TableFileError(
+        "a commit of a Delta table cannot be read",
+        operation="read a Delta commit",
+        table=name,
+        hint=damage_hint(name),
+    )
 
 
 def _checkpointed(lake: Lake, path: str) -> int | None:

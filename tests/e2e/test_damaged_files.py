@@ -13,6 +13,8 @@ from deltalake import DeltaTable
 from fix_e2e import PASSWORD, Ratchet, assert_identical
 
 from lab.servers import create_ratchet_user
+from ratchet.store.cuts import Cuts
+from ratchet.store.files import Lake
 
 TABLES = ("a", "b")
 
@@ -59,35 +61,104 @@ def test_every_json_file_of_a_lake(
     assert {"format.json", "lease.json", "a.json"} <= {file.name for file in told}
 
 
-LOGS = {
-    "torn commit": "*9.json",
-    "torn checkpoint": "*.checkpoint.parquet",
-    "torn name of it": "_last_checkpoint",
-    "folder": "*9.json",
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def misplaced_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def misplaced_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_text("x")
+
+
+def newest(pattern: str) -> Callable[[Path], Path]:
+    return lambda table: max(table.glob(f"_delta_log/{pattern}"))
+
+
+def shown(table: Path) -> Path:
+    """The commit that the newest cut names; behind it there may be some of the upkeep's."""
+    cut = Cuts(Lake.at(table.parents[1])).last()
+    assert cut is not None
+    return table / "_delta_log" / f"{cut.tables[f'{table.parent.name}.{table.name}']:020d}.json"
+
+
+def lost(path: Path) -> None:
+    """It and all behind it, as where a folder is put back from a copy."""
+    for one in path.parent.glob("*.json"):
+        if one.name >= path.name:
+            one.unlink()
+
+
+def side_of(table: Path) -> Path:
+    return table.parents[1] / "_ratchet" / "side" / table.parent.name / table.name
+
+
+# What is hurt of a table, and how. "gone" and "empty" are what a power failure may leave.
+DAMAGE: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
+    "commit torn": (newest("*.json"), torn),
+    "commit empty": (newest("*.json"), lambda path: path.write_bytes(b"")),
+    "commits gone": (shown, lost),
+    "commit a folder": (newest("*.json"), misplaced_folder),
+    "commit before it gone": (
+        lambda table: sorted(table.glob("_delta_log/*.json"))[-2],
+        Path.unlink,
+    ),
+    "checkpoint torn": (newest("*.checkpoint.parquet"), torn),
+    "name of the checkpoint torn": (newest("_last_checkpoint"), torn),
+    "log a file": (lambda table: table / "_delta_log", misplaced_file),
+    "table a file": (lambda table: table, misplaced_file),
+    "side tables a file": (side_of, misplaced_file),
 }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", LOGS)
-def test_a_log_of_a_table_is_damaged(
-    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet], kind: str
+@pytest.mark.parametrize("leased", [True, False])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        one
+        if one in {"commits gone", "table a file"}
+        else pytest.param(one, marks=pytest.mark.long)
+        for one in DAMAGE
+    ],
+)
+def test_a_table_is_damaged(
+    mariadb: Any,
+    database: str,
+    make_ratchet: Callable[..., Ratchet],
+    kind: str,
+    *,
+    leased: bool,
 ) -> None:
-    """A checkpoint by another writer, and what damage of the log leads to: the remedy gets out."""
+    """It stops by name, the others go on, and the command that is printed gets out.
+
+    Also where the run that was there has not ended well, and is taken over.
+    """
     ratchet = begun(mariadb, database, make_ratchet)
-    for value in range(7):
+    for value in (5, 6):
         ratchet.run("run", "--until-caught-up")
-        mariadb.execute(f"UPDATE a SET v = {value + 5} WHERE id = 1", database=database)
-    log = ratchet.lake / "shop" / "a" / "_delta_log"
-    if "commit" not in kind and kind != "folder":
-        DeltaTable(log.parent).create_checkpoint()
-    hurt = max(log.glob(LOGS[kind]))
-    if kind == "folder":
-        hurt.unlink()
-        hurt.mkdir()
+        for table in TABLES:
+            mariadb.execute(f"UPDATE {table} SET v = {value} WHERE id = 1", database=database)
+    table = ratchet.lake / "shop" / "a"
+    if "checkpoint" in kind:
+        DeltaTable(table).create_checkpoint()
+    find, hurt = DAMAGE[kind]
+    hurt(find(table))
+    if not leased:
+        (ratchet.lake / "_ratchet" / "lease.json").unlink()
+    done = ratchet.run("run", "--until-caught-up", expect=None)
+    assert_identical(ratchet.lake, [mariadb], database, ["b"])
+    if kind == "name of the checkpoint torn":
+        assert done.returncode == 0, done.stderr
     else:
-        hurt.write_bytes(hurt.read_bytes()[: hurt.stat().st_size // 2])
-    said = ratchet.run("run", "--until-caught-up", expect=7).stderr
-    follow(ratchet, said)
+        assert done.returncode == 6, done.stderr
+        assert "a is stopped" in done.stderr
+        assert len(done.stderr) < 4000, done.stderr
+        ratchet.redump_as_told(done.stderr)
+        ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, TABLES)
     ratchet.run("verify")
 
@@ -96,8 +167,6 @@ def follow(ratchet: Ratchet, said: str) -> None:
     """Do what it says, and run again."""
     for path in re.findall(r"remove the file (\S+) in", said):
         (ratchet.lake / path).unlink()
-    for path in re.findall(r"remove the folder (\S+) in", said):
-        shutil.rmtree(ratchet.lake / path)
     for content, path in re.findall(r"put (\{.*\}) into the file (\S+) in it", said):
         (ratchet.lake / path).write_text(content)
     done = ratchet.run("run", "--until-caught-up", expect=None)

@@ -15,6 +15,7 @@ from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.topology.begin import (
     again_of_stopped,
     align,
+    check_databases,
     check_keys,
     fresh_shards,
     named_again,
@@ -159,3 +160,13 @@ def test_tables_that_never_began_are_tried_again(save: Callable[..., TableState]
         save("shop.c", "streaming"),
     ]
     assert again_of_stopped(states) == {"shop.a"}
+
+
+def test_another_database_is_refused() -> None:
+    noted = {"shop/-": "shop", "till/a": "till"}
+    check_databases({"shop/-": "Shop", "till/a": "till", "new/-": "new"}, noted)
+    with pytest.raises(ConfigError, match="the database of till/a is 'twin', but the mirror") as no:
+        check_databases({"shop/-": "shop", "till/a": "twin"}, noted)
+    assert "`" not in no.value.hint
+    assert "ratchet dump CONFIG --again 'till.*'" in no.value.hint
+    check_databases({"shop/-": "shop", "till/a": "twin"}, noted, fresh={"till/a"})

@@ -11,8 +11,12 @@ from ratchet.core.errors import LakeError
 from ratchet.merge.ages import refuse_other_ages
 from ratchet.merge.progress import Progress
 from ratchet.store import layout
+from ratchet.store.anew import clear_place, standing_of
 from ratchet.store.cuts import Cuts
+from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
+from ratchet.store.tables import Tables
+from ratchet.store.takeover import claim, take_over
 from tests.direct_kit import put, streaming
 from tests.merge_kit import Source, merger
 
@@ -86,3 +90,66 @@ def test_a_table_that_is_ahead_stops_by_name(parted: Source, tmp_path: Path) -> 
     assert state.stopped is not None
     assert f"holds round {held}, but the log of rounds ends at {end}" in state.stopped.message
     assert f"`ratchet table CONFIG redump '{state.name}'`" in state.stopped.hint
+
+
+def commits(source: Source) -> list[Path]:
+    return sorted(folder(source, source.state.path).glob("_delta_log/*.json"))
+
+
+def taken_over(source: Source) -> Lake:
+    folder(source, layout.FORMAT_FILE).write_text('{"format": 1}')
+    lake = claim(source.lake, 0, "another")
+    take_over(lake, "another", lambda: None, now=1)
+    return lake
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_table_that_has_lost_its_newest_versions_stops_by_name(
+    parted: Source, lost: int, *, fenced: bool
+) -> None:
+    """A power failure, or a copy of two rounds before: what they held was missing for good."""
+    there = commits(parted)
+    for path in there[-lost:]:
+        path.unlink()
+    # A fence would get the number of the first one that is gone.
+    lake = taken_over(parted) if fenced else parted.lake
+    refuse_other_ages(lake, Progress(lake))
+    state = Tables(lake).list()[0]
+    assert state.stopped is not None
+    ends, shown = len(there) - 1 - lost, len(there) - 1
+    assert f"ends at version {ends}, but the newest cut shows version {shown}" in (
+        state.stopped.message
+    )
+    assert f"`ratchet table CONFIG redump '{state.name}'`" in state.stopped.hint
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_a_table_whose_log_is_damaged_stops_by_name(parted: Source, *, fenced: bool) -> None:
+    commits(parted)[-1].write_bytes(b"{")
+    lake = taken_over(parted) if fenced else parted.lake
+    refuse_other_ages(lake, Progress(lake))
+    state = Tables(lake).list()[0]
+    assert state.stopped is not None
+    assert "its log cannot be read" in state.stopped.message
+    assert "\n" not in state.stopped.message
+    assert f"`ratchet table CONFIG redump '{state.name}'`" in state.stopped.hint
+
+
+def test_a_new_dump_takes_the_place_of_what_cannot_be_read(parted: Source) -> None:
+    state = parted.state
+    lake = parted.lake
+    assert not clear_place(lake, state.path)
+    newest = commits(parted)[-1]
+    whole = newest.read_bytes()
+    newest.unlink()
+    shown = standing_of(lake, state)
+    assert shown == len(commits(parted)) - 1  # it can be read, and older
+    newest.write_bytes(whole[:9])
+    assert standing_of(lake, state) is None
+    assert clear_place(lake, state.path)
+    assert commits(parted) == []
+    shutil.rmtree(folder(parted, state.path))
+    folder(parted, state.path).write_text("somebody's")
+    assert clear_place(lake, state.path)
+    assert not clear_place(lake, state.path)

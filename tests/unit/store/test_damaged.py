@@ -19,6 +19,7 @@ from ratchet.jobs.preflight.restarts import read_starts
 from ratchet.store import layout
 from ratchet.store.attempts import read_attempts
 from ratchet.store.comparisons import Comparisons
+from ratchet.store.databasenote import read_databases
 from ratchet.store.datenote import dates_are_text
 from ratchet.store.endings import Endings
 from ratchet.store.files import Lake, open_lake
@@ -48,6 +49,7 @@ def _answered(lake: Lake) -> object:
 READERS: Final[Mapping[str, Reader]] = {
     layout.FORMAT_FILE: lambda lake: open_lake(lake.root, now=1),
     layout.DATES_FILE: dates_are_text,
+    layout.DATABASES_FILE: read_databases,
     layout.FOLDED_FILE: _noted,
     layout.STARTS_FILE: read_starts,
     layout.UPKEEP_FILE: read_upkeep,
