@@ -99,7 +99,7 @@ def bundle_rounds(
     log: RoundLog,
     *,
     above: int,
-    below: int,
+    below: int | None,
     now: Callable[[], int],
     limits: BundleLimits,
 ) -> Iterator[BundleResult]:
@@ -111,7 +111,8 @@ def bundle_rounds(
         lake: the lake.
         log: its rounds.
         above: up to this round it was done.
-        below: from this round on somebody may have to merge.
+        below: from this round on somebody may have to merge; None: nobody waits. The newest round
+            is left alone in any case.
         now: microseconds UTC.
         limits: see there.
 
@@ -122,9 +123,10 @@ def bundle_rounds(
         LateError: another run has taken the lake over.
         LakeError: the lake cannot be read or written.
     """
-    log.last_number()  # looks for new commits
-    first, since = max(above + 1, log.first_number()), now() - int(limits.age * 1e6)
-    due = takewhile(lambda value: value.committed_at <= since, log.walk(first, below - 1))
+    last = log.last_number()
+    first, end = max(above + 1, log.first_number()), min(last, below or last)
+    since = now() - int(limits.age * 1e6)
+    due = takewhile(lambda value: value.committed_at <= since, log.walk(first, end - 1))
     for group in groups(due, limits):
         if len(group.objects) >= limits.few:
             yield _put_together(lake, log, group, now, limits)
@@ -200,6 +202,7 @@ def _copied(lake: Lake, objects: Mapping[str, int], path: str) -> dict[str, Segm
     end = 0
     with lake_errors("put change files together", path), lake.open_output(path) as sink:
         for one, content in _contents(lake, objects):
+            reach("bundle.copying")
             sink.write(content)
             places[one] = SegmentPart(path, end, len(content))
             end += len(content)

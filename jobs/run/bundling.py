@@ -59,12 +59,11 @@ def bundle_change_log(
     for files in remove_replaced(lake, rounds, now=now, limits=limits):
         log.debug("change log: %d files removed that were put together before", files)
         yield
-    needed = needed_from(Tables(lake).list(), cut)
     groups = bundle_rounds(
         lake,
         rounds,
         above=done.bundled,
-        below=rounds.last_number() if needed is None else needed,
+        below=needed_from(Tables(lake).list(), cut),
         now=now,
         limits=limits,
     )
