@@ -307,6 +307,7 @@ POINTS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taken_over", [False, True])
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_loses_nothing_and_leaves_nothing(
