@@ -43,7 +43,7 @@ from ratchet.store.delta.actions import AppTransaction, CommitInfo, rewrite_info
 from ratchet.store.delta.commits import commit_files, committed
 from ratchet.store.delta.datafiles import write_data_file
 from ratchet.store.delta.errors import CommitConflictError
-from ratchet.store.delta.log import replay
+from ratchet.store.delta.log import replay, replay_existing
 from ratchet.store.delta.tables import create_mirrored_table, open_delta, query
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
@@ -143,8 +143,7 @@ class Holder:
         if state is None or state.dump is None or state.phase != "streaming":
             return
         app = f"ratchet.merge/{state.dump.id}"
-        files = replay(self.lake, state.path)
-        assert files is not None
+        files = replay_existing(self.lake, state.path, "merge")
         begin = max(committed(files, app) or 0, state.dump.start_round - 1)
         todo = rounds.since(begin)
         if todo:
@@ -160,8 +159,8 @@ class Holder:
                 raise CommitConflictError("somebody else merges", operation="merge")
             tables.save(replace(state, merged_round=last))
         before = cuts.last()
-        version = replay(self.lake, state.path)
-        assert version is not None
+        # A late one's table may have been dropped meanwhile.
+        version = replay_existing(self.lake, state.path, "merge")
         cuts.append(
             Cut(
                 number=before.number + 1 if before else 1,
