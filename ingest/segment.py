@@ -17,11 +17,9 @@ import pyarrow as pa
 from ratchet.core.errors import LakeError
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
-from ratchet.store.segments import SegmentPart
+from ratchet.store.segments import LARGEST_PART, SegmentPart
 
-# A request for a part costs as much as reading some 4 MB. A larger file is worth one of its own:
-# Spark splits it, and only the columns that are asked for are read of it.
-LARGEST: Final = 4 << 20
+LARGEST: Final = LARGEST_PART  # tests lower it for this process
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ def read_history(
 ) -> DataFrame:
     """All changes of a table that are kept, since its dump began; those not merged yet among them.
 
-    It is read while the frame is used, and fails if upkeep has removed its oldest files meanwhile.
+    It is read while the frame is used, and fails if upkeep has removed its oldest files meanwhile,
+    or those that it has put together (`bundle`): an hour after it was made at the earliest.
 
     Args:
         session: where the query runs.

@@ -192,7 +192,7 @@ def prune_change_log(
     """Remove rounds, and their change files, that are old and merged everywhere.
 
     The files go first: a round that is still in the log while its files are gone is never read,
-    because no table needs it.
+    because no table needs it. A bundle goes with the last of its rounds, whose number it bears.
 
     Args:
         lake: the lake.
@@ -208,7 +208,8 @@ def prune_change_log(
     for begin in range(first, before, _ROUNDS_AT_ONCE) if first else ():
         end = min(begin + _ROUNDS_AT_ONCE, before)
         named = [file for value in log.walk(begin, end - 1) for file in value.files]
-        objects = {object_of(file.path) for file in named}
+        every = {object_of(file.path) for file in named}
+        objects = [path for path in every if (_round_of(path) or 0) < end]
         check_epoch(lake, log.epoch(), layout.CHANGES, "remove old change files")
         lake.delete_files(objects)
         files += len(objects)

@@ -4,7 +4,7 @@ Lives here: the tasks that read them. Does not live here: change files of their 
 
 Invariant: nothing is written for it. Each time the frame is computed its tasks read the parts, as
 they would read files: a step that is killed leaves nothing behind, and a frame holds as long as
-the change log keeps what is in it.
+the objects do that it was made from: an hour at least (`bundle.BundleLimits`).
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ _BACKUP: Final = (
 )
 _DAMAGED: Final = {
     layout.FORMAT_FILE: "if no later version of Ratchet has worked on the lake, put "
-    '{{"format": 5}} into the file {path} in it',
+    '{{"format": 6}} into the file {path} in it',
     layout.LEASE_FILE: "if no ratchet runs on this lake, remove the file {path} in it: the next "
     "run finds in the logs what it needs",
     layout.TABLES: "remove the file {path} in the lake: the next run dumps its table again",
@@ -67,6 +67,7 @@ _DAMAGED: Final = {
     layout.ANSWERS: "remove the file {path} in the lake: the run answers again",
     layout.VERIFIED: _AGAIN,
     layout.LOG_CHECKED: _AGAIN,
+    layout.BUNDLES: "remove the file {path} in the lake: what it names goes with its rounds",
     layout.PASS: _AGAIN,
     layout.DATES_FILE: _AGAIN,
     layout.DATABASES_FILE: _AGAIN,

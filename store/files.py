@@ -38,6 +38,10 @@ HELD_FORMAT = 2  # of one that was: earlier versions would not find its notes, a
 PARTS_FORMAT = 3  # of one with segments: earlier versions would take what is in them for gone
 STAGED_FORMAT = 4  # of one with staged tables: earlier versions would merge into what is shown
 COMPUTED_FORMAT = 5  # of one with computed tables: earlier versions would dump into one as well
+BUNDLES_FORMAT = 6  # of one with bundles: earlier versions would remove one with its first round
+_KNOWN = (
+    FORMAT_VERSION, HELD_FORMAT, PARTS_FORMAT, STAGED_FORMAT, COMPUTED_FORMAT, BUNDLES_FORMAT,
+)  # fmt: skip
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 _DELETERS = 16  # at a time: they wait most of their time
 _SMALL = 256 << 10  # bytes: less than what a request costs, beside reading them all
@@ -500,12 +504,11 @@ def open_lake(root: str | os.PathLike[str], *, now: int, create: bool = True) ->
         value = {"format": FORMAT_VERSION, "id": str(uuid.uuid4()), "created_at": now}
         lake.create_json(layout.FORMAT_FILE, value)
         found = lake.read_json(layout.FORMAT_FILE)
-    known = (FORMAT_VERSION, HELD_FORMAT, PARTS_FORMAT, STAGED_FORMAT, COMPUTED_FORMAT)
     with sound(layout.FORMAT_FILE):
         version = number_of(found, "format")
-    if version not in known:
+    if version not in _KNOWN:
         raise LakeError(
-            f"the lake has format {version}, this is Ratchet for format {known[-1]}",
+            f"the lake has format {version}, this is Ratchet for format {_KNOWN[-1]}",
             operation="open the lake",
             hint="use the version of Ratchet that wrote it, or another lake",
         )

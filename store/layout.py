@@ -19,6 +19,8 @@ CUTS: Final = f"{PRIVATE}/cuts"
 TABLES: Final = f"{PRIVATE}/tables"
 CHANGES: Final = f"{PRIVATE}/changes"
 SEGMENT_END: Final = ".segment"
+# Segments with the change files of many old rounds. No keyspace has this folder: see segment_path.
+BUNDLED: Final = f"{CHANGES}/@segments"
 SCHEMAS: Final = f"{PRIVATE}/schemas"
 SIDE: Final = f"{PRIVATE}/side"
 # Tables that are dumped anew while what they were stays readable.
@@ -47,6 +49,8 @@ UNCHECKED_FILE: Final = f"{PRIVATE}/unchecked.json"
 ATTEMPTS_FILE: Final = f"{PRIVATE}/attempts.json"
 DERIVED: Final = f"{PRIVATE}/derived"
 LOG_CHECKED: Final = f"{PRIVATE}/log_checked"
+# What bundles have taken the place of, and those that are being made.
+BUNDLES: Final = f"{PRIVATE}/bundles"
 REQUESTS: Final = f"{PRIVATE}/requests"
 # What a run has answered to requests.
 ANSWERS: Final = f"{PRIVATE}/answers"
@@ -55,7 +59,7 @@ PASS: Final = f"{PRIVATE}/pass"
 # Notes are replaced, without a condition: each epoch's holders have a folder of their own.
 NOTES: Final = f"{PRIVATE}/notes"
 EPOCHS: Final = f"{PRIVATE}/epochs"
-NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED, ANSWERS)
+NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED, ANSWERS, BUNDLES)
 NOTED_FILES: Final = (
     DATES_FILE,
     DATABASES_FILE,
@@ -137,6 +141,8 @@ def table_of(path: str) -> str:
     ('', '')
     >>> table_of("_ratchet/changes/shop/@segments/1.segment"), table_of("shop")
     ('', '')
+    >>> table_of("_ratchet/changes/@segments/1.segment")
+    ''
 
     Args:
         path: in the lake.
@@ -224,6 +230,26 @@ def segment_path(keyspace: str, *, round_number: int, shard: str, part: int) -> 
     name = encode_part(shard.rpartition("/")[2])
     folder = f"{CHANGES}/{encode_part(keyspace)}/@segments"
     return f"{folder}/{round_number:012d}-{name}-{part}{SEGMENT_END}"
+
+
+def bundle_path(first: int, last: int, *, part: int) -> str:
+    """A new bundle: a segment with the small change files of many rounds (store.bundles).
+
+    Args:
+        first: the first of the rounds.
+        last: the last one with a file in it. Its name begins with that: it goes with that round.
+        part: makes it unique.
+    """
+    return f"{BUNDLED}/{last:012d}-{first:012d}-{part}{SEGMENT_END}"
+
+
+def bundle_note_path(bundle: str) -> str:
+    """The note about a bundle.
+
+    Args:
+        bundle: its path.
+    """
+    return f"{BUNDLES}/{bundle.rpartition('/')[2].removesuffix(SEGMENT_END)}.json"
 
 
 def derived_file_path(keyspace: str, table: str, *, round_number: int, part: int) -> str:

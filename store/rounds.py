@@ -21,8 +21,8 @@ from ratchet.core.rounds import Journal, Round, ShardSlice, positions_from_json,
 from ratchet.store import layout
 from ratchet.store.delta.appendlog import DeltaLogTable, NumberRange, microseconds
 from ratchet.store.failures import sound
-from ratchet.store.files import PARTS_FORMAT, Lake, need_format
-from ratchet.store.segments import part_of
+from ratchet.store.files import BUNDLES_FORMAT, PARTS_FORMAT, Lake, need_format
+from ratchet.store.segments import SegmentPart, moved, object_of, part_of
 
 APP_ID: Final = "ratchet.rounds"
 _COMPACT_EVERY: Final = 100
@@ -245,6 +245,37 @@ class RoundLog:
         if value.number % _COMPACT_EVERY == 0:
             self._table.compact()
 
+    def names(self, number: int, path: str) -> bool:
+        """Whether a round names an object; not if it has been pruned."""
+        self.last_number()  # looks for new commits
+        rows = self._rows(number, number)
+        return any(object_of(file.path) == path for r in rows for file in _round(r["record"]).files)
+
+    def move_files(self, first: int, last: int, places: Mapping[str, SegmentPart]) -> None:
+        """Say where the change files of some rounds lie now; nothing else of these changes.
+
+        One commit. The lake's format is raised before: to earlier versions an object belongs to one
+        round.
+
+        Args:
+            first: the first of the rounds.
+            last: the last one.
+            places: object -> where its copy lies; see segments.moved.
+
+        Raises:
+            LateError: another run has taken the lake over.
+            LakeError: the log cannot be read or written.
+        """
+        need_format(self._lake, BUNDLES_FORMAT)
+
+        def change(rows: pa.Table) -> pa.Table:
+            at = rows.schema.get_field_index("record")
+            records = [_moved_record(text, places) for text in rows["record"].to_pylist()]
+            return rows.set_column(at, rows.schema.field(at), pa.array(records, pa.string()))
+
+        self._table.rewrite(NumberRange("round", first, last), change)
+        self._last = None  # it may be one of them
+
     def prune(self, before_round: int) -> None:
         """Forget the rounds below `before_round`; the newest one always stays."""
         keep_from = min(before_round, self.last_number())
@@ -325,6 +356,15 @@ def _streams(text: str) -> dict[str, StreamState]:
 def _round(text: str) -> Round:
     with sound(f"{layout.ROUNDS}/ (the record of a round)"):
         return Round.from_json(json.loads(text))
+
+
+def _moved_record(text: str, places: Mapping[str, SegmentPart]) -> str:
+    """A round's record with the new places of its files; the rest is not looked at."""
+    with sound(f"{layout.ROUNDS}/ (the record of a round)"):
+        data = json.loads(text)
+        for file in data["files"]:
+            file["path"] = moved(file["path"], places)
+    return json.dumps(data)
 
 
 def _row(value: Round, streams: Mapping[str, StreamState]) -> dict[str, Any]:

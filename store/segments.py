@@ -2,7 +2,7 @@
 
 Lives here: `SegmentPart`, the only place that makes and reads such a name; and the ways to read a
 change file, whether it lies alone or in a segment. Does not live here: writing them
-(`ingest.files`).
+(`ingest.files`), putting those of many rounds together (`merge.bundle`).
 
 A segment is nothing but complete Parquet files, one behind the other. Its index is the record of
 the round: `<segment>#<offset>+<length>` in the place of a file's path. No path of ours has a `#` in
@@ -12,7 +12,7 @@ it (`layout.encode_part`), so what has none is a file of its own, as all were on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,9 @@ import pyarrow as pa
 from ratchet.core.errors import LakeError, TableFileError
 from ratchet.store.files import Lake
 
+# A request for a part costs as much as reading some 4 MB. A larger file is worth one of its own:
+# Spark splits it, and only the columns that are asked for are read of it.
+LARGEST_PART: Final = 4 << 20
 _PART: Final = re.compile(r"([^#]+)#(\d+)\+([1-9]\d*)")
 
 
@@ -47,7 +50,7 @@ def part_of(path: str) -> SegmentPart | None:
     """Where in a segment a change file lies; None: it is a file of its own.
 
     >>> part_of("a.segment#10+5"), part_of("a.parquet")
-    (Part(path='a.segment', offset=10, length=5), None)
+    (SegmentPart(path='a.segment', offset=10, length=5), None)
 
     Args:
         path: as its round has it.
@@ -75,6 +78,28 @@ def object_of(path: str) -> str:
     """
     part = part_of(path)
     return path if part is None else part.path
+
+
+def moved(path: str, places: Mapping[str, SegmentPart]) -> str:
+    """What a round calls a change file, once the object that it lies in was copied.
+
+    >>> moved("a.segment#10+5", {"a.segment": SegmentPart("b.segment", 100, 20)})
+    'b.segment#110+5'
+
+    Args:
+        path: as its round had it.
+        places: object -> where its copy lies; the others stay where they are.
+
+    Raises:
+        LakeError: see part_of.
+    """
+    part = part_of(path)
+    place = places.get(path if part is None else part.path)
+    if place is None:
+        return path
+    if part is None:
+        return str(place)
+    return str(SegmentPart(place.path, place.offset + part.offset, part.length))
 
 
 def open_changes(lake: Lake, path: str) -> pa.NativeFile:

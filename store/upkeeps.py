@@ -37,11 +37,15 @@ class UpkeepRecord:
     Attributes:
         logs: when old rounds and cuts were removed, seconds since the epoch.
         strays: when change files that no round names were looked for, likewise.
+        bundles: when objects of old rounds were put together, likewise.
+        bundled: the round up to which that was done; 0: none.
         tables: keyspace.table -> when it was cleaned.
     """
 
     logs: float = 0.0
     strays: float = 0.0
+    bundles: float = 0.0
+    bundled: int = 0
     tables: Mapping[str, TableCleanup] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -49,6 +53,8 @@ class UpkeepRecord:
         return {
             "logs": self.logs,
             "strays": self.strays,
+            "bundles": self.bundles,
+            "bundled": self.bundled,
             "tables": {name: asdict(one) for name, one in self.tables.items()},
         }
 
@@ -58,6 +64,8 @@ class UpkeepRecord:
         return cls(
             logs=data["logs"],
             strays=data.get("strays", 0.0),
+            bundles=data.get("bundles", 0.0),
+            bundled=data.get("bundled", 0),
             tables={
                 name: TableCleanup(
                     place=(str(one["place"][0]), int(one["place"][1])),

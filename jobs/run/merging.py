@@ -21,7 +21,9 @@ from ratchet.jobs.capture.loops import MergeOutcome
 from ratchet.jobs.reporting.observe import Merged, Observer, StopReporter
 from ratchet.jobs.reporting.text import size
 from ratchet.jobs.run.altered import AlteredTables
+from ratchet.jobs.run.bundling import bundle_change_log
 from ratchet.jobs.watch.budget import Budget
+from ratchet.merge.bundle import BundleLimits
 from ratchet.merge.lostparts import lost_parts
 from ratchet.merge.maintain import (
     compact,
@@ -240,6 +242,7 @@ class LakeUpkeep:
         history: seconds that old versions of the tables are kept.
         wall: seconds since the epoch.
         clock: seconds, rising.
+        limits: which objects of the change log are put together.
         looked: table -> its place when it was last looked at for small files; None: there was more
             to do. The one that was looked at last stands last.
         compacted: tables of which small files were put together since they were cleaned: those that
@@ -255,6 +258,7 @@ class LakeUpkeep:
     history: float
     wall: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
+    limits: BundleLimits = field(default_factory=BundleLimits)
     looked: dict[str, object | None] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)
 
@@ -284,6 +288,8 @@ class LakeUpkeep:
 
     def clean(self) -> Iterator[None]:
         """Remove old rounds with their change files and old cuts; then, table by table, the rest.
+
+        At last the small change files of older rounds are put together.
 
         What was done when stands in the lake, so that runs that end soon do it in their turn: the
         table that was cleaned last comes last. One that rests is left alone once everything that
@@ -319,8 +325,18 @@ class LakeUpkeep:
             done = replace(done, strays=now)
         known = {state.name for state in states}
         tables = {name: one for name, one in tables.items() if name in known}
-        if now == done.strays or tables != done.tables:
-            write_upkeep(self.lake, replace(done, tables=tables))
+        changed, done = tables != done.tables, replace(done, tables=tables)
+        if now == done.strays or changed:
+            write_upkeep(self.lake, done)
+        if now >= done.bundles + CLEAN_EVERY:  # the last: no table waits for a backlog of it
+            yield from bundle_change_log(
+                self.lake,
+                done,
+                began=now,
+                limits=self.limits,
+                wall=self.wall,
+                clock=self.clock,
+            )
 
     def _clean_logs(self, now: int) -> None:
         states = Tables(self.lake).list()

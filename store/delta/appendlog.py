@@ -259,6 +259,59 @@ class DeltaLogTable:
             self._replace(files, touched, rows, "DELETE")
         self._clean("prune")
 
+    def rewrite(self, where: NumberRange, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Put other rows in the place of those of a range, in one commit.
+
+        Each file is written again by itself. Two that were put together would be one file of both
+        ranges, which the next range has to write again: the larger the later.
+
+        What others commit meanwhile stays (rounds are appended all the time).
+
+        Args:
+            where: which rows.
+            change: a file's rows of the range -> the rows in their place.
+
+        Raises:
+            LateError: another run has taken the lake over.
+        """
+        written: dict[str, DataFile | None] = {}  # file -> what takes its place, if anything does
+        files = self._files = replay(self._lake, self._path, self._files)
+        while files is not None:
+            moment = self._clock()
+            touched = [file for file in files.files.values() if where.in_file(file)]
+            for file in touched:
+                if file.path not in written:
+                    written[file.path] = self._changed(file, where, change, moment)
+            gone = [f.removed(now=moment) for f in touched if written[f.path] is not None]
+            new = [one for f in touched if (one := written[f.path]) is not None]
+            if not new:
+                return
+            info = rewrite_info("UPDATE", read=files.version, now=moment)
+            after = commit_files(self._lake, self._path, files, [info, *gone, *new])
+            if after is not None:
+                self._files = after
+                checkpoint_if_due(self._lake, self._path, after.version)
+                return
+            found = self._files = replay(self._lake, self._path, files)
+            if found is files:
+                raise conflict(self._path, "change rows of a log")
+            files = found
+
+    def _changed(
+        self,
+        file: DataFile,
+        where: NumberRange,
+        change: Callable[[pa.Table], pa.Table],
+        moment: int,
+    ) -> DataFile | None:
+        """A file with other rows in a range; None if it has none there."""
+        rows = self._columns(file, columns=self._schema.names)
+        inside = rows.filter(where.expression)
+        if not len(inside):
+            return None
+        both = pa.concat_tables([rows.filter(~where.expression), change(inside)])
+        return self._written(both.sort_by(where.column), moment)
+
     def _replace(
         self,
         files: TableFiles,

@@ -154,5 +154,7 @@ def _without_segments(folder: Path) -> Path:
     """A folder for PYTHONPATH, by which all of a run's processes write files of their own."""
     place = folder / "earlier"
     place.mkdir()
-    (place / "sitecustomize.py").write_text("import ingest.segment\ningest.segment.LARGEST = -1\n")
+    (place / "sitecustomize.py").write_text(
+        "import ratchet.ingest.segment\nratchet.ingest.segment.LARGEST = -1\n"
+    )
     return place

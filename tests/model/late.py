@@ -32,8 +32,9 @@ from ratchet.jobs.config.config import load_config
 from ratchet.jobs.config.selection import Selection
 from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
 from ratchet.jobs.topology.gaps import begin_after_a_gap
+from ratchet.merge.bundle import BundleLimits, bundle_rounds, remove_replaced
 from ratchet.merge.compaction import compact_files
-from ratchet.merge.maintain import prune_change_log, remove_orphans
+from ratchet.merge.maintain import needed_from, prune_change_log, remove_orphans
 from ratchet.snapshot.ledger import open_ledger
 from ratchet.snapshot.reader import ChunkResult
 from ratchet.store import layout, takeover
@@ -42,12 +43,13 @@ from ratchet.store.delta.actions import AppTransaction, CommitInfo, rewrite_info
 from ratchet.store.delta.commits import commit_files, committed
 from ratchet.store.delta.datafiles import write_data_file
 from ratchet.store.delta.errors import CommitConflictError
-from ratchet.store.delta.log import replay
+from ratchet.store.delta.log import replay, replay_existing
 from ratchet.store.delta.tables import create_mirrored_table, open_delta, query
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.requests import Kind, Request
 from ratchet.store.rounds import RoundLog
+from ratchet.store.segments import missing, open_changes
 from ratchet.store.tables import DumpState, StopReason, Tables, TableState
 
 AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
@@ -141,15 +143,14 @@ class Holder:
         if state is None or state.dump is None or state.phase != "streaming":
             return
         app = f"ratchet.merge/{state.dump.id}"
-        files = replay(self.lake, state.path)
-        assert files is not None
+        files = replay_existing(self.lake, state.path, "merge")
         begin = max(committed(files, app) or 0, state.dump.start_round - 1)
         todo = rounds.since(begin)
         if todo:
             rows = []
             for one in todo:
                 for file in one.files:
-                    with self.lake.open_input(file.path) as stream:
+                    with open_changes(self.lake, file.path) as stream:
                         rows += [(id_, f"round {one.number}") for id_ in json.loads(stream.read())]
             last = todo[-1].number
             done = AppTransaction(app_id=app, version=last, updated_at=1)
@@ -158,8 +159,8 @@ class Holder:
                 raise CommitConflictError("somebody else merges", operation="merge")
             tables.save(replace(state, merged_round=last))
         before = cuts.last()
-        version = replay(self.lake, state.path)
-        assert version is not None
+        # A late one's table may have been dropped meanwhile.
+        version = replay_existing(self.lake, state.path, "merge")
         cuts.append(
             Cut(
                 number=before.number + 1 if before else 1,
@@ -215,10 +216,23 @@ class Holder:
             tables.save(replace(state, phase="stopped", stopped=why))
 
     def upkeep(self) -> None:
-        """Small files together, old change files away."""
+        """Small files together, old change files away, those of the other rounds together."""
         tables, rounds = Tables(self.lake), RoundLog(self.lake)
         compact_files(self.lake, layout.table_path("k", "t"), key=("id",), now=1)
+        self.bundle()
         prune_change_log(self.lake, rounds, tables.list(), now=10**12, keep=0)
+
+    def bundle(self) -> None:
+        """Objects of old rounds together; those that were before go at once."""
+        rounds, now = RoundLog(self.lake), lambda: 10**12
+        limits = BundleLimits(age=0, kept=0, rounds=2, few=1)
+        needed = needed_from(Tables(self.lake).list(), Cuts(self.lake).last())
+        for _ in remove_replaced(self.lake, rounds, now=now, limits=limits):
+            pass
+        for _ in bundle_rounds(self.lake, rounds, above=0, below=needed, now=now, limits=limits):
+            pass
+        for _ in remove_replaced(self.lake, rounds, now=now, limits=limits):
+            pass
 
     def heal(self) -> None:
         """The source has lost what the mirror needs: the stream begins anew, the table waits."""
@@ -409,7 +423,7 @@ def _check_rows(lake: Lake, state: TableState, dump: DumpState) -> None:
     merged = max(committed(files, f"ratchet.merge/{dump.id}") or 0, dump.start_round - 1)
     for one in rounds.since(max(merged, rounds.first_number() - 1)):
         for file in one.files:
-            if not lake.is_file(file.path):
+            if missing(lake, [file.path]):
                 raise WrongError(f"round {one.number} names a file that is gone")
     table = open_delta(lake, state.path)
     if table is None:

@@ -18,6 +18,7 @@ from ratchet.jobs.config.spelling import _noted
 from ratchet.jobs.preflight.restarts import read_starts
 from ratchet.store import layout
 from ratchet.store.attempts import read_attempts
+from ratchet.store.bundles import Bundles
 from ratchet.store.comparisons import Comparisons
 from ratchet.store.databasenote import read_databases
 from ratchet.store.datenote import dates_are_text
@@ -59,6 +60,7 @@ READERS: Final[Mapping[str, Reader]] = {
     layout.FOREIGN_KEYS_FILE: read_key_notes,
     layout.UNCHECKED_FILE: read_unchecked,
     layout.ATTEMPTS_FILE: read_attempts,
+    layout.bundle_note_path("1-1-1.segment"): lambda lake: Bundles(lake).list(),
     layout.log_checked_path("shop", "-"): lambda lake: LogChecks(lake).of("shop/-"),
     REQUEST.path: lambda lake: Requests(lake).pending(),
     f"{layout.ANSWERS}/{REQUEST.path.rpartition('/')[2]}": _answered,

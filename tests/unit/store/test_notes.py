@@ -16,7 +16,7 @@ TOUCHES = {
     "read_json", "write_json", "create_json", "change_json", "read_file", "create_file",
     "delete", "delete_folder", "list", "is_file", "exists", "open_input", "open_output",
 }  # fmt: skip
-MAKERS = {"state_path", "verified_path", "log_checked_path"}
+MAKERS = {"state_path", "verified_path", "log_checked_path", "bundle_note_path"}
 NOTES = {
     name
     for name, value in vars(layout).items()
