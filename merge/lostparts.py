@@ -60,12 +60,7 @@ def lost_parts(lake: Lake, state: TableState, error: Exception) -> TableStoppedE
     """
     why = lost_folder(lake, state)
     if not why:
-        for path in (state.path, state.side_path):
-            lost = sorted(_lost_files(lake, path))
-            if lost:
-                more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-                why = f"files of it are gone: {lost[0]}{more}"
-                break
+        why = next(filter(None, (_lost_of(lake, p) for p in (state.path, state.side_path))), "")
     if not why and isinstance(error, TableFileError):
         why = error.message
     if not why:
@@ -104,6 +99,16 @@ def _is_there(lake: Lake, path: str) -> bool:
     if lake.is_local:
         return lake.exists(f"{path}/_delta_log")
     return bool(lake.list(f"{path}/_delta_log"))
+
+
+def _lost_of(lake: Lake, path: str) -> str:
+    """What of a table is gone or cannot be read, as a sentence; empty: nothing."""
+    try:
+        lost = sorted(_lost_files(lake, path))
+    except TableFileError as error:
+        return error.message
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    return f"files of it are gone: {lost[0]}{more}" if lost else ""
 
 
 def _lost_files(lake: Lake, path: str) -> Iterator[str]:

@@ -71,7 +71,9 @@ def misplaced_folder(path: Path) -> None:
 
 
 def misplaced_file(path: Path) -> None:
-    shutil.rmtree(path)
+    if path.exists():  # a table without hidden rows has no side table yet
+        shutil.rmtree(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x")
 
 
@@ -142,6 +144,8 @@ def test_a_table_is_damaged(
         ratchet.run("run", "--until-caught-up")
         for table in TABLES:
             mariadb.execute(f"UPDATE {table} SET v = {value} WHERE id = 1", database=database)
+            if "side" in kind:
+                mariadb.execute(f"DELETE FROM {table} WHERE id = 2", database=database)
     table = ratchet.lake / "shop" / "a"
     if "checkpoint" in kind:
         DeltaTable(table).create_checkpoint()
@@ -150,11 +154,10 @@ def test_a_table_is_damaged(
     if not leased:
         (ratchet.lake / "_ratchet" / "lease.json").unlink()
     done = ratchet.run("run", "--until-caught-up", expect=None)
+    harmless = kind == "name of the checkpoint torn"
+    assert done.returncode == (0 if harmless else 6), done.stderr
     assert_identical(ratchet.lake, [mariadb], database, ["b"])
-    if kind == "name of the checkpoint torn":
-        assert done.returncode == 0, done.stderr
-    else:
-        assert done.returncode == 6, done.stderr
+    if not harmless:
         assert "a is stopped" in done.stderr
         assert len(done.stderr) < 4000, done.stderr
         ratchet.redump_as_told(done.stderr)
