@@ -99,7 +99,7 @@ def test_a_run_that_ends_amid_it_is_continued(lake: Lake) -> None:
     hours = Hours(lake)
     cleaning = hours.upkeep.clean()
     next(cleaning), next(cleaning)
-    cleaning.close()
+    del cleaning
     assert read_upkeep(lake).bundled == 20
     hours.now += 60
     assert len(list(Hours(lake).upkeep.clean())) == 2
