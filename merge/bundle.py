@@ -270,7 +270,7 @@ def remove_replaced(
         LakeError: the lake cannot be read or written.
     """
     bundles = Bundles(lake)
-    for one in bundles.list():
+    for one in bundles.each():
         if one.replaced_at is None:
             # A run was killed, or failed. Nobody commits the bundle any more: only who has made it
             # could, and if that one stands still, the log of rounds is fenced by now.

@@ -9,6 +9,7 @@ log: either its rounds name the bundle, and what it was copied from can go, or t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,20 +48,17 @@ class Bundles:
         self._lake = lake
         self._notes = Notes(lake)
 
-    def list(self) -> list[Bundle]:
-        """All of them, the one with the oldest rounds first.
+    def each(self) -> Iterator[Bundle]:
+        """All of them, the one with the oldest rounds first; each is read when it is its turn.
 
         Raises:
             LakeError: one is damaged, or the lake cannot be read.
         """
-        names = (
-            file.path.rpartition("/")[2]
-            for file in self._lake.list(self._notes.path(layout.BUNDLES))
-        )
-        found = (
-            self._notes.read(f"{layout.BUNDLES}/{name}", Bundle.from_json, None) for name in names
-        )
-        return [one for one in found if one is not None]
+        for file in self._lake.list(self._notes.path(layout.BUNDLES)):
+            name = file.path.rpartition("/")[2]
+            found = self._notes.read(f"{layout.BUNDLES}/{name}", Bundle.from_json, None)
+            if found is not None:
+                yield found
 
     def save(self, bundle: Bundle) -> Bundle:
         """Note it; gives it back."""

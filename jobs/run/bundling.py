@@ -55,30 +55,34 @@ def bundle_change_log(
     def now() -> int:
         return int(wall() * 1e6)
 
-    rounds, cut = RoundLog(lake), Cuts(lake).last()
-    for files in remove_replaced(lake, rounds, now=now, limits=limits):
-        log.debug("change log: %d files removed that were put together before", files)
-        yield
-    groups = bundle_rounds(
-        lake,
-        rounds,
-        above=done.bundled,
-        below=needed_from(Tables(lake).list(), cut),
-        now=now,
-        limits=limits,
-    )
-    spent = 0.0
+    def bites() -> Iterator[UpkeepRecord]:
+        rounds, cut = RoundLog(lake), Cuts(lake).last()
+        for files in remove_replaced(lake, rounds, now=now, limits=limits):
+            log.debug("change log: %d files removed that were put together before", files)
+            yield done
+        for group in bundle_rounds(
+            lake,
+            rounds,
+            above=done.bundled,
+            below=needed_from(Tables(lake).list(), cut),
+            now=now,
+            limits=limits,
+        ):
+            _tell(group)
+            yield replace(done, bundled=group.last)
+
+    spent, work, newest = 0.0, bites(), done
     while spent < BUNDLE_SECONDS:
         since = clock()
-        group = next(groups, None)
-        if group is None:
+        found = next(work, None)
+        if found is None:
             break
-        done = replace(done, bundled=group.last)
-        write_upkeep(lake, done)
-        _tell(group)
+        if found != newest:
+            newest = found
+            write_upkeep(lake, newest)
         spent += clock() - since
         yield
-    write_upkeep(lake, replace(done, bundles=began))
+    write_upkeep(lake, replace(newest, bundles=began))
 
 
 def _tell(group: BundleResult) -> None:

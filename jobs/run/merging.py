@@ -213,7 +213,7 @@ class MergeRunner:
         try:
             if next(self._cleaning, _DONE) is _DONE:
                 self._cleaning = None
-        except RetryableError:
+        except (RetryableError, CommitConflictError):
             self._cleaning = None  # what it raised from does not go on
             raise
         finally:
@@ -223,7 +223,7 @@ class MergeRunner:
         self._check()
         try:
             work()
-        except RetryableError as error:
+        except (RetryableError, CommitConflictError) as error:
             # A conflict with a reader's or another writer's commit; the next time comes by itself.
             log.warning("upkeep put off: %s", error)
 

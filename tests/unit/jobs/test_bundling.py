@@ -84,14 +84,14 @@ def test_each_hour_and_no_more_often(lake: Lake) -> None:
 
 
 def test_a_backlog_is_for_many_hours(lake: Lake) -> None:
-    """What else is cleaned has its turn each hour."""
+    """What else is cleaned has its turn each hour; two bites fit into the time."""
     hours = Hours(lake)
     hours.spent = 70.0
     bundled = []
     for _ in range(4):
         hours.clean()
         bundled.append(read_upkeep(lake).bundled)
-    assert bundled == [20, 35, 35, 35]
+    assert bundled == [20, 20, 35, 35], "what was put together is removed within the same time"
 
 
 def test_a_run_that_ends_amid_it_is_continued(lake: Lake) -> None:
@@ -99,7 +99,7 @@ def test_a_run_that_ends_amid_it_is_continued(lake: Lake) -> None:
     hours = Hours(lake)
     cleaning = hours.upkeep.clean()
     next(cleaning), next(cleaning)
-    cleaning.close()
+    del cleaning
     assert read_upkeep(lake).bundled == 20
     hours.now += 60
     assert len(list(Hours(lake).upkeep.clean())) == 2

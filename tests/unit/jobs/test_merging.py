@@ -25,6 +25,7 @@ from ratchet.jobs.run.merging import (
 from ratchet.merge.compaction import CompactionResult
 from ratchet.merge.step import StepResult
 from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.delta.errors import CommitConflictError
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.tables import DumpState, Phase, Tables, TableState
 
@@ -302,11 +303,25 @@ def test_looks_for_small_files_are_short_and_each_table_has_its_turn(
     assert seen == ["a", "b", "c", "a", "b", "c"]
 
 
-def test_a_conflict_puts_upkeep_off(stage: Stage) -> None:
-    stage.failure = RetryableError("conflict")
+@pytest.mark.parametrize("kind", [RetryableError, CommitConflictError])
+def test_a_conflict_puts_upkeep_off(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, kind: type[LakeError]
+) -> None:
+    """Of small files, and of what is cleaned: the next time comes by itself."""
+    stage.failure = kind("conflict")
+
+    def clean() -> Iterator[None]:
+        stage.done.append("clean")
+        yield
+        raise kind("conflict")
+
+    monkeypatch.setattr(stage, "clean", clean)
     merging = stage.merging()
     stage.results = [worked(n) for n in range(COMPACT_EVERY)]
     assert all(merging.step().worked for _ in range(COMPACT_EVERY))
+    stage.now = CLEAN_EVERY
+    merging.step()
+    assert stage.done == ["clean", "clean"]
 
 
 def test_nothing_without_the_lease(stage: Stage) -> None:

@@ -134,7 +134,7 @@ def test_every_change_file_stays_what_it_was(lake: Lake) -> None:
     assert remove(lake, now=11 * HOUR) == 70
     assert objects(lake) == named(lake)
     assert contents(lake) == before
-    assert Bundles(lake).list() == []
+    assert list(Bundles(lake).each()) == []
 
 
 def test_a_second_pass_reads_and_does_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_objects_that_are_gone_or_cut_short_stay_named(lake: Lake) -> None:
     done = bundle(lake, above=ROUNDS)
     assert done == [BundleResult(last=ROUNDS + 3, unread=done[0].unread)]
     assert len(done[0].unread) == 6
-    assert (objects(lake), Bundles(lake).list()) == (kept, [])
+    assert (objects(lake), list(Bundles(lake).each())) == (kept, [])
 
 
 def test_a_store_that_is_away_is_waited_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +326,7 @@ def test_a_kill_loses_nothing_and_leaves_nothing(
     assert (contents(lake), rows(lake)) == (before, table)
     assert objects(lake) == named(lake)
     assert len(objects(lake)) == 6
-    assert Bundles(lake).list() == []
+    assert list(Bundles(lake).each()) == []
 
 
 @pytest.mark.parametrize("point", ["bundle.before_commit", "bundle.after_commit"])
@@ -334,7 +334,7 @@ def test_what_a_lost_note_leaves_goes_with_its_rounds(lake: Lake, point: str) ->
     """A take-over that copies the notes of one that stands still may miss its last one."""
     before = contents(lake)
     killed(lake, point)
-    for one in Bundles(lake).list():
+    for one in list(Bundles(lake).each()):
         Bundles(lake).remove(one)
     remove(lake, now=20 * HOUR)
     assert contents(lake) == before

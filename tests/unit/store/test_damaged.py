@@ -60,7 +60,7 @@ READERS: Final[Mapping[str, Reader]] = {
     layout.FOREIGN_KEYS_FILE: read_key_notes,
     layout.UNCHECKED_FILE: read_unchecked,
     layout.ATTEMPTS_FILE: read_attempts,
-    layout.bundle_note_path("1-1-1.segment"): lambda lake: Bundles(lake).list(),
+    layout.bundle_note_path("1-1-1.segment"): lambda lake: list(Bundles(lake).each()),
     layout.log_checked_path("shop", "-"): lambda lake: LogChecks(lake).of("shop/-"),
     REQUEST.path: lambda lake: Requests(lake).pending(),
     f"{layout.ANSWERS}/{REQUEST.path.rpartition('/')[2]}": _answered,
