@@ -23,7 +23,7 @@ from ratchet.merge.lostparts import lost_folder, remedy
 from ratchet.merge.progress import Progress, TableBeginning
 from ratchet.store.anew import named_version
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.delta.log import check_commit
+from ratchet.store.delta.log import check_commit, replay
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
@@ -32,6 +32,23 @@ from ratchet.store.takeover import NEWER_COPY, OTHER_AGES, refuse_later_epoch
 log: Final = logging.getLogger("ratchet.jobs.run")
 
 _LOOKS: Final = 16  # at a time
+
+
+def _fault(
+    lake: Lake, state: TableState, progress: Progress, cut: Cut | None, end: int
+) -> tuple[str, str]:
+    """Why a table must not stream on, as a sentence (empty: it may), and the remedy."""
+    if gone := lost_folder(lake, state):
+        return gone, remedy(state.name)
+    try:
+        begun = progress.begun(state)
+        check_commit(lake, state.path, begun.version)
+        if begun.epoch > lake.epoch:
+            refuse_later_epoch(lake, state.path)
+        older = _age(state, begun, cut, end) or _lost_of_side(lake, state)
+    except TableFileError as error:
+        return f"its log cannot be read: {error}", remedy(state.name)
+    return older, f"{redump(state.name)} dumps it again"
 
 
 def _age(state: TableState, begun: TableBeginning, cut: Cut | None, end: int) -> str:
@@ -46,6 +63,27 @@ def _age(state: TableState, begun: TableBeginning, cut: Cut | None, end: int) ->
             f"its newest versions were lost (a power failure, or {OTHER_AGES})"
         )
     return ""
+
+
+def _lost_of_side(lake: Lake, state: TableState) -> str:
+    """What a table's side table has lost, as a sentence; empty: nothing.
+
+    Without its tombstones an older change could bring a row back.
+
+    Raises:
+        TableFileError: its log is damaged.
+    """
+    named = state.side_version if state.has_side else 0
+    if not named or check_commit(lake, state.side_path, named):
+        return ""
+    files = replay(lake, state.side_path)
+    ends = -1 if files is None else files.version
+    if ends >= named:
+        return ""
+    return (
+        f"its side table's log ends at version {ends}, but it had version {named}: "
+        f"its newest versions were lost (a power failure, or {OTHER_AGES})"
+    )
 
 
 def refuse_other_ages(lake: Lake, progress: Progress) -> None:
@@ -70,17 +108,7 @@ def refuse_other_ages(lake: Lake, progress: Progress) -> None:
     tables = Tables(lake)
 
     def look(state: TableState) -> None:
-        why, hint = lost_folder(lake, state), remedy(state.name)
-        if not why:
-            try:
-                begun = progress.begun(state)
-                check_commit(lake, state.path, begun.version)
-            except TableFileError as error:
-                why = f"its log cannot be read: {error}"
-            else:
-                if begun.epoch > lake.epoch:
-                    refuse_later_epoch(lake, state.path)
-                why, hint = _age(state, begun, cut, end), f"{redump(state.name)} dumps it again"
+        why, hint = _fault(lake, state, progress, cut, end)
         if why:
             log.error("%s is stopped: %s", state.name, why)
             tables.stop(state, message=why, hint=hint, at_round=end)

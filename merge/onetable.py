@@ -115,9 +115,12 @@ class OneTable:
         """Save what a table is behind its commits: it streams, or it stops."""
         state, found = work.state, work.found
         after = replace(found.learned(state), phase="streaming", merged_round=number, standing=None)
-        sides = self._progress.held[app_id(state)].sides
-        if sides is not None and (sides.highest or sides.shadows):
-            after = replace(after, sided="" if after.dump is None else after.dump.id)
+        held = self._progress.held[app_id(state)]
+        if held.sides is not None and (held.sides.highest or held.sides.shadows):
+            dump = "" if after.dump is None else after.dump.id
+            known = state.side_version if state.sided == dump else 0
+            newest = 0 if held.side is None else held.side.version
+            after = replace(after, sided=dump, side_version=max(known, newest))
         if found.stopped is not None:
             after = replace(after, phase="stopped", stopped=found.stopped)
         self._tables.save(after)

@@ -272,6 +272,7 @@ class TableState:
         keys_stale: whether a statement may have changed them since they were read.
         sided: id of the dump whose side table was there when the state was saved; others may have
             one, since not every merge makes it.
+        side_version: a version that this side table had by then, or a later one.
         standing: version of its Delta table that is shown while it is dumped anew into a staged
             one; None: the dump, if there is one, fills the table itself.
         change: what stopped it, or is being computed; None: nothing of that kind did.
@@ -296,6 +297,7 @@ class TableState:
     foreign_keys: tuple[ForeignKey, ...] | None = None
     keys_stale: bool = False
     sided: str = ""
+    side_version: int = 0
     standing: int | None = None
     change: ShapeChange | None = None
 
@@ -382,6 +384,7 @@ class TableState:
             else [key.to_json() for key in self.foreign_keys],
             "keys_stale": self.keys_stale,
             "sided": self.sided,
+            "side_version": self.side_version,
             "standing": self.standing,
             "change": None if self.change is None else self.change.to_json(),
         }
@@ -412,6 +415,7 @@ class TableState:
             else tuple(ForeignKey.from_json(one) for one in data["foreign_keys"]),
             keys_stale=data.get("keys_stale", False),
             sided=data.get("sided", ""),
+            side_version=data.get("side_version", 0),
             standing=data.get("standing"),
             change=None if data.get("change") is None else ShapeChange.from_json(data["change"]),
         )

@@ -238,14 +238,14 @@ def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:
     return state.frozen()
 
 
-def check_commit(lake: Lake, path: str, version: int) -> None:
-    """Read one commit of a table; one that is not there any more stands in a checkpoint.
+def check_commit(lake: Lake, path: str, version: int) -> bool:
+    """Whether one commit of a table is there; an old one stands in a checkpoint only.
 
     Raises:
         TableFileError: it is damaged.
         LakeError: the lake cannot be read.
     """
-    _commit_at(lake, path, version)
+    return _commit_at(lake, path, version) is not None
 
 
 def put_commit(lake: Lake, path: str, version: int, actions: Sequence[Action]) -> bool:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from ratchet.core.errors import LakeError
 from ratchet.merge.ages import refuse_other_ages
@@ -134,6 +135,39 @@ def test_a_table_whose_log_is_damaged_stops_by_name(parted: Source, *, fenced: b
     assert "its log cannot be read" in state.stopped.message
     assert "\n" not in state.stopped.message
     assert f"`ratchet table CONFIG redump '{state.name}'`" in state.stopped.hint
+
+
+@pytest.mark.parametrize("hurt", ["gone", "empty", "checkpointed"])
+def test_a_table_whose_side_table_has_lost_its_newest_version_stops_by_name(
+    parted: Source, hurt: str
+) -> None:
+    """Without its tombstones an older change could bring a row back."""
+    parted.tx(parted.names[0], ("del", 2))
+    parted.round()
+    with merger(None, parted) as merging:
+        merging.step()
+    state = parted.state
+    side = sorted(folder(parted, state.side_path).glob("_delta_log/*.json"))
+    assert state.has_side
+    assert state.side_version == len(side) - 1 > 0
+    refuse(parted)
+    assert parted.state.phase == "streaming"
+    if hurt == "empty":
+        side[-1].write_bytes(b"")
+    elif hurt == "gone":
+        side[-1].unlink()
+    else:  # as the upkeep leaves it: what a checkpoint has needs no commits
+        DeltaTable(folder(parted, state.side_path)).create_checkpoint()
+        for one in side:
+            one.unlink()
+    refuse(parted)
+    stopped = parted.state.stopped
+    if hurt == "checkpointed":
+        assert stopped is None
+        return
+    assert stopped is not None
+    what = "its side table's log ends at" if hurt == "gone" else "its log cannot be read"
+    assert what in stopped.message
 
 
 def test_a_new_dump_takes_the_place_of_what_cannot_be_read(parted: Source) -> None:
