@@ -178,14 +178,21 @@ def damage_hint(path: str) -> str:
     return lost_file_hint(path) if _LOG in path else _DAMAGED_OTHER
 
 
+def damage_kind(path: str) -> type[LakeError]:
+    """What damage of a file is: of a table's own one, TableFileError, which stops that table alone.
+
+    Args:
+        path: of the file, or of the table's folder, in the lake.
+    """
+    return TableFileError if layout.is_tables_own(path) else LakeError
+
+
 def storage_error(error: Exception, operation: str, path: str) -> LakeError:
     """What a failure of the storage means, with a remedy."""
     number = errno_of(error)
     what = os.strerror(number) if number else "the storage failed"
     misplaced = path and (number in _MISPLACED or "is a directory" in str(error).lower())
-    kind = LakeAwayError if is_passing(error) else LakeError
-    if misplaced and layout.is_tables_own(path):
-        kind = TableFileError
+    kind = LakeAwayError if is_passing(error) else damage_kind(path) if misplaced else LakeError
     hint = damage_hint(path) if misplaced else storage_hint(number)
     if number != errno.ENOTDIR:
         hint = hint.replace("remove the file", "remove the folder")  # which stands in its place

@@ -9,10 +9,10 @@ from typing import Final
 
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from ratchet.core.errors import LakeError, TableFileError
-from ratchet.store import layout
+from ratchet.core.errors import LakeError
 from ratchet.store.failures import (
     damage_hint,
+    damage_kind,
     errno_of,
     is_passing,
     lake_errors,
@@ -38,8 +38,7 @@ def delta_errors(operation: str, path: str) -> Iterator[None]:
             raise storage_error(error, operation, path) from error
         if not isinstance(error, CommitFailedError):
             gone = _GONE.search(str(error)) is not None
-            kind = TableFileError if layout.is_tables_own(path) else LakeError
-            raise kind(
+            raise damage_kind(path)(
                 f"cannot read or write the Delta table {path}",
                 operation=operation,
                 hint=lost_file_hint(path)
