@@ -194,7 +194,7 @@ def storage_error(error: Exception, operation: str, path: str) -> LakeError:
     misplaced = path and (number in _MISPLACED or "is a directory" in str(error).lower())
     kind = LakeAwayError if is_passing(error) else damage_kind(path) if misplaced else LakeError
     hint = damage_hint(path) if misplaced else storage_hint(number)
-    if number != errno.ENOTDIR:
+    if misplaced and number != errno.ENOTDIR:
         hint = hint.replace("remove the file", "remove the folder")  # which stands in its place
     return kind(f"{what}: {path or 'the lake'}", operation=f"{operation} in the lake", hint=hint)
 

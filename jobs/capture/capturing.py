@@ -22,7 +22,7 @@ from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.rounds import RoundTaker, Runner
 from ratchet.ingest.slices import CaptureRequest, CaptureResult, SliceLimits
 from ratchet.jobs.capture.loops import CaptureOutcome
-from ratchet.jobs.capture.skew import Skew
+from ratchet.jobs.capture.skew import KeyspaceSkew, Skew
 from ratchet.jobs.config.selection import RoundBarrier
 from ratchet.jobs.reporting.observe import Observer, RoundCommitted
 from ratchet.jobs.reporting.text import counted, moment, one_line
@@ -182,7 +182,10 @@ class CaptureRunner:
         self._odd: dict[str, float] = {}  # shard -> when it was told of an odd commit time
         self._broken: dict[str, _ShardFailure] = {}
         self._empty: dict[str, float] = {}  # shard -> since when its slices bring nothing
-        self.skew = Skew(settings.max_skew, slack=settings.clock_bound, clock=clock, wall=wall)
+        slack = settings.clock_bound
+        self.skew = Skew(
+            lambda: KeyspaceSkew(settings.max_skew, slack=slack, clock=clock, wall=wall)
+        )
 
     def round(self, resting: Collection[str]) -> CaptureOutcome:
         """Take one round of all shards that are not resting and have something to read.

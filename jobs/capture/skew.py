@@ -33,9 +33,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from ratchet.core.rounds import ShardSlice
@@ -263,19 +263,11 @@ class Skew:
     """Plans rounds so that the shards of each keyspace stay together. For one thread.
 
     Args:
-        threshold, slack, clock, wall: see KeyspaceSkew.
+        make: makes a keyspace's part.
     """
 
-    def __init__(
-        self,
-        threshold: float | None,
-        *,
-        slack: float,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._make = partial(KeyspaceSkew, threshold, slack=slack, clock=clock, wall=wall)
-        self._keyspaces: dict[str, KeyspaceSkew] = {}
+    def __init__(self, make: Callable[[], KeyspaceSkew]) -> None:
+        self._keyspaces: defaultdict[str, KeyspaceSkew] = defaultdict(make)
 
     @property
     def held(self) -> frozenset[str]:
@@ -293,7 +285,7 @@ class Skew:
         """See KeyspaceSkew.plan."""
         found: dict[str, int | None] = {}
         for keyspace, shards in _by_keyspace(streams).items():
-            found |= self._of(keyspace).plan(shards, resting)
+            found |= self._keyspaces[keyspace].plan(shards, resting)
         return found
 
     def accepts(self, slices: Sequence[ShardSlice], failed: Collection[str]) -> bool:
@@ -314,10 +306,7 @@ class Skew:
         failures = _by_keyspace(failed)
         for keyspace, shards in _by_keyspace([*(piece.shard for piece in slices), *failed]).items():
             mine = [piece for piece in slices if piece.shard in shards]
-            yield self._of(keyspace), mine, failures.get(keyspace, [])
-
-    def _of(self, keyspace: str) -> KeyspaceSkew:
-        return self._keyspaces.setdefault(keyspace, self._make())
+            yield self._keyspaces[keyspace], mine, failures.get(keyspace, [])
 
 
 def _by_keyspace(shards: Collection[str]) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from typing import Final
 from ratchet.core.errors import ConfigError, RatchetError
 from ratchet.core.shard import ShardId
 from ratchet.jobs.config.config import Config
+from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.preflight.finding import Finding, Status
 from ratchet.jobs.reporting.text import counted
 from ratchet.jobs.topology.begin import check_databases, check_keys, databases_of
@@ -44,7 +45,7 @@ def judge_mirror(config: Config, lake: Lake, streams: Mapping[str, StreamState])
     found = []
     try:
         check_keys(states, config.sources)
-        check_databases(databases_of(config), read_databases(lake))
+        check_databases(databases_of(config.sources, source_configs(config)), read_databases(lake))
         for keyspace in keyspaces(config):
             check_listed(config, keyspace, of_keyspace(keyspace, streams))
     except ConfigError as error:

@@ -126,7 +126,7 @@ def prepare(
     streams = rounds.streams()
     fresh = fresh_shards(shards, streams, named, found)
     vitess = {name for name, source in config.sources.items() if source.is_vitess}
-    databases = databases_of(config)
+    databases = databases_of(config.sources, configs)
     check_databases(databases, read_databases(lake), fresh)
     note_databases(lake, databases)
     align(

@@ -20,9 +20,7 @@ from ratchet.core.rounds import Round, ShardSlice
 from ratchet.core.shard import ShardId
 from ratchet.core.shell import shell_word
 from ratchet.ingest.binlog.history import with_witness
-from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.settings import SourceSection
-from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.reporting.text import nearest
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store.anew import to_be_dumped
@@ -198,12 +196,14 @@ def check_keys(
             )
 
 
-def databases_of(config: Config) -> dict[str, str]:
+def databases_of(
+    sources: Mapping[str, SourceSection], configs: Mapping[ShardId, SourceConfig]
+) -> dict[str, str]:
     """ShardId as text -> its database; none of Vitess, where a reshard changes them."""
     return {
         str(shard): one.database
-        for shard, one in source_configs(config).items()
-        if not config.sources[shard.keyspace].is_vitess
+        for shard, one in configs.items()
+        if not sources[shard.keyspace].is_vitess
     }
 
 

@@ -35,7 +35,7 @@ from ratchet.store.delta.actions import (
     TableProtocol,
     actions_of,
 )
-from ratchet.store.failures import damage_hint, lake_errors, lost_file_hint
+from ratchet.store.failures import damage_hint, damage_kind, lake_errors, lost_file_hint
 from ratchet.store.files import Lake
 
 # What a commit made here keeps to. Of tables that ask for more it keeps its hands off.
@@ -305,7 +305,9 @@ def _commit_at(lake: Lake, path: str, version: int) -> list[StateAction] | None:
     if text is None:
         return None
     lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:  # as a power failure may leave it: no commit says nothing
+    if not lines and damage_kind(path) is TableFileError:
+        # As a power failure may leave it: no commit of a table says nothing. What rounds and cuts
+        # have lost that way is found out by the tables that are ahead (merge.ages).
         raise _damaged_commit(name)
     try:
         return [action for line in lines for action in actions_of(json.loads(line))]

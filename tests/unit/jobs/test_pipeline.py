@@ -34,7 +34,7 @@ from ratchet.jobs.capture.loops import (
     VerifyLoop,
 )
 from ratchet.jobs.capture.pace import StepPace
-from ratchet.jobs.capture.skew import Skew
+from ratchet.jobs.capture.skew import KeyspaceSkew, Skew
 from ratchet.jobs.reporting.observe import Pulse, Record, StopReporter, TableStopped
 from ratchet.jobs.run.pipeline import PULSE_SECONDS, MirrorRun, RunComponents, refuse_stopped
 from ratchet.store.comparisons import Comparison, Comparisons
@@ -54,7 +54,7 @@ class Stage:
         self.dumped = 0
         self.rows = 0
         self.seen_until: dict[str, int] = {}
-        self.skew = Skew(None, slack=0)
+        self.skew = Skew(lambda: KeyspaceSkew(None, slack=0))
         self.failure: RatchetError | None = None
         self.told: list[Record] = []
 

@@ -10,7 +10,16 @@ import pytest
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import ShardSlice
-from ratchet.jobs.capture.skew import LEAP, LOOK, PATIENCE, ShardProgress, Skew, bound_of, reach_of
+from ratchet.jobs.capture.skew import (
+    LEAP,
+    LOOK,
+    PATIENCE,
+    KeyspaceSkew,
+    ShardProgress,
+    Skew,
+    bound_of,
+    reach_of,
+)
 
 SECOND = 1_000_000
 NOW = 1_000_000 * SECOND  # by everybody's clock
@@ -69,7 +78,9 @@ class Stage:
     def __init__(self, threshold: float | None = 2.0) -> None:
         self.clock = Clock()
         self.skew = Skew(
-            threshold, slack=0.5, clock=self.clock, wall=lambda: NOW / 1e6 + self.clock.now
+            lambda: KeyspaceSkew(
+                threshold, slack=0.5, clock=self.clock, wall=lambda: NOW / 1e6 + self.clock.now
+            )
         )
 
     def plan(self, *shards: str, resting: tuple[str, ...] = ()) -> dict[str, int | None]:

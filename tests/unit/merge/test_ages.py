@@ -170,6 +170,18 @@ def test_a_table_whose_side_table_has_lost_its_newest_version_stops_by_name(
     assert what in stopped.message
 
 
+@pytest.mark.parametrize("log", [layout.ROUNDS, layout.CUTS])
+def test_an_empty_commit_of_rounds_or_cuts_ends_nothing(parted: Source, log: str) -> None:
+    """A power failure: a lost cut is what a kill leaves, and of a round the tables tell."""
+    max(folder(parted, log).glob("_delta_log/*.json")).write_bytes(b"")
+    if log == layout.CUTS:
+        refuse(parted)
+        assert parted.state.phase == "streaming"
+    else:
+        with pytest.raises(LakeError, match="but the log of rounds ends at"):
+            refuse(parted)
+
+
 def test_a_new_dump_takes_the_place_of_what_cannot_be_read(parted: Source) -> None:
     state = parted.state
     lake = parted.lake
