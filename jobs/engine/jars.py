@@ -3,7 +3,8 @@
 Lives here: their names, finding them in Ivy's cache, the settings that bring them in. Does not live
 here: starting the JVM (`spark`).
 
-Invariant: what Ivy has in its cache is named by its files, so that a start needs no network.
+Invariants: what Ivy has in its cache is named by its files, so that a start needs no network; and
+what Ivy has fetched is compared with what was released before Java runs it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -38,34 +39,60 @@ class Jars:
 
     Attributes:
         settings: of Spark's.
-        first: files that stand at the head of the JVM's class path.
-        last: files that stand at its end, where they leave the class archive valid.
+        last: files that stand at the end of the JVM's class path, where they leave the class
+            archive valid.
     """
 
     settings: Mapping[str, str]
-    first: Sequence[str] = ()
     last: Sequence[str] = ()
 
 
+def missing_packages(config: Config) -> dict[str, str]:
+    """The settings by which Ivy fetches the jars that its cache lacks; {} if it lacks none."""
+    packages = [] if delta_jars(config) else [_delta_package()]
+    if _wants_s3(config) and s3_jars(config) is None:
+        packages.append(_s3_package())
+        log.info("fetching Hadoop's client for S3 (690 MB, once)")
+    if not packages:
+        return {}
+    return {"spark.jars.packages": ",".join(packages), "spark.jars.ivy": str(ivy_folder(config))}
+
+
 def jars_of(config: Config) -> Jars:
-    """The jars that a config's session needs: of files in Ivy's cache, or fetched by Ivy."""
-    wants_s3 = _wants_s3(config)
+    """The jars that a config's session needs: files in Ivy's cache.
+
+    Raises:
+        OperatorError: one is missing, or is not what was released, or others may write to it.
+    """
     delta = delta_jars(config)
-    store = s3_jars(config) if wants_s3 else []
+    store = s3_jars(config) if _wants_s3(config) else []
     if not delta or store is None:
-        packages = [_delta_package()]
-        if wants_s3:
-            packages.append(_s3_package())
-            log.info("fetching Hadoop's client for S3 (690 MB, once)")
-        settings = _joined(config, "spark.jars.packages", packages, ",")
-        return Jars({**settings, "spark.jars.ivy": str(ivy_folder(config))})
+        raise OperatorError(
+            "jars are missing in Ivy's cache",
+            operation="start Spark",
+            hint=f"run `make setup` once with a network; they lie in {_cached(config)} then",
+        )
     _refuse_foreign([*delta, *store])
     _refuse_altered([*delta, *store])
     if is_local(config):
         # On the class path at once: as spark.jars they would be copied for every session.
         name = "spark.driver.extraClassPath"
-        return Jars(_joined(config, name, delta, ":"), first=delta, last=store)
+        return Jars(_joined(config, name, delta, ":"), last=store)
     return Jars(_joined(config, "spark.jars", [*delta, *store], ","))
+
+
+def with_own(jars: Jars, config: Config, own: str) -> Jars:
+    """A session's jars with one that was made for it.
+
+    Args:
+        jars: those of `jars_of`.
+        config: the whole config.
+        own: its path; nobody else may write to it.
+    """
+    if is_local(config):
+        return replace(jars, last=[*jars.last, own])
+    name = "spark.jars"
+    return replace(jars, settings={**jars.settings, name: f"{jars.settings[name]},{own}"})
 
 
 def _refuse_foreign(jars: Sequence[str]) -> None:
@@ -134,7 +161,7 @@ def _wants_s3(config: Config) -> bool:
         return False
     if any("hadoop-aws" in value for value in config.spark.conf.values()):
         return False
-    return not list(_spark_jars().glob("hadoop-aws-*.jar"))
+    return not list(spark_jars().glob("hadoop-aws-*.jar"))
 
 
 def _joined(config: Config, name: str, values: Sequence[str], by: str) -> dict[str, str]:
@@ -171,11 +198,12 @@ def _artifact(spark_version: str) -> str:
 
 def _hadoop() -> str:
     """The version of the Hadoop that Spark brings; the client must be of the very same."""
-    (found,) = _spark_jars().glob("hadoop-client-api-*.jar")
+    (found,) = spark_jars().glob("hadoop-client-api-*.jar")
     return found.stem.removeprefix("hadoop-client-api-")
 
 
-def _spark_jars() -> Path:
+def spark_jars() -> Path:
+    """The folder of the jars that PySpark brings."""
     import pyspark
 
     return Path(str(pyspark.__file__)).parent / "jars"

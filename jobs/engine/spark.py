@@ -27,10 +27,12 @@ from ratchet.jobs.config.config import Config
 from ratchet.jobs.engine.childenv import child_environment
 from ratchet.jobs.engine.classcache import archive_options, find_java
 from ratchet.jobs.engine.exitfiles import forget_files_at_exit
-from ratchet.jobs.engine.jars import jars_of
+from ratchet.jobs.engine.jars import delta_jars, jars_of, missing_packages, with_own
+from ratchet.jobs.engine.logstore import build_log_store
 from ratchet.jobs.engine.ownpeers import refuse_other_users
 from ratchet.jobs.engine.sparksettings import (
     is_delayable,
+    is_in_s3,
     is_local,
     is_open,
     launch_settings,
@@ -163,53 +165,34 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
     log.info("starting Spark")
     log.debug("what needs it", stack_info=True)
     from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     _hush()
     (home / "pools.xml").write_text(pools(config), encoding="utf-8")
-    jars = jars_of(config)
     given = settings(
         config,
         home=home,
         log_file=folder / f"{command}.log",
         log4j=LOG4J,
-        java=archive_options(jars.first) if is_local(config) else [],
+        java=archive_options(delta_jars(config)) if is_local(config) else [],
         secret=secrets.token_hex(32),
     )
-    given.update(jars.settings)
-    if is_open(given):
-        log.warning(
-            "Spark's ports answer anybody who reaches them: set spark.authenticate.secret in "
-            "spark.conf (docs/operations.md, 'On a Spark cluster')"
-        )
-    if stays_here(config) and is_delayable(given):
-        log.warning(
-            "the temporary directory's name is too long for sockets in it, so other users of this "
-            "machine may hold up Spark's work: set TMPDIR to a folder with a shorter name"
-        )
+    _warn(config, given)
     set_ways(_ways(config, given))
     # For good: whatever is started from now on gets none of them.
     for name in os.environ.keys() - child_environment(os.environ, config.variables).keys():
         del os.environ[name]
-    _set_environment(local=stays_here(config), class_path=jars.last)
     out = folder / f"{command}.out"
     _begin_anew(out)
     _private(folder / f"{command}.log").close()  # Java would follow a link, and now there is none
-    launch = SparkConf(loadDefaults=False)
-    launch.setAll(list(launch_settings(given).items()))
-    # The JVM's and the Python workers' own output; what log4j writes goes to the log file.
-    with _private(out) as stream:
-        try:
-            gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                # Signals to our process group (Ctrl-C, `timeout`) are for us: we end the JVM when
-                # a step is done, and it ends by itself when we are gone (its stdin closes).
-                launch,
-                {"stdout": stream, "stderr": stream, "start_new_session": True},
-            )
-        except PySparkRuntimeError as error:
-            raise _no_jvm(out) from error
+    if packages := missing_packages(config):
+        _end(_launch({**given, **packages}, out))
+    jars = jars_of(config)
+    if is_in_s3(config):
+        jars = with_own(jars, config, str(build_log_store(home, delta_jars(config))))
+    given.update(jars.settings)
+    _set_environment(local=stays_here(config), class_path=jars.last)
+    gateway = _launch(given, out)
     if not refuse_other_users(gateway):
         log.warning(
             "the kernel does not tell whose a connection is (/proc/net/tcp), so other users of "
@@ -224,6 +207,54 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)  # PySpark's own handler cancels all jobs
     return SparkSession(context)
+
+
+def _warn(config: Config, given: Mapping[str, str]) -> None:
+    if is_open(given):
+        log.warning(
+            "Spark's ports answer anybody who reaches them: set spark.authenticate.secret in "
+            "spark.conf (docs/operations.md, 'On a Spark cluster')"
+        )
+    if stays_here(config) and is_delayable(given):
+        log.warning(
+            "the temporary directory's name is too long for sockets in it, so other users of this "
+            "machine may hold up Spark's work: set TMPDIR to a folder with a shorter name"
+        )
+
+
+def _launch(given: Mapping[str, str], out: Path) -> Any:
+    """Start a JVM, and fetch what its settings want fetched.
+
+    Args:
+        given: the session's settings.
+        out: takes its own output and the Python workers'; what log4j writes goes to the log file.
+
+    Raises:
+        OperatorError: it did not start.
+    """
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    launch = SparkConf(loadDefaults=False)
+    launch.setAll(list(launch_settings(given).items()))
+    with _private(out) as stream:
+        try:
+            return launch_gateway(  # type: ignore[no-untyped-call]
+                # Signals to our process group (Ctrl-C, `timeout`) are for us: we end the JVM when
+                # a step is done, and it ends by itself when we are gone (its stdin closes).
+                launch,
+                {"stdout": stream, "stderr": stream, "start_new_session": True},
+            )
+        except PySparkRuntimeError as error:
+            raise _no_jvm(out) from error
+
+
+def _end(gateway: Any) -> None:
+    """End a JVM."""
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
 
 
 def _begin_anew(out: Path) -> None:
@@ -299,9 +330,7 @@ def _stop(session: SparkSession) -> None:
     except (Py4JError, OSError):
         return  # the JVM has gone already: nothing is left to stop
     if gateway is not None:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait()
+        _end(gateway)
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - as above
 
 

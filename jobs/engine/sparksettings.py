@@ -114,12 +114,13 @@ def is_in_s3(config: Config) -> bool:
 
 
 def _s3(environment: Mapping[str, str]) -> dict[str, str]:
-    """What Hadoop's client does not take from the environment by itself, as the others do.
+    """How Spark commits there, and what Hadoop's client does not take from the environment.
 
     Args:
         environment: AWS_ENDPOINT_URL, AWS_REGION or AWS_DEFAULT_REGION; keys it takes by itself.
     """
-    found = {}
+    # Delta's own store looks whether a commit is there, and puts it then (`logstore`).
+    found = {"spark.delta.logStore.s3a.impl": "ratchet.ConditionalLogStore"}
     endpoint = environment.get("AWS_ENDPOINT_URL")
     if endpoint:
         found["spark.hadoop.fs.s3a.endpoint"] = endpoint

@@ -11,7 +11,14 @@ import pytest
 from ratchet.core.errors import OperatorError
 from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.engine.jarhashes import DIGESTS, digest
-from ratchet.jobs.engine.jars import delta_jars, ivy_folder, jars_of, s3_jars
+from ratchet.jobs.engine.jars import (
+    delta_jars,
+    ivy_folder,
+    jars_of,
+    missing_packages,
+    s3_jars,
+    with_own,
+)
 
 CONFIG = """\
 lake: ./lake
@@ -72,12 +79,15 @@ def conf(config: Config, **more: str) -> Config:
 def test_what_is_not_cached_is_fetched_by_ivy(
     config: Config, cached: Callable[[list[str]], list[str]]
 ) -> None:
-    ivy = {"spark.jars.ivy": str(ivy_folder(config))}
-    assert jars_of(config).settings == {"spark.jars.packages": PACKAGE, **ivy}
+    wanted = {"spark.jars.packages": PACKAGE, "spark.jars.ivy": str(ivy_folder(config))}
+    assert missing_packages(config) == wanted
     cached(DELTA[:2])
-    assert jars_of(config).settings == {"spark.jars.packages": PACKAGE, **ivy}
-    mine = conf(config, spark_jars_packages="a:b:1")
-    assert jars_of(mine).settings == {"spark.jars.packages": f"{PACKAGE},a:b:1", **ivy}
+    assert missing_packages(config) == wanted
+    with pytest.raises(OperatorError, match="missing in Ivy's cache") as caught:
+        jars_of(config)
+    assert "make setup" in str(caught.value.hint)
+    cached(DELTA[2:])
+    assert missing_packages(config) == {}
 
 
 def test_ivy_fetches_to_where_it_is_looked_for(
@@ -86,7 +96,7 @@ def test_ivy_fetches_to_where_it_is_looked_for(
     """Java by itself does not follow HOME."""
     unsaid = replace(config, spark=replace(config.spark, conf={}))
     monkeypatch.setenv("HOME", "/somewhere/else")
-    assert jars_of(unsaid).settings["spark.jars.ivy"] == "/somewhere/else/.ivy2.5.2"
+    assert missing_packages(unsaid)["spark.jars.ivy"] == "/somewhere/else/.ivy2.5.2"
 
 
 def test_what_is_cached_is_on_the_class_path(
@@ -97,7 +107,7 @@ def test_what_is_cached_is_on_the_class_path(
     assert delta_jars(config) == files
     found = jars_of(config)
     assert found.settings == {"spark.driver.extraClassPath": ":".join(files)}
-    assert (list(found.first), list(found.last)) == (files, [])
+    assert list(found.last) == []
     mine = conf(config, spark_driver_extraClassPath="/opt/x.jar")
     both = {"spark.driver.extraClassPath": ":".join([*files, "/opt/x.jar"])}
     assert jars_of(mine).settings == both
@@ -110,21 +120,24 @@ def test_a_lake_in_s3_needs_hadoops_client(
 ) -> None:
     """At the end of the class path: at its head the class archive would be of no use."""
     remote = replace(config, lake=S3)
-    files = cached(DELTA)
     both = {
         "spark.jars.packages": f"{PACKAGE},{S3_PACKAGE}",
         "spark.jars.ivy": str(ivy_folder(config)),
     }
-    assert jars_of(remote).settings == both
+    assert missing_packages(remote) == both
+    files = cached(DELTA)
+    assert missing_packages(remote) == {**both, "spark.jars.packages": S3_PACKAGE}
     client = cached(CLIENT[:-1])
     assert s3_jars(remote) is None
-    assert jars_of(remote).settings == both
+    assert missing_packages(remote) == {**both, "spark.jars.packages": S3_PACKAGE}
     client += cached(CLIENT[-1:])
-    found = jars_of(remote)
+    assert missing_packages(remote) == {}
+    found = with_own(jars_of(remote), remote, "/home/own.jar")
     assert found.settings == {"spark.driver.extraClassPath": ":".join(files)}
-    assert list(found.last) == client
+    assert list(found.last) == [*client, "/home/own.jar"]
     cluster = replace(remote, spark=replace(config.spark, master="spark://h:7077"))
-    assert jars_of(cluster).settings == {"spark.jars": ",".join([*files, *client])}
+    settings = with_own(jars_of(cluster), cluster, "/home/own.jar").settings
+    assert settings == {"spark.jars": ",".join([*files, *client, "/home/own.jar"])}
     cached(["org.apache.hadoop_hadoop-aws-3.4.2.jar"])
     assert s3_jars(remote) == client, "of Spark's Hadoop"
 
