@@ -5,7 +5,8 @@ rest. Does not live here: what events mean (`feed`), receiving (`wire.vtgate`).
 
 A transaction comes as BEGIN, FIELD and ROW events, VGTID, COMMIT, over as many responses as it
 takes; its position and commit time come last. A statement (DDL) and a transaction of no concern
-(OTHER) are one event behind their VGTID.
+(OTHER) are one event behind their VGTID. CREATE TABLE ... SELECT is both: BEGIN, VGTID, DDL, FIELD
+and ROW events, VGTID, COMMIT, all of one transaction.
 
 Invariant: what is handed out ends with such an end; an open transaction stays, however large: from
 `SPOOL` bytes on in a temporary file, so that memory holds the places of its events only.
@@ -36,6 +37,7 @@ Longs = npt.NDArray[np.int64]
 # Bytes that are decoded at once. A NULL takes one here, and sixteen in memory.
 _JOINED: Final = 8 << 20
 SPOOL: Final = 64 << 20  # bytes of an open transaction that are held in memory
+WITHIN: Final = -1  # the type that a statement within a transaction gets: it ends none
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class Backlog:
         self.inbox_bytes = 0  # received and not indexed
         self.whole_bytes = 0  # of transactions that can be taken
         self.open_bytes = 0  # of the transaction that is not whole yet
+        self._begun = False  # whether the last BEGIN that was indexed has no COMMIT yet
         # Commit time of the first transaction that the last `take` left, microseconds UTC.
         self.held_ts: int | None = None
 
@@ -126,6 +129,7 @@ class Backlog:
                 hint="the stream may be damaged: try again",
             )
         piece = BacklogEntry(places, data)
+        self._mark_within(piece.types())
         self._take_back(piece)
         ends = np.flatnonzero(is_end(piece.types()))
         if ends.size:
@@ -138,6 +142,15 @@ class Backlog:
         if (piece.types() != messages().HEARTBEAT).any():
             self._pieces.append(piece)
             self.open_bytes += piece.size
+
+    def _mark_within(self, types: Longs) -> None:
+        """Give the statements that stand between BEGIN and COMMIT another type."""
+        proto = messages()
+        bounds = np.flatnonzero((types == proto.BEGIN) | (types == proto.COMMIT))
+        begun = np.concatenate([[self._begun], types[bounds] == proto.BEGIN])
+        statements = np.flatnonzero(np.isin(types, (proto.DDL, proto.OTHER)))
+        types[statements[begun[np.searchsorted(bounds, statements)]]] = WITHIN
+        self._begun = bool(begun[-1])
 
     def _take_back(self, piece: BacklogEntry) -> None:
         """Make void what a transaction brought before it began once more.

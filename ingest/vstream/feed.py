@@ -41,7 +41,7 @@ from ratchet.ingest.slices import (
     SliceSummary,
     refuse_to_wait,
 )
-from ratchet.ingest.vstream.backlog import Backlog, BacklogEntry, is_end
+from ratchet.ingest.vstream.backlog import WITHIN, Backlog, BacklogEntry, is_end
 from ratchet.ingest.vstream.changes import RowEvents, changes_of
 from ratchet.ingest.vstream.tables import NOT_MIRRORED, StreamTables
 from ratchet.wire.continues import check_continues, check_not_lost
@@ -387,16 +387,18 @@ class VStreamFeed:
         """Everything but rows and their tables: statements, the journal, what is not understood."""
         proto = messages()
         types = piece.types()
-        usual = np.isin(types, [getattr(proto, name) for name in _INFORMATION])
+        usual = np.isin(types, [WITHIN, *(getattr(proto, name) for name in _INFORMATION)])
         if not usual.all():
             raise self._unknown(int(types[~usual][0]))
-        rare = np.flatnonzero(np.isin(types, (proto.DDL, proto.JOURNAL)))
+        rare = np.flatnonzero(np.isin(types, (proto.DDL, proto.JOURNAL, WITHIN)))
         ends = np.flatnonzero(is_end(types))
         for at in rare:
             begin, end = piece.places[at, [kernels.START, kernels.END]]
             event = self._message(proto.Event, data[begin:end])
             if event.type == proto.JOURNAL:
                 self._journal = journal_of(event.journal, self._shard) or self._journal
+                continue
+            if event.type == proto.OTHER:
                 continue
             number = first + int(np.searchsorted(ends, at))
             txn = txns[number]

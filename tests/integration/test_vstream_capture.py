@@ -218,6 +218,24 @@ def test_statements_about_tables(vitess: VitessCluster, tmp_path: Path) -> None:
     assert order[0] < first < order[1] < second < order[2]
 
 
+def test_a_table_made_of_a_select(vitess: VitessCluster, tmp_path: Path) -> None:
+    """A statement and rows in one transaction: the stream goes on behind it."""
+    run(vitess, "CREATE TABLE cap_f (id BIGINT PRIMARY KEY, v INT)")
+    run(vitess, "INSERT INTO cap_f VALUES (1, 1), (2, 2)")
+    capture = capturer(vitess, tmp_path)
+    run(vitess, "CREATE TABLE cap_s (PRIMARY KEY (id)) AS SELECT id, v FROM cap_f")
+    run(vitess, "INSERT INTO cap_s VALUES (3, 3)")
+    capture.catch_up()
+    run(vitess, "CREATE TABLE cap_s2 (PRIMARY KEY (id)) AS SELECT id, v FROM cap_f")
+    capture.catch_up()
+    assert [change["after"]["id"] for change in capture.changes("cap_s")] == [1, 2, 3]
+    assert [change["after"]["id"] for change in capture.changes("cap_s2")] == [1, 2]
+    created = [event for event in capture.events() if event.table == "cap_s"]
+    assert created
+    born = [change["token"]["seq"] for change in capture.changes("cap_s")]
+    assert {event.seq for event in created} == {born[0]} == {born[1]} != {born[2]}
+
+
 def test_a_table_that_cannot_be_taken_stops_and_no_other(
     vitess: VitessCluster, tablet: TabletServer, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from ratchet.core.shard import ShardId
 from ratchet.ingest.files import ChangeFileWriter
 from ratchet.ingest.slices import CaptureRequest, SliceCollector, SliceLimits
 from ratchet.ingest.vstream import feed as feed_module
-from ratchet.ingest.vstream.backlog import SPOOL, Backlog, BacklogEntry
+from ratchet.ingest.vstream.backlog import SPOOL, WITHIN, Backlog, BacklogEntry, is_end
 from ratchet.ingest.vstream.feed import VStreamFeed
 from ratchet.store.files import open_lake
 from ratchet.wire.binlog import DumpOptions
@@ -175,3 +175,42 @@ def test_a_slice_ends_before_the_bound_and_the_next_one_goes_on(
         (3, 20 * SECOND, 9 * SECOND),
         (4, None, 20 * SECOND),
     ]
+
+
+def table_from_select(number: int, seconds: int) -> list[Any]:
+    """The events of a CREATE TABLE ... SELECT, as vtgate 24 sends them."""
+    proto = messages()
+    place = f"MySQL56/{UUID}:{number}"
+    found = proto.Response()
+    for kind in (proto.BEGIN, proto.VGTID, proto.DDL, proto.FIELD, proto.ROW, proto.VGTID):
+        event = found.events.add(type=kind, timestamp=seconds, event_gtid=place)
+        if kind == proto.VGTID:
+            event.vgtid.shards.add(keyspace="shop", shard="0", gtid=f"MySQL56/{UUID}:1-{number}")
+    found.events.add(type=proto.COMMIT, timestamp=seconds, event_gtid=place)
+    return list(found.events)
+
+
+@pytest.mark.parametrize("engine", [KERNEL, PLAIN])
+@pytest.mark.parametrize("cut", range(8))
+def test_a_statement_within_a_transaction_ends_none(engine: Any, cut: int) -> None:
+    """Its rows and its end come behind it: one transaction, wherever its responses end."""
+    backlog = Backlog(engine)
+    backlog.add(transaction(1, 5))
+    events = table_from_select(2, 6)
+    for part in (events[:cut], events[cut:]):
+        backlog.add(messages().Response(events=part).SerializeToString())
+        backlog.index()
+    proto = messages()
+    alone = proto.Response()
+    alone.events.add(type=proto.DDL, timestamp=7, event_gtid=f"MySQL56/{UUID}:3")
+    backlog.add(alone.SerializeToString())
+    backlog.add(transaction(4, 8))
+    backlog.index()
+    pieces = backlog.take()
+    ends = [
+        int(places[kernels.TIMESTAMP])
+        for piece in pieces
+        for places in piece.places[is_end(piece.types())]
+    ]
+    assert ends == [5, 6, 7, 8]
+    assert sum((piece.types() == WITHIN).sum() for piece in pieces) == 1
