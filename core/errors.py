@@ -199,6 +199,10 @@ class LakeAwayError(LakeError):
     """The lake cannot be used for now: full, busy or out of reach. A run waits for it a while."""
 
 
+class DamagedFileError(LakeError):
+    """A file of the lake, or a record of one of its logs, is not what was written."""
+
+
 class TableFileError(LakeError):
     """A file of one table's data is gone or damaged: whoever merges it stops that table alone."""
 

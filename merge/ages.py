@@ -17,17 +17,18 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from ratchet.core.errors import LakeError, TableFileError
+from ratchet.core.errors import TableFileError
 from ratchet.core.shell import redump
 from ratchet.merge.lostparts import lost_folder, remedy
 from ratchet.merge.progress import Progress, TableBeginning
+from ratchet.store import layout
 from ratchet.store.anew import named_version
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.delta.log import check_commit, replay
+from ratchet.store.delta.log import check_commit, drop_damaged_checkpoint, replay
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
-from ratchet.store.takeover import NEWER_COPY, OTHER_AGES, refuse_later_epoch
+from ratchet.store.takeover import OTHER_AGES, refuse_later_epoch
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
@@ -90,21 +91,16 @@ def refuse_other_ages(lake: Lake, progress: Progress) -> None:
     """Stop the tables that are ahead of the log of rounds, or damaged, or behind the newest cut.
 
     Args:
-        lake: the lake, held.
+        lake: the lake, held. The newest cut is not ahead of the log (`refuse_older_rounds`).
         progress: what is learned of the tables here is not asked again.
 
     Raises:
-        LakeError: the newest cut is ahead of the log, or a table knows a later take-over; or the
-            lake cannot be read.
+        LakeError: a table knows a later take-over; or the lake cannot be read.
     """
+    for path in (layout.ROUNDS, layout.CUTS):
+        drop_damaged_checkpoint(lake, path)
     end = RoundLog(lake).last_number()
     cut = Cuts(lake).last()
-    if cut is not None and cut.round > end:
-        raise LakeError(
-            f"the newest cut shows round {cut.round}, but the log of rounds ends at {end}",
-            operation="begin a run",
-            hint=f"{OTHER_AGES}: {NEWER_COPY}",
-        )
     tables = Tables(lake)
 
     def look(state: TableState) -> None:

@@ -110,7 +110,7 @@ class Merger:
         """Stop tables that hold rounds which the log has not; to be called before a run captures.
 
         Raises:
-            LakeError: the newest cut is ahead of the log; or the lake cannot be read.
+            LakeError: a table knows a later take-over; or the lake cannot be read.
         """
         refuse_other_ages(self._lake, self._progress)
 

@@ -98,5 +98,5 @@ def _shown(cut: Cut | None, state: TableState) -> int | None:
     if state.standing is not None:
         return state.standing
     # Where its dump was under way, the table itself was being filled.
-    is_whole = state.dump is not None and state.phase in {"streaming", "stopped"}
+    is_whole = state.phase in {"streaming", "stopped"} and (state.dump or state.is_unreadable)
     return cut.tables.get(state.name) if cut is not None and is_whole else None

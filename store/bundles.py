@@ -57,7 +57,9 @@ class Bundles:
         for file in self._lake.list(self._notes.path(layout.BUNDLES)):
             name = file.path.rpartition("/")[2]
             found = self._notes.read(f"{layout.BUNDLES}/{name}", Bundle.from_json, None)
-            if found is not None:
+            if found is None:  # it was damaged: what it named goes with its rounds
+                self._lake.delete(file.path)
+            else:
                 yield found
 
     def save(self, bundle: Bundle) -> Bundle:

@@ -13,7 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ratchet.core.errors import DAMAGE, LakeAwayError, LakeError, TableFileError
+from ratchet.core.errors import (
+    DAMAGE,
+    DamagedFileError,
+    LakeAwayError,
+    LakeError,
+    TableFileError,
+)
 from ratchet.core.shell import shell_word
 from ratchet.store import layout
 
@@ -64,10 +70,10 @@ _DAMAGED: Final = {
     layout.SCHEMAS: "remove the file {path} in the lake; if the next run stops a table for want "
     "of it, dump that again (`ratchet table CONFIG redump TABLE`)",
     layout.REQUESTS: "remove the file {path} in the lake, and ask again (`ratchet table`)",
-    layout.ANSWERS: "remove the file {path} in the lake: the run answers again",
+    layout.ANSWERS: _AGAIN,
     layout.VERIFIED: _AGAIN,
     layout.LOG_CHECKED: _AGAIN,
-    layout.BUNDLES: "remove the file {path} in the lake: what it names goes with its rounds",
+    layout.BUNDLES: _AGAIN,  # the objects that it names go with their rounds
     layout.PASS: _AGAIN,
     layout.DATES_FILE: _AGAIN,
     layout.DATABASES_FILE: _AGAIN,
@@ -80,8 +86,11 @@ _DAMAGED: Final = {
     layout.ATTEMPTS_FILE: _AGAIN,
     layout.STARTS_FILE: _COMPARE,
     layout.UNCHECKED_FILE: _COMPARE,
-    layout.ROUNDS: _BACKUP,
-    layout.CUTS: _BACKUP,
+    layout.ROUNDS: f"{_BACKUP}; or remove the folders {layout.ROUNDS} and {layout.CUTS} in the "
+    "lake: the next run empties each table and dumps it again",
+    layout.CUTS: "restore the lake from a backup that was made while no run worked; or remove the "
+    f"folder {layout.CUTS} in it: the tables stay, the next run makes cuts again, and what the "
+    "tables were before that can no longer be asked for by time",
 }
 _DAMAGED_OTHER: Final = (
     "restore it, or dump the table it belongs to again (`ratchet table CONFIG redump TABLE`)"
@@ -104,15 +113,18 @@ def lake_errors(operation: str, path: str = "") -> Iterator[None]:
 
 @contextmanager
 def sound(what: str) -> Iterator[None]:
-    """Turn what reading damaged content leads to into a LakeError.
+    """Turn what reading damaged content leads to into an error with a remedy.
 
     Args:
         what: the file or the record.
+
+    Raises:
+        DamagedFileError: it is damaged.
     """
     try:
         yield
     except DAMAGE as error:
-        raise LakeError(
+        raise DamagedFileError(
             f"{what} is damaged ({type(error).__name__})",
             operation=f"read {what}",
             hint=damage_hint(what),
@@ -178,6 +190,11 @@ def damage_hint(path: str) -> str:
     return lost_file_hint(path) if _LOG in path else _DAMAGED_OTHER
 
 
+def is_found_again(path: str) -> bool:
+    """Whether a run finds out again what a note says, so that a damaged one counts as none."""
+    return damage_hint(path) == _AGAIN.format(path=path)
+
+
 def damage_kind(path: str) -> type[LakeError]:
     """What damage of a file is: of a table's own one, TableFileError, which stops that table alone.
 
@@ -193,7 +210,8 @@ def storage_error(error: Exception, operation: str, path: str) -> LakeError:
     what = os.strerror(number) if number else "the storage failed"
     misplaced = path and (number in _MISPLACED or "is a directory" in str(error).lower())
     kind = LakeAwayError if is_passing(error) else damage_kind(path) if misplaced else LakeError
-    hint = damage_hint(path) if misplaced else storage_hint(number)
+    is_lost = number == errno.ENOENT and layout.is_of_logs(path)
+    hint = damage_hint(path) if misplaced or is_lost else storage_hint(number)
     if misplaced and number != errno.ENOTDIR:
         hint = hint.replace("remove the file", "remove the folder")  # which stands in its place
     return kind(f"{what}: {path or 'the lake'}", operation=f"{operation} in the lake", hint=hint)

@@ -132,6 +132,31 @@ def is_tables_own(path: str) -> bool:
     return not path.startswith(f"{PRIVATE}/") or path.startswith((f"{SIDE}/", f"{STAGED}/"))
 
 
+def is_of_logs(path: str) -> bool:
+    """Whether a path is of the log of rounds, or of the cuts.
+
+    Args:
+        path: in the lake.
+    """
+    return path.startswith((f"{ROUNDS}/", f"{CUTS}/"))
+
+
+def table_of_state(path: str) -> tuple[str, str] | None:
+    """Keyspace and table of a state file; None if the path has only a part of a name.
+
+    >>> table_of_state("_ratchet/notes/000000000003/tables/shop/a@2Eb.json")
+    ('shop', 'a.b')
+
+    Args:
+        path: in the lake.
+    """
+    plain = plain_path(path).removeprefix(f"{TABLES}/").removesuffix(".json")
+    keyspace, _, table = plain.partition("/")
+    if not (_WHOLE.fullmatch(keyspace) and _WHOLE.fullmatch(table)):
+        return None
+    return _decode_part(keyspace), _decode_part(table)
+
+
 def table_of(path: str) -> str:
     """keyspace.table, of a file among a table's own: rows, tombstones and shadows, changes.
 

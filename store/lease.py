@@ -32,14 +32,14 @@ from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
 from ratchet.core.committimes import moment
-from ratchet.core.errors import LakeAwayError, LakeError
+from ratchet.core.errors import DamagedFileError, LakeAwayError, LakeError
 from ratchet.store import layout
 from ratchet.store.crashpoints import reach
 from ratchet.store.failures import damage_hint, sound
 from ratchet.store.fields import flag_of, number_of, text_of
 from ratchet.store.filelock import StuckLockError
 from ratchet.store.files import Lake
-from ratchet.store.takeover import claim, go_on, newest_epoch, take_over
+from ratchet.store.takeover import claim, go_on, newest_epoch, refuse_older_rounds, take_over
 
 log: Final = logging.getLogger(__name__)
 
@@ -217,6 +217,7 @@ class Lease:
             started=now,
             renewed=now,
         )
+        _give_up_damaged(lake, passing)
         while True:
             found = _holder(lake.read_json(layout.LEASE_FILE))
             if found is not None:
@@ -245,6 +246,7 @@ class Lease:
 
     def _begin(self, before: Holder | None) -> None:
         """Go on with the epoch of who was there before, or take the lake over."""
+        refuse_older_rounds(self._lake)  # before anything is changed
         if before is not None and before.released:
             held = go_on(self._lake, before.epoch)
             if held is not None:
@@ -433,6 +435,26 @@ def _take(lake: Lake, found: Holder | None, mine: Holder) -> bool:
 
     lake.change_json(layout.LEASE_FILE, take)
     return taken
+
+
+def _give_up_damaged(lake: Lake, passing: Time) -> None:
+    """Remove a lease that nobody can read, unless somebody writes another one for a while."""
+    end = passing.monotonic() + EXPIRY_SECONDS
+    told = False
+    while True:
+        try:
+            read_holder(lake)
+        except DamagedFileError as error:
+            if not told:
+                log.warning("%s; waiting %.0f s for a sign of life", error.message, EXPIRY_SECONDS)
+                told = True
+        else:
+            return
+        if passing.monotonic() >= end:
+            # Its epoch stands in the log of rounds as well.
+            lake.delete(layout.LEASE_FILE)
+            return
+        passing.sleep(_LOOK_SECONDS)
 
 
 def _see_gone(lake: Lake, found: Holder, passing: Time) -> None:

@@ -10,15 +10,18 @@ Invariant: who holds the lake reads and writes the folder of its own epoch, what
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from ratchet.core.errors import BugError
+from ratchet.core.errors import BugError, DamagedFileError
 from ratchet.store import layout
-from ratchet.store.failures import sound
+from ratchet.store.failures import is_found_again, sound
 from ratchet.store.files import Lake
 
 T = TypeVar("T")
+
+log: Final = logging.getLogger(__name__)
 
 
 class Notes:
@@ -35,20 +38,30 @@ class Notes:
     def read(self, path: str, parse: Callable[[Any], T], otherwise: T) -> T:
         """What a note says; `otherwise` if there is none.
 
+        A damaged one of those that a run finds out again, as a power failure may leave them, counts
+        as none: who holds the lake writes it anew.
+
         Args:
             path: as in `layout`.
             parse: makes it of the JSON value; raises what `core.errors.DAMAGE` names if it cannot.
             otherwise: see above.
 
         Raises:
-            LakeError: it is damaged, or the lake cannot be read.
+            DamagedFileError: it is damaged, and nobody would find out again what it says.
+            LakeError: the lake cannot be read.
         """
         whole = self.path(path)
-        found = self._lake.read_json(whole)
-        if found is None:
+        try:
+            found = self._lake.read_json(whole)
+            if found is None:
+                return otherwise
+            with sound(whole):
+                return parse(found)
+        except DamagedFileError as error:
+            if not is_found_again(whole):
+                raise
+            log.warning("%s: the run finds out again what it said", error.message)
             return otherwise
-        with sound(whole):
-            return parse(found)
 
     def own(self, path: str) -> str:
         """Where it is written.

@@ -12,10 +12,12 @@ runs; whoever asked takes a refused one away.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+from ratchet.core.errors import DamagedFileError
 from ratchet.store import layout
 from ratchet.store.delta.commits import check_epoch
 from ratchet.store.failures import sound
@@ -23,6 +25,8 @@ from ratchet.store.fields import flag_of
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
 from ratchet.store.rounds import RoundLog
+
+log: Final = logging.getLogger(__name__)
 
 Kind = Literal["add", "redump", "drop"]
 
@@ -122,21 +126,35 @@ class Requests:
         }
         found = []
         for file in files:
-            data = self._lake.read_json(file.path)
             answered = answers.pop(file.path.rpartition("/")[2], None)
-            if data is None:
+            try:
+                request = self._request(file.path)
+            except DamagedFileError as error:
+                log.warning("%s; ask again (`ratchet table`)", error.message)
+                self._lake.delete(file.path)
                 continue
-            with sound(file.path):
-                if "refusal" in data:
-                    continue
-                request = Request(**data["request"])
-            if answered is None:
+            if request is None:
+                continue
+            answer = self._answered(request) if answered else None
+            if answer is None:  # there is none, or nobody can read it
                 found.append(request)
-            elif self._answered(request) == "done":
+            elif answer == "done":
                 self._clear(request)  # whoever answered was killed before
         for path in answers.values():
             self._lake.delete(path)  # whoever asked has read it
         return found
+
+    def _request(self, path: str) -> Request | None:
+        """A request that waits; None if it was taken back, or refused.
+
+        Raises:
+            DamagedFileError: nobody can read it.
+        """
+        data = self._lake.read_json(path)
+        if data is None:
+            return None
+        with sound(path):
+            return None if "refusal" in data else Request(**data["request"])
 
     def check(self) -> None:
         """Call before anything of a request is done that no fence would refuse.

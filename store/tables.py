@@ -17,9 +17,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
+from ratchet.core.errors import DamagedFileError
 from ratchet.core.foreignkeys import ForeignKey
 from ratchet.core.position import Position
 from ratchet.core.schema import Column, TableSchema
+from ratchet.core.shell import redump
 from ratchet.store import layout
 from ratchet.store.failures import sound
 from ratchet.store.files import Lake, LakeFile
@@ -311,6 +313,11 @@ class TableState:
         """keyspace.table, for messages."""
         return f"{self.keyspace}.{self.table}"
 
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether its file is damaged: it is stopped, and nothing else is known of it."""
+        return not self.schema.columns
+
     def in_doubt(self, doubt: Doubt) -> TableState:
         """The state with one more doubt, on every shard that it was dumped from."""
         shards = self.dump.start if self.dump else ()
@@ -471,8 +478,14 @@ class Tables:
         text = self._lake.read_file(path)
         if text is None:
             return None
-        with sound(path):
-            return _parsed.of(text)
+        try:
+            with sound(path):
+                return _parsed.of(text)
+        except DamagedFileError as error:
+            named = layout.table_of_state(path)
+            if named is None:
+                raise
+            return _damaged(*named, error.message)
 
     def stop(
         self,
@@ -486,6 +499,20 @@ class Tables:
         """Put a table into phase stopped; see StopReason."""
         why = StopReason(message=message, hint=hint, round=at_round, altered=altered)
         return self.save(replace(state, phase="stopped", stopped=why))
+
+
+def _damaged(keyspace: str, table: str, message: str) -> TableState:
+    """What a state counts as that cannot be read: the other tables are none the worse for it."""
+    hint = f"the next start of the run dumps the table again; {redump(f'{keyspace}.{table}')} now"
+    why = StopReason(message=message, hint=hint, round=0)
+    return TableState(
+        keyspace=keyspace,
+        table=table,
+        schema=TableSchema(keyspace=keyspace, table=table, columns=(), key=()),
+        key=(),
+        phase="stopped",
+        stopped=why,
+    )
 
 
 class _ParsedStates:

@@ -52,6 +52,27 @@ _AT_ONCE: Final = 16
 _SECONDS: Final = 5.0  # a take-over that takes longer is told of
 
 
+def refuse_older_rounds(lake: Lake) -> None:
+    """Refuse a lake whose log of rounds ends before its newest cut.
+
+    What was mirrored behind its end would be captured again under other numbers.
+
+    Raises:
+        LakeError: it does, or the lake cannot be read.
+    """
+    cut = Cuts(lake).last()
+    if cut is None:
+        return
+    end = RoundLog(lake).last_number()
+    if cut.round > end:
+        raise LakeError(
+            f"the newest cut shows round {cut.round}, but the log of rounds ends at {end}",
+            operation="open the lake",
+            hint=f"{OTHER_AGES}: {NEWER_COPY}, or remove the folders {layout.ROUNDS} and "
+            f"{layout.CUTS} in the lake: the next run empties each table and dumps it again",
+        )
+
+
 def go_on(lake: Lake, epoch: int) -> Lake | None:
     """The lake with the epoch of a holder that ended cleanly; None if it has to be taken over."""
     if epoch > 0 and current_epoch(lake) == epoch == RoundLog(lake).epoch():

@@ -35,6 +35,7 @@ from ratchet.jobs.reporting.terminal import in_json, say
 from ratchet.jobs.reporting.text import clock_time, counted, size
 from ratchet.store.files import open_lake
 from ratchet.store.rounds import RoundLog
+from ratchet.store.takeover import refuse_older_rounds
 
 log: Final = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ def run_verify_log(
         RetryableError: a server cannot be reached.
     """
     lake = open_lake(config.lake, now=0, create=False)
+    refuse_older_rounds(lake)
     rounds = RoundLog(lake)
     streams = rounds.streams()
     chosen, left = choose_shards(config, streams, shards)

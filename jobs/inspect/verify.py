@@ -61,6 +61,7 @@ from ratchet.store.files import Lake, open_lake
 from ratchet.store.lazyspark import use_pool
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
+from ratchet.store.takeover import refuse_older_rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +94,7 @@ class VerifyTarget:
 def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     """Compare and print; gives the exit code. A table named and not compared is no success."""
     lake = open_lake(config.lake, now=0, create=False)
+    refuse_older_rounds(lake)
     config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
     config = with_spelling(config)
     began = time.monotonic()

@@ -37,6 +37,7 @@ from ratchet.store import layout
 from ratchet.store.files import Lake, is_unused, open_lake
 from ratchet.store.lease import is_alive, read_holder
 from ratchet.store.rounds import RoundLog, StreamState
+from ratchet.store.takeover import refuse_older_rounds
 from ratchet.wire.session import Session, SourceConfig
 
 EXIT_UNFIT: Final = 3
@@ -98,6 +99,7 @@ def _check_mirror(config: Config) -> tuple[list[Finding], Mapping[str, StreamSta
     if not lake.exists(layout.FORMAT_FILE):
         return [], {}
     try:
+        refuse_older_rounds(lake)
         streams = RoundLog(lake).streams()
         return judge_mirror(with_noted_spelling(config, lake), lake, streams), streams
     except LakeError as error:

@@ -17,7 +17,7 @@ from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.preflight.finding import Finding, Status
 from ratchet.jobs.reporting.text import counted
-from ratchet.jobs.topology.begin import check_databases, check_keys, databases_of
+from ratchet.jobs.topology.begin import check_databases, check_keys, check_shards, databases_of
 from ratchet.jobs.topology.lineage import of_keyspace
 from ratchet.jobs.topology.positions import ask
 from ratchet.jobs.topology.tablets import check_listed, keyspaces
@@ -45,6 +45,7 @@ def judge_mirror(config: Config, lake: Lake, streams: Mapping[str, StreamState])
     found = []
     try:
         check_keys(states, config.sources)
+        check_shards(states, config.sources, streams, {})
         check_databases(databases_of(config.sources, source_configs(config)), read_databases(lake))
         for keyspace in keyspaces(config):
             check_listed(config, keyspace, of_keyspace(keyspace, streams))

@@ -45,9 +45,12 @@ from ratchet.jobs.topology.lineage import ancestors_of, keyspace_of
 from ratchet.jobs.topology.parting import DivergencePoint, find_parting
 from ratchet.jobs.topology.positions import ask
 from ratchet.jobs.topology.reshard import locate
+from ratchet.jobs.topology.tablets import with_live_shards
+from ratchet.jobs.topology.vitess import with_serving_shards
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.rounds import RoundLog, StreamState
+from ratchet.store.takeover import refuse_older_rounds
 from ratchet.wire.session import SourceConfig
 
 if TYPE_CHECKING:
@@ -79,11 +82,15 @@ def run_heal(
         OperatorError: config and lake do not fit, or the lake is in use.
     """
     lake = open_lake(config.lake, now=_now(), create=False)
-    with Lease.acquire(lake, f"ratchet heal {config.path}") as lease, ExitStack() as stack:
-        lease.start(lambda _: None)  # `check` tells of it
-        lake = lease.lake
+    with ExitStack() as stack:
+        check: Callable[[], None] = _nothing
+        if not dry_run:
+            lease = stack.enter_context(Lease.acquire(lake, f"ratchet heal {config.path}"))
+            lease.start(lambda _: None)  # `check` tells of it
+            check, lake = lease.check, lease.lake
+        refuse_older_rounds(lake)
         rounds = RoundLog(lake)
-        located = with_spelling(locate(config, lake, rounds, now=_now()).config)
+        located = with_spelling(_located(config, lake, rounds, dry_run=dry_run))
         configs = source_configs(located)
         streams = rounds.streams()
         named = _named(shards, configs)
@@ -101,7 +108,7 @@ def run_heal(
         if dry_run:
             _print_plan(lake, rounds, remedies, config.policy)
         else:
-            told = heal_lost(located, lake, rounds, remedies, spark=spark, check=lease.check)
+            told = heal_lost(located, lake, rounds, remedies, spark=spark, check=check)
             for table, what in sorted(told.items()):
                 say(f"{table}: {what}")
             if lost:
@@ -109,6 +116,17 @@ def run_heal(
     if waiting:
         raise next(iter(waiting.values()))
     return 0
+
+
+def _located(config: Config, lake: Lake, rounds: RoundLog, *, dry_run: bool) -> Config:
+    """The config with its live shards; but for a dry run, behind all complete reshards."""
+    if dry_run:
+        return with_live_shards(with_serving_shards(config), rounds.streams())
+    return locate(config, lake, rounds, now=_now()).config
+
+
+def _nothing() -> None:
+    """A dry run has no lease to lose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,7 @@ from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.rounds import RoundLog, StreamState
 from ratchet.store.tables import Tables, TableState
+from ratchet.store.takeover import refuse_older_rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,6 +114,7 @@ def run_repair(config: Config, *, tables: Sequence[str], dry_run: bool) -> int:
             lease = stack.enter_context(Lease.acquire(lake, f"ratchet repair {config.path}"))
             lease.start(lambda _: None)  # `check` tells of it
             check, lake = lease.check, lease.lake
+        refuse_older_rounds(lake)
         config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
         config = with_spelling(config)
         found = look(config.sources, source_configs(config))

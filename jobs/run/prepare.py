@@ -33,6 +33,7 @@ from ratchet.jobs.topology.begin import (
     align,
     check_databases,
     check_keys,
+    check_shards,
     databases_of,
     executed,
     fresh_shards,
@@ -126,6 +127,8 @@ def prepare(
     streams = rounds.streams()
     fresh = fresh_shards(shards, streams, named, found)
     vitess = {name for name, source in config.sources.items() if source.is_vitess}
+    read = {one.name: one.shards for one in found}
+    check_shards(states, config.sources, streams, read, named)
     databases = databases_of(config.sources, configs)
     check_databases(databases, read_databases(lake), fresh)
     note_databases(lake, databases)
@@ -138,6 +141,9 @@ def prepare(
     )
     record_starts(rounds, executed(configs, fresh), now=_now())
     retried = again_of_stopped(states) & {one.name for one in found}
+    for state in states:
+        if state.is_unreadable and state.name in retried and state.stopped is not None:
+            log.warning("%s is dumped again: %s", state.name, state.stopped.message)
     return RunPlan(
         config=config,
         file=file,

@@ -25,7 +25,7 @@ from ratchet.jobs.reporting.text import nearest
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store.anew import to_be_dumped
 from ratchet.store.files import Lake
-from ratchet.store.rounds import RoundLog
+from ratchet.store.rounds import RoundLog, StreamState
 from ratchet.store.tables import Tables, TableState
 from ratchet.wire.session import Session, SourceConfig
 from ratchet.wire.vitess import on_primary
@@ -233,6 +233,49 @@ def check_databases(
             hint="set it back, or give the other database a source of its own; if it is to take "
             f"that one's place: ratchet dump CONFIG --again {every}",
         )
+
+
+def check_shards(
+    states: Collection[TableState],
+    sources: Mapping[str, SourceSection],
+    streams: Mapping[str, StreamState],
+    read: Mapping[str, Collection[str]],
+    again: Collection[str] = (),
+) -> None:
+    """Refuse a config without a shard whose rows are in the mirror: they would stay as they are.
+
+    Not of Vitess, where a reshard ends shards (`reshard`, `tablets`).
+
+    Args:
+        states: of all tables.
+        sources: of the config.
+        streams: those of the lake, by shard.
+        read: keyspace.table -> the shards that it is read from now; of others, all of its keyspace.
+        again: tables that are dumped again.
+
+    Raises:
+        ConfigError: naming the shard and a table.
+    """
+    for state in states:
+        source = sources.get(state.keyspace)
+        if source is None or source.is_vitess or source.vitess or state.name in again:
+            continue
+        if state.phase not in {"dumping", "catching_up", "streaming"}:
+            continue
+        listed = {str(ShardId(state.keyspace, name)) for name in source.shards}
+        if any(shard not in streams for shard in read.get(state.name, listed)):
+            continue  # a shard is new, so it is dumped again
+        for shard in _dumped_from(state):
+            if shard in listed or shard not in streams or streams[shard].journal is not None:
+                continue
+            every = shell_word(f"{state.keyspace}.*")
+            raise ConfigError(
+                f"sources.{state.keyspace}.shards lacks {ShardId.parse(shard).shard}, whose rows "
+                f"are in {state.name}: they would stay as they are",
+                operation="start",
+                hint="put it back; if its rows are to go, or lie in the other shards by now: "
+                f"ratchet dump CONFIG --again {every}",
+            )
 
 
 def named_again(patterns: Sequence[str], found: Collection[DiscoveredTable]) -> set[str]:

@@ -12,6 +12,7 @@ between, nothing of it counts.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ from ratchet.store.delta.actions import (
 )
 from ratchet.store.failures import damage_hint, damage_kind, lake_errors, lost_file_hint
 from ratchet.store.files import Lake
+
+log: Final = logging.getLogger(__name__)
 
 # What a commit made here keeps to. Of tables that ask for more it keeps its hands off.
 _FEATURES: Final = {"deletionVectors", "timestampNtz", "appendOnly", "invariants"}
@@ -161,14 +164,7 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
     """
     if known is not None and _uptime() > known.read_at + _STALE:
         known = _still_reachable(lake, path, known)
-    state = _Replay()
-    if known is None:
-        version = _checkpointed(lake, path)
-        if version is not None:
-            state.take(_checkpoint(lake, path, version))
-            state.version = version
-    else:
-        state = _Replay.of(known)
+    state = _begin(lake, path) if known is None else _Replay.of(known)
     while (actions := _commit_at(lake, path, state.version + 1)) is not None:
         state.take(actions)
         state.version += 1
@@ -216,6 +212,75 @@ def replay_with_removals(lake: Lake, path: str) -> tuple[TableFiles, list[Remove
         state.version += 1
         removals += [one for one in actions if isinstance(one, RemovedFile)]
     return None if state.version < 0 else (state.frozen(), removals)
+
+
+def _begin(lake: Lake, path: str) -> _Replay:
+    """The state at the newest checkpoint, or that before the first commit.
+
+    A damaged checkpoint of rounds or cuts is passed over where their commits reach back behind it.
+    A table's is not: Spark and deltalake would still meet it.
+
+    Raises:
+        TableFileError: it is damaged.
+        LakeError: the log cannot be read.
+    """
+    version = _checkpointed(lake, path)
+    if version is None:
+        return _Replay()
+    try:
+        return _at_checkpoint(lake, path, version)
+    except TableFileError as error:
+        if damage_kind(path) is TableFileError:
+            raise
+        state = _without(lake, path, version)
+        if state is None:
+            raise
+        log.warning("%s, %s: its commits are read instead", error.table, error.message)
+        return state
+
+
+def drop_damaged_checkpoint(lake: Lake, path: str) -> None:
+    """Remove the newest checkpoint of a log where it is damaged and the commits tell the same.
+
+    For whoever holds the lake: deltalake, which cleans the log, would meet it.
+
+    Raises:
+        LakeError: the log cannot be read or written.
+    """
+    version = _checkpointed(lake, path)
+    if version is None:
+        return
+    try:
+        _at_checkpoint(lake, path, version)
+    except TableFileError:
+        if _without(lake, path, version) is not None:
+            named = f"{path}/_delta_log/_last_checkpoint"
+            lake.delete_files([named, _checkpoint_path(path, version)])
+
+
+def _at_checkpoint(lake: Lake, path: str, version: int) -> _Replay:
+    state = _Replay(version=version)
+    state.take(_checkpoint(lake, path, version))
+    return state
+
+
+def _without(lake: Lake, path: str, version: int) -> _Replay | None:
+    """The state at a version without its checkpoint; None if the log does not tell it any more."""
+    older = sorted((one for one in _checkpoints(lake, path) if one < version), reverse=True)
+    for begin in (*older, None):
+        try:
+            state = _Replay() if begin is None else _at_checkpoint(lake, path, begin)
+        except TableFileError:
+            continue
+        while state.version < version:
+            actions = _commit_at(lake, path, state.version + 1)
+            if actions is None:
+                break
+            state.take(actions)
+            state.version += 1
+        else:
+            return state
+    return None
 
 
 def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:

@@ -51,14 +51,14 @@ def test_every_json_file_of_a_lake(
         shutil.copytree(whole, lake)
         (lake / file).write_bytes(b"")
         done = ratchet.run("run", "--until-caught-up", expect=None)
-        assert done.returncode in {0, 7}, (file, done.stderr)
+        assert done.returncode in {0, 6, 7}, (file, done.stderr)
         if done.returncode:
             told.append(file)
             follow(ratchet, done.stderr)
         # Fewer rows than before a table was dumped again, or as many: they are the source's.
         assert_identical(ratchet.lake, [mariadb], database, TABLES)
         ratchet.run("verify")
-    assert {"format.json", "lease.json", "a.json"} <= {file.name for file in told}
+    assert {"format.json", "a.json", "starts.json"} <= {file.name for file in told}
 
 
 def torn(path: Path) -> None:
@@ -114,6 +114,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
     "log a file": (lambda table: table / "_delta_log", misplaced_file),
     "table a file": (lambda table: table, misplaced_file),
     "side tables a file": (side_of, misplaced_file),
+    "state torn": (lambda table: max(side_of(table).parents[2].rglob("tables/*/a.json")), torn),
 }
 
 
@@ -122,7 +123,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
     "kind",
     [
         one
-        if one in {"commits gone", "table a file"}
+        if one in {"commits gone", "table a file", "state torn"}
         else pytest.param(one, marks=pytest.mark.long)
         for one in DAMAGE
     ],
@@ -154,9 +155,12 @@ def test_a_table_is_damaged(
     if not leased:
         (ratchet.lake / "_ratchet" / "lease.json").unlink()
     done = ratchet.run("run", "--until-caught-up", expect=None)
-    harmless = kind == "name of the checkpoint torn"
+    harmless = kind in {"name of the checkpoint torn", "state torn"}
     assert done.returncode == (0 if harmless else 6), done.stderr
     assert_identical(ratchet.lake, [mariadb], database, ["b"])
+    if kind == "state torn":
+        assert "shop.a is dumped again" in done.stderr
+        assert "its new dump is shown" in done.stderr, "it could be read all the time"
     if not harmless:
         assert "a is stopped" in done.stderr
         assert len(done.stderr) < 4000, done.stderr
@@ -164,6 +168,65 @@ def test_a_table_is_damaged(
         ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, TABLES)
     ratchet.run("verify")
+
+
+def data_of(log: Path) -> Path:
+    return max(log.glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns)
+
+
+def flipped(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[-9] ^= 255
+    path.write_bytes(raw)
+
+
+LOG_DAMAGE: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
+    "commit torn": (newest("*.json"), torn),
+    "rows gone": (data_of, Path.unlink),
+    "rows torn": (data_of, torn),
+    "rows flipped": (data_of, flipped),
+    "checkpoint torn": (newest("*.checkpoint.parquet"), torn),
+}
+
+
+@pytest.mark.parametrize("log", ["rounds", "cuts"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        one if one == "commit torn" else pytest.param(one, marks=pytest.mark.long)
+        for one in LOG_DAMAGE
+    ],
+)
+def test_a_log_of_the_lake_is_damaged(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet], kind: str, log: str
+) -> None:
+    """Every command says the same, and what it says gets out: without a new lake, too."""
+    ratchet = begun(mariadb, database, make_ratchet)
+    for value in (5, 6):
+        ratchet.run("run", "--until-caught-up")
+        for table in TABLES:
+            mariadb.execute(f"UPDATE {table} SET v = {value} WHERE id = 1", database=database)
+    folder = ratchet.lake / "_ratchet" / log
+    if "checkpoint" in kind:
+        DeltaTable(folder).create_checkpoint()
+    find, hurt = LOG_DAMAGE[kind]
+    hurt(find(folder))
+    if "checkpoint" in kind:  # its commits tell the same
+        for command in ("check", "status", "verify"):
+            ratchet.run(command)
+    else:
+        assert ratchet.run("check", expect=2).returncode == 2
+        for command in ("status", "verify", "heal", "repair"):
+            said = ratchet.run(command, expect=7).stderr
+            assert re.search(f"remove the folders? .*_ratchet/{log} ", said), said
+        said = ratchet.run("run", "--until-caught-up", expect=7).stderr
+        for name in re.findall(r"folders? (\S+)(?: and (\S+))? in", said)[0]:
+            if name:
+                shutil.rmtree(ratchet.lake / name)
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [mariadb], database, TABLES)
+    ratchet.run("verify")
+    ratchet.run("check")
 
 
 def follow(ratchet: Ratchet, said: str) -> None:

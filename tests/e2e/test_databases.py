@@ -44,3 +44,39 @@ def test_another_database_of_the_same_server(
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [server], "twin", TABLES, keyspace="shop")
     ratchet.run("verify")
+
+
+def test_a_shard_that_the_config_lacks(
+    make_server: Callable[..., Any], make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """Its rows would stay in the mirror as they are, and nobody would be told."""
+    servers = {"-80": make_server("mariadb"), "80-": make_server("mariadb")}
+    for key, server in enumerate(servers.values()):
+        server.execute("CREATE DATABASE shop")
+        for table in TABLES:
+            server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", database="shop")
+            server.execute(f"INSERT INTO {table} VALUES ({key}, 1)", database="shop")
+        create_ratchet_user(server, PASSWORD, ["shop"])
+    ratchet = make_ratchet(servers, "shop")
+    ratchet.run("run", "--until-caught-up")
+    whole = ratchet.config.read_text()
+    config = yaml.safe_load(whole)
+    (source,) = config["sources"].values()
+    del source["shards"]["80-"]
+    ratchet.config.write_text(yaml.safe_dump(config))
+    for server in servers.values():
+        server.execute("UPDATE a SET v = 2", database="shop")
+    said = "sources.shop.shards lacks 80-, whose rows are in shop.a"
+    assert said in ratchet.run("check", expect=2).stdout
+    refused = ratchet.run("run", "--until-caught-up", expect=2).stderr
+    assert said in refused
+    lacking = ratchet.config.read_text()
+    ratchet.config.write_text(whole)
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, list(servers.values()), "shop", TABLES)
+    ratchet.config.write_text(lacking)
+    (remedy,) = (line for line in refused.splitlines() if "ratchet dump" in line)
+    ratchet.run("dump", *shlex.split(remedy.partition("ratchet dump CONFIG ")[2]))
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [servers["-80"]], "shop", TABLES)
+    ratchet.run("verify")

@@ -15,6 +15,7 @@ from ratchet.store import layout
 from ratchet.store.anew import clear_place, standing_of
 from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake
+from ratchet.store.lease import Lease
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables
 from ratchet.store.takeover import claim, take_over
@@ -70,12 +71,18 @@ def test_older_cuts_are_what_a_kill_leaves(parted: Source, tmp_path: Path) -> No
     assert parted.state == before
 
 
-def test_a_cut_that_is_ahead_ends_the_run(parted: Source, tmp_path: Path) -> None:
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_cut_that_is_ahead_ends_the_run(parted: Source, tmp_path: Path, *, gone: bool) -> None:
+    """Before anything is changed: what is lost may be put back."""
     older(parted, tmp_path, layout.ROUNDS)
+    if gone:
+        shutil.rmtree(folder(parted, layout.ROUNDS))
     cut = Cuts(parted.lake).last()
     assert cut is not None
+    before = RoundLog(parted.lake).epoch()
     with pytest.raises(LakeError, match=f"shows round {cut.round}, but the log") as refused:
-        refuse(parted)
+        Lease.acquire(parted.lake, "ratchet run")
+    assert RoundLog(parted.lake).epoch() == before
     assert "a copy that was made while no run worked" in refused.value.hint
 
 
@@ -179,7 +186,7 @@ def test_an_empty_commit_of_rounds_or_cuts_ends_nothing(parted: Source, log: str
         assert parted.state.phase == "streaming"
     else:
         with pytest.raises(LakeError, match="but the log of rounds ends at"):
-            refuse(parted)
+            Lease.acquire(parted.lake, "ratchet run")
 
 
 def test_a_new_dump_takes_the_place_of_what_cannot_be_read(parted: Source) -> None:
