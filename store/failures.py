@@ -212,6 +212,8 @@ def storage_error(error: Exception, operation: str, path: str) -> LakeError:
     kind = LakeAwayError if is_passing(error) else damage_kind(path) if misplaced else LakeError
     is_lost = number == errno.ENOENT and layout.is_of_logs(path)
     hint = damage_hint(path) if misplaced or is_lost else storage_hint(number)
+    if not number and kind is not LakeAwayError and layout.is_of_logs(path):
+        hint = f"{hint}; if the file is damaged, {damage_hint(path)}"
     if misplaced and number != errno.ENOTDIR:
         hint = hint.replace("remove the file", "remove the folder")  # which stands in its place
     return kind(f"{what}: {path or 'the lake'}", operation=f"{operation} in the lake", hint=hint)
