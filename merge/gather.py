@@ -235,9 +235,7 @@ class _Shard:
         files = [f for f in value.files if (f.keyspace, f.table, f.shard) == mine]
         self.found.doubted |= {(e.shard, e.seq) for e in events if e.kind == "doubt"}
         self.found.unsure |= self.found.doubted | {
-            (e.shard, e.seq)
-            for e in events
-            if any(f.min_seq <= e.seq <= f.max_seq for f in files)
+            (e.shard, e.seq) for e in events if any(f.min_seq <= e.seq <= f.max_seq for f in files)
         }
         items: list[tuple[int, int, TableEvent | ChangeFile]] = [
             *((event.seq, 0, event) for event in events),

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ratchet.core.errors import PositionLostError, RatchetError, RetryableError
-from ratchet.core.gtid import GtidSet, format_gtid
+from ratchet.core.gtid import Flavor, GtidSet, format_gtid
+from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.rounds import TableEvent
 from ratchet.ingest.binlog.changes import Decoders, hand_out
@@ -109,7 +110,7 @@ class BinlogFeed:
         self._reader = Reader(
             shard=source.shard,
             database=source.database,
-            patterns=request.patterns,
+            patterns=_patterns_of(request, stream.flavor),
             start=start,
             catalog=ServerCatalog(stream.control, keyspace=source.shard.keyspace),
             keep=self._keep,
@@ -306,6 +307,12 @@ class BinlogFeed:
         # Those that count as purged are refused, see `_refuse_purged`.
         if (unlogged := lacking.minus(control.purged())).intervals:
             self._reader.pass_over(unlogged)
+
+
+def _patterns_of(request: CaptureRequest, flavor: Flavor) -> TablePatterns:
+    """Without GTIDs no table is taken from the changes of its copy: so they are not captured."""
+    patterns = request.patterns
+    return replace(patterns, copies=patterns.copies and flavor != "file")
 
 
 def _without_place(start: Position) -> Position:

@@ -342,7 +342,13 @@ class _RunBuilder:
             again=self._plan.again,
             locked=lambda: sight.locked,
             altered=self._altered if self._plan.merge else None,
-            compute=TableComputer(self._plan.lake, self._reading.shards, self._reading.settings),
+            compute=self._guard.in_pool(
+                DUMP,
+                "dump",
+                TableComputer(
+                    self._spark, self._plan.lake, self._reading.shards, self._reading.settings
+                ),
+            ),
         )
 
     def _follows_ddl(self, state: TableState) -> bool:
