@@ -60,11 +60,15 @@ class SwappedTable:
         log: where its rows stand.
         change: the swap.
         schema: its shape, under its own name.
+        generated: whether it has generated columns; None: not known.
+        primary: whether its key is a primary key; None: not known.
     """
 
     log: CopyLog
     change: ShapeChange
     schema: TableSchema
+    generated: bool | None = None
+    primary: bool | None = None
 
 
 def copy_of(state: TableState) -> str | None:
@@ -99,7 +103,7 @@ def swapped_table(lake: Lake, state: TableState, copy: str) -> SwappedTable:
     if set(state.key) != set(state.schema.key):
         raise NotComputableError("its key is one that the config names")
     if not shape.key:
-        raise NotComputableError(f"{copy} has no primary key")
+        raise NotComputableError(f"{copy} has no key that the log tells")
     return SwappedTable(log=found, change=change, schema=replace(shape, table=state.table))
 
 
@@ -111,7 +115,6 @@ def make_from_log(
     *,
     policy: InvalidValuePolicy,
     deletion_vectors: bool,
-    generated: bool | None,
     now: int,
     stop: Callable[[], bool] = lambda: False,
 ) -> TableState | None:
@@ -124,7 +127,6 @@ def make_from_log(
         found: see `swapped_table`.
         policy: decides about the lake's types.
         deletion_vectors: see create_delta_table.
-        generated: whether it has generated columns; None: not known.
         now: microseconds UTC.
         stop: asked between two merges.
 
@@ -162,7 +164,7 @@ def make_from_log(
             gone = lost_changes(lake, state.name, batch.files)
             raise gone or merge_failure(error, spark, table=state.name) from error
     reach("fromlog.before_done")
-    return Tables(lake).save(_made(making, found, generated=generated))
+    return Tables(lake).save(_made(making, found))
 
 
 def _since_made(log: RoundLog, state: TableState, copy: str, change: ShapeChange) -> list[Round]:
@@ -187,7 +189,7 @@ def _since_made(log: RoundLog, state: TableState, copy: str, change: ShapeChange
 
 def _seqs_of(lake: Lake, file: ChangeFile) -> Sequence[int]:
     with lake_errors("read a change file", file.path), open_changes(lake, file.path) as stream:
-        rows = pq.read_table(stream, columns=["token.seq"])
+        rows = pq.ParquetFile(stream).read(columns=["token.seq"])
     seqs: list[int] = rows.flatten().column("token.seq").to_pylist()
     return seqs
 
@@ -248,7 +250,7 @@ def _batch(
     )
 
 
-def _made(making: TableState, found: SwappedTable, *, generated: bool | None) -> TableState:
+def _made(making: TableState, found: SwappedTable) -> TableState:
     """The state of a table that is made: nothing of what it was before is left, doubts neither."""
     if making.dump is None:
         raise BugError("a table that is being made has no dump", table=making.name)
@@ -265,8 +267,8 @@ def _made(making: TableState, found: SwappedTable, *, generated: bool | None) ->
         nulls={},
         retyped=(),
         doubts={},
-        generated=generated,
-        primary=True,
+        generated=found.generated,
+        primary=found.primary,
         foreign_keys=None,
         keys_stale=False,
         sided="",

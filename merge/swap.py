@@ -104,7 +104,7 @@ def copy_log(
         f
         for r in rounds
         for f in r.files
-        if f.table == copy and f.min_seq < swap.seq and f.max_seq > made.seq
+        if f.table == copy and f.min_seq <= swap.seq and f.max_seq >= made.seq
     ]
     behind = [file for file in rounds[-1].files if file.table == table]
     _refuse_rows_at(swap.seq, [*files, *behind], seqs_of)
@@ -195,7 +195,10 @@ def _refuse_gaps(rounds: Iterable[Round]) -> None:
 
 
 def _refuse_rows_at(seq: int, files: Iterable[ChangeFile], seqs_of: SeqsOf) -> None:
-    """A transaction without a GTID has the `seq` of the one before: it may be on either side."""
+    """A transaction without a GTID has the `seq` of the one before: it may be on either side.
+
+    With CREATE TABLE ... SELECT the rows that a table is made with have that of its CREATE.
+    """
     for file in files:
         if file.min_seq <= seq <= file.max_seq and seq in seqs_of(file):
             raise NotComputableError("rows stand at the same place as a statement")
@@ -203,7 +206,7 @@ def _refuse_rows_at(seq: int, files: Iterable[ChangeFile], seqs_of: SeqsOf) -> N
 
 def _first_inside(file: ChangeFile, begin: int, end: int, seqs_of: SeqsOf) -> int:
     """The `seq` of a file's first change between two places; `end` if there is none."""
-    if file.min_seq > begin:
+    if begin < file.min_seq < end:
         return file.min_seq
     return min((one for one in seqs_of(file) if begin < one < end), default=end)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ratchet.core.errors import TableStoppedError
@@ -98,7 +99,9 @@ class TableComputer:
         now = self._source_table(state)
         if found.change.position.flavor == "mariadb":
             refuse_untold(found.schema, None if now is None else now.schema)
-        same = now is not None and now.schema == found.schema
+        if now is not None and now.schema == found.schema:
+            primary = now.plan.index == "PRIMARY"
+            found = replace(found, generated=now.generated, primary=primary)
         done = make_from_log(
             self._spark,
             self._lake,
@@ -106,7 +109,6 @@ class TableComputer:
             found,
             policy=self._settings.policy,
             deletion_vectors=self._settings.deletion_vectors,
-            generated=now.generated if now is not None and same else None,
             now=self._now(),
             stop=stop,
         )
