@@ -26,10 +26,11 @@ from ratchet.core.reshaping import NotComputableError
 from ratchet.core.rounds import ChangeFile, Round
 from ratchet.core.schema import TableSchema
 from ratchet.core.sql.swaps import swapped_in
-from ratchet.core.types import InvalidValuePolicy, arrow_schema
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.batch import MergeBatch
 from ratchet.merge.failures import lost_changes, merge_failure
 from ratchet.merge.making import begin
+from ratchet.merge.newest import has_inexact_key
 from ratchet.merge.shape import Shape
 from ratchet.merge.side import EMPTY
 from ratchet.merge.swap import CopyLog, about, copy_log, is_in, makes
@@ -139,19 +140,20 @@ def make_from_log(
         RetryableError: a failure of Spark.
         LakeError: the lake cannot be read or written.
     """
-    columns = arrow_schema(found.schema, policy)
+    shape = Shape.of(
+        found.schema, policy, key=found.schema.key, many_shards=False, shard_in_key=False
+    )
+    if has_inexact_key(shape):
+        raise NotComputableError("its key is no exact number")  # the dump says what can be done
     making = begin(lake, state, found.change, first_round=found.log.round)
     create_mirrored_table(
         lake,
         making.path,
-        columns,
-        key=found.schema.key,
+        shape.columns,
+        key=shape.key,
         name=state.name,
         now=now,
         deletion_vectors=deletion_vectors,
-    )
-    shape = Shape.of(
-        found.schema, policy, key=found.schema.key, many_shards=False, shard_in_key=False
     )
     cache, side = TableCache(), EMPTY
     for number, files in _parts(lake, state, found):
