@@ -101,6 +101,9 @@ def swapped_table(lake: Lake, state: TableState, copy: str) -> SwappedTable:
     rounds = _since_made(log, state, copy, change)
     found = copy_log(rounds, state.table, copy, change, lambda file: _seqs_of(lake, file))
     shape = get_schema(lake, state.keyspace, copy, found.shape)
+    if state.dump is None or state.dump.start_round > found.round:
+        # Before that it may not have been mirrored, and nor its copies captured.
+        raise NotComputableError(f"its own dump began later than {copy} was made")
     if set(state.key) != set(state.schema.key):
         raise NotComputableError("its key is one that the config names")
     if not shape.key:

@@ -183,9 +183,14 @@ def _made(rounds: Iterable[Round], copy: str, swap: TableEvent) -> tuple[int, Ta
 
 
 def _refuse_gaps(rounds: Iterable[Round]) -> None:
-    """A stream that was not read without a break may lack changes of the copy."""
+    """A stream that was not read without a break may lack changes of the copy.
+
+    So may rounds that were captured by an earlier version, or with `schema_changes: stop`.
+    """
     before: ShardSlice | None = None
-    for piece in (one for value in rounds for one in value.slices):
+    for whole_round, piece in ((one, piece) for one in rounds for piece in one.slices):
+        if piece.shard not in whole_round.copies:
+            raise NotComputableError("copies were not captured all the time that it was filled")
         whole = before is None or (
             piece.generation == before.generation and piece.start.executed == before.end.executed
         )

@@ -107,10 +107,12 @@ class BinlogFeed:
         self._doubts = _doubts_of(request) if moved else []
         start = _without_place(stream.start) if moved else stream.start
         self._decoders = Decoders(request.policy, verified=lambda: stream.is_verified)
+        patterns = _patterns_of(request, stream.flavor)
+        self._copies = patterns.copies
         self._reader = Reader(
             shard=source.shard,
             database=source.database,
-            patterns=_patterns_of(request, stream.flavor),
+            patterns=patterns,
             start=start,
             catalog=ServerCatalog(stream.control, keyspace=source.shard.keyspace),
             keep=self._keep,
@@ -137,6 +139,7 @@ class BinlogFeed:
             runs=reader.runs,
             bytes=reader.bytes_read,
             caught_up=caught_up,
+            copies=self._copies,
             held_ts=reader.held_ts,
             journal=self._workflows.journal if self._workflows else None,
             seen=self._workflows.seen if self._workflows else {},

@@ -233,6 +233,29 @@ def test_to_be_asked_first(mysql: Any, database: str, make_ratchet: Callable[...
     assert status(ratchet)["tables"][0]["phase"] == "stopped"
 
 
+def test_a_run_that_captured_no_copies_in_between(
+    mysql: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """With another config it saw neither the rows nor anything else of the copy."""
+    ratchet = begun(mysql, database, make_ratchet, ["t"])
+    execute(mysql, database, *(one.format(t="t") for one in (MAKE, ALTER, FILL)))
+    ratchet.run("run", "--until-caught-up")
+    stops = with_config(mysql, database, make_ratchet, schema_changes="stop")
+    execute(mysql, database, *(one.format(t="t") for one in CHANGE))
+    stops.run("run", "--until-caught-up")
+    ratchet = with_config(mysql, database, make_ratchet)
+    execute(mysql, database, SWAP.format(t="t"))
+    said = ratchet.run("run", "--until-caught-up").stderr
+    assert "shop.t is dumped again: copies were not captured all the time" in said, said
+    assert_identical(ratchet.lake, [mysql], database, ["t"])
+
+
+def with_config(
+    server: Any, database: str, make_ratchet: Callable[..., Ratchet], **source: str
+) -> Ratchet:
+    return make_ratchet({"-": server}, database, source={"tables": ["*", "!aside_*"], **source})
+
+
 def begun(
     server: Any,
     database: str,
@@ -249,8 +272,7 @@ def begun(
             f"INSERT INTO {name} VALUES {values}",
         )
     create_ratchet_user(server, PASSWORD, [database])
-    source = {"tables": ["*", "!aside_*"], **source}
-    ratchet = make_ratchet({"-": server}, database, source=source)
+    ratchet = with_config(server, database, make_ratchet, **source)
     ratchet.run("run", "--until-caught-up")
     return ratchet
 

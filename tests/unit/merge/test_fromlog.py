@@ -42,6 +42,7 @@ def statement(source: Source, text: str, reason: str) -> int:
 def swapped(folder: Path) -> tuple[Source, TableState]:
     """A table that was shown, and was stopped by the swap; its copy's log is four rounds long."""
     source = Source(folder, schema=replace(PLAIN, table=COPY))
+    source.copies = ("shop/-",)
     source.tx("-", put(99, "of an earlier copy"))
     source.round()
     statement(source, f"CREATE TABLE {COPY} LIKE t", CREATED)
@@ -143,9 +144,11 @@ def test_what_the_source_has_to_be_asked_for(tmp_path: Path) -> None:
     source, state = swapped(tmp_path)
     change = state.change
     assert change is not None
+    assert state.dump is not None
     cases = {
         "does not reach back to it": replace(state, change=replace(change, round=0)),
         "lost it": replace(state, change=replace(change, position=source.position("-", 1_000_000))),
+        "dump began later": replace(state, dump=replace(state.dump, start_round=3)),
         "key is one": replace(state, key=("id", "v")),
         "nothing tells": replace(state, change=None),
     }

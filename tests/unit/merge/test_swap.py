@@ -82,6 +82,7 @@ def value(
         slices=(piece(*span),),
         files=tuple(files),
         events=tuple(events),
+        copies=(SHARD,),
     )
 
 
@@ -153,6 +154,7 @@ def with_events(*events: TableEvent) -> Round:
         "reach back": [replace(FIRST, events=FIRST.events[1:]), LAST],
         "does not tell of _t_new": [FIRST, replace(LAST, events=LAST.events[:1])],
         "began anew": [FIRST, replace(LAST, slices=(piece(22, 30),))],
+        "were not captured all the time": [replace(FIRST, copies=("shop/b",)), LAST],
         "had no rows": [replace(FIRST, files=()), replace(LAST, files=LAST.files[1:])],
         "several shapes": [FIRST, replace(LAST, files=(file(21, 24, schema="c"),))],
         "came to _t_new: TRUNCATE": [
