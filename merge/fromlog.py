@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.parquet as pq
 
 from ratchet.core.dumps import app_id
-from ratchet.core.errors import BugError
+from ratchet.core.errors import BugError, LakeError
 from ratchet.core.patterns import copied
 from ratchet.core.reshaping import NotComputableError
 from ratchet.core.rounds import ChangeFile, Round
@@ -89,6 +89,7 @@ def swapped_table(lake: Lake, state: TableState, copy: str) -> SwappedTable:
 
     Raises:
         NotComputableError: its rows have to be read from the source.
+        TableStoppedError: change files are gone.
         LakeError: the lake cannot be read.
     """
     change = state.change
@@ -184,17 +185,21 @@ def _since_made(log: RoundLog, state: TableState, copy: str, change: ShapeChange
     end = change.round
     while end >= first:
         begins = max(first, end - _BACK + 1)
-        block = log.walk(begins, end)
-        found = [about(one, state.keyspace, tables, change.shard) for one in block] + found
-        if any(makes(e, copy) and is_in(change, e) for r in found for e in r.events):
-            break
+        block = [about(one, state.keyspace, tables, change.shard) for one in log.walk(begins, end)]
+        found = block + found
+        is_there = any(makes(e, copy) and is_in(change, e) for one in block for e in one.events)
+        if is_there or any(one.slices and change.shard not in one.copies for one in block):
+            break  # in front of the latter no copy counts
         end = begins - 1
     return found
 
 
 def _seqs_of(lake: Lake, file: ChangeFile) -> Sequence[int]:
-    with lake_errors("read a change file", file.path), open_changes(lake, file.path) as stream:
-        rows = pq.ParquetFile(stream).read(columns=["token.seq"])
+    try:
+        with lake_errors("read a change file", file.path), open_changes(lake, file.path) as stream:
+            rows = pq.ParquetFile(stream).read(columns=["token.seq"])
+    except LakeError as error:
+        raise lost_changes(lake, f"{file.keyspace}.{file.table}", [file.path]) or error from error
     seqs: list[int] = rows.flatten().column("token.seq").to_pylist()
     return seqs
 
