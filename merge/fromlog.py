@@ -167,8 +167,12 @@ def make_from_log(
         try:
             side = merge_table(spark, lake, batch, side, cache).side
         except Exception as error:
-            gone = lost_changes(lake, state.name, batch.files)
-            raise gone or merge_failure(error, spark, table=state.name) from error
+            if gone := lost_changes(lake, state.name, batch.files):
+                raise gone from error
+            failure = merge_failure(error, spark, table=state.name)
+            if failure is error:
+                raise
+            raise failure from error
     reach("fromlog.before_done")
     return Tables(lake).save(_made(making, found))
 
@@ -199,7 +203,10 @@ def _seqs_of(lake: Lake, file: ChangeFile) -> Sequence[int]:
         with lake_errors("read a change file", file.path), open_changes(lake, file.path) as stream:
             rows = pq.ParquetFile(stream).read(columns=["token.seq"])
     except LakeError as error:
-        raise lost_changes(lake, f"{file.keyspace}.{file.table}", [file.path]) or error from error
+        gone = lost_changes(lake, f"{file.keyspace}.{file.table}", [file.path])
+        if gone is None:
+            raise
+        raise gone from error
     seqs: list[int] = rows.flatten().column("token.seq").to_pylist()
     return seqs
 
