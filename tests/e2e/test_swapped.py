@@ -250,6 +250,26 @@ def test_a_run_that_captured_no_copies_in_between(
     assert_identical(ratchet.lake, [mysql], database, ["t"])
 
 
+def test_a_type_that_only_the_server_tells(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """A copy's UUIDs are bytes to the log, and its name is gone when the log is read."""
+    ratchet = begun(mariadb, database, make_ratchet, ["t", "plain"])
+    execute(
+        mariadb,
+        database,
+        "CREATE TABLE _t_new LIKE t",
+        "ALTER TABLE _t_new ADD u UUID NOT NULL DEFAULT '123e4567-e89b-12d3-a456-426655440000'",
+        "INSERT INTO _t_new (id, s) SELECT id, s FROM t",
+        SWAP.format(t="t"),
+    )
+    migrate(mariadb, database, "plain")
+    said = ratchet.run("run", "--until-caught-up").stderr
+    assert "shop.t is dumped again: the log does not tell the type of u" in said, said
+    assert "shop.plain is dumped again" not in said, said
+    assert_identical(ratchet.lake, [mariadb], database, ["t", "plain"])
+
+
 def with_config(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet], **source: str
 ) -> Ratchet:

@@ -97,12 +97,13 @@ def _values(keys: range, number: int) -> str:
 def _steps(cursor: Any, table: str, dice: random.Random) -> list[str]:
     """A whole migration with something odd in it now and then, or one thing alone."""
     copy = dice.choice(COPIES).format(t=table)
-    if dice.random() < 0.4:
+    if dice.random() < 0.2:
         return [dice.choice(_single(table, copy, dice))]
     steps = list(_migration(cursor, table, copy, dice))
-    for _ in range(dice.choice([0, 0, 0, 1, 1, 2])):
-        odd = [*_odd(table, copy, dice), *_single(table, copy, dice)]
-        steps.insert(dice.randrange(len(steps)), dice.choice(odd))
+    for _ in range(dice.choice([0, 0, 0, 0, 1, 2])):
+        odd = [*_odd(table, copy, dice), *([one] for one in _single(table, copy, dice))]
+        at = dice.randrange(len(steps))
+        steps[at:at] = dice.choice(odd)
     return steps
 
 
@@ -158,23 +159,31 @@ def _single(table: str, copy: str, dice: random.Random) -> list[str]:
     ]
 
 
-def _odd(table: str, copy: str, dice: random.Random) -> list[str]:
+def _odd(table: str, copy: str, dice: random.Random) -> list[list[str]]:
     """What makes a copy's changes not all that it is, or may."""
     return [
-        f"TRUNCATE TABLE {copy}",
-        f"TRUNCATE TABLE {table}",
-        f"DROP TABLE {copy}",
-        f"ALTER TABLE {copy} ADD late INT NOT NULL DEFAULT {dice.randrange(9)}",
-        f"CREATE TABLE IF NOT EXISTS {copy} LIKE {table}",
-        f"CREATE OR REPLACE TABLE {copy} LIKE {table}",
-        f"CREATE TABLE {copy} (PRIMARY KEY (id)) AS SELECT * FROM {table}",
-        f"RENAME TABLE {copy} TO _{table}_del",
-        f"RENAME TABLE _{table}_del TO {copy}",
-        f"RENAME TABLE {copy} TO __{table}_new",
-        f"{BY_STATEMENT}",
-        f"{BY_ROW}",
-        f"UPDATE {copy} SET n = n + 1",
-        f"OPTIMIZE TABLE {copy}",
-        f"REPAIR TABLE {copy}",
-        f"ALTER TABLE {copy} ADD UNIQUE u (n, id)",
+        [f"TRUNCATE TABLE {copy}"],
+        [f"TRUNCATE TABLE {table}"],
+        [f"DROP TABLE {copy}"],
+        [f"ALTER TABLE {copy} ADD late INT NOT NULL DEFAULT {dice.randrange(9)}"],
+        [f"CREATE TABLE IF NOT EXISTS {copy} LIKE {table}"],
+        [f"CREATE OR REPLACE TABLE {copy} LIKE {table}"],
+        [
+            f"DROP TABLE IF EXISTS {copy}",
+            f"CREATE TABLE {copy} (PRIMARY KEY (id)) AS SELECT * FROM {table}",
+        ],
+        [f"RENAME TABLE {copy} TO _{table}_del", f"RENAME TABLE _{table}_del TO {copy}"],
+        [f"RENAME TABLE {copy} TO __{table}_new"],
+        [BY_STATEMENT, f"DELETE FROM {copy} WHERE id % 5 = 1", BY_ROW],
+        [BY_STATEMENT, f"DELETE FROM {table} WHERE id % 7 = 1", BY_ROW],
+        [f"OPTIMIZE TABLE {copy}"],
+        [f"REPAIR TABLE {copy}"],
+        [f"ALTER TABLE {copy} ADD UNIQUE u (id)"],
+        ["BEGIN", f"DELETE FROM {copy}", "ROLLBACK"],
+        [
+            "BEGIN",
+            f"DELETE FROM {copy} WHERE id < 9",
+            f"DELETE FROM {table} WHERE id < 9",
+            "COMMIT",
+        ],
     ]
