@@ -6,7 +6,8 @@ letter case matters, as it does in MySQL's table names, but for servers that fol
 (lower_case_table_names 1 or 2).
 
 As a shell's `*` takes no hidden files, a pattern takes the helper tables of schema change tools
-only if it begins with `_` itself: such a table is a copy of another one, while the tool works.
+only if it begins with `_` itself: such a table is a copy of another one, while the tool works. The
+changes of a copy may be captured all the same: when it is swapped in, they are the new table.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from typing import Final
 # gh-ost names its tables _T_gho, _T_ghc, _T_ghr, _T_del; pt-online-schema-change and spirit _T_new,
 # _T_old, _T_chkpnt; Vitess's Online DDL _vt_...
 _OF_TOOL: Final = re.compile(r"_vt_.+|_.+_(?:gho|ghc|ghr|del|new|old|chkpnt)", re.DOTALL)
+# Those of them that get the rows. pt-online-schema-change puts up to ten _ in front of a name that
+# is taken.
+_COPY: Final = re.compile(r"(_{1,10})(.+)_(?:gho|new)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +34,12 @@ class TablePatterns:
     Attributes:
         patterns: as in the config, such as ("*", "!tmp_*").
         folded: whether letter case does not count, as the server has it.
+        copies: whether the changes of copies that tools make of mirrored tables are captured.
     """
 
     patterns: tuple[str, ...] = ("*",)
     folded: bool = False
+    copies: bool = False
 
     def matches(self, table: str) -> bool:
         """Whether the table of this name is mirrored.
@@ -45,6 +51,16 @@ class TablePatterns:
         """
         wanted = self._wanted(table)
         return any(p.startswith("_") for p in wanted) if is_of_tool(table) else bool(wanted)
+
+    def captures(self, table: str) -> bool:
+        """Whether the changes of a table get into the change log: it is mirrored, or a copy.
+
+        >>> TablePatterns(("orders",), copies=True).captures("_orders_gho")
+        True
+        >>> TablePatterns(("orders",), copies=True).captures("_orders_ghc")
+        False
+        """
+        return self.matches(table) or (self.copies and any(map(self.matches, copied(table))))
 
     def leaves_to_tool(self, table: str) -> bool:
         """Whether a table is not mirrored only because a schema change tool's are named like it.
@@ -84,6 +100,18 @@ def is_of_tool(table: str) -> bool:
     [True, True, False, False]
     """
     return _OF_TOOL.fullmatch(table) is not None
+
+
+def copied(table: str) -> list[str]:
+    """The names of tables that a table may be a tool's copy of; none if it is no copy by its name.
+
+    >>> copied("_orders_gho"), copied("__orders_new"), copied("orders_new")
+    (['orders'], ['orders', '_orders'], [])
+    """
+    found = _COPY.fullmatch(table)
+    if found is None:
+        return []
+    return ["_" * more + found[2] for more in range(len(found[1]))]
 
 
 def exclusion(table: str) -> str:

@@ -294,6 +294,8 @@ class Round:
         slices: one per shard that took part; a shard that is missing stands where it stood.
         files: the change files, all shards.
         events: table events, all shards, in stream order per shard.
+        copies: shards of which the changes of tools' copies of mirrored tables were captured too
+            (core.patterns.TablePatterns.copies). Earlier versions did not, and leave it out.
     """
 
     number: int
@@ -301,6 +303,7 @@ class Round:
     slices: tuple[ShardSlice, ...]
     files: tuple[ChangeFile, ...]
     events: tuple[TableEvent, ...]
+    copies: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values; `from_json` reads it back."""
@@ -311,6 +314,7 @@ class Round:
             "slices": [slice_to_json(s) for s in self.slices],
             "files": [_plain(f) for f in self.files],
             "events": [_plain(e) for e in self.events],
+            **({"copies": list(self.copies)} if self.copies else {}),
         }
 
     @classmethod
@@ -324,6 +328,7 @@ class Round:
             events=tuple(
                 TableEvent(**{**e, "nulls": tuple(e.get("nulls", ()))}) for e in data["events"]
             ),
+            copies=tuple(data.get("copies", ())),
         )
 
 

@@ -158,7 +158,9 @@ def _attempt(
         _keep(request, found, taken.end)
     else:
         found.feed.close()
-    return CaptureResult(shard=piece.shard, slice=piece, files=written, events=events)
+    return CaptureResult(
+        shard=piece.shard, slice=piece, files=written, events=events, copies=taken.copies
+    )
 
 
 def _open(request: CaptureRequest, *, by_file: bool, unfinished: tuple[str, int]) -> _Open:

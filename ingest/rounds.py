@@ -90,6 +90,7 @@ class RoundTaker:
         self._patience = heartbeat_commit_seconds
         self._clock = clock
         self._carried: dict[str, ShardSlice] = {}
+        self._bare: set[str] = set()  # those of them that were read without copies
         self._committed_at = 0.0
 
     @property
@@ -131,6 +132,7 @@ class RoundTaker:
                 lake.delete(path)
             return RoundOutcome(committed=None, errors=errors, refused=True, broken=broken)
         slices = [self._joined(r.slice) for r in taken if r.slice is not None]
+        bare = self._bare | {result.shard for result in taken if not result.copies}
         committed = None
         if self._is_worth_it(slices, taken):
             committed = Round(
@@ -140,6 +142,7 @@ class RoundTaker:
                 slices=tuple(slices),
                 files=tuple(file for result in taken for file in result.files),
                 events=tuple(event for result in taken for event in result.events),
+                copies=tuple(one.shard for one in slices if one.shard not in bare),
             )
             reach("capture.before_commit")
             self._log.append(committed)
@@ -149,6 +152,7 @@ class RoundTaker:
                 self._carried.pop(one.shard, None)
         else:
             self._carried.update({one.shard: one for one in slices if one.end != one.start})
+        self._bare = bare & self._carried.keys()
         return RoundOutcome(
             committed=committed,
             errors=errors,

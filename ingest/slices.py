@@ -105,6 +105,7 @@ class CaptureResult:
         events: table events in stream order.
         error: why it failed; a RetryableError was tried again for the slice's time already.
         broken: why its stream had to be opened anew meanwhile, each time.
+        copies: whether the changes of tools' copies of mirrored tables are among its own.
     """
 
     shard: str
@@ -113,6 +114,7 @@ class CaptureResult:
     events: tuple[TableEvent, ...] = ()
     error: RatchetError | None = None
     broken: tuple[str, ...] = ()
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,7 @@ class SliceSummary:
         runs: the transactions, in stream order.
         bytes: of the log.
         caught_up: whether there was nothing more.
+        copies: see CaptureResult.
         journal: how the stream has ended; None: it goes on.
         held_ts: commit time of the transaction that `not_after` stopped it before; None: none.
         seen: what of the request's `seen` may still come.
@@ -133,6 +136,7 @@ class SliceSummary:
     runs: tuple[GtidRange, ...]
     bytes: int
     caught_up: bool
+    copies: bool = False
     journal: Journal | None = None
     held_ts: int | None = None
     seen: Mapping[str, Position] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, TableSchema
 from ratchet.core.shell import redump
 from ratchet.core.sql.effects import MISPLACED, Change
+from ratchet.core.sql.swaps import swapped_in
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.cascades.reach import Reach, reach
 from ratchet.merge.cascades.step import CascadeResult
@@ -68,6 +69,7 @@ class TableBacklog:
         change: the change of its columns that stops it, if what it does may be computed.
         unsure: places (shard, seq) of statements that do not part the rows before them from those
             behind: some may have been read under the columns behind, or have the same `seq`.
+        doubted: those of them of which capture says so.
     """
 
     round: int
@@ -88,6 +90,7 @@ class TableBacklog:
     stopped: StopReason | None = None
     change: ShapeChange | None = None
     unsure: set[tuple[str, int]] = field(default_factory=set)
+    doubted: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def is_empty(self) -> bool:
@@ -230,10 +233,9 @@ class _Shard:
         mine = (self.state.keyspace, self.state.table, self.shard)
         events = [e for e in value.events if (e.keyspace, e.table, e.shard) == mine]
         files = [f for f in value.files if (f.keyspace, f.table, f.shard) == mine]
-        self.found.unsure |= {
-            (e.shard, e.seq)
-            for e in events
-            if e.kind == "doubt" or any(f.min_seq <= e.seq <= f.max_seq for f in files)
+        self.found.doubted |= {(e.shard, e.seq) for e in events if e.kind == "doubt"}
+        self.found.unsure |= self.found.doubted | {
+            (e.shard, e.seq) for e in events if any(f.min_seq <= e.seq <= f.max_seq for f in files)
         }
         items: list[tuple[int, int, TableEvent | ChangeFile]] = [
             *((event.seq, 0, event) for event in events),
@@ -320,7 +322,10 @@ class _Shard:
         found, shard = self.found, self.shard
         lost = change.effect == "key" and not self._has_primary_key()
         if change.effect == "rows" or lost:
-            place = self._place(event.seq)
+            # What is swapped in needs no rows of before, and `merge.swap` looks at those behind.
+            swap = swapped_in(event.statement, event.table) is not None
+            unsure = found.doubted if swap else found.unsure
+            place = self._place(event.seq, unsure)
             told = None if place is None else replace(place, statement=event.statement)
             # A dump reads by key as well: somebody has to look first.
             sure = change.reason != MISPLACED
@@ -447,14 +452,14 @@ class _Shard:
             return False  # nothing has told yet whether the key is a primary key
         return bool(self.schema_of(known).key)
 
-    def _place(self, seq: int) -> ShapeChange | None:
+    def _place(self, seq: int, unsure: Collection[tuple[str, int]]) -> ShapeChange | None:
         """A change of shape at that place; None: what the mirror has there cannot be told alone."""
         state, dump = self.state, self.state.dump
         alone = dump is not None and tuple(dump.start) == (self.shard,) and dump.kept is None
         whole = state.phase == "streaming" or state.is_computed
         if not alone or not whole or state.shard_in_key or self.piece.ancestors:
             return None
-        if (self.shard, seq) in self.found.unsure:
+        if (self.shard, seq) in unsure:
             return None
         if self.piece.start.flavor == "file":
             return None  # a place between two transactions has no name there
@@ -463,7 +468,7 @@ class _Shard:
 
     def _widened(self, file: ChangeFile) -> ShapeChange | None:
         """The change to what a file has, if it is one to wider types."""
-        place = self._place(file.min_seq - 1)
+        place = self._place(file.min_seq - 1, self.found.unsure)
         if place is None or widen(self._lake, self.schema_of(file.schema), self.policy) is None:
             return None
         return replace(place, shape=file.schema)

@@ -14,7 +14,6 @@ that it catches up when all of it is. Killed in between, it is computed anew, in
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -30,18 +29,17 @@ from ratchet.core.sql.columnchanges import column_changes
 from ratchet.core.sql.effects import REBUILT, ColumnChanges
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.liverows import LiveRows
-from ratchet.store.anew import standing_of
+from ratchet.merge.making import begin
 from ratchet.store.crashpoints import reach
 from ratchet.store.delta.actions import Action, AppTransaction, DataFile, rewrite_info
 from ratchet.store.delta.commits import commit_files
 from ratchet.store.delta.datafiles import write_data_file
 from ratchet.store.delta.log import TableFiles, replay_existing
 from ratchet.store.delta.tables import create_mirrored_table, stats_columns
-from ratchet.store.files import COMPUTED_FORMAT, Lake, need_format
+from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema
-from ratchet.store.staged import remove_given_up
-from ratchet.store.tables import Doubt, DumpState, ShapeChange, Tables, TableState
+from ratchet.store.tables import Doubt, ShapeChange, Tables, TableState
 
 _DOING: Final = "compute a table behind a change of its columns"
 _FILE: Final = 128 << 20  # bytes of the files that one new file is made of
@@ -160,14 +158,10 @@ def remake(
         TableFileError: a file of the table is gone or damaged.
         LakeError: the lake cannot be read or written.
     """
-    standing = standing_of(lake, state)
-    if standing is None or state.change is None:
-        raise NotComputableError("no cut shows it")
-    need_format(lake, COMPUTED_FORMAT)
+    if state.change is None:
+        raise NotComputableError("nothing tells what the change does")
     shown = replay_existing(lake, state.shown_path, _DOING)
-    tables = Tables(lake)
-    making = tables.save(_begun(state, standing, state.change))
-    remove_given_up(lake, making)
+    making = begin(lake, state, state.change, first_round=state.change.round)
     create_mirrored_table(
         lake,
         making.path,
@@ -208,21 +202,7 @@ def remake(
         )
     reach("remake.after_commit")
     moved = _as_logged(lake, state, state.change.shard) != state.whole
-    return tables.save(_made(making, reshaping, state.change, moved=moved))
-
-
-def _begun(state: TableState, standing: int, change: ShapeChange) -> TableState:
-    """The state of a table that is being computed; its shape is that of before."""
-    place = {change.shard: change.position}
-    dump = DumpState(
-        id=uuid.uuid4().hex[:12],
-        start_round=change.round,
-        start=place,
-        end=place,
-        made={} if state.dump is None else state.dump.made,
-        computed=True,
-    )
-    return replace(state, phase="dumping", dump=dump, stopped=None, standing=standing)
+    return Tables(lake).save(_made(making, reshaping, state.change, moved=moved))
 
 
 def _made(

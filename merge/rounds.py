@@ -63,6 +63,7 @@ class Merger:
         options: MergeOptions,
         *,
         wanted: Callable[[TableState], bool] = lambda _: True,
+        waits: Callable[[TableState], bool] = lambda _: False,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         """Prepare.
@@ -72,12 +73,15 @@ class Merger:
             lake: the lake.
             options: see MergeOptions.
             wanted: whether a table takes part.
+            waits: whether a table whose dump has ended is not to be caught up yet. Cuts go on to
+                show what is shown of it.
             clock: microseconds UTC.
         """
         self._spark = spark
         self._lake = lake
         self._options = options
         self._wanted = wanted
+        self._waits = waits
         self._clock = clock
         self._log = RoundLog(lake)
         self._cuts = Cuts(lake)
@@ -174,7 +178,8 @@ class Merger:
     ) -> tuple[Step, list[TableTask], list[TableState]] | None:
         """What there is to do: the step, tables with work, tables without; None if nothing."""
         streaming = [s for s in states if s.phase == "streaming"]
-        ready = [s for s in states if s.phase == "catching_up" and s.dump and s.dump.end]
+        ended = [s for s in states if s.phase == "catching_up" and s.dump and s.dump.end]
+        ready = [s for s in ended if not self._waits(s)]
         last = self._log.last_number() if upto is None else min(upto, self._log.last_number())
         if not last or not (streaming or ready):
             return None

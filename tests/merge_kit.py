@@ -102,6 +102,7 @@ class Source:
         self.marks: dict[str, tuple[int, int]] = {}
         self.clock = 1_000_000
         self.dumped: list[DumpedChunk] = []
+        self.copies: tuple[str, ...] = ()  # shards of which rounds say that copies are captured
         self.in_segments = 0.5  # of the change files
         self.segments = random.Random(root.name)
 
@@ -191,6 +192,7 @@ class Source:
                 slices=tuple(slices),
                 files=tuple(files),
                 events=tuple(events),
+                copies=self.copies,
             )
         )
         return number

@@ -15,6 +15,8 @@ MISPLACED: Final = (
     f"{MOVED}, and some may lie in a wrong partition (it was WITHOUT VALIDATION), where no read by "
     "key finds them: CHECK TABLE tells"
 )
+# Of a table that is made without a row in it, and that no foreign key leads to others.
+CREATED: Final = "it was created anew, without rows"
 COLUMN_GOES: Final = "a column goes"
 COLUMN_RENAMED: Final = "a column changes its name"
 REBUILT: Final = "its rows may have been written anew, and its generated columns computed anew"

@@ -138,6 +138,7 @@ class Scope:
         known: names of the tables that are mirrored.
         folds: whether the server compares names without regard to case; None: not known.
         is_base: whether a known name is still that of a table, and not of a view by now.
+        is_copy: whether a name that is not known is that of a copy whose changes are captured.
     """
 
     database: str
@@ -145,6 +146,7 @@ class Scope:
     known: Collection[str]
     folds: bool | None = None
     is_base: Callable[[str], bool] = field(default=lambda _: True, repr=False, compare=False)
+    is_copy: Callable[[str], bool] = field(default=lambda _: False, repr=False, compare=False)
     _by_fold: dict[str, list[str]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -182,8 +184,8 @@ class Scope:
         return found, maybe
 
     def mentioned(self, tokens: Sequence[SqlToken]) -> list[str]:
-        """The known tables whose name occurs in a statement, wherever that is."""
-        names, long = set(), list[str]()
+        """The known tables whose name occurs in a statement, wherever that is; and copies."""
+        names, long, copies = set(), list[str](), set[str]()
         for at, token in enumerate(tokens):
             if token.kind == "sign":
                 continue
@@ -194,15 +196,18 @@ class Scope:
             # t.c, with t a table of the default database, is no c of a database t.
             if len(token.text) <= _LONG and self.is_ours(database) is not False:
                 names.add(token.inner.casefold())
+                copies |= {token.inner} if self._may_be_copy(token.inner) else set()
                 if token.inner.startswith(PREFIX):
                     names |= {one.casefold() for one in self._may_be(token.inner)}
             if token.kind == "string" and len(token.text) <= _LONG:
-                names |= {part.casefold() for part in token.inner.split(".")}
+                parts = token.inner.split(".")
+                names |= {part.casefold() for part in parts}
+                copies |= set(filter(self._may_be_copy, parts))
             elif token.kind == "string":
                 long.append(token.text)
         if long:
             names |= _occurring(long, frozenset(one.casefold() for one in self.known))
-        return self._folded(names)
+        return [*self._folded(names), *sorted(copies - {*self.known})]
 
     def hidden(self, text: str) -> list[str]:
         """The known tables whose name occurs in a text that could not be split into tokens."""
@@ -211,6 +216,10 @@ class Scope:
         if PREFIX in text:  # the name of a file stands for one that may be written otherwise
             return sorted(self.known)
         return self._folded(_in_any_quotes(text, self.known))
+
+    def _may_be_copy(self, name: str) -> bool:
+        """Whether it is a copy's: looked at for each word, so what is quick comes first."""
+        return name.startswith("_") and self.is_copy(name)
 
     def _may_be(self, name: str) -> list[str]:
         """The known tables that the name of a file may stand for."""

@@ -16,7 +16,7 @@ from ratchet.core.sql import dml
 from ratchet.core.sql.alter import alter_table, how, waiting
 from ratchet.core.sql.columns import index_body, index_options
 from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
-from ratchet.core.sql.effects import KEY_GOES, MOVED, Change, TableName
+from ratchet.core.sql.effects import CREATED, KEY_GOES, MOVED, Change, TableName
 from ratchet.core.sql.found import BY_STATEMENT, StatementEffects
 from ratchet.core.sql.lexer import SqlToken
 from ratchet.core.sql.options import ELSEWHERE, character_set
@@ -33,6 +33,9 @@ _ASIDE_OBJECTS: Final = frozenset(
     | {"UNDO TABLESPACE"}
 )
 _ROWS: Final = Change("rows", MOVED)
+_CREATED: Final = Change("rows", CREATED)
+# What leads from a table that is made to others, or makes rows of it that no event tells.
+_LEADING: Final = frozenset({"FOREIGN", "REFERENCES", "UNION", "VERSIONING", "PERIOD"})
 _PERHAPS_TEMPORARY: Final = Change("doubt", "it may have been about a temporary table of its name")
 _KEY: Final = Change("key", KEY_GOES)
 
@@ -179,22 +182,25 @@ def _create_table(cursor: TokenCursor, found: StatementEffects, *, replaces: boo
     """A table that comes: its own rows are in no log, and it may lead to others (UNION)."""
     exists = cursor.accept("IF", "NOT", "EXISTS")
     table = TableName(*cursor.table())
-    filled = _is_filled(cursor.rest())
-    # With IF NOT EXISTS it is logged also where there was one already, and nothing happened.
-    if not exists or replaces:
-        found.add(table, _ROWS)
-    elif filled:
-        found.add(table, Change("doubt", BY_STATEMENT))
-    else:
-        found.add(table)
     rest = cursor.rest()
-    _fill(rest, found)
+    filled = _is_filled(rest)
     engines = {
         value.inner.upper()
         for at, token in enumerate(rest)
         if token.word in {"ENGINE", "TYPE", "UNION"}
         for value in rest[at + 1 : at + 3]
     }
+    # With IF NOT EXISTS it is logged also where there was one already, and nothing happened.
+    if not exists:
+        leads = engines & ELSEWHERE or any(token.word in _LEADING for token in rest)
+        found.add(table, _ROWS if filled or leads else _CREATED)
+    elif replaces:
+        found.add(table, _ROWS)
+    elif filled:
+        found.add(table, Change("doubt", BY_STATEMENT))
+    else:
+        found.add(table)
+    _fill(rest, found)
     unions = any(token.word == "UNION" for token in rest)
     if unions or engines & ELSEWHERE:
         others = [one for one in found.scope.mentioned(rest) if one != table.table]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ratchet.core.errors import PositionLostError, RatchetError, RetryableError
-from ratchet.core.gtid import GtidSet, format_gtid
+from ratchet.core.gtid import Flavor, GtidSet, format_gtid
+from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.rounds import TableEvent
 from ratchet.ingest.binlog.changes import Decoders, hand_out
@@ -106,10 +107,12 @@ class BinlogFeed:
         self._doubts = _doubts_of(request) if moved else []
         start = _without_place(stream.start) if moved else stream.start
         self._decoders = Decoders(request.policy, verified=lambda: stream.is_verified)
+        patterns = _patterns_of(request, stream.flavor)
+        self._copies = patterns.copies
         self._reader = Reader(
             shard=source.shard,
             database=source.database,
-            patterns=request.patterns,
+            patterns=patterns,
             start=start,
             catalog=ServerCatalog(stream.control, keyspace=source.shard.keyspace),
             keep=self._keep,
@@ -136,6 +139,7 @@ class BinlogFeed:
             runs=reader.runs,
             bytes=reader.bytes_read,
             caught_up=caught_up,
+            copies=self._copies,
             held_ts=reader.held_ts,
             journal=self._workflows.journal if self._workflows else None,
             seen=self._workflows.seen if self._workflows else {},
@@ -306,6 +310,12 @@ class BinlogFeed:
         # Those that count as purged are refused, see `_refuse_purged`.
         if (unlogged := lacking.minus(control.purged())).intervals:
             self._reader.pass_over(unlogged)
+
+
+def _patterns_of(request: CaptureRequest, flavor: Flavor) -> TablePatterns:
+    """Without GTIDs no table is taken from the changes of its copy: so they are not captured."""
+    patterns = request.patterns
+    return replace(patterns, copies=patterns.copies and flavor != "file")
 
 
 def _without_place(start: Position) -> Position:

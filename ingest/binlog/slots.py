@@ -252,7 +252,7 @@ class TableMapCache:
                 operation="read a table map",
                 hint="write to tables by their own names; then `ratchet table CONFIG redump TABLE`",
             )
-        if not own or not self._patterns.matches(table):
+        if not own or not self._patterns.captures(table):
             return None
         if self._sidecar[0] and is_internal(table):
             return None
@@ -282,7 +282,7 @@ class TableMapCache:
         """The tables that a name is that of, or may stand for, in the server's spelling."""
         if self._is_unclear(table):
             tables = sorted(self._catalog.base_tables())
-            return [one for one in may_stand_for(table, tables) if self._patterns.matches(one)]
+            return [one for one in may_stand_for(table, tables) if self._patterns.captures(one)]
         return [self._catalog.spelling(table) if self._patterns.folded else table]
 
     def _fold(self, name: str) -> str:

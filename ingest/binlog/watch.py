@@ -182,6 +182,7 @@ class StatementWatch:
                 known=known,
                 folds=self._case(),
                 is_base=self._is_base,
+                is_copy=self._is_mirrored,
             ),
             log=Log(
                 temporary=query.temporary,
@@ -251,7 +252,7 @@ class StatementWatch:
         self._doubt_all(known, now, why)
 
     def _doubt_all(self, known: Collection[str], now: TransactionStamp, why: Change) -> None:
-        tables = [table for table in sorted(known) if self._patterns.matches(table)]
+        tables = [table for table in sorted(known) if self._patterns.captures(table)]
         self.events += [self._event(table, "", now, why) for table in tables]
 
     def undone(self, tables: Collection[str], statement: str, now: TransactionStamp) -> None:
@@ -354,8 +355,9 @@ class StatementWatch:
         self._open += made
 
     def _is_mirrored(self, table: str) -> bool:
+        """Whether what happens to it gets into the log; so it does for copies, too."""
         if (known := self._matching.get(table)) is None:
-            known = self._matching[table] = self._patterns.matches(table)
+            known = self._matching[table] = self._patterns.captures(table)
         return known
 
     def _changes(self, found: Statement, known: Sequence[str]) -> Sequence[tuple[str, Change]]:

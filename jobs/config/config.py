@@ -27,7 +27,6 @@ from ratchet.jobs.config.settings import (
     CaptureSection,
     KeyMode,
     MergeSection,
-    SchemaChanges,
     ShardConfig,
     SnapshotSection,
     SourceSection,
@@ -278,26 +277,26 @@ def _source(
     vitess = kind == "binlog" and "vitess" in entries and entries["vitess"].boolean()
     virtual = entries.get("virtual_columns")
     trusts = virtual is not None and virtual.choice(("refuse", "trust")) == "trust"
+    follows = changes is None or changes.choice(("follow", "stop")) == "follow"
+    patterns = TablePatterns() if tables is None else _patterns(tables)
+    shards = (
+        _shards(_need(item, "shards"), keyspace, folder, servers, ranges=vitess)
+        if kind == "binlog"
+        else {}
+    )
+    # From the log of a copy a table is taken that has one shard; of Vitess no copy is captured.
+    copies = follows and len(shards) == 1 and not vitess
     return SourceSection(
         kind=cast("Literal['binlog', 'vitess']", kind),
-        shards={
-            name: replace(shard, trusts_virtual=trusts)
-            for name, shard in _shards(
-                _need(item, "shards"), keyspace, folder, servers, ranges=vitess
-            ).items()
-        }
-        if kind == "binlog"
-        else {},
+        shards={name: replace(one, trusts_virtual=trusts) for name, one in shards.items()},
         vtgate=None if kind == "binlog" else _vtgate(_need(item, "vtgate"), folder),
         tablet_type=cast(
             "TabletType", "primary" if tablets is None else tablets.choice(TABLET_TYPES)
         ),
         vitess=vitess,
-        tables=TablePatterns() if tables is None else _patterns(tables),
+        tables=replace(patterns, copies=copies),
         key=cast("KeyMode", "primary" if key is None else key.choice(("primary", "shard+primary"))),
-        schema_changes=cast(
-            "SchemaChanges", "follow" if changes is None else changes.choice(("follow", "stop"))
-        ),
+        schema_changes="follow" if follows else "stop",
     )
 
 

@@ -1,7 +1,10 @@
-"""Computes a table that a schema change has stopped, from the rows that the mirror has.
+"""Makes a table that a schema change has stopped from what the lake has, without the source.
 
-Lives here: what is asked of the source for that, and what is told of it. Does not live here: the
-pass over the table (`merge.remake`), which tables and when (`altered`).
+Either its columns have changed: then its rows come from those that the mirror had. Or a tool has
+swapped in a copy of it: then they come from the change log of that copy.
+
+Lives here: which of the two, what is asked of the source for that, and what is told of it. Does not
+live here: making the table (`merge.remake`, `merge.fromlog`), which tables and when (`altered`).
 """
 
 from __future__ import annotations
@@ -9,16 +12,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.reporting.text import one_line
+from ratchet.merge.fromlog import copy_of, make_from_log, swapped_table
 from ratchet.merge.remake import remake, reshaping_of
+from ratchet.merge.swap import refuse_untold
 from ratchet.snapshot.records import DumpSettings, ShardSource
-from ratchet.snapshot.source import SourceCatalog
+from ratchet.snapshot.source import SourceCatalog, SourceTable
 from ratchet.store.files import Lake
-from ratchet.store.tables import TableState
+from ratchet.store.tables import ShapeChange, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
@@ -27,6 +36,7 @@ class TableComputer:
     """For one thread.
 
     Args:
+        spark: any session of the application; hardly ever used.
         lake: the lake.
         shards: ShardId as text -> where it is read from.
         settings: the dump's.
@@ -35,19 +45,21 @@ class TableComputer:
 
     def __init__(
         self,
+        spark: SparkSession,
         lake: Lake,
         shards: Mapping[str, ShardSource],
         settings: DumpSettings,
         *,
         now: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
+        self._spark = spark
         self._lake = lake
         self._shards = shards
         self._settings = settings
         self._now = now
 
     def __call__(self, state: TableState, stop: Callable[[], bool]) -> None:
-        """Compute a table, so that it catches up; told to stop, it is left for the next run.
+        """Make a table, so that it catches up; told to stop, it is left for the next run.
 
         Args:
             state: the table.
@@ -55,11 +67,18 @@ class TableComputer:
 
         Raises:
             NotComputableError: its rows have to be read from the source.
-            RetryableError: the server does not answer.
-            TableStoppedError: its columns have no place in the lake.
+            RetryableError: the server does not answer, or a failure of Spark.
+            TableStoppedError: its columns have no place in the lake, or change files are gone.
             TableFileError: a file of the table is gone or damaged.
             LakeError: the lake cannot be read or written.
         """
+        copy = copy_of(state)
+        if copy is None:
+            self._reshape(state, stop)
+        else:
+            self._take(state, copy, stop)
+
+    def _reshape(self, state: TableState, stop: Callable[[], bool]) -> None:
         began = time.monotonic()
         reshaping = reshaping_of(self._lake, state, self._settings.policy, self._described)
         done = remake(
@@ -70,24 +89,56 @@ class TableComputer:
             now=self._now(),
             stop=stop,
         )
-        if done is None or state.change is None:
-            return
-        what = state.change.statement or "its columns are wider"
-        log.info(
-            "%s: %s: computed in %.1f s, without reading the source",
-            state.name,
-            one_line(what)[:200],
-            time.monotonic() - began,
-            extra={"fields": {"event": "schema_change_computed", "table": state.name}},
+        if done is not None and state.change is not None:
+            seconds = time.monotonic() - began
+            _tell(state, state.change, f"computed in {seconds:.1f} s, without reading the source")
+
+    def _take(self, state: TableState, copy: str, stop: Callable[[], bool]) -> None:
+        began = time.monotonic()
+        found = swapped_table(self._lake, state, copy)
+        now = self._source_table(state)
+        if found.change.position.flavor == "mariadb":
+            refuse_untold(found.schema, None if now is None else now.schema)
+        if now is not None and now.schema == found.schema:
+            primary = now.plan.index == "PRIMARY"
+            found = replace(found, generated=now.generated, primary=primary)
+        done = make_from_log(
+            self._spark,
+            self._lake,
+            state,
+            found,
+            policy=self._settings.policy,
+            deletion_vectors=self._settings.deletion_vectors,
+            now=self._now(),
+            stop=stop,
         )
+        if done is not None:
+            seconds = time.monotonic() - began
+            text = f"taken from the change log of {copy} in {seconds:.1f} s, 0 rows read"
+            _tell(state, found.change, f"{text} from the source")
 
     def _described(self, state: TableState) -> TableSchema | None:
         """The table as its server describes it now; None: it does not."""
+        found = self._source_table(state)
+        return None if found is None else found.schema
+
+    def _source_table(self, state: TableState) -> SourceTable | None:
+        """The table on its server now; None: it is gone, or has no key any more."""
         shard = "" if state.change is None else state.change.shard
         if shard not in self._shards:
             return None
         catalog = SourceCatalog({shard: self._shards[shard].primary})
         try:
-            return catalog.table(shard, state.table).schema
+            return catalog.table(shard, state.table)
         except TableStoppedError:
-            return None  # it is gone, or has no key any more
+            return None
+
+
+def _tell(state: TableState, change: ShapeChange, what: str) -> None:
+    log.info(
+        "%s: %s: %s",
+        state.name,
+        one_line(change.statement or "its columns are wider")[:200],
+        what,
+        extra={"fields": {"event": "schema_change_computed", "table": state.name}},
+    )

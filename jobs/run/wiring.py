@@ -342,7 +342,13 @@ class _RunBuilder:
             again=self._plan.again,
             locked=lambda: sight.locked,
             altered=self._altered if self._plan.merge else None,
-            compute=TableComputer(self._plan.lake, self._reading.shards, self._reading.settings),
+            compute=self._guard.in_pool(
+                DUMP,
+                "dump",
+                TableComputer(
+                    self._spark, self._plan.lake, self._reading.shards, self._reading.settings
+                ),
+            ),
         )
 
     def _follows_ddl(self, state: TableState) -> bool:
@@ -434,7 +440,8 @@ class _RunBuilder:
             self._spark,
             self._plan.lake,
             MergeOptions(policy=self._policy, parallel=self._config.merge.parallel, pool=MERGE),
-            wanted=self._may_merge,
+            wanted=self._selection.mirrors,
+            waits=lambda state: state.foreign_keys is None,
         )
 
     def _merging(self, merger: Merger, verdicts: Verdicts, keys: ForeignKeyWatch) -> MergeRunner:
@@ -491,11 +498,6 @@ class _RunBuilder:
                 doubt_vanished(tables, news.present, last_round=number)
 
         return work
-
-    def _may_merge(self, state: TableState) -> bool:
-        """A table whose dump has just ended waits until its foreign keys were read."""
-        known = state.phase != "catching_up" or state.foreign_keys is not None
-        return known and self._selection.mirrors(state)
 
     @property
     def _policy(self) -> InvalidValuePolicy:

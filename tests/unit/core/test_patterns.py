@@ -38,6 +38,17 @@ def test_patterns(patterns: tuple[str, ...], yes: tuple[str, ...], no: tuple[str
     assert [t for t in no if value.matches(t)] == []
 
 
+def test_copies_of_mirrored_tables_are_captured() -> None:
+    value = TablePatterns(("*", "!b"), copies=True)
+    captured = ("a", "_a_gho", "_a_new", "__a_new", "__________a_new", "_a_b_gho")
+    assert [t for t in captured if not value.captures(t)] == []
+    not_captured = ("b", "_b_gho", "_a_ghc", "_a_del", "_a_old", "_a_chkpnt", "_vt_a")
+    assert [t for t in not_captured if value.captures(t)] == []
+    assert [t for t in captured[1:] if TablePatterns().captures(t)] == []
+    assert TablePatterns(("orders",), folded=True, copies=True).captures("_Orders_GHO") is False
+    assert TablePatterns(("orders",), folded=True, copies=True).captures("_Orders_gho")
+
+
 NAMES = (
     "fx\\",
     'a"b',

@@ -43,6 +43,15 @@ def test_excluded_tables_have_no_events() -> None:
     assert [table for table, _, _ in found.events] == ["w"]
 
 
+def test_what_happens_to_copies_is_told_where_they_are_captured() -> None:
+    log = opened().gtid(1).query("CREATE TABLE _w_gho LIKE w").gtid(2).query("DROP TABLE _w_ghc")
+    log.gtid(3).query("RENAME TABLE w TO _w_del, _w_gho TO w")
+    found, _, _ = read(mysql(), log, patterns=TablePatterns(copies=True))
+    assert [table for table, _, _ in found.events] == ["_w_gho", "w", "_w_gho"]
+    found, _, _ = read(mysql(), log)
+    assert [table for table, _, _ in found.events] == ["w"]
+
+
 def load_query(statement: str) -> bytes:
     """An EXECUTE_LOAD_QUERY event's body."""
     head = struct.pack("<IIBHH", 1, 0, 4, 0, 0) + struct.pack("<IIIB", 1, 9, 37, 0)

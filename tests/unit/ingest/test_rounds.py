@@ -126,6 +126,36 @@ def test_moves_without_rows_are_carried_into_the_next_commit(log: RoundLog) -> N
     assert (one.transactions, one.bytes, one.min_ts, one.max_ts) == (4, 40, 12, 15)
 
 
+def test_a_round_says_whose_copies_were_captured_all_the_way(log: RoundLog) -> None:
+    """What was carried over from a slice without them has them not."""
+    slices, clock = FakeSlices(), [0.0]
+    copying = {"shop/a"}
+
+    def run(requests: Sequence[CaptureRequest]) -> Sequence[CaptureResult]:
+        return [replace(one, copies=one.shard in copying) for one in slices(requests)]
+
+    taker = RoundTaker(log, run, heartbeat_commit_seconds=5, clock=lambda: clock[0])
+    slices.moves = {"shop/a": 1, "shop/b": 1}
+
+    def take() -> Round | None:
+        return taker.take([request("a", taker, 5), request("b", taker, 5)]).committed
+
+    assert take() is None
+    clock[0] = 10.0
+    copying.add("shop/b")
+    second = take()
+    assert second is not None
+    assert second.copies == ("shop/a",)
+    clock[0] = 20.0
+    third = take()
+    assert third is not None
+    assert third.copies == ("shop/a", "shop/b")
+    assert [one.copies for one in log.since(0)] == [second.copies, third.copies]
+    bare = replace(third, copies=()).to_json()
+    assert "copies" not in bare
+    assert Round.from_json(bare).copies == (), "as earlier versions wrote it"
+
+
 def test_a_round_that_is_refused_leaves_nothing(log: RoundLog, tmp_path: Path) -> None:
     slices, asked = FakeSlices(), []
 

@@ -56,8 +56,22 @@ def test_minimal_file_gets_defaults(tmp_path: Path) -> None:
     assert shard.password == SECRET
     assert config.secrets == {SECRET}
     assert SECRET not in repr(config)
-    assert config.sources["shop"].tables == TablePatterns(("*",))
+    assert config.sources["shop"].tables == TablePatterns(("*",), copies=True)
     assert config.merge.change_log_retention == 14 * 86400
+
+
+def test_copies_are_captured_where_a_table_can_be_taken_from_them(tmp_path: Path) -> None:
+    """Of one shard, unless somebody is to be asked first, or it is Vitess's."""
+
+    def copies(*more: str) -> bool:
+        return load(tmp_path, "\n".join([MINIMAL, *more])).sources["shop"].tables.copies
+
+    assert copies()
+    assert copies("    tables: ['*', '!x']")
+    assert not copies("    schema_changes: stop")
+    assert not copies("    vitess: true")
+    other = MINIMAL.splitlines()[-1].replace('"-"', "b").replace("db.", "db2.")
+    assert not copies(other), "two shards"
 
 
 def test_example_loads_and_equals_the_defaults() -> None:
