@@ -37,6 +37,7 @@ from ratchet.jobs.capture.pace import StepPace
 from ratchet.jobs.capture.skew import KeyspaceSkew, Skew
 from ratchet.jobs.reporting.observe import Pulse, Record, StopReporter, TableStopped
 from ratchet.jobs.run.pipeline import PULSE_SECONDS, MirrorRun, RunComponents, refuse_stopped
+from ratchet.store import layout
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
@@ -161,8 +162,9 @@ def test_a_lake_that_cannot_be_looked_at_ends_the_loops_before_the_run(stage: St
     """At a pulse, on the side; and behind an error of a loop's it hides nothing."""
     times = iter(float(n) * PULSE_SECONDS for n in range(10**6))
     run = stage.run(clock=lambda: next(times))
-    stop_table(stage.lake, "broken")
-    Path(stage.lake.absolute("_ratchet/tables/shop/broken.json")).write_text("{")
+    long = "ä" * 90  # its state's path does not tell whose it is, so it cannot just be stopped
+    stop_table(stage.lake, long)
+    Path(stage.lake.absolute(layout.state_path("shop", long))).write_text("{")
     with pytest.raises(LakeError, match="damaged"):
         run.run()
     assert stage.control.stopping

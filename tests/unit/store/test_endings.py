@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from ratchet.core.errors import LakeError
-from ratchet.store import layout
 from ratchet.store.endings import Ending, Endings
 from ratchet.store.files import open_lake
 
@@ -25,10 +21,3 @@ def test_kept_and_removed(tmp_path: Path) -> None:
     assert Endings(lake).last() == replace(ENDING, exit_code=4)
     endings.clear()
     assert endings.last() is None
-
-
-def test_a_damaged_file(tmp_path: Path) -> None:
-    lake = open_lake(tmp_path / "lake", now=1)
-    lake.write_json(layout.ENDING_FILE, {"command": "run"})
-    with pytest.raises(LakeError, match="ending"):
-        Endings(lake).last()

@@ -325,12 +325,6 @@ def test_two_at_the_same_moment(lake: Lake) -> None:
     assert (len(won), len(refused)) == (1, 7)
 
 
-def test_damaged_lease(lake: Lake) -> None:
-    lake.write_json(layout.LEASE_FILE, {"pid": 1})
-    with pytest.raises(LakeError, match="damaged"):
-        acquire(lake)
-
-
 def test_process_start() -> None:
     assert process_start(os.getpid()) > 0
     assert process_start(2**22 + 1) == 0
