@@ -13,6 +13,7 @@ import pytest
 from lease_kit import Passing, held
 
 from ratchet.core.errors import ConfigError, LakeError
+from ratchet.core.rounds import Round
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.run import serving, tablecommands
@@ -23,6 +24,7 @@ from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease, read_holder
 from ratchet.store.requests import Request, Requests
+from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import DumpState, Phase, Tables, TableState
 
 
@@ -42,7 +44,10 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return open_lake(tmp_path / "lake", now=1)
+    """One with the round that the cuts show."""
+    made = open_lake(tmp_path / "lake", now=1)
+    RoundLog(made).append(Round(number=1, committed_at=1, slices=(), files=(), events=()))
+    return made
 
 
 def items(phase: Phase, dump: str) -> TableState:
