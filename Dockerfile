@@ -3,7 +3,10 @@
 # How this is checked where there is no Docker: tests/unit/test_layers.py holds that the packages
 # copied here are those that `ratchet/` links to, tests/integration/test_wheel.py that they install, and the steps are those of `make setup`, which the tests
 # run from a fresh clone. Build it with: docker build -t ratchet .
-FROM python:3.11-slim-bookworm
+#
+# The base is the index of all architectures that the tag named on 2026-09-21 (Python 3.11.16). A newer one:
+# docker buildx imagetools inspect python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \

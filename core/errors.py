@@ -177,6 +177,16 @@ class ShardGoneError(PositionLostError):
     """The shard is no more: a reshard was completed before its stream was read to the end."""
 
 
+class PassedByError(PositionLostError):
+    """A tablet cannot send one transaction, whose table is not what it was by now.
+
+    Attributes:
+        reached: the stream's position behind that transaction; empty: the tablet does not tell.
+    """
+
+    reached: str = ""
+
+
 class TableDifferentError(OperatorError):
     """Rows of the mirror differ from the source's; the config asks for no more than to be told."""
 

@@ -14,6 +14,7 @@ link. A response is handed out as its bytes; nothing is parsed here.
 from __future__ import annotations
 
 import math
+import re
 import ssl
 import threading
 import time
@@ -29,7 +30,7 @@ import grpc
 from ratchet.core.errors import (
     BugError,
     ConfigError,
-    PositionLostError,
+    PassedByError,
     RatchetError,
     RetryableError,
     ShardGoneError,
@@ -336,7 +337,7 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
             hint="the next `ratchet run` dumps the keyspace's tables again by itself",
         )
     if any(text in details for text in _PASSED_BY):
-        return PositionLostError(
+        lost = PassedByError(
             "the tablet cannot read rows from before a DROP, RENAME or ALTER of their table "
             f"({details[-300:]})",
             operation=operation,
@@ -344,6 +345,9 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
             hint="a tablet knows only the current form of its tables, so a stream cannot start "
             f"before such a statement: {HEAL_HINT}",
         )
+        reached = _REACHED.search(details)
+        lost.reached = reached[1] if reached else ""
+        return lost
     kind, hint = _MEANINGS.get(code, _RETRY)
     return kind(f"{code.name}: {details[:500]}", operation=operation, source=source, hint=hint)
 
@@ -354,6 +358,8 @@ _PASSED_BY: Final = (
     " in schema\nfailed to build table replication plan",
     "cannot determine table columns",
 )
+# The last of the transactions in it is the one that could not be sent.
+_REACHED: Final = re.compile(r"including the GTID we failed to process\) ([0-9a-fA-F:,-]+): ")
 _RETRY: Final[tuple[type[RatchetError], str]] = (
     RetryableError,
     "check that vtgate and its tablets run, and the port of gRPC; a run tries again by itself",

@@ -10,6 +10,7 @@ slice.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,8 +22,14 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError as ProtobufError
 
-from ratchet.core.errors import DecodeError, RetryableError, SourceUnfitError
-from ratchet.core.gtid import GtidSet, parse_gtid
+from ratchet.core.errors import (
+    DecodeError,
+    PassedByError,
+    RatchetError,
+    RetryableError,
+    SourceUnfitError,
+)
+from ratchet.core.gtid import GtidSet, format_gtid, parse_gtid
 from ratchet.core.position import Position
 from ratchet.core.rounds import Journal
 from ratchet.core.shard import ShardId
@@ -53,6 +60,8 @@ from ratchet.wire.session import Session
 from ratchet.wire.vitess import on_primary
 from ratchet.wire.vstreamproto import messages
 from ratchet.wire.vtgate import VStream, VtgateConfig
+
+log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
@@ -106,6 +115,7 @@ class VStreamFeed:
         self._current: dict[int, int] = {}  # hash of a table's name -> its number
         self._described: dict[str, int] = {}  # table -> when it was described, nanoseconds
         self._journal: Journal | None = None
+        self._passed_by = False  # a transaction that the tablet could not send: the stream is over
         self._bytes = 0
         self._deadline = request.dump.deadline
         self._moved_at = 0.0
@@ -135,7 +145,7 @@ class VStreamFeed:
     @property
     def is_worn(self) -> bool:
         """See ingest.slices.Feed."""
-        return self._tables.is_worn
+        return self._passed_by or self._tables.is_worn
 
     def close(self) -> None:
         """See ingest.slices.Feed."""
@@ -171,17 +181,18 @@ class VStreamFeed:
     @property
     def _stops(self) -> bool:
         """Whether the stream has ended, or its next transaction is behind the bound."""
-        return self._journal is not None or self._backlog.held_ts is not None
+        ended = self._journal is not None or self._passed_by
+        return ended or self._backlog.held_ts is not None
 
     def _receive(self, known: frozenset[str], not_after: int | None) -> bool:
         """Take a response in; False if there is none."""
         try:
             response = self._stream.receive(DRAINED)
-        except RetryableError:
+        except (RetryableError, PassedByError) as error:
             # One shard's stream of a merge ends with an error, right behind its journal.
             self._backlog.index()
             self._flush(known, not_after)
-            if not self._stops:
+            if not self._stops and not self._pass_by(error, known):
                 raise
             return False
         if response is None:
@@ -190,6 +201,27 @@ class VStreamFeed:
         self._bytes += len(response)
         if len(response) > _HEARTBEAT_BYTES:
             self._moved_at = time.monotonic()
+        return True
+
+    def _pass_by(self, error: RatchetError, known: frozenset[str]) -> bool:
+        """Continue behind a transaction that the tablet cannot send; False if that is another one.
+
+        Its table was altered or dropped since. Nobody knows which other tables it has changed, so
+        all are in doubt behind it, and compared.
+        """
+        if not isinstance(error, PassedByError) or not error.reached:
+            return False
+        passed = GtidSet.parse("mysql", error.reached).minus(self._ledger.executed)
+        if passed.cardinality != 1:
+            return False
+        gtid = format_gtid("mysql", self._ledger.pass_over(passed))
+        now = TransactionStamp(gtid=gtid, seq=self._ledger.executed.cardinality, ts=0)
+        self._watch.events = []
+        self._watch.passed_over(gtid, known | self._tables.names, now)
+        self._sink.events += self._watch.events
+        self._watch.events = []
+        log.warning("%s: %s: %s is passed over", self._shard, error.message, gtid)
+        self._passed_by = True
         return True
 
     def _wait_for_the_end(self) -> None:

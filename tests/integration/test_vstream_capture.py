@@ -236,6 +236,27 @@ def test_a_table_made_of_a_select(vitess: VitessCluster, tmp_path: Path) -> None
     assert {event.seq for event in created} == {born[0]} == {born[1]} != {born[2]}
 
 
+def test_a_table_that_is_gone_before_its_rows_are_read(
+    vitess: VitessCluster, tmp_path: Path
+) -> None:
+    """No tablet can send them. The stream goes on behind, and all tables are compared."""
+    run(vitess, "CREATE TABLE cap_k (id BIGINT PRIMARY KEY)")
+    capture = capturer(vitess, tmp_path)
+    run(vitess, "INSERT INTO cap_k VALUES (1)")
+    for number in (2, 3):
+        run(vitess, "CREATE TABLE cap_gone (id BIGINT PRIMARY KEY)")
+        run(vitess, f"INSERT INTO cap_gone VALUES ({number})")
+        run(vitess, f"INSERT INTO cap_k VALUES ({number})")
+        run(vitess, "DROP TABLE cap_gone")
+    run(vitess, "INSERT INTO cap_k VALUES (4)")
+    capture.catch_up(known=("cap_k",))
+    assert [change["after"]["id"] for change in capture.changes("cap_k")] == [1, 2, 3, 4]
+    assert capture.changes("cap_gone") == []
+    doubts = [event for event in capture.events() if event.effect == "restored"]
+    assert len([event for event in doubts if event.table == "cap_k"]) == 2
+    assert len({event.seq for event in doubts}) == 2
+
+
 def test_a_table_that_cannot_be_taken_stops_and_no_other(
     vitess: VitessCluster, tablet: TabletServer, tmp_path: Path
 ) -> None:
