@@ -29,6 +29,9 @@ from ratchet.store.files import Lake
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 5.0
 _OPEN_STREAMS: Final = 64  # kept by a worker process between rounds
+# Slices one behind the other that each end with a transaction passed by: then somebody has to say
+# whether to continue so, at one in a second or two, or to have the shard dumped.
+_MOST_PASSED_BY: Final = 100
 _IDLE_SECONDS: Final = 60.0  # an unused stream is closed after this: its server holds a thread
 
 
@@ -48,6 +51,7 @@ class _StaleError(RetryableError):
 
 
 _streams: Final[dict[tuple[str, str], _Open]] = {}
+_passed_by: Final[dict[tuple[str, str], int]] = {}
 
 
 def capture_slice(
@@ -126,6 +130,7 @@ def _attempt(
         written = files.finish()
         reach("capture.files_written")
     except BaseException as error:
+        _passed_by.pop(_key(request), None)
         found.feed.close()
         files.abandon()
         if kept is not None and isinstance(error, RatchetError):
@@ -153,6 +158,7 @@ def _attempt(
     )
     events = tuple(sink.events)
     sink.end()
+    _count_passed_by(_key(request), passed=taken.passed_by)
     lasts = taken.journal is None and not found.feed.is_worn
     if lasts and (taken.caught_up or not request.moves):
         _keep(request, found, taken.end)
@@ -163,13 +169,21 @@ def _attempt(
     )
 
 
+def _count_passed_by(key: tuple[str, str], *, passed: bool) -> None:
+    if passed:
+        _passed_by[key] = _passed_by.get(key, 0) + 1
+    else:
+        _passed_by.pop(key, None)
+
+
 def _open(request: CaptureRequest, *, by_file: bool, unfinished: tuple[str, int]) -> _Open:
     sink = SliceCollector()
     feed: Feed
     if request.vtgate is None:
         feed = BinlogFeed(request, sink, by_file=by_file, unfinished=unfinished)
     else:
-        feed = VStreamFeed(request, sink, vtgate=request.vtgate)
+        few = _passed_by.get(_key(request), 0) < _MOST_PASSED_BY
+        feed = VStreamFeed(request, sink, vtgate=request.vtgate, passes_by=few)
     return _Open(_settings(request), feed, sink, request.start)
 
 

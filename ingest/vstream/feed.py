@@ -86,13 +86,19 @@ class VStreamFeed:
             MySQL port of the same vtgate.
         sink: gets what is read.
         vtgate: where to.
+        passes_by: whether it may continue behind a transaction that no tablet can send.
 
     Raises:
         RatchetError: the stream cannot be opened.
     """
 
     def __init__(
-        self, request: CaptureRequest, sink: SliceCollector, *, vtgate: VtgateConfig
+        self,
+        request: CaptureRequest,
+        sink: SliceCollector,
+        *,
+        vtgate: VtgateConfig,
+        passes_by: bool = True,
     ) -> None:
         source = request.source
         self._source = source
@@ -115,6 +121,7 @@ class VStreamFeed:
         self._current: dict[int, int] = {}  # hash of a table's name -> its number
         self._described: dict[str, int] = {}  # table -> when it was described, nanoseconds
         self._journal: Journal | None = None
+        self._passes_by = passes_by
         self._passed_by = False  # a transaction that the tablet could not send: the stream is over
         self._bytes = 0
         self._deadline = request.dump.deadline
@@ -140,6 +147,7 @@ class VStreamFeed:
             caught_up=caught_up,
             journal=self._journal,
             held_ts=self._backlog.held_ts,
+            passed_by=self._passed_by,
         )
 
     @property
@@ -209,7 +217,7 @@ class VStreamFeed:
         Its table was altered or dropped since. Nobody knows which other tables it has changed, so
         all are in doubt behind it, and compared.
         """
-        if not isinstance(error, PassedByError) or not error.reached:
+        if not (self._passes_by and isinstance(error, PassedByError) and error.reached):
             return False
         passed = GtidSet.parse("mysql", error.reached).minus(self._ledger.executed)
         if passed.cardinality != 1:
