@@ -38,6 +38,7 @@ class RoundPart:
         files: its change files.
         unreadable: table -> `seq` from which its rows were left out.
         untold: table and `seq` of transactions of which rows of it may have been left out.
+        copies: whether changes of tools' copies of mirrored tables were captured (Round.copies).
     """
 
     round: int
@@ -45,6 +46,7 @@ class RoundPart:
     files: tuple[ChangeFile, ...]
     unreadable: Mapping[str, int]
     untold: frozenset[tuple[str, int]] = frozenset()
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +81,15 @@ class Stretch:
         """The first and the last one."""
         return self.parts[0].round, self.parts[-1].round
 
-    def follows(self, piece: ShardSlice) -> bool:
-        """Whether a slice goes on where the stretch ends."""
-        last = self.parts[-1].slice
-        same = last.generation == piece.generation
+    @property
+    def copies(self) -> bool:
+        """Whether changes of copies were captured: in all of it, or in nothing of it."""
+        return self.parts[0].copies
+
+    def goes_on_with(self, part: RoundPart) -> bool:
+        """Whether a part goes on where the stretch ends, with changes of the same tables."""
+        last, piece = self.parts[-1].slice, part.slice
+        same = (last.generation, self.copies) == (piece.generation, part.copies)
         return same and last.end.executed == piece.start.executed
 
 
@@ -98,9 +105,10 @@ def stretches(rounds: Sequence[Round], shard: str) -> list[Stretch]:
         for piece in one.slices:
             if piece.shard != shard:
                 continue
-            if not found or not found[-1].follows(piece):
+            part = _part(one, piece)
+            if not found or not found[-1].goes_on_with(part):
                 found.append(Stretch())
-            found[-1].parts.append(_part(one, piece))
+            found[-1].parts.append(part)
     return found
 
 
@@ -115,7 +123,8 @@ def _part(one: Round, piece: ShardSlice) -> RoundPart:
         for event in one.events
         if event.shard == piece.shard and event.effect == "untold"
     }
-    return RoundPart(one.number, piece, files, unreadable, frozenset(untold))
+    copies = piece.shard in one.copies
+    return RoundPart(one.number, piece, files, unreadable, frozenset(untold), copies)
 
 
 def check_stretch(
