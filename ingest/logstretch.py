@@ -38,7 +38,8 @@ class RoundPart:
         files: its change files.
         unreadable: table -> `seq` from which its rows were left out.
         untold: table and `seq` of transactions of which rows of it may have been left out.
-        copies: whether changes of tools' copies of mirrored tables were captured (Round.copies).
+        copies: whether changes of tools' copies of mirrored tables were captured (Round.copies);
+            None: nothing was, as there was none.
     """
 
     round: int
@@ -46,7 +47,7 @@ class RoundPart:
     files: tuple[ChangeFile, ...]
     unreadable: Mapping[str, int]
     untold: frozenset[tuple[str, int]] = frozenset()
-    copies: bool = False
+    copies: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +83,15 @@ class Stretch:
         return self.parts[0].round, self.parts[-1].round
 
     @property
-    def copies(self) -> bool:
-        """Whether changes of copies were captured: in all of it, or in nothing of it."""
-        return self.parts[0].copies
+    def copies(self) -> bool | None:
+        """Whether changes of copies were captured, in all of it; None: see RoundPart."""
+        return next((part.copies for part in self.parts if part.copies is not None), None)
 
     def goes_on_with(self, part: RoundPart) -> bool:
         """Whether a part goes on where the stretch ends, with changes of the same tables."""
         last, piece = self.parts[-1].slice, part.slice
-        same = (last.generation, self.copies) == (piece.generation, part.copies)
+        apart = None not in {self.copies, part.copies} and self.copies != part.copies
+        same = last.generation == piece.generation and not apart
         return same and last.end.executed == piece.start.executed
 
 
@@ -123,7 +125,7 @@ def _part(one: Round, piece: ShardSlice) -> RoundPart:
         for event in one.events
         if event.shard == piece.shard and event.effect == "untold"
     }
-    copies = piece.shard in one.copies
+    copies = piece.shard in one.copies if piece.transactions else None
     return RoundPart(one.number, piece, files, unreadable, frozenset(untold), copies)
 
 

@@ -60,7 +60,7 @@ class LogReadOptions:
     tables: frozenset[str] = frozenset()
     patterns: TablePatterns = field(default_factory=TablePatterns)
 
-    def wants(self, table: str, *, copies: bool) -> bool:
+    def wants(self, table: str, *, copies: bool | None) -> bool:
         """Whether rows of the server's table are looked at: those that were captured count.
 
         Args:
@@ -68,7 +68,7 @@ class LogReadOptions:
             copies: whether changes of tools' copies were captured: they have numbers in the same
                 transactions.
         """
-        patterns = replace(self.patterns, copies=copies)
+        patterns = replace(self.patterns, copies=bool(copies))
         return table in self.tables or patterns.captures(table)
 
 

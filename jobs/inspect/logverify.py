@@ -148,7 +148,7 @@ def _compared(reading: LogReadOptions, stretch: Stretch, left: dict[str, str]) -
             Stretch(parts),
             policy=reading.policy,
             since=reading.since,
-            wants=partial(reading.wants, copies=parts[0].copies),
+            wants=partial(reading.wants, copies=Stretch(parts).copies),
             bounds=StretchBounds(largest=_LARGEST),
         )
     except (PositionLostError, DecodeError) as error:
