@@ -38,6 +38,8 @@ class RoundPart:
         files: its change files.
         unreadable: table -> `seq` from which its rows were left out.
         untold: table and `seq` of transactions of which rows of it may have been left out.
+        copies: whether changes of tools' copies of mirrored tables were captured (Round.copies);
+            None: nothing was, as there was none.
     """
 
     round: int
@@ -45,6 +47,7 @@ class RoundPart:
     files: tuple[ChangeFile, ...]
     unreadable: Mapping[str, int]
     untold: frozenset[tuple[str, int]] = frozenset()
+    copies: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +82,16 @@ class Stretch:
         """The first and the last one."""
         return self.parts[0].round, self.parts[-1].round
 
-    def follows(self, piece: ShardSlice) -> bool:
-        """Whether a slice goes on where the stretch ends."""
-        last = self.parts[-1].slice
-        same = last.generation == piece.generation
+    @property
+    def copies(self) -> bool | None:
+        """Whether changes of copies were captured, in all of it; None: see RoundPart."""
+        return next((part.copies for part in self.parts if part.copies is not None), None)
+
+    def goes_on_with(self, part: RoundPart) -> bool:
+        """Whether a part goes on where the stretch ends, with changes of the same tables."""
+        last, piece = self.parts[-1].slice, part.slice
+        apart = None not in {self.copies, part.copies} and self.copies != part.copies
+        same = last.generation == piece.generation and not apart
         return same and last.end.executed == piece.start.executed
 
 
@@ -98,9 +107,10 @@ def stretches(rounds: Sequence[Round], shard: str) -> list[Stretch]:
         for piece in one.slices:
             if piece.shard != shard:
                 continue
-            if not found or not found[-1].follows(piece):
+            part = _part(one, piece)
+            if not found or not found[-1].goes_on_with(part):
                 found.append(Stretch())
-            found[-1].parts.append(_part(one, piece))
+            found[-1].parts.append(part)
     return found
 
 
@@ -115,7 +125,8 @@ def _part(one: Round, piece: ShardSlice) -> RoundPart:
         for event in one.events
         if event.shard == piece.shard and event.effect == "untold"
     }
-    return RoundPart(one.number, piece, files, unreadable, frozenset(untold))
+    copies = piece.shard in one.copies if piece.transactions else None
+    return RoundPart(one.number, piece, files, unreadable, frozenset(untold), copies)
 
 
 def check_stretch(

@@ -10,7 +10,7 @@ Invariant: what is not chosen is named, with the reason.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -60,9 +60,16 @@ class LogReadOptions:
     tables: frozenset[str] = frozenset()
     patterns: TablePatterns = field(default_factory=TablePatterns)
 
-    def wants(self, table: str) -> bool:
-        """Whether rows of the server's table are looked at."""
-        return table in self.tables or self.patterns.matches(table)
+    def wants(self, table: str, *, copies: bool | None) -> bool:
+        """Whether rows of the server's table are looked at: those that were captured count.
+
+        Args:
+            table: its name.
+            copies: whether changes of tools' copies were captured: they have numbers in the same
+                transactions.
+        """
+        patterns = replace(self.patterns, copies=bool(copies))
+        return table in self.tables or patterns.captures(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +213,9 @@ def stretch_of(
         return None
     for one in pieces[:-1]:
         a, b = one.rounds
-        left[f"{shard}, rounds {a} to {b}"] = "a gap, or another stream of the shard, follows them"
+        left[f"{shard}, rounds {a} to {b}"] = (
+            "a gap, another stream of the shard, or other tables follow them"
+        )
     a, b = pieces[-1].rounds
     if pieces[-1].parts[-1].slice.generation != stream.generation:
         left[f"{shard}, rounds {a} to {b}"] = "they belong to a stream that has been abandoned"

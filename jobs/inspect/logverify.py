@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final
 
 from ratchet.core.errors import DecodeError, LakeError, PositionLostError, TableStoppedError
@@ -149,7 +150,7 @@ def _compared(reading: LogReadOptions, stretch: Stretch, left: dict[str, str]) -
             Stretch(parts),
             policy=reading.policy,
             since=reading.since,
-            wants=reading.wants,
+            wants=partial(reading.wants, copies=Stretch(parts).copies),
             bounds=StretchBounds(largest=_LARGEST),
         )
     except (PositionLostError, DecodeError) as error:

@@ -18,6 +18,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from ratchet.core.errors import (
@@ -164,7 +165,7 @@ class LogSamples:
                 Stretch([part]),
                 policy=reading.policy,
                 since=reading.since,
-                wants=reading.wants,
+                wants=partial(reading.wants, copies=part.copies),
                 bounds=self._bounds(part),
             )
         except PositionLostError as error:

@@ -207,6 +207,7 @@ def check(server: Any, ratchet: Ratchet, tables: Sequence[str], said: str, sent:
     assert "to dump" not in said, said
     assert_identical(ratchet.lake, [server], "shop", tables)
     ratchet.run("verify")
+    ratchet.run("verify", "--log", "--from", "1")  # by a second decoder
     phases = {one["table"]: one["phase"] for one in status(ratchet)["tables"]}
     assert phases == dict.fromkeys(tables, "streaming")
     assert sorted(path.name for path in ratchet.lake.glob("shop/*")) == sorted(tables)
