@@ -112,7 +112,9 @@ def copy_log(
     firsts = {file.path: _first_inside(file, made.seq, swap.seq, seqs_of) for file in files}
     first = min(firsts.values(), default=swap.seq)
     if first == swap.seq:
-        raise NotComputableError(f"{copy} had no rows, so the log does not tell its columns")
+        raise NotComputableError(
+            f"the change log has no rows of {copy}, and does not tell its columns"
+        )
     events = [e for r in rounds for e in r.events]
     for event in events[events.index(made) + 1 : events.index(swap)]:
         _refuse_event(event, copy, first)

@@ -155,7 +155,7 @@ def with_events(*events: TableEvent) -> Round:
         "does not tell of _t_new": [FIRST, replace(LAST, events=LAST.events[:1])],
         "began anew": [FIRST, replace(LAST, slices=(piece(22, 30),))],
         "were not captured all the time": [replace(FIRST, copies=("shop/b",)), LAST],
-        "had no rows": [replace(FIRST, files=()), replace(LAST, files=LAST.files[1:])],
+        "has no rows of": [replace(FIRST, files=()), replace(LAST, files=LAST.files[1:])],
         "several shapes": [FIRST, replace(LAST, files=(file(21, 24, schema="c"),))],
         "came to _t_new: TRUNCATE": [
             with_events(event(15, "TRUNCATE _t_new", effect="", kind="truncate")),
