@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
+from ratchet.core.patterns import copied
 from ratchet.core.sql import dml
 from ratchet.core.sql.alter import alter_table, how, waiting
 from ratchet.core.sql.columns import index_body, index_options
@@ -36,6 +37,9 @@ _ROWS: Final = Change("rows", MOVED)
 _CREATED: Final = Change("rows", CREATED)
 # What leads from a table that is made to others, or makes rows of it that no event tells.
 _LEADING: Final = frozenset({"FOREIGN", "REFERENCES", "UNION", "VERSIONING", "PERIOD"})
+# A table whose CREATE names no engine has the session's, which may keep no rows (BLACKHOLE), and so
+# may one whose engine the server lacks. This one is always there.
+_KEEPING: Final = frozenset({"INNODB"})
 _PERHAPS_TEMPORARY: Final = Change("doubt", "it may have been about a temporary table of its name")
 _KEY: Final = Change("key", KEY_GOES)
 
@@ -172,6 +176,16 @@ def _is_filled(tokens: Sequence[SqlToken]) -> bool:
     return values or not words.isdisjoint({"SELECT", "TABLE"})
 
 
+def _is_like(tokens: Sequence[SqlToken], copy: TableName, default: str | None) -> bool:
+    """Whether a table is made as the one that it is a tool's copy of is, its engine included."""
+    cursor = TokenCursor([one for one in tokens if one != SqlToken("sign", "(")])
+    if not cursor.accept("LIKE"):
+        return False
+    database, name = cursor.table()
+    same = (database or default) == (copy.database or default)
+    return same and name in copied(copy.table)
+
+
 def _fill(tokens: Sequence[SqlToken], found: StatementEffects) -> None:
     """What it calls and reads to fill a table may change others."""
     if _is_filled(tokens) and not dml.only_reads(tokens, found.text, found.is_mirrored):
@@ -192,8 +206,10 @@ def _create_table(cursor: TokenCursor, found: StatementEffects, *, replaces: boo
     }
     # With IF NOT EXISTS it is logged also where there was one already, and nothing happened.
     if not exists:
-        leads = engines & ELSEWHERE or any(token.word in _LEADING for token in rest)
-        found.add(table, _ROWS if filled or leads else _CREATED)
+        leads = any(token.word in _LEADING for token in rest)
+        keeps = engines & _KEEPING and not engines & ELSEWHERE
+        sure = keeps or _is_like(rest, table, found.scope.default)
+        found.add(table, _CREATED if sure and not (filled or leads) else _ROWS)
     elif replaces:
         found.add(table, _ROWS)
     elif filled:

@@ -6,7 +6,8 @@ rest. Does not live here: what events mean (`feed`), receiving (`wire.vtgate`).
 A transaction comes as BEGIN, FIELD and ROW events, VGTID, COMMIT, over as many responses as it
 takes; its position and commit time come last. A statement (DDL) and a transaction of no concern
 (OTHER) are one event behind their VGTID. CREATE TABLE ... SELECT is both: BEGIN, VGTID, DDL, FIELD
-and ROW events, VGTID, COMMIT, all of one transaction.
+and ROW events, VGTID, COMMIT, all of one transaction. If its table is gone by now, nothing comes
+behind the DDL but the next transaction.
 
 Invariant: what is handed out ends with such an end; an open transaction stays, however large: from
 `SPOOL` bytes on in a temporary file, so that memory holds the places of its events only.
@@ -95,6 +96,7 @@ class Backlog:
         self.whole_bytes = 0  # of transactions that can be taken
         self.open_bytes = 0  # of the transaction that is not whole yet
         self._begun = False  # whether the last BEGIN that was indexed has no COMMIT yet
+        self.holds_statement = False  # whether the open transaction began with a statement
         # Commit time of the first transaction that the last `take` left, microseconds UTC.
         self.held_ts: int | None = None
 
@@ -144,13 +146,47 @@ class Backlog:
             self.open_bytes += piece.size
 
     def _mark_within(self, types: Longs) -> None:
-        """Give the statements that stand between BEGIN and COMMIT another type."""
+        """Give the statements that stand between BEGIN and COMMIT another type.
+
+        One behind which the next transaction begins was all that came of its own.
+        """
         proto = messages()
         bounds = np.flatnonzero((types == proto.BEGIN) | (types == proto.COMMIT))
-        begun = np.concatenate([[self._begun], types[bounds] == proto.BEGIN])
+        begins = types[bounds] == proto.BEGIN
+        if self.holds_statement and bounds.size:
+            if begins[0]:
+                self.end_statement()
+            self.holds_statement = False
+        before = np.concatenate([[self._begun], begins]).astype(bool)
+        behind = np.concatenate([begins, [False]]).astype(bool)
         statements = np.flatnonzero(np.isin(types, (proto.DDL, proto.OTHER)))
-        types[statements[begun[np.searchsorted(bounds, statements)]]] = WITHIN
-        self._begun = bool(begun[-1])
+        gap = np.searchsorted(bounds, statements)
+        types[statements[before[gap] & ~behind[gap]]] = WITHIN
+        self._begun = bool(before[-1])
+        last = int(bounds[-1]) if bounds.size else -1
+        self.holds_statement |= bool((types[last + 1 :] == WITHIN).any())
+
+    def end_statement(self) -> bool:
+        """Nothing more comes of the statement that is held: it is a whole transaction.
+
+        Returns:
+            Whether one was held.
+        """
+        opened = 0
+        while opened < len(self._pieces) and not is_end(self._pieces[-1 - opened].types()).any():
+            opened += 1
+        held = self._pieces[len(self._pieces) - opened :]
+        found = [number for number, one in enumerate(held) if (one.types() == WITHIN).any()]
+        if not found:
+            return False
+        for one in held:
+            types = one.types()
+            types[types == WITHIN] = messages().DDL
+        whole = sum(one.size for one in held[: found[-1] + 1])
+        self.whole_bytes += whole
+        self.open_bytes -= whole
+        self._begun = self.holds_statement = False
+        return True
 
     def _take_back(self, piece: BacklogEntry) -> None:
         """Make void what a transaction brought before it began once more.

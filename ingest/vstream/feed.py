@@ -69,6 +69,7 @@ Records = npt.NDArray[np.void]
 
 _INDEX: Final = 4 << 20  # received bytes that are indexed at once
 _FLUSH: Final = 8 << 20  # bytes of whole transactions that are decoded at once
+_ROWS_WITHIN: Final = 5.0  # seconds: the rows of CREATE TABLE ... SELECT follow it at once
 _HEARTBEAT_BYTES: Final = 64  # what a response with nothing but a heartbeat has at most
 _OPERATION: Final = "follow VStream"
 _INFORMATION: Final = (
@@ -199,8 +200,9 @@ class VStreamFeed:
         except (RetryableError, PassedByError) as error:
             # One shard's stream of a merge ends with an error, right behind its journal.
             self._backlog.index()
+            ended = isinstance(error, PassedByError) and self._backlog.end_statement()
             self._flush(known, not_after)
-            if not self._stops and not self._pass_by(error, known):
+            if not self._stops and not self._pass_by(error, known, ended=ended):
                 raise
             return False
         if response is None:
@@ -211,15 +213,23 @@ class VStreamFeed:
             self._moved_at = time.monotonic()
         return True
 
-    def _pass_by(self, error: RatchetError, known: frozenset[str]) -> bool:
+    def _pass_by(self, error: RatchetError, known: frozenset[str], *, ended: bool) -> bool:
         """Continue behind a transaction that the tablet cannot send; False if that is another one.
 
         Its table was altered or dropped since. Nobody knows which other tables it has changed, so
         all are in doubt behind it, and compared.
+
+        Args:
+            error: the stream's.
+            known: tables that the mirror holds.
+            ended: whether a CREATE TABLE ... SELECT is the last that came, without its rows.
         """
         if not (self._passes_by and isinstance(error, PassedByError) and error.reached):
             return False
         passed = GtidSet.parse("mysql", error.reached).minus(self._ledger.executed)
+        if ended and not passed.cardinality:  # it is that one: its table is gone
+            self._passed_by = True
+            return True
         if passed.cardinality != 1:
             return False
         gtid = format_gtid("mysql", self._ledger.pass_over(passed))
@@ -234,6 +244,10 @@ class VStreamFeed:
 
     def _wait_for_the_end(self) -> None:
         """A transaction is open: keep it, but not for ever."""
+        if self._backlog.holds_statement and time.monotonic() - self._moved_at > _ROWS_WITHIN:
+            # Its table is gone by now. If not, it is a new one, and is dumped with its rows.
+            self._backlog.end_statement()
+            return
         self._backlog.spool()
         if time.monotonic() - self._moved_at > self._deadline:
             raise RetryableError(

@@ -257,6 +257,23 @@ def test_a_table_that_is_gone_before_its_rows_are_read(
     assert len({event.seq for event in doubts}) == 2
 
 
+def test_tables_made_of_a_select_that_are_gone(vitess: VitessCluster, tmp_path: Path) -> None:
+    """Nothing of their rows comes, nor of their end; and a transaction behind cannot be sent."""
+    run(vitess, "CREATE TABLE cap_h (id BIGINT PRIMARY KEY)")
+    run(vitess, "INSERT INTO cap_h VALUES (1)")
+    capture = capturer(vitess, tmp_path)
+    for number in (2, 3):
+        run(vitess, "CREATE TABLE cap_x (PRIMARY KEY (id)) AS SELECT id FROM cap_h")
+        run(vitess, f"INSERT INTO cap_x VALUES ({number})")
+        run(vitess, f"INSERT INTO cap_h VALUES ({number})")
+        run(vitess, "DROP TABLE cap_x")
+    run(vitess, "CREATE TABLE cap_x (PRIMARY KEY (id)) AS SELECT id FROM cap_h")
+    run(vitess, "DROP TABLE cap_x")
+    capture.catch_up(known=("cap_h",))
+    assert [change["after"]["id"] for change in capture.changes("cap_h")] == [2, 3]
+    assert capture.changes("cap_x") == []
+
+
 def test_a_table_that_cannot_be_taken_stops_and_no_other(
     vitess: VitessCluster, tablet: TabletServer, tmp_path: Path
 ) -> None:

@@ -99,7 +99,13 @@ def judged(text: str) -> Statement:
         ("LIKE t", CREATED),
         ("(LIKE t)", CREATED),
         ("(id INT PRIMARY KEY, s TEXT COMMENT 'REFERENCES') ENGINE=InnoDB", CREATED),
-        ("(id INT, `references` INT)", CREATED),
+        ("(id INT, `references` INT) ENGINE = innodb", CREATED),
+        ("LIKE shop.t", CREATED),
+        ("LIKE other.t", MOVED),
+        ("LIKE other", MOVED),
+        ("(id INT)", MOVED),  # the session's engine may be BLACKHOLE
+        ("(id INT) ENGINE=Aria", MOVED),  # a server without it takes the session's
+        ("(id INT COMMENT 'ENGINE=InnoDB')", MOVED),
         ("(id INT PRIMARY KEY) AS SELECT * FROM t", MOVED),
         ("(id INT) SELECT 1", MOVED),
         ("TABLE t", MOVED),

@@ -177,6 +177,15 @@ def test_a_slice_ends_before_the_bound_and_the_next_one_goes_on(
     ]
 
 
+def ends(pieces: Sequence[BacklogEntry]) -> list[int]:
+    """Commit times of what ends a transaction, in stream order."""
+    return [
+        int(places[kernels.TIMESTAMP])
+        for piece in pieces
+        for places in piece.places[is_end(piece.types())]
+    ]
+
+
 def table_from_select(number: int, seconds: int) -> list[Any]:
     """The events of a CREATE TABLE ... SELECT, as vtgate 24 sends them."""
     proto = messages()
@@ -207,10 +216,35 @@ def test_a_statement_within_a_transaction_ends_none(engine: Any, cut: int) -> No
     backlog.add(transaction(4, 8))
     backlog.index()
     pieces = backlog.take()
-    ends = [
-        int(places[kernels.TIMESTAMP])
-        for piece in pieces
-        for places in piece.places[is_end(piece.types())]
-    ]
-    assert ends == [5, 6, 7, 8]
+    assert ends(pieces) == [5, 6, 7, 8]
     assert sum((piece.types() == WITHIN).sum() for piece in pieces) == 1
+
+
+@pytest.mark.parametrize("engine", [KERNEL, PLAIN])
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_a_statement_whose_rows_nobody_can_send(engine: Any, cut: int) -> None:
+    """Its table is gone by now: what comes behind it is the next transaction, or nothing."""
+    proto = messages()
+    backlog = Backlog(engine)
+    backlog.add(transaction(1, 5))
+    found = proto.Response()
+    found.events.extend(table_from_select(2, 6)[:3])
+    found.events.extend(table_from_select(3, 7)[:3])
+    found.MergeFromString(transaction(4, 8))
+    events = list(found.events)
+    for part in (events[:cut], events[cut:]):
+        backlog.add(proto.Response(events=part).SerializeToString())
+        backlog.index()
+    assert ends(backlog.take()) == [5, 6, 7, 8]
+    assert backlog.between
+    assert not backlog.holds_statement
+    backlog.add(proto.Response(events=table_from_select(5, 9)[:3]).SerializeToString())
+    backlog.index()
+    assert backlog.holds_statement
+    assert backlog.take() == []
+    assert not backlog.between
+    assert backlog.end_statement()
+    assert backlog.between
+    assert ends(backlog.take()) == [9]
+    assert not backlog.end_statement()
+    assert backlog.whole_bytes == backlog.open_bytes == 0
