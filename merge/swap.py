@@ -43,6 +43,7 @@ class CopyLog:
         generation: of the shard's stream.
         round: the round in which it was made.
         made: `seq` of the statement that made it.
+        made_at: when that was, microseconds UTC by its server's clock.
         swapped: `seq` of the one that put it in the table's place; its rows stand between the two.
         shape: fingerprint of the shape of all its row events.
     """
@@ -52,6 +53,7 @@ class CopyLog:
     generation: int
     round: int
     made: int
+    made_at: int
     swapped: int
     shape: str
 
@@ -127,6 +129,7 @@ def copy_log(
         generation=rounds[-1].slices[0].generation,
         round=number,
         made=made.seq,
+        made_at=made.ts,
         swapped=swap.seq,
         shape=shapes.pop(),
     )

@@ -87,7 +87,7 @@ class VStreamFeed:
             MySQL port of the same vtgate.
         sink: gets what is read.
         vtgate: where to.
-        passes_by: whether it may continue behind a transaction that no tablet can send.
+        passes_by: how many transactions it may pass over where no tablet can send one.
 
     Raises:
         RatchetError: the stream cannot be opened.
@@ -99,7 +99,7 @@ class VStreamFeed:
         sink: SliceCollector,
         *,
         vtgate: VtgateConfig,
-        passes_by: bool = True,
+        passes_by: int = 1,
     ) -> None:
         source = request.source
         self._source = source
@@ -232,15 +232,28 @@ class VStreamFeed:
             return True
         if passed.cardinality != 1:
             return False
+        if self._passes_by > 1:
+            passed = passed.union(self._next_to(GtidSet.parse("mysql", error.reached)))
         gtid = format_gtid("mysql", self._ledger.pass_over(passed))
         now = TransactionStamp(gtid=gtid, seq=self._ledger.executed.cardinality, ts=0)
         self._watch.events = []
-        self._watch.passed_over(gtid, known | self._tables.names, now)
+        self._watch.passed_over(str(passed), known | self._tables.names, now)
         self._sink.events += self._watch.events
         self._watch.events = []
-        log.warning("%s: %s: %s is passed over", self._shard, error.message, gtid)
+        log.warning("%s: %s: %s is passed over", self._shard, error.message, passed)
         self._passed_by = True
         return True
+
+    def _next_to(self, reached: GtidSet) -> GtidSet:
+        """The transactions that are passed over with one that cannot be sent; of one server."""
+        found = GtidSet.parse("mysql", "")
+        for head in self._ask(lambda control: control.head().executed):
+            behind = head.minus(reached).intervals
+            if len(behind) == 1:
+                ((name, spans),) = behind.items()
+                first, last = spans[0]
+                found = found.with_interval(name, first, min(last, first + self._passes_by - 2))
+        return found
 
     def _wait_for_the_end(self) -> None:
         """A transaction is open: keep it, but not for ever."""

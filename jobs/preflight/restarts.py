@@ -206,18 +206,8 @@ def look_at_life(
         RetryableError: the server does not answer.
         SourceUnfitError: it refuses us.
     """
-    server, now = single(session.query(_SERVER), as_name, as_count)
-    status = {
-        name.lower(): count for name, count in shaped(session.query(_STATUS), as_name, as_count)
-    }
-    if "uptime" not in status:
-        raise refusal("it does not say how long it has been up")
-    start = Start(
-        server,
-        now - status["uptime"],
-        loose=not_durable(variables),
-        delayed=status.get("delayed_writes", 0),
-    )
+    start, now = _start_of(session)
+    start = replace(start, loose=not_durable(variables))
     start = replace(
         start,
         late=start.has_delayed(noted),
@@ -245,6 +235,28 @@ def look_at_life(
     if not start.is_same(noted):
         doubts |= dict.fromkeys(memory, _EMPTIED)
     return Life(replace(start, file=file), now, watched, doubts)
+
+
+def started_at(session: Session) -> int:
+    """When a server was started, seconds since the epoch by its clock.
+
+    Raises:
+        RetryableError: the server does not answer.
+        SourceUnfitError: it refuses us.
+    """
+    return _start_of(session)[0].at
+
+
+def _start_of(session: Session) -> tuple[Start, int]:
+    """A server's start, and the time; both by its clock."""
+    server, now = single(session.query(_SERVER), as_name, as_count)
+    status = {
+        name.lower(): count for name, count in shaped(session.query(_STATUS), as_name, as_count)
+    }
+    if "uptime" not in status:
+        raise refusal("it does not say how long it has been up")
+    delayed = status.get("delayed_writes", 0)
+    return Start(server, now - status["uptime"], delayed=delayed), now
 
 
 def was_watched(start: Start, noted: Start | None, before: Life | None) -> bool:

@@ -16,20 +16,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ratchet.core.errors import TableStoppedError
+from ratchet.core.reshaping import NotComputableError
 from ratchet.core.schema import TableSchema
+from ratchet.jobs.preflight.restarts import started_at
 from ratchet.jobs.reporting.text import one_line
 from ratchet.merge.fromlog import copy_of, make_from_log, swapped_table
 from ratchet.merge.remake import remake, reshaping_of
-from ratchet.merge.swap import refuse_untold
+from ratchet.merge.swap import CopyLog, refuse_untold
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.source import SourceCatalog, SourceTable
 from ratchet.store.files import Lake
 from ratchet.store.tables import ShapeChange, TableState
+from ratchet.wire.session import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log: Final = logging.getLogger("ratchet.jobs.run")
+
+_ROUNDED: Final = 2  # seconds: a server tells its uptime, and the log its times, in whole ones
 
 
 class TableComputer:
@@ -96,6 +101,7 @@ class TableComputer:
     def _take(self, state: TableState, copy: str, stop: Callable[[], bool]) -> None:
         began = time.monotonic()
         found = swapped_table(self._lake, state, copy)
+        self._refuse_restarted(found.log)
         now = self._source_table(state)
         if found.change.position.flavor == "mariadb":
             refuse_untold(found.schema, None if now is None else now.schema)
@@ -116,6 +122,20 @@ class TableComputer:
             seconds = time.monotonic() - began
             text = f"taken from the change log of {copy} in {seconds:.1f} s, 0 rows read"
             _tell(state, found.change, f"{text} from the source")
+
+    def _refuse_restarted(self, copy: CopyLog) -> None:
+        """A server's start can take rows that its log has: all of MEMORY, some after a crash.
+
+        Raises:
+            NotComputableError: it was started since the copy was made, or cannot be asked.
+            RetryableError: it does not answer.
+        """
+        if copy.shard not in self._shards:
+            raise NotComputableError("its server cannot be asked when it was started")
+        with Session.connect(self._shards[copy.shard].primary) as session:
+            started = started_at(session)
+        if started + _ROUNDED >= copy.made_at / 1e6:
+            raise NotComputableError(f"its server was started since {copy.copy} was made")
 
     def _described(self, state: TableState) -> TableSchema | None:
         """The table as its server describes it now; None: it does not."""

@@ -360,6 +360,8 @@ def test_rows_from_before_a_statement(
 ) -> None:
     """A vttablet cannot read rows of a table that is another one now: they are passed over.
 
+    Of many in a row, more and more at once.
+
     If there is no end to them, that is said.
     """
     monkeypatch.setattr(capture_module, "_MOST_PASSED_BY", 3)
@@ -385,6 +387,17 @@ def test_rows_from_before_a_statement(
     assert "before such a statement" in caught.value.hint
     assert capture.position != begin
     capture.catch_up(known=("behind",))  # asked again, as after a rest
+    close_streams()
+    monkeypatch.setattr(capture_module, "_MOST_PASSED_BY", 100)
+    vitess.query("DROP TABLE IF EXISTS behind", target="commerce")
+    vitess.query(CREATE.format("behind"), target="commerce")
+    for number in range(40):
+        vitess.query(f"INSERT INTO behind VALUES ({number}, 'old', 1)", target="commerce")
+    vitess.query(statement, target="commerce")
+    begin = capture.log.last_number()
+    capture.catch_up(known=("behind",))
+    events = [e for one in capture.log.since(begin) for e in one.events if e.effect == "restored"]
+    assert len(events) < 15, "5 one by one, then 2, 4, 8, 16, 32"
     vitess.query("DROP TABLE IF EXISTS behind", target="commerce")
 
 

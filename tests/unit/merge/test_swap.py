@@ -114,6 +114,7 @@ def test_a_migration() -> None:
         generation=3,
         round=5,
         made=MADE,
+        made_at=CREATE.ts,
         swapped=SWAPPED,
         shape="a",
     )
