@@ -243,8 +243,9 @@ class CaptureRunner:
             self._empty[piece.shard] = now
             log.warning(
                 "%s: nothing has arrived for %.0f s although the server has written more; if "
-                "this persists, check the server's load, its connections of our user, and what "
-                "`ratchet -v run` logs",
+                "this persists, check the server's load, its connections of our user, what "
+                "`ratchet -v run` logs, and on Vitess whether a row is larger than "
+                "--grpc-max-message-size allows",
                 piece.shard,
                 _PATIENCE,
                 extra={"fields": {"event": "stream_empty", "source": piece.shard}},
