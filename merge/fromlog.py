@@ -61,14 +61,12 @@ class SwappedTable:
         log: where its rows stand.
         change: the swap.
         schema: its shape, under its own name.
-        generated: whether it has generated columns; None: not known.
         primary: whether its key is a primary key; None: not known.
     """
 
     log: CopyLog
     change: ShapeChange
     schema: TableSchema
-    generated: bool | None = None
     primary: bool | None = None
 
 
@@ -105,6 +103,9 @@ def swapped_table(lake: Lake, state: TableState, copy: str) -> SwappedTable:
     if state.dump is None or state.dump.start_round > found.round:
         # Before that it may not have been mirrored, and nor its copies captured.
         raise NotComputableError(f"its own dump began later than {copy} was made")
+    if state.generated is not False:
+        # OPTIMIZE LOCAL computes STORED ones anew, by settings that no log tells.
+        raise NotComputableError("it may have generated columns")
     if set(state.key) != set(state.schema.key):
         raise NotComputableError("its key is one that the config names")
     if not shape.key:
@@ -284,7 +285,7 @@ def _made(making: TableState, found: SwappedTable) -> TableState:
         nulls={},
         retyped=(),
         doubts={},
-        generated=found.generated,
+        generated=False,
         primary=found.primary,
         foreign_keys=None,
         keys_stale=False,

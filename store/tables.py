@@ -278,6 +278,8 @@ class TableState:
         standing: version of its Delta table that is shown while it is dumped anew into a staged
             one; None: the dump, if there is one, fills the table itself.
         change: what stopped it, or is being computed; None: nothing of that kind did.
+        is_unreadable: whether its file is damaged: it is stopped, and nothing else is known of it.
+            No file says so.
     """
 
     keyspace: str
@@ -302,6 +304,7 @@ class TableState:
     side_version: int = 0
     standing: int | None = None
     change: ShapeChange | None = None
+    is_unreadable: bool = False
 
     @property
     def whole(self) -> TableSchema:
@@ -312,11 +315,6 @@ class TableState:
     def name(self) -> str:
         """keyspace.table, for messages."""
         return f"{self.keyspace}.{self.table}"
-
-    @property
-    def is_unreadable(self) -> bool:
-        """Whether its file is damaged: it is stopped, and nothing else is known of it."""
-        return not self.schema.columns
 
     def in_doubt(self, doubt: Doubt) -> TableState:
         """The state with one more doubt, on every shard that it was dumped from."""
@@ -512,6 +510,7 @@ def _damaged(keyspace: str, table: str, message: str) -> TableState:
         key=(),
         phase="stopped",
         stopped=why,
+        is_unreadable=True,
     )
 
 

@@ -15,6 +15,8 @@ MISPLACED: Final = (
     f"{MOVED}, and some may lie in a wrong partition (it was WITHOUT VALIDATION), where no read by "
     "key finds them: CHECK TABLE tells"
 )
+# What each generated column is declared with, one of them at least.
+GENERATING: Final = frozenset({"GENERATED", "AS", "VIRTUAL", "STORED", "PERSISTENT"})
 # Of a table that is made without a row in it, and that no foreign key leads to others.
 CREATED: Final = "it was created anew, without rows"
 COLUMN_GOES: Final = "a column goes"

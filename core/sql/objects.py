@@ -17,7 +17,7 @@ from ratchet.core.sql import dml
 from ratchet.core.sql.alter import alter_table, how, waiting
 from ratchet.core.sql.columns import index_body, index_options
 from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
-from ratchet.core.sql.effects import CREATED, KEY_GOES, MOVED, Change, TableName
+from ratchet.core.sql.effects import CREATED, GENERATING, KEY_GOES, MOVED, Change, TableName
 from ratchet.core.sql.found import BY_STATEMENT, StatementEffects
 from ratchet.core.sql.lexer import SqlToken
 from ratchet.core.sql.options import ELSEWHERE, character_set
@@ -206,7 +206,7 @@ def _create_table(cursor: TokenCursor, found: StatementEffects, *, replaces: boo
     }
     # With IF NOT EXISTS it is logged also where there was one already, and nothing happened.
     if not exists:
-        leads = any(token.word in _LEADING for token in rest)
+        leads = any(token.word in _LEADING | GENERATING for token in rest)
         keeps = engines & _KEEPING and not engines & ELSEWHERE
         sure = keeps or _is_like(rest, table, found.scope.default)
         found.add(table, _CREATED if sure and not (filled or leads) else _ROWS)

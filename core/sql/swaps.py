@@ -14,6 +14,7 @@ from typing import Final
 from ratchet.core.rounds import STATEMENT_LENGTH
 from ratchet.core.sql.alter import alter_table
 from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
+from ratchet.core.sql.effects import GENERATING
 from ratchet.core.sql.lexer import Mode, SqlToken, lex
 
 _EXECUTABLE: Final = ("/*!", "/*M!")  # what they hold is executed by some servers only
@@ -66,6 +67,8 @@ def swapped_in(statement: str, table: str) -> str | None:
 def keeps_empty(statement: str, table: str) -> bool:
     """Whether a statement is an ALTER TABLE of a table that is as empty behind it as before.
 
+    Nor may it bring generated columns: what is in them may change without row events.
+
     >>> keeps_empty("ALTER TABLE d._t_new ADD x INT NOT NULL", "_t_new")
     True
     >>> keeps_empty("ALTER TABLE _t_new EXCHANGE PARTITION p WITH TABLE other", "_t_new")
@@ -76,7 +79,7 @@ def keeps_empty(statement: str, table: str) -> bool:
         table: the name of the table to whose event it belongs.
     """
     tokens = _tokens(statement)
-    if tokens is None or any(token.word in _NOT_EMPTY for token in tokens):
+    if tokens is None or any(token.word in _NOT_EMPTY | GENERATING for token in tokens):
         return False
     cursor = TokenCursor(tokens)
     try:

@@ -107,7 +107,7 @@ class TableComputer:
             refuse_untold(found.schema, None if now is None else now.schema)
         if now is not None and now.schema == found.schema:
             primary = now.plan.index == "PRIMARY"
-            found = replace(found, generated=now.generated, primary=primary)
+            found = replace(found, primary=primary)
         done = make_from_log(
             self._spark,
             self._lake,

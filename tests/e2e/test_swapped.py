@@ -73,12 +73,6 @@ TAKEN: Final[dict[str, Sequence[str]]] = {
         SWAP,
         "UPDATE {t} SET s = 'moved' WHERE id = 9",
     ),
-    "made_of_others": (
-        MAKE,
-        "ALTER TABLE _{t}_new ADD m INT AS (n + 1) STORED",
-        "INSERT INTO _{t}_new (id, s, n) SELECT id, s, n FROM {t}",
-        SWAP,
-    ),
     "unique_key": (
         *PLAIN[:2],
         "ALTER TABLE _{t}_new DROP PRIMARY KEY, ADD UNIQUE (id)",
@@ -88,6 +82,12 @@ TAKEN: Final[dict[str, Sequence[str]]] = {
     "_begins_odd": PLAIN,
 }
 DUMPED: Final[dict[str, Sequence[str]]] = {
+    "made_of_others": (
+        MAKE,
+        "ALTER TABLE _{t}_new ADD m INT AS (n + 1) STORED",
+        "INSERT INTO _{t}_new (id, s, n) SELECT id, s, n FROM {t}",
+        SWAP,
+    ),
     "if_not_exists": (MAKE.replace("TABLE _", "TABLE IF NOT EXISTS _"), *PLAIN[1:]),
     "as_select": ("CREATE TABLE _{t}_new (PRIMARY KEY (id)) AS SELECT * FROM {t}", SWAP),
     "emptied": (*PLAIN[:3], "TRUNCATE TABLE _{t}_new", *PLAIN[2:]),

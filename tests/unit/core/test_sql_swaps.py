@@ -49,7 +49,7 @@ def test_what_is_put_in_a_tables_place(statement: str, found: str | None) -> Non
         "DROP PRIMARY KEY, ADD PRIMARY KEY (s, id)",
         "CONVERT TO CHARACTER SET utf8mb4",
         "RENAME COLUMN a TO b, ADD INDEX i (b), AUTO_INCREMENT=7",
-        "ADD y INT AS (x + 1) STORED, PARTITION BY HASH (id) PARTITIONS 3",
+        "ADD y INT, PARTITION BY HASH (id) PARTITIONS 3",
     ],
 )
 def test_what_leaves_an_empty_table_empty(what: str) -> None:
@@ -61,6 +61,9 @@ def test_what_leaves_an_empty_table_empty(what: str) -> None:
     [
         "ALTER TABLE _t_new EXCHANGE PARTITION p WITH TABLE other",
         "ALTER TABLE _t_new IMPORT TABLESPACE",
+        "ALTER TABLE _t_new ADD y INT AS (x + 1) STORED",
+        "ALTER TABLE _t_new ADD y INT GENERATED ALWAYS AS (x + 1)",
+        "ALTER TABLE _t_new ADD y INT AS (x + 1)",
         "ALTER TABLE _t_new IMPORT PARTITION p TABLESPACE",
         "ALTER TABLE _t_new CONVERT TABLE other TO PARTITION p VALUES LESS THAN (5)",
         "ALTER TABLE _t_new ADD FOREIGN KEY (x) REFERENCES other (id)",
@@ -103,6 +106,8 @@ def judged(text: str) -> Statement:
         ("LIKE shop.t", CREATED),
         ("LIKE other.t", MOVED),
         ("LIKE other", MOVED),
+        ("(id INT, g INT AS (id + 1)) ENGINE=InnoDB", MOVED),
+        ("(id INT, g INT GENERATED ALWAYS AS (id + 1) STORED) ENGINE=InnoDB", MOVED),
         ("(id INT)", MOVED),  # the session's engine may be BLACKHOLE
         ("(id INT) ENGINE=Aria", MOVED),  # a server without it takes the session's
         ("(id INT COMMENT 'ENGINE=InnoDB')", MOVED),

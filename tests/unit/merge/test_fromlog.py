@@ -71,7 +71,7 @@ def swapped(folder: Path) -> tuple[Source, TableState]:
         dump=dump,
         change=change,
         doubts={"shop/-": Doubt(message="of the rows before", statement="", round=1)},
-        generated=True,
+        generated=False,
         nulls={"shop/-": ("n",)},
     )
     create_mirrored_table(
@@ -117,7 +117,7 @@ def test_its_rows_are_what_the_copys_changes_come_to(
     assert rows_of(source, done.shown_path) == [], "the table that is shown stays"
     assert (done.phase, done.change, done.key) == ("catching_up", None, ("id",))
     assert done.schema == replace(PLAIN, table="t")
-    assert (done.doubts, done.nulls, done.generated) == ({}, {}, None), "that was the old table"
+    assert (done.doubts, done.nulls, done.generated) == ({}, {}, False), "that was the old table"
     assert done.foreign_keys is None, "they are read again"
     assert (done.standing, done.is_computed) == (0, True)
     assert done.dump is not None
