@@ -128,7 +128,7 @@ def prepare(
     fresh = fresh_shards(shards, streams, named, found)
     vitess = {name for name, source in config.sources.items() if source.is_vitess}
     read = {one.name: one.shards for one in found}
-    check_shards(states, config.sources, streams, read, named)
+    check_shards(states, full.sources, streams, read, named)  # also of those that are set aside
     databases = databases_of(config.sources, configs)
     check_databases(databases, read_databases(lake), fresh)
     note_databases(lake, databases)
