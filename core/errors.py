@@ -177,7 +177,7 @@ class ShardGoneError(PositionLostError):
     """The shard is no more: a reshard was completed before its stream was read to the end."""
 
 
-class PassedByError(PositionLostError):
+class UnsendableError(PositionLostError):
     """A tablet cannot send one transaction, whose table is not what it was by now.
 
     Attributes:

@@ -29,10 +29,10 @@ from ratchet.store.files import Lake
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 5.0
 _OPEN_STREAMS: Final = 64  # kept by a worker process between rounds
-# Slices one behind the other that each end with a transaction passed by: then somebody has to say
+# Slices one behind the other that each end with a transaction passed over: then somebody has to say
 # whether to continue so or to have the shard dumped.
-_MOST_PASSED_BY: Final = 100
-_ONE_BY_ONE: Final = 4  # of them; then each passes twice as many transactions by as the one before
+_MOST_PASSED_OVER: Final = 100
+_ONE_BY_ONE: Final = 4  # of them; then each passes over twice as many as the one before
 _MOST_AT_ONCE: Final = 4096
 _IDLE_SECONDS: Final = 60.0  # an unused stream is closed after this: its server holds a thread
 
@@ -53,7 +53,7 @@ class _StaleError(RetryableError):
 
 
 _streams: Final[dict[tuple[str, str], _Open]] = {}
-_passed_by: Final[dict[tuple[str, str], int]] = {}
+_passed_over: Final[dict[tuple[str, str], int]] = {}
 
 
 def capture_slice(
@@ -132,7 +132,7 @@ def _attempt(
         written = files.finish()
         reach("capture.files_written")
     except BaseException as error:
-        _passed_by.pop(_key(request), None)
+        _passed_over.pop(_key(request), None)
         found.feed.close()
         files.abandon()
         if kept is not None and isinstance(error, RatchetError):
@@ -160,7 +160,7 @@ def _attempt(
     )
     events = tuple(sink.events)
     sink.end()
-    _count_passed_by(_key(request), passed=taken.passed_by)
+    _count_passed_over(_key(request), passed=taken.passed_over)
     lasts = taken.journal is None and not found.feed.is_worn
     if lasts and (taken.caught_up or not request.moves):
         _keep(request, found, taken.end)
@@ -171,28 +171,28 @@ def _attempt(
     )
 
 
-def may_pass_by(before: int) -> int:
-    """How many transactions a slice may pass by, of those that no tablet may be able to send.
+def may_pass_over(before: int) -> int:
+    """How many transactions a slice may pass over, of those that no tablet may be able to send.
 
     All tables are in doubt behind the first one, so more of them cost nothing but what the change
     log would tell. One by one, a thousand of them would take half an hour.
 
-    >>> [may_pass_by(before) for before in (0, 4, 5, 6, 99, 100)]
+    >>> [may_pass_over(before) for before in (0, 4, 5, 6, 99, 100)]
     [1, 1, 2, 4, 4096, 0]
 
     Args:
         before: slices directly before it that ended so.
     """
-    if before >= _MOST_PASSED_BY:
+    if before >= _MOST_PASSED_OVER:
         return 0
     return min(1 << max(0, before - _ONE_BY_ONE), _MOST_AT_ONCE)
 
 
-def _count_passed_by(key: tuple[str, str], *, passed: bool) -> None:
+def _count_passed_over(key: tuple[str, str], *, passed: bool) -> None:
     if passed:
-        _passed_by[key] = _passed_by.get(key, 0) + 1
+        _passed_over[key] = _passed_over.get(key, 0) + 1
     else:
-        _passed_by.pop(key, None)
+        _passed_over.pop(key, None)
 
 
 def _open(request: CaptureRequest, *, by_file: bool, unfinished: tuple[str, int]) -> _Open:
@@ -201,8 +201,8 @@ def _open(request: CaptureRequest, *, by_file: bool, unfinished: tuple[str, int]
     if request.vtgate is None:
         feed = BinlogFeed(request, sink, by_file=by_file, unfinished=unfinished)
     else:
-        passes_by = may_pass_by(_passed_by.get(_key(request), 0))
-        feed = VStreamFeed(request, sink, vtgate=request.vtgate, passes_by=passes_by)
+        passes_over = may_pass_over(_passed_over.get(_key(request), 0))
+        feed = VStreamFeed(request, sink, vtgate=request.vtgate, passes_over=passes_over)
     return _Open(_settings(request), feed, sink, request.start)
 
 

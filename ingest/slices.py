@@ -130,7 +130,7 @@ class SliceSummary:
         journal: how the stream has ended; None: it goes on.
         held_ts: commit time of the transaction that `not_after` stopped it before; None: none.
         seen: what of the request's `seen` may still come.
-        passed_by: whether it ends with a transaction that nobody can send any more.
+        passed_over: whether it ends with a transaction that nobody can send any more.
     """
 
     end: Position
@@ -141,7 +141,7 @@ class SliceSummary:
     journal: Journal | None = None
     held_ts: int | None = None
     seen: Mapping[str, Position] = field(default_factory=dict)
-    passed_by: bool = False
+    passed_over: bool = False
 
 
 def refuse_to_wait(shard: str) -> None:

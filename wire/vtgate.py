@@ -30,11 +30,11 @@ import grpc
 from ratchet.core.errors import (
     BugError,
     ConfigError,
-    PassedByError,
     RatchetError,
     RetryableError,
     ShardGoneError,
     SourceUnfitError,
+    UnsendableError,
 )
 from ratchet.wire.failures import HEAL_HINT
 from ratchet.wire.peer import is_local
@@ -336,8 +336,8 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
             source=source,
             hint="the next `ratchet run` dumps the keyspace's tables again by itself",
         )
-    if any(text in details for text in _PASSED_BY):
-        lost = PassedByError(
+    if any(text in details for text in _UNSENDABLE):
+        lost = UnsendableError(
             "the tablet cannot read rows from before a DROP, RENAME or ALTER of their table "
             f"({details[-300:]})",
             operation=operation,
@@ -354,7 +354,7 @@ def failure(error: grpc.RpcError, *, operation: str, source: str) -> RatchetErro
 
 _GONE: Final = "shard provided in VGTID"  # vtgate 24 goes on: "-80, not found in the ... keyspace"
 # Of a vttablet. It reads its tables anew before it says so, and would say it at every attempt.
-_PASSED_BY: Final = (
+_UNSENDABLE: Final = (
     " in schema\nfailed to build table replication plan",
     "cannot determine table columns",
 )

@@ -24,10 +24,10 @@ from google.protobuf.message import DecodeError as ProtobufError
 
 from ratchet.core.errors import (
     DecodeError,
-    PassedByError,
     RatchetError,
     RetryableError,
     SourceUnfitError,
+    UnsendableError,
 )
 from ratchet.core.gtid import GtidSet, format_gtid, parse_gtid
 from ratchet.core.position import Position
@@ -87,7 +87,7 @@ class VStreamFeed:
             MySQL port of the same vtgate.
         sink: gets what is read.
         vtgate: where to.
-        passes_by: how many transactions it may pass over where no tablet can send one.
+        passes_over: how many transactions it may pass over where no tablet can send one.
 
     Raises:
         RatchetError: the stream cannot be opened.
@@ -99,7 +99,7 @@ class VStreamFeed:
         sink: SliceCollector,
         *,
         vtgate: VtgateConfig,
-        passes_by: int = 1,
+        passes_over: int = 1,
     ) -> None:
         source = request.source
         self._source = source
@@ -122,8 +122,10 @@ class VStreamFeed:
         self._current: dict[int, int] = {}  # hash of a table's name -> its number
         self._described: dict[str, int] = {}  # table -> when it was described, nanoseconds
         self._journal: Journal | None = None
-        self._passes_by = passes_by
-        self._passed_by = False  # a transaction that the tablet could not send: the stream is over
+        self._passes_over = passes_over
+        self._passed_over = (
+            False  # a transaction that the tablet could not send: the stream is over
+        )
         self._bytes = 0
         self._deadline = request.dump.deadline
         self._moved_at = 0.0
@@ -148,13 +150,13 @@ class VStreamFeed:
             caught_up=caught_up,
             journal=self._journal,
             held_ts=self._backlog.held_ts,
-            passed_by=self._passed_by,
+            passed_over=self._passed_over,
         )
 
     @property
     def is_worn(self) -> bool:
         """See ingest.slices.Feed."""
-        return self._passed_by or self._tables.is_worn
+        return self._passed_over or self._tables.is_worn
 
     def close(self) -> None:
         """See ingest.slices.Feed."""
@@ -190,19 +192,19 @@ class VStreamFeed:
     @property
     def _stops(self) -> bool:
         """Whether the stream has ended, or its next transaction is behind the bound."""
-        ended = self._journal is not None or self._passed_by
+        ended = self._journal is not None or self._passed_over
         return ended or self._backlog.held_ts is not None
 
     def _receive(self, known: frozenset[str], not_after: int | None) -> bool:
         """Take a response in; False if there is none."""
         try:
             response = self._stream.receive(DRAINED)
-        except (RetryableError, PassedByError) as error:
+        except (RetryableError, UnsendableError) as error:
             # One shard's stream of a merge ends with an error, right behind its journal.
             self._backlog.index()
-            ended = isinstance(error, PassedByError) and self._backlog.end_statement()
+            ended = isinstance(error, UnsendableError) and self._backlog.end_statement()
             self._flush(known, not_after)
-            if not self._stops and not self._pass_by(error, known, ended=ended):
+            if not self._stops and not self._pass_over(error, known, ended=ended):
                 raise
             return False
         if response is None:
@@ -213,7 +215,7 @@ class VStreamFeed:
             self._moved_at = time.monotonic()
         return True
 
-    def _pass_by(self, error: RatchetError, known: frozenset[str], *, ended: bool) -> bool:
+    def _pass_over(self, error: RatchetError, known: frozenset[str], *, ended: bool) -> bool:
         """Continue behind a transaction that the tablet cannot send; False if that is another one.
 
         Its table was altered or dropped since. Nobody knows which other tables it has changed, so
@@ -224,15 +226,15 @@ class VStreamFeed:
             known: tables that the mirror holds.
             ended: whether a CREATE TABLE ... SELECT is the last that came, without its rows.
         """
-        if not (self._passes_by and isinstance(error, PassedByError) and error.reached):
+        if not (self._passes_over and isinstance(error, UnsendableError) and error.reached):
             return False
         passed = GtidSet.parse("mysql", error.reached).minus(self._ledger.executed)
         if ended and not passed.cardinality:  # it is that one: its table is gone
-            self._passed_by = True
+            self._passed_over = True
             return True
         if passed.cardinality != 1:
             return False
-        if self._passes_by > 1:
+        if self._passes_over > 1:
             passed = passed.union(self._next_to(GtidSet.parse("mysql", error.reached)))
         gtid = format_gtid("mysql", self._ledger.pass_over(passed))
         now = TransactionStamp(gtid=gtid, seq=self._ledger.executed.cardinality, ts=0)
@@ -241,7 +243,7 @@ class VStreamFeed:
         self._sink.events += self._watch.events
         self._watch.events = []
         log.warning("%s: %s: %s is passed over", self._shard, error.message, passed)
-        self._passed_by = True
+        self._passed_over = True
         return True
 
     def _next_to(self, reached: GtidSet) -> GtidSet:
@@ -252,7 +254,7 @@ class VStreamFeed:
             if len(behind) == 1:
                 ((name, spans),) = behind.items()
                 first, last = spans[0]
-                found = found.with_interval(name, first, min(last, first + self._passes_by - 2))
+                found = found.with_interval(name, first, min(last, first + self._passes_over - 2))
         return found
 
     def _wait_for_the_end(self) -> None:

@@ -30,6 +30,7 @@ from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.config.spelling import with_spelling
+from ratchet.jobs.recovery.holding import held_lake
 from ratchet.jobs.recovery.rowheal import (
     finish_healing,
     heal_rows,
@@ -48,9 +49,7 @@ from ratchet.jobs.topology.reshard import locate
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import with_serving_shards
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.lease import Lease
 from ratchet.store.rounds import RoundLog, StreamState
-from ratchet.store.takeover import refuse_older_rounds
 from ratchet.wire.session import SourceConfig
 
 if TYPE_CHECKING:
@@ -83,12 +82,9 @@ def run_heal(
     """
     lake = open_lake(config.lake, now=_now(), create=False)
     with ExitStack() as stack:
-        check: Callable[[], None] = _nothing
-        if not dry_run:
-            lease = stack.enter_context(Lease.acquire(lake, f"ratchet heal {config.path}"))
-            lease.start(lambda _: None)  # `check` tells of it
-            check, lake = lease.check, lease.lake
-        refuse_older_rounds(lake)
+        lake, check = stack.enter_context(
+            held_lake(lake, f"ratchet heal {config.path}", dry_run=dry_run)
+        )
         rounds = RoundLog(lake)
         located = with_spelling(_located(config, lake, rounds, dry_run=dry_run))
         configs = source_configs(located)
@@ -123,10 +119,6 @@ def _located(config: Config, lake: Lake, rounds: RoundLog, *, dry_run: bool) -> 
     if dry_run:
         return with_live_shards(with_serving_shards(config), rounds.streams())
     return locate(config, lake, rounds, now=_now()).config
-
-
-def _nothing() -> None:
-    """A dry run has no lease to lose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ from ratchet.jobs.inspect.verify import (
     describe,
     nothing_to,
 )
+from ratchet.jobs.recovery.holding import held_lake
 from ratchet.jobs.reporting import logs
 from ratchet.jobs.reporting.terminal import say
 from ratchet.jobs.reporting.text import clock_time, counted, spellings
@@ -54,10 +55,8 @@ from ratchet.store.comparisons import Comparisons
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.tables import table_version
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.lease import Lease
 from ratchet.store.rounds import RoundLog, StreamState
 from ratchet.store.tables import Tables, TableState
-from ratchet.store.takeover import refuse_older_rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,12 +108,9 @@ def run_repair(config: Config, *, tables: Sequence[str], dry_run: bool) -> int:
     lake = open_lake(config.lake, now=0, create=False)
     began = time.monotonic()
     with ExitStack() as stack:
-        check: Callable[[], None] = _nothing
-        if not dry_run:
-            lease = stack.enter_context(Lease.acquire(lake, f"ratchet repair {config.path}"))
-            lease.start(lambda _: None)  # `check` tells of it
-            check, lake = lease.check, lease.lake
-        refuse_older_rounds(lake)
+        lake, check = stack.enter_context(
+            held_lake(lake, f"ratchet repair {config.path}", dry_run=dry_run)
+        )
         config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
         config = with_spelling(config)
         found = look(config.sources, source_configs(config))
@@ -360,10 +356,6 @@ def _place(one: Correction) -> str:
 
 def _now() -> int:
     return time.time_ns() // 1000
-
-
-def _nothing() -> None:
-    """A dry run has no lease to lose."""
 
 
 def _print_outcome(outcome: _Outcome, *, dry_run: bool) -> None:

@@ -200,13 +200,9 @@ def replay_with_removals(lake: Lake, path: str) -> tuple[TableFiles, list[Remove
     Raises:
         LakeError: the log cannot be read.
     """
-    state = _Replay()
-    removals: list[RemovedFile] = []
     version = _checkpointed(lake, path)
-    if version is not None:
-        state.take(_checkpoint(lake, path, version))
-        state.version = version
-        removals += _checkpointed_removals(lake, path, version)
+    state = _Replay() if version is None else _at_checkpoint(lake, path, version)
+    removals = [] if version is None else _checkpointed_removals(lake, path, version)
     while (actions := _commit_at(lake, path, state.version + 1)) is not None:
         state.take(actions)
         state.version += 1
@@ -272,15 +268,20 @@ def _without(lake: Lake, path: str, version: int) -> _Replay | None:
             state = _Replay() if begin is None else _at_checkpoint(lake, path, begin)
         except TableFileError:
             continue
-        while state.version < version:
-            actions = _commit_at(lake, path, state.version + 1)
-            if actions is None:
-                break
-            state.take(actions)
-            state.version += 1
-        else:
+        if _read_on(lake, path, state, version):
             return state
     return None
+
+
+def _read_on(lake: Lake, path: str, state: _Replay, version: int) -> bool:
+    """Apply the commits up to a version; False if one of them is gone."""
+    while state.version < version:
+        actions = _commit_at(lake, path, state.version + 1)
+        if actions is None:
+            return False
+        state.take(actions)
+        state.version += 1
+    return True
 
 
 def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:
@@ -289,18 +290,9 @@ def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:
     Raises:
         LakeError: the log cannot be read.
     """
-    state = _Replay()
     begin = max((one for one in _checkpoints(lake, path) if one <= version), default=None)
-    if begin is not None:
-        state.take(_checkpoint(lake, path, begin))
-        state.version = begin
-    while state.version < version:
-        actions = _commit_at(lake, path, state.version + 1)
-        if actions is None:
-            return None
-        state.take(actions)
-        state.version += 1
-    return state.frozen()
+    state = _Replay() if begin is None else _at_checkpoint(lake, path, begin)
+    return state.frozen() if _read_on(lake, path, state, version) else None
 
 
 def check_commit(lake: Lake, path: str, version: int) -> bool:

@@ -364,7 +364,7 @@ def test_rows_from_before_a_statement(
 
     If there is no end to them, that is said.
     """
-    monkeypatch.setattr(capture_module, "_MOST_PASSED_BY", 3)
+    monkeypatch.setattr(capture_module, "_MOST_PASSED_OVER", 3)
     vitess.query("DROP TABLE IF EXISTS behind", target="commerce")
     vitess.query(CREATE.format("behind"), target="commerce")
     capture = capturer(vitess, tmp_path, "commerce")
@@ -388,7 +388,7 @@ def test_rows_from_before_a_statement(
     assert capture.position != begin
     capture.catch_up(known=("behind",))  # asked again, as after a rest
     close_streams()
-    monkeypatch.setattr(capture_module, "_MOST_PASSED_BY", 100)
+    monkeypatch.setattr(capture_module, "_MOST_PASSED_OVER", 100)
     vitess.query("DROP TABLE IF EXISTS behind", target="commerce")
     vitess.query(CREATE.format("behind"), target="commerce")
     for number in range(40):
