@@ -199,6 +199,7 @@ def gather(config: Config) -> Status:
                 str(shard),
                 position=positions.get(str(shard)),
                 newest=slices.get(str(shard)),
+                read_until=streams[str(shard)].ts if str(shard) in streams else 0,
                 head=heads[shard],
                 follower=follower,
                 now=now,
@@ -275,6 +276,7 @@ def judge_shard(
     follower: Follower,
     now: float,
     bound: float,
+    read_until: int = 0,
     aside: Ending | None = None,
 ) -> ShardStatus:
     """State and lag of one shard.
@@ -287,6 +289,7 @@ def judge_shard(
         follower: what became of the run on the lake.
         now: our clock, seconds since the epoch.
         bound: how far clocks may be apart, seconds.
+        read_until: see StreamState.ts; it tells the lag where `newest` is None.
         aside: why the run goes on without its source, if it does.
     """
     state: State = "streaming"
@@ -313,7 +316,7 @@ def judge_shard(
     if at_head:
         lag_min = lag_max = 0.0
         state = "idle" if state == "streaming" else state
-    elif newest is not None and (seen := seen_until(newest)) is not None:
+    elif seen := (seen_until(newest) if newest is not None else read_until):
         lag_min, lag_max = 0.0, max(0.0, now - seen / 1e6 + bound)
     return ShardStatus(
         shard=shard,

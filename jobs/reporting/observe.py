@@ -223,6 +223,7 @@ class Pulse:
         troubled: shards that do not answer.
         held: shards held back until the others have come as far (capture.max_skew_seconds).
         ignored: shards that the others do not wait for any more: that bound does not hold now.
+        aside: sources that the run goes on without; both lags count them.
     """
 
     level: ClassVar[int] = logging.INFO
@@ -238,6 +239,7 @@ class Pulse:
     troubled: tuple[str, ...]
     held: tuple[str, ...]
     ignored: tuple[str, ...]
+    aside: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """For people."""
@@ -253,6 +255,7 @@ class Pulse:
             f"no answer from {', '.join(self.troubled)}" if self.troubled else "",
             f"held back: {', '.join(self.held)}" if self.held else "",
             f"not waiting for {', '.join(self.ignored)}" if self.ignored else "",
+            f"set aside: {', '.join(self.aside)}" if self.aside else "",
         ]
         return ", ".join(part for part in parts if part)
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from ratchet.core.errors import RatchetError, TableDifferentError, TableStoppedError
@@ -132,6 +133,7 @@ class MirrorRun:
         observer: told of pulses.
         stops: told of tables that stop.
         goes_on: whether a table that stopped goes on by itself: that was told when it stopped.
+        silent: source that is set aside -> up to when it was read, microseconds UTC; 0: unknown.
         clock: seconds, rising.
         wall: seconds since the epoch.
     """
@@ -148,6 +150,7 @@ class MirrorRun:
         observer: Observer,
         stops: StopReporter,
         goes_on: Callable[[TableState], bool] = lambda _: False,
+        silent: Mapping[str, int] = MappingProxyType({}),
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -162,6 +165,7 @@ class MirrorRun:
         self._wall = wall
         self._stops = stops
         self._goes_on = goes_on
+        self._silent = silent
         self._last_rows = (clock(), 0)
         self._waits_since = 0.0
         self._alone_since = 0.0  # since when capture alone is at work, though told to stop
@@ -311,14 +315,15 @@ class MirrorRun:
                 troubled=tuple(sorted(self._parts.capture.troubled)),
                 held=tuple(sorted(self._parts.capturing.skew.held)),
                 ignored=tuple(sorted(self._parts.capturing.skew.ignored)),
+                aside=tuple(sorted(self._silent)),
             )
         )
 
     def _lag(self) -> float | None:
-        seen = self._parts.capturing.seen_until
-        if not seen:
+        seen = [*self._parts.capturing.seen_until.values(), *self._silent.values()]
+        if not seen or not all(seen):
             return None
-        return round(max(0.0, self._wall() - min(seen.values()) / 1e6), 1)
+        return round(max(0.0, self._wall() - min(seen) / 1e6), 1)
 
     def _tables_lag(self, log_lag: float | None) -> float | None:
         merging = self._parts.merging

@@ -53,6 +53,7 @@ from ratchet.jobs.run.dumping import DumpRunner
 from ratchet.jobs.run.merging import LakeUpkeep, MergeRunner
 from ratchet.jobs.run.pipeline import MirrorRun, RunComponents
 from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
+from ratchet.jobs.topology.lag import read_until
 from ratchet.jobs.topology.discover import DiscoveredTable, look
 from ratchet.jobs.watch.background import BackgroundVerifier
 from ratchet.jobs.watch.doubts import Doubts
@@ -157,6 +158,11 @@ class _RunBuilder:
         # Earlier versions took any time that a log had.
         now = time.time_ns() // 1000
         self._since = {shard: min(stream.ts, now) for shard, stream in streams.items()}
+        self._silent = {
+            name: read_until(name, streams)
+            for name, source in plan.config.sources.items()
+            if not source.shards
+        }
         for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
             self._selection.add(keyspace, table)
 
@@ -251,6 +257,7 @@ class _RunBuilder:
             observer=tell,
             stops=self._stops,
             goes_on=self._altered.takes,
+            silent=self._silent,
         )
 
     def _cut_short(self) -> None:

@@ -6,7 +6,15 @@ change log. What a reader of the tables sees is both together.
 
 from __future__ import annotations
 
-from ratchet.core.rounds import ShardSlice
+from typing import TYPE_CHECKING
+
+from ratchet.core.shard import ShardId
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ratchet.core.rounds import ShardSlice
+    from ratchet.store.rounds import StreamState
 
 
 def seen_until(piece: ShardSlice) -> int | None:
@@ -19,6 +27,26 @@ def seen_until(piece: ShardSlice) -> int | None:
     if piece.caught_up:
         return piece.observed_at
     return piece.held_ts if piece.min_ts is None else piece.min_ts
+
+
+def read_until(keyspace: str, streams: Mapping[str, StreamState]) -> int:
+    """Everything committed on a source before this moment is in the change log.
+
+    Args:
+        keyspace: the source.
+        streams: keyspace/shard -> where it stands.
+
+    Returns:
+        Microseconds UTC, by the stream that is furthest behind; 0 if unknown.
+    """
+    return min(
+        (
+            stream.ts
+            for shard, stream in streams.items()
+            if ShardId.parse(shard).keyspace == keyspace and stream.journal is None
+        ),
+        default=0,
+    )
 
 
 def tables_lag(log_lag: float | None, waiting_since: int | None, *, now: float) -> float | None:

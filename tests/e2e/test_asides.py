@@ -48,6 +48,10 @@ class Two:
         """Shard -> its state."""
         return {one["shard"]: one["state"] for one in status(self.ratchet)["shards"]}
 
+    def lag(self) -> float:
+        """Seconds that the tables are behind, by `status`."""
+        return float(status(self.ratchet)["tables_lag_max"])
+
     def reason(self) -> str:
         """Why the bad one is not followed."""
         (one,) = [s for s in status(self.ratchet)["shards"] if s["shard"] == "bad/-"]
@@ -134,6 +138,9 @@ def test_a_source_that_lost_its_position(two: Two) -> None:
     two.goes_on()
     until(lambda: two.states() == {"bad/-": "lost", "good/-": "idle"})
     assert "heal" in two.reason()
+    lag = two.lag()
+    two.goes_on()
+    assert two.lag() > lag  # nobody reads it, and it is counted
     stop(running)
     done = two.ratchet.run("run", "--until-caught-up", expect=5)
     assert "purged" in done.stderr

@@ -236,6 +236,29 @@ def test_a_stopped_table_does_not_end_an_endless_run(stage: Stage) -> None:
     timer.join()
 
 
+def test_a_pulse_counts_sources_that_are_set_aside(stage: Stage) -> None:
+    stage.seen_until = {"shop/a": 999_000_000}
+    stage.merged = 1
+    RoundLog(stage.lake).append(round_of(1, ts=900_000_000))
+    run = stage.run()
+    run._wall = lambda: 1000.0
+
+    def pulse(silent: dict[str, int]) -> Pulse:
+        run._silent = silent
+        run._pulse()
+        last = stage.told[-1]
+        assert isinstance(last, Pulse)
+        return last
+
+    assert (pulse({}).lag, pulse({}).tables_lag) == (1.0, 1.0)
+    late = pulse({"bad": 700_000_000})
+    assert (late.lag, late.tables_lag) == (300.0, 300.0)
+    assert late.sentence().endswith("behind by at most 5 min, set aside: bad")
+    unknown = pulse({"bad": 0})
+    assert (unknown.lag, unknown.tables_lag) == (None, None)
+    assert "set aside: bad" in unknown.sentence()
+
+
 def test_pulse_says_how_far_behind(stage: Stage) -> None:
     stage.seen_until = {"shop/a": 995_000_000, "shop/b": 999_000_000}
     log = RoundLog(stage.lake)

@@ -81,6 +81,9 @@ def test_states_and_lags() -> None:
     assert judged(head=behind, follower="ended") == ("stopped", 0.0, 3.5)
     assert judged(head=behind, follower="dead") == ("dead", 0.0, 3.5)
     assert judged(position=None, newest=None) == ("streaming", None, None)
+    # No recent round has anything of it: how far it was read still stands in the log.
+    long_ago = int((NOW - 600) * 1e6)
+    assert judged(head=behind, newest=None, read_until=long_ago) == ("streaming", 0.0, 600.5)
     gone = RetryableError("connection refused")
     assert judged(head=gone) == ("disconnected", 0.0, 3.5)
     assert judged(head=gone, follower="dead") == ("disconnected", 0.0, 3.5)
