@@ -289,7 +289,7 @@ def judge_shard(
         follower: what became of the run on the lake.
         now: our clock, seconds since the epoch.
         bound: how far clocks may be apart, seconds.
-        read_until: see StreamState.ts; it tells the lag where `newest` is None.
+        read_until: see StreamState.ts; it tells the lag where `newest` does not.
         aside: why the run goes on without its source, if it does.
     """
     state: State = "streaming"
@@ -316,7 +316,7 @@ def judge_shard(
     if at_head:
         lag_min = lag_max = 0.0
         state = "idle" if state == "streaming" else state
-    elif seen := (seen_until(newest) if newest is not None else read_until):
+    elif seen := (newest and seen_until(newest)) or read_until:
         lag_min, lag_max = 0.0, max(0.0, now - seen / 1e6 + bound)
     return ShardStatus(
         shard=shard,

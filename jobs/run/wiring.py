@@ -53,8 +53,8 @@ from ratchet.jobs.run.dumping import DumpRunner
 from ratchet.jobs.run.merging import LakeUpkeep, MergeRunner
 from ratchet.jobs.run.pipeline import MirrorRun, RunComponents
 from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
-from ratchet.jobs.topology.lag import read_until
 from ratchet.jobs.topology.discover import DiscoveredTable, look
+from ratchet.jobs.topology.lag import read_until
 from ratchet.jobs.watch.background import BackgroundVerifier
 from ratchet.jobs.watch.doubts import Doubts
 from ratchet.jobs.watch.logsample import SHARE as LOG_SHARE
