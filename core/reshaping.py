@@ -29,6 +29,10 @@ class NotComputableError(Exception):
     """What a change does to the rows is not known for sure; the argument says why."""
 
 
+class NotYetComputableError(Exception):
+    """What a change does cannot be told yet; the argument says what is waited for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reshaping:
     """A change of columns.

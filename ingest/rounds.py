@@ -28,6 +28,7 @@ from ratchet.store.crashpoints import reach
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import object_of
+from ratchet.store.workerlog import WorkerLine, kept_lines, tell_again
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -41,6 +42,7 @@ _MUCH: Final = 4 << 20  # bytes of the logs in a round
 # Given a round's slices and the shards that failed, whether it counts.
 Accepts = Callable[[Sequence[ShardSlice], Collection[str]], bool]
 Runner = Callable[[Sequence[CaptureRequest]], Sequence[CaptureResult]]
+_Told = tuple[list[CaptureResult], list[WorkerLine]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,10 +223,10 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
             parts = [
                 _with_own_workers(context, f"capture {home}")
                 .parallelize(range(1), 1)
-                .map(partial(_side_by_side, tuple(part)))
+                .map(partial(_in_a_worker, tuple(part)))
                 for home, part in _shared_out(requests, homes, context.defaultParallelism).items()
             ]
-            found: list[list[CaptureResult]] = context.union(parts).collect()
+            found: list[_Told] = context.union(parts).collect()
         except (Py4JError, PySparkException) as error:
             # A worker died, or Spark gave the job up: none of the slices counts.
             raise RetryableError(
@@ -232,7 +234,9 @@ def spark_runner(spark: SparkSession, *, pool: str | None = None) -> Runner:
                 operation="take a round",
                 hint="see Spark's log for what happened to its workers",
             ) from None  # its text is asked of the JVM, which may be gone when ours is printed
-        return [result for part in found for result in part]
+        for _, lines in found:
+            tell_again(lines)
+        return [result for part, _ in found for result in part]
 
     return run
 
@@ -290,6 +294,11 @@ def _with_own_workers(context: SparkContext, name: str) -> SparkContext:
     own = object.__new__(type(context))
     own.__dict__.update(vars(context), environment={**context.environment, _WORKERS: name})
     return own
+
+
+def _in_a_worker(requests: Sequence[CaptureRequest], number: int) -> _Told:
+    with kept_lines() as lines:
+        return _side_by_side(requests, number), lines
 
 
 def _side_by_side(requests: Sequence[CaptureRequest], _: int) -> list[CaptureResult]:

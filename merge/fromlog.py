@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 from ratchet.core.dumps import app_id
 from ratchet.core.errors import BugError, LakeError
 from ratchet.core.patterns import copied
+from ratchet.core.position import Position
 from ratchet.core.reshaping import NotComputableError
-from ratchet.core.rounds import ChangeFile, Round
+from ratchet.core.rounds import ChangeFile, Round, TableEvent
 from ratchet.core.schema import TableSchema
 from ratchet.core.sql.swaps import swapped_in
 from ratchet.core.types import InvalidValuePolicy
@@ -75,6 +76,34 @@ def copy_of(state: TableState) -> str | None:
     change = state.change
     found = None if change is None else swapped_in(change.statement, state.table)
     return found if found is not None and state.table in copied(found) else None
+
+
+def events_since_swap(
+    lake: Lake, state: TableState, copy: str, change: ShapeChange
+) -> tuple[list[TableEvent], Position | None]:
+    """What the change log says about a copy behind its swap.
+
+    Args:
+        lake: the lake.
+        state: the table.
+        copy: see `copy_of`.
+        change: the swap.
+
+    Returns:
+        The events that name it, in order, and up to where the log was read for them at least.
+
+    Raises:
+        LakeError: the lake cannot be read.
+    """
+    log = RoundLog(lake)
+    read = log.positions().get(change.shard)
+    found = [
+        event
+        for value in log.walk(max(change.round, log.first_number()), log.last_number())
+        for event in about(value, state.keyspace, [copy], change.shard).events
+        if not is_in(change, event)
+    ]
+    return found, read
 
 
 def swapped_table(lake: Lake, state: TableState, copy: str) -> SwappedTable:

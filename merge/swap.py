@@ -12,6 +12,7 @@ Invariant: what is not known for certain is refused, with the reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -30,6 +31,10 @@ SeqsOf = Callable[[ChangeFile], Sequence[int]]
 
 # What may have happened to any table of the database, and is told of those that are mirrored.
 _ANY: Final = frozenset({"doubt", "prepared", "bulk", "restored", "untold"})
+# Not OR REPLACE. `CREATED` is never said of IF NOT EXISTS.
+_MADE_NEW: Final = re.compile(r"CREATE\s+TABLE\s", re.IGNORECASE)
+# What leaves a table where it is, whatever it does to its rows.
+_ROWS_ALONE: Final = frozenset({"untold", "bulk", "prepared"})
 _SHOWN: Final = 120  # characters of a statement
 
 
@@ -133,6 +138,31 @@ def copy_log(
         swapped=swap.seq,
         shape=shapes.pop(),
     )
+
+
+def is_moved(events: Sequence[TableEvent], copy: str) -> bool:
+    """Whether the log proves that a copy was gone behind its swap.
+
+    A MariaDB logs a RENAME of temporary tables as one of others, and nothing tells them apart. But
+    a table can only be made where there is none, and temporary ones are made without a word.
+
+    Args:
+        events: all that name the copy behind the swap.
+        copy: its name until then.
+
+    Returns:
+        False if nothing has named it since: it is gone if its server does not have it.
+
+    Raises:
+        NotComputableError: something else was done to it first.
+    """
+    first = next((event for event in events if event.effect not in _ROWS_ALONE), None)
+    if first is None:
+        return False
+    if makes(first, copy) and _MADE_NEW.match(first.statement):
+        return True
+    what = first.statement or first.reason
+    raise NotComputableError(f"{copy} may still have been there behind the swap: {what[:_SHOWN]}")
 
 
 def refuse_untold(shape: TableSchema, now: TableSchema | None) -> None:

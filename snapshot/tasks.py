@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 from ratchet.core.errors import RatchetError
 from ratchet.snapshot.keys import ChunkRange
 from ratchet.snapshot.reader import FIRST_BYTES, ChunkRequest, ChunkResult, read_chunk
+from ratchet.store.workerlog import WorkerLine, kept_lines, tell_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ReadChunk = Callable[[ChunkRequest], ChunkResult]
+_Told = tuple[ChunkResult | RatchetError, list[WorkerLine]]
 
 # Of a chunk that is read here: what that costs this process is less than what a Spark job does.
 _FEW_ROWS: Final = 10_000
@@ -62,7 +64,8 @@ def spark_reader(spark: SparkSession) -> ReadChunk:
         # The request is the task's, not its data, which PySpark writes to a file: it holds a
         # password.
         tasks = context.parallelize(range(1), 1)
-        (outcome,) = tasks.mapPartitions(partial(_task, request)).collect()
+        ((outcome, lines),) = tasks.mapPartitions(partial(_task, request)).collect()
+        tell_again(lines)
         if isinstance(outcome, RatchetError):
             raise outcome
         return outcome
@@ -70,8 +73,14 @@ def spark_reader(spark: SparkSession) -> ReadChunk:
     return read
 
 
-def _task(request: ChunkRequest, _: Iterable[int]) -> Iterable[ChunkResult | RatchetError]:
+def _task(request: ChunkRequest, _: Iterable[int]) -> Iterable[_Told]:
+    with kept_lines() as lines:
+        outcome = _outcome(request)
+    yield outcome, lines
+
+
+def _outcome(request: ChunkRequest) -> ChunkResult | RatchetError:
     try:
-        yield read_chunk(request)
+        return read_chunk(request)
     except RatchetError as error:
-        yield error
+        return error

@@ -34,12 +34,15 @@ class Log:
         clear: whether its text is sure to be what the server read.
         heeds_default: whether DEFAULT NULL is enough for a TIMESTAMP to be NULL. MariaDB passes
             over it with explicit_defaults_for_timestamp=0, and takes the time of the statement.
+        substitutes: whether a table may have been made in another engine than the one that it says
+            (MariaDB's enforce_storage_engine, where sql_mode lacks NO_ENGINE_SUBSTITUTION).
     """
 
     temporary: bool = False
     written: frozenset[str] | None = None
     clear: bool = True
     heeds_default: bool = False
+    substitutes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,6 +186,31 @@ def _is_like(tokens: Sequence[SqlToken], copy: TableName, default: str | None) -
     return same and name in copied(copy.table)
 
 
+def _engines(tokens: Sequence[SqlToken]) -> set[str]:
+    """All that may be the engine of a table that is made, in capitals."""
+    return {
+        value.inner.upper()
+        for at, token in enumerate(tokens)
+        if token.word in {"ENGINE", "TYPE", "UNION"}
+        for value in tokens[at + 1 : at + 3]
+    }
+
+
+def _own_engine(tokens: Sequence[SqlToken]) -> str:
+    """The engine that a table's options name, in capitals; empty if none does, or two do.
+
+    Not one of a partition, and not what an expression of the columns looks like.
+    """
+    depth, found = 0, []
+    for at, token in enumerate(tokens):
+        depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "sign" else 0
+        if depth == 0 and token.word in {"ENGINE", "TYPE"}:
+            value = TokenCursor(tokens[at + 1 : at + 3])
+            value.sign("=")
+            found.append(value.peek().inner.upper())
+    return found[0] if len(found) == 1 else ""
+
+
 def _fill(tokens: Sequence[SqlToken], found: StatementEffects) -> None:
     """What it calls and reads to fill a table may change others."""
     if _is_filled(tokens) and not dml.only_reads(tokens, found.text, found.is_mirrored):
@@ -198,18 +223,14 @@ def _create_table(cursor: TokenCursor, found: StatementEffects, *, replaces: boo
     table = TableName(*cursor.table())
     rest = cursor.rest()
     filled = _is_filled(rest)
-    engines = {
-        value.inner.upper()
-        for at, token in enumerate(rest)
-        if token.word in {"ENGINE", "TYPE", "UNION"}
-        for value in rest[at + 1 : at + 3]
-    }
+    engines = _engines(rest)
     # With IF NOT EXISTS it is logged also where there was one already, and nothing happened.
     if not exists:
         leads = any(token.word in _LEADING | GENERATING for token in rest)
-        keeps = engines & _KEEPING and not engines & ELSEWHERE
-        sure = keeps or _is_like(rest, table, found.scope.default)
-        found.add(table, _CREATED if sure and not (filled or leads) else _ROWS)
+        keeps = _own_engine(rest) in _KEEPING or _is_like(rest, table, found.scope.default)
+        unlike = found.log.temporary or found.log.substitutes or engines & ELSEWHERE
+        sure = keeps and not (filled or leads or unlike)
+        found.add(table, _CREATED if sure else _ROWS)
     elif replaces:
         found.add(table, _ROWS)
     elif filled:

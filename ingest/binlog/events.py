@@ -36,6 +36,7 @@ _FLAGS_VARIABLE: Final = 0
 _NO_FOREIGN_KEY_CHECKS: Final = 1 << 26  # of the session's flags
 _EXPLICIT_DEFAULTS: Final = 1 << 24  # of MariaDB's: explicit_defaults_for_timestamp (0078)
 _SQL_MODE_VARIABLE: Final = 1
+_NO_ENGINE_SUBSTITUTION: Final = 1 << 30  # of sql_mode
 _INVOKER_VARIABLE: Final = 11
 _DATABASES_VARIABLE: Final = 12
 _TOO_MANY: Final = 254  # in place of the number of databases; also where foreign keys lead on
@@ -65,6 +66,11 @@ class Query:
     unchecked: bool = False
     clear: bool = True
     explicit_defaults: bool = False
+
+    @property
+    def keeps_engine(self) -> bool:
+        """Whether a table is surely made in the engine that its statement names."""
+        return self.sql_mode is not None and bool(self.sql_mode & _NO_ENGINE_SUBSTITUTION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,6 +189,7 @@ class StatementWatch:
                 written=query.written,
                 clear=query.clear,
                 heeds_default=query.explicit_defaults or not self._mariadb,
+                substitutes=self._mariadb and not query.keeps_engine,
             ),
         )
         kind = KIND_OF[found.form]

@@ -15,19 +15,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ratchet.core.errors import TableStoppedError
-from ratchet.core.reshaping import NotComputableError
+from ratchet.core.errors import SourceUnfitError, TableStoppedError
+from ratchet.core.position import Position
+from ratchet.core.reshaping import NotComputableError, NotYetComputableError
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.preflight.restarts import started_at
 from ratchet.jobs.reporting.text import one_line
-from ratchet.merge.fromlog import copy_of, make_from_log, swapped_table
+from ratchet.merge.fromlog import copy_of, events_since_swap, make_from_log, swapped_table
 from ratchet.merge.remake import remake, reshaping_of
-from ratchet.merge.swap import CopyLog, refuse_untold
+from ratchet.merge.swap import CopyLog, is_moved, refuse_untold
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.source import SourceCatalog, SourceTable
 from ratchet.store.files import Lake
 from ratchet.store.tables import ShapeChange, TableState
-from ratchet.wire.session import Session
+from ratchet.wire.session import Session, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +63,8 @@ class TableComputer:
         self._shards = shards
         self._settings = settings
         self._now = now
+        # Table -> its swap, and a position behind which its server had no copy of it any more.
+        self._gone: dict[str, tuple[Position, Position]] = {}
 
     def __call__(self, state: TableState, stop: Callable[[], bool]) -> None:
         """Make a table, so that it catches up; told to stop, it is left for the next run.
@@ -72,6 +75,7 @@ class TableComputer:
 
         Raises:
             NotComputableError: its rows have to be read from the source.
+            NotYetComputableError: it is to be tried again in a moment.
             RetryableError: the server does not answer, or a failure of Spark.
             TableStoppedError: its columns have no place in the lake, or change files are gone.
             TableFileError: a file of the table is gone or damaged.
@@ -100,6 +104,8 @@ class TableComputer:
 
     def _take(self, state: TableState, copy: str, stop: Callable[[], bool]) -> None:
         began = time.monotonic()
+        if state.change is not None and state.change.position.flavor != "mysql":
+            self._refuse_unmoved(state, copy, state.change)
         found = swapped_table(self._lake, state, copy)
         self._refuse_restarted(found.log)
         now = self._source_table(state)
@@ -122,6 +128,38 @@ class TableComputer:
             seconds = time.monotonic() - began
             text = f"taken from the change log of {copy} in {seconds:.1f} s, 0 rows read"
             _tell(state, found.change, f"{text} from the source")
+
+    def _refuse_unmoved(self, state: TableState, copy: str, change: ShapeChange) -> None:
+        """A MariaDB logs a RENAME of temporary tables of these names as one of the tables.
+
+        Raises:
+            NotComputableError: the copy is still there, or that cannot be told.
+            NotYetComputableError: the log is not read to where the server was without it.
+            RetryableError: the server does not answer.
+        """
+        events, read = events_since_swap(self._lake, state, copy, change)
+        if is_moved(events, copy):
+            return
+        swap, gone = self._gone.get(state.name, (None, None))
+        if gone is None or swap != change.position:
+            gone = self._gone_at(copy, change.shard)
+            self._gone[state.name] = change.position, gone
+        if read is None or not read.executed.contains_all(gone.executed):
+            raise NotYetComputableError(f"its server has no {copy}: its log is read up to that")
+
+    def _gone_at(self, copy: str, shard: str) -> Position:
+        """A position at which the server has no such table, or behind it."""
+        if shard not in self._shards:
+            raise NotComputableError(f"its server cannot be asked whether {copy} is gone")
+        with Session.connect(self._shards[shard].primary) as session:
+            try:
+                session.query(f"SELECT 1 FROM {quoted(copy)} LIMIT 0")
+            except TableStoppedError:
+                return session.head()
+            except SourceUnfitError as error:
+                why = f"its server does not tell whether {copy} is gone"
+                raise NotComputableError(why) from error
+        raise NotComputableError(f"its server still has {copy}")
 
     def _refuse_restarted(self, copy: CopyLog) -> None:
         """A server's start can take rows that its log has: all of MEMORY, some after a crash.

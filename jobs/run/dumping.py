@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Final
 
 from ratchet.core.errors import LakeError, RetryableError, TableFileError, TableStoppedError
-from ratchet.core.reshaping import NotComputableError
+from ratchet.core.reshaping import NotComputableError, NotYetComputableError
 from ratchet.core.schema import TableSchema
 from ratchet.core.shell import redump
 from ratchet.core.types import misfits_told
@@ -47,6 +47,7 @@ from ratchet.store.tables import StopReason, Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
+_SOON: Final = 0.2  # likewise of one that is waited for
 _AWAY: Final = 1.0  # what a table that could not be computed counts as having taken, seconds
 _LOCKED: Final = 5.0  # seconds until a keyspace with a locked table is looked at again
 
@@ -223,6 +224,9 @@ class DumpRunner:
         began = time.monotonic()
         try:
             compute(state, self._stop.is_set)
+        except NotYetComputableError as error:
+            log.debug("%s is computed later: %s", state.name, error)
+            self._altered.computed(state.name, _SOON)
         except NotComputableError as error:
             log.info("%s is dumped again: %s", state.name, error)
             self._altered.refuse(state)

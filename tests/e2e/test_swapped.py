@@ -132,6 +132,23 @@ DUMPED: Final[dict[str, Sequence[str]]] = {
         "UPDATE {t} SET n = 8 WHERE id < 9",
         "RENAME TABLE {t} TO _{t}_new, aside_x_{t} TO {t}",
     ),
+    "engine_of_a_check": (
+        "SET SESSION default_storage_engine = 'MEMORY'",
+        "CREATE TABLE _{t}_new (id INT PRIMARY KEY, engine INT, InnoDB INT, CHECK (engine=InnoDB))",
+        "SET SESSION default_storage_engine = 'InnoDB'",
+        "INSERT INTO _{t}_new (id) SELECT id FROM {t}",
+        "ALTER TABLE _{t}_new ADD n INT",
+        SWAP,
+    ),
+    "like_a_temporary_one": (
+        "SET SESSION binlog_format = 'STATEMENT'",
+        "CREATE TEMPORARY TABLE {t} (id INT PRIMARY KEY, s VARCHAR(20), n INT) ENGINE = MEMORY",
+        "CREATE TABLE _{t}_new LIKE {t}",
+        "DROP TEMPORARY TABLE {t}",
+        "SET SESSION binlog_format = 'ROW'",
+        "INSERT INTO _{t}_new SELECT id, s, n FROM {t}",
+        SWAP,
+    ),
     "swapped_back": (*PLAIN[:-1], "RENAME TABLE {t} TO _{t}_new, _{t}_old TO {t}"),
     "there_and_back": (*PLAIN[:-1], "RENAME TABLE {t} TO aside_z_{t}, aside_z_{t} TO {t}"),
 }
@@ -268,6 +285,51 @@ def test_a_type_that_only_the_server_tells(
     assert "shop.t is dumped again: the log does not tell the type of u" in said, said
     assert "shop.plain is dumped again" not in said, said
     assert_identical(ratchet.lake, [mariadb], database, ["t", "plain"])
+
+
+TEMPORARY: Final = (
+    MAKE,
+    "INSERT INTO _{t}_new SELECT * FROM {t} WHERE id % 2",
+    "CREATE TEMPORARY TABLE {t} (a INT)",
+    "CREATE TEMPORARY TABLE _{t}_new (a INT)",
+    SWAP,
+    "DROP TEMPORARY TABLE {t}, _{t}_old",
+)
+
+
+def test_a_swap_of_temporary_tables(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """A MariaDB logs their RENAME, and nothing else of them."""
+    names = ["stays", "gone", "renamed", "plain"]
+    ratchet = begun(mariadb, database, make_ratchet, names)
+    for name in names[:-1]:
+        execute(mariadb, database, *(one.format(t=name) for one in TEMPORARY))
+    execute(
+        mariadb,
+        database,
+        "DROP TABLE _gone_new",
+        "RENAME TABLE _renamed_new TO aside",
+        *(one.format(t="plain") for one in (MAKE, TEMPORARY[1], SWAP)),
+    )
+    said = ratchet.run("run", "--until-caught-up").stderr
+    assert "shop.stays is dumped again: its server still has _stays_new" in said, said
+    for name in names[1:3]:
+        assert f"shop.{name} is dumped again: _{name}_new may still have been there" in said, said
+    assert "shop.plain is dumped again" not in said, said
+    assert_identical(ratchet.lake, [mariadb], database, names)
+
+
+def test_a_server_that_puts_another_engine_in_its_place(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """With enforce_storage_engine the statement is logged as it was typed."""
+    ratchet = begun(mariadb, database, make_ratchet, ["t"])
+    steps = ("SET sql_mode = '', enforce_storage_engine = Aria", MAKE, FILL, SWAP)
+    execute(mariadb, database, *(one.format(t="t") for one in steps))
+    said = ratchet.run("run", "--until-caught-up").stderr
+    assert "shop.t is dumped again" in said, said
+    assert_identical(ratchet.lake, [mariadb], database, ["t"])
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ import pytest
 
 from ratchet.core.rounds import STATEMENT_LENGTH
 from ratchet.core.sql.effects import CREATED, MOVED
-from ratchet.core.sql.found import Statement
+from ratchet.core.sql.found import Log, Statement
 from ratchet.core.sql.lexer import Mode
 from ratchet.core.sql.names import Scope
 from ratchet.core.sql.statements import classify
@@ -86,14 +86,23 @@ def test_what_may_not(statement: str) -> None:
     assert not keeps_empty(statement, "_t_new")
 
 
-def judged(text: str) -> Statement:
+def judged(text: str, log: Log | None = None) -> Statement:
     scope = Scope(
         database="shop",
         default="shop",
         known=frozenset({"t"}),
         is_copy=lambda name: name == "_t_new",
     )
-    return classify(text, mode=Mode(), scope=scope)
+    return classify(text, mode=Mode(), scope=scope, log=log)
+
+
+@pytest.mark.parametrize("log", [Log(temporary=True), Log(substitutes=True)])
+def test_a_table_that_may_be_unlike_what_its_statement_says(log: Log) -> None:
+    """It may be LIKE a temporary table, or in an engine that the server puts in another's place."""
+    for rest in ("LIKE t", "(id INT) ENGINE=InnoDB"):
+        assert [one.reason for _, one in judged(f"CREATE TABLE _t_new {rest}").changes] == [CREATED]
+        changes = judged(f"CREATE TABLE _t_new {rest}", log).changes
+        assert [one.reason for _, one in changes] == [MOVED]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +128,12 @@ def judged(text: str) -> Statement:
         ("(id INT) ENGINE=BLACKHOLE", MOVED),
         ("(id INT) ENGINE=MERGE UNION=(t)", MOVED),
         ("(id INT) WITH SYSTEM VERSIONING", MOVED),
+        # What stands in parentheses is no option of the table; of two options the last one counts.
+        ("(engine INT, InnoDB INT, CHECK (engine=InnoDB))", MOVED),
+        ("(id INT) ENGINE=InnoDB ENGINE=MEMORY", MOVED),
+        ("(id INT) PARTITION BY HASH (id) (PARTITION p ENGINE=InnoDB)", MOVED),
+        ("(id INT) ENGINE=InnoDB PARTITION BY HASH (id) (PARTITION p ENGINE=InnoDB)", CREATED),
+        ("(id INT) ENGINE", MOVED),
     ],
 )
 def test_a_table_that_is_made_without_rows(rest: str, reason: str) -> None:

@@ -13,7 +13,7 @@ from ratchet.core.reshaping import NotComputableError
 from ratchet.core.rounds import ChangeFile, Effect, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.sql.effects import CREATED, MOVED
-from ratchet.merge.swap import CopyLog, about, copy_log, refuse_untold
+from ratchet.merge.swap import CopyLog, about, copy_log, is_moved, refuse_untold
 from ratchet.store.tables import ShapeChange
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -242,6 +242,22 @@ def test_a_round_without_what_is_of_others() -> None:
     )
     assert about(crowd, "shop", ["_t_new", "t"], SHARD) == FIRST
     assert about(crowd, "other", ["_t_new", "t"], SHARD).files == ()
+
+
+def test_whether_a_copy_was_gone_behind_its_swap() -> None:
+    """A MariaDB logs the RENAME of temporary tables of these names word for word."""
+    assert not is_moved([], "_t_new")
+    made = event(27, "CREATE TABLE _t_new LIKE t", CREATED)
+    assert is_moved([made, event(28, "DROP TABLE _t_new")], "_t_new")
+    told = event(26, "UPDATE other SET a = 1", "rows were changed", effect="untold")
+    assert not is_moved([told], "_t_new")
+    assert is_moved([told, made], "_t_new")
+    for text in ("CREATE OR REPLACE TABLE _t_new LIKE t", "/* */ CREATE TABLE _t_new LIKE t"):
+        with pytest.raises(NotComputableError, match="may still have been there"):
+            is_moved([event(27, text, CREATED), made], "_t_new")
+    for text in ("DROP TABLE _t_new", "CREATE TABLE IF NOT EXISTS _t_new (a INT)"):
+        with pytest.raises(NotComputableError, match="may still have been there"):
+            is_moved([event(27, text), made], "_t_new")
 
 
 def test_types_that_a_mariadbs_log_does_not_tell() -> None:
