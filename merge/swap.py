@@ -23,7 +23,7 @@ from ratchet.core.reshaping import NotComputableError
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.core.schema import TableSchema
 from ratchet.core.sql.effects import CREATED
-from ratchet.core.sql.swaps import keeps_empty
+from ratchet.core.sql.swaps import keeps_empty, may_be_unlike
 from ratchet.core.types import network
 from ratchet.store.tables import ShapeChange
 
@@ -105,6 +105,8 @@ def copy_log(
     """
     swap = _swap(rounds[-1], copy, change)
     number, made = _made(rounds, copy, swap)
+    if may_be_unlike(made.statement, table):
+        raise NotComputableError(f"{copy} was made like another table: {made.statement[:_SHOWN]}")
     rounds = [one for one in rounds if one.number >= number]
     _refuse_gaps(rounds)
     files = [

@@ -64,6 +64,34 @@ def swapped_in(statement: str, table: str) -> str | None:
     return names.get(table) if cursor.done and len(databases) == 1 else None
 
 
+def may_be_unlike(statement: str, table: str) -> bool:
+    """Whether a CREATE TABLE that brings no rows may be LIKE another table than the given one.
+
+    >>> may_be_unlike("CREATE TABLE __t_new LIKE _t", "t")
+    True
+    >>> may_be_unlike("CREATE TABLE __t_new (a INT) ENGINE=InnoDB", "t")
+    False
+
+    Args:
+        statement: as the round log has it, cut or not.
+        table: the name of that table.
+    """
+    tokens = _tokens(statement)
+    if tokens is None:
+        return "LIKE" in statement.upper()
+    if not any(token.word == "LIKE" for token in tokens):
+        return False
+    cursor = TokenCursor([token for token in tokens if token != SqlToken("sign", "(")])
+    try:
+        cursor.need("CREATE")
+        cursor.accept("OR", "REPLACE")
+        cursor.need("TABLE")
+        cursor.table()
+        return not cursor.accept("LIKE") or cursor.table()[1] != table
+    except NotUnderstoodError:
+        return True
+
+
 def keeps_empty(statement: str, table: str) -> bool:
     """Whether a statement is an ALTER TABLE of a table that is as empty behind it as before.
 

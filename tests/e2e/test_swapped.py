@@ -287,6 +287,57 @@ def test_a_type_that_only_the_server_tells(
     assert_identical(ratchet.lake, [mariadb], database, ["t", "plain"])
 
 
+NOWHERE: Final[dict[str, Sequence[str]]] = {
+    # All rows of a BLACKHOLE are in the log, and none is in the table.
+    "like_another": (
+        "CREATE TABLE _{t} LIKE {t}",
+        "ALTER TABLE _{t} ENGINE = BLACKHOLE",
+        "CREATE TABLE __{t}_new LIKE _{t}",
+        "INSERT INTO __{t}_new SELECT * FROM {t}",
+        "RENAME TABLE {t} TO aside_{t}, __{t}_new TO {t}",
+    ),
+    "like_one_that_was": (
+        "CREATE TABLE aside_{t} LIKE {t}",
+        "INSERT INTO aside_{t} SELECT * FROM {t}",
+        "ALTER TABLE {t} ENGINE = BLACKHOLE",
+        "CREATE TABLE _{t}_new LIKE {t}",
+        "ALTER TABLE {t} ENGINE = InnoDB",
+        "INSERT INTO _{t}_new SELECT * FROM aside_{t}",
+        SWAP,
+    ),
+    "sessions_engine": (
+        "SET SESSION default_storage_engine = BLACKHOLE",
+        "CREATE TABLE _{t}_new (id INT PRIMARY KEY, engine INT, InnoDB INT, CHECK (engine=InnoDB))",
+        "INSERT INTO _{t}_new (id) SELECT id FROM {t}",
+        SWAP,
+    ),
+    "like_a_temporary_one": (
+        "SET SESSION binlog_format = 'STATEMENT'",
+        "CREATE TEMPORARY TABLE {t} (id INT PRIMARY KEY, n INT) ENGINE = BLACKHOLE",
+        "CREATE TABLE _{t}_new LIKE {t}",
+        "DROP TEMPORARY TABLE {t}",
+        "SET SESSION binlog_format = 'ROW'",
+        "INSERT INTO _{t}_new SELECT id, n FROM {t}",
+        SWAP,
+    ),
+}
+
+
+def test_copies_that_keep_no_rows(
+    mysql: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    ratchet = begun(mysql, database, make_ratchet, [*NOWHERE, "plain"])
+    for name, steps in NOWHERE.items():
+        execute(mysql, database, *(one.format(t=name) for one in steps))
+        execute(mysql, database, f"ALTER TABLE {name} ENGINE = InnoDB")
+    migrate(mysql, database, "plain")
+    said = ratchet.run("run", "--until-caught-up").stderr
+    for name in NOWHERE:
+        assert f"shop.{name} is dumped again" in said, said
+    assert "shop.plain is dumped again" not in said, said
+    assert_identical(ratchet.lake, [mysql], database, [*NOWHERE, "plain"])
+
+
 TEMPORARY: Final = (
     MAKE,
     "INSERT INTO _{t}_new SELECT * FROM {t} WHERE id % 2",

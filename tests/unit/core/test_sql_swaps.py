@@ -10,7 +10,7 @@ from ratchet.core.sql.found import Log, Statement
 from ratchet.core.sql.lexer import Mode
 from ratchet.core.sql.names import Scope
 from ratchet.core.sql.statements import classify
-from ratchet.core.sql.swaps import keeps_empty, swapped_in
+from ratchet.core.sql.swaps import keeps_empty, may_be_unlike, swapped_in
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,24 @@ def test_what_leaves_an_empty_table_empty(what: str) -> None:
 )
 def test_what_may_not(statement: str) -> None:
     assert not keeps_empty(statement, "_t_new")
+
+
+@pytest.mark.parametrize(
+    ("statement", "unlike"),
+    [
+        ("CREATE TABLE __t_new LIKE t", False),
+        ("CREATE TABLE __t_new (LIKE shop.t)", False),
+        ("CREATE OR REPLACE TABLE `__t_new` LIKE `t`", False),
+        ("CREATE TABLE __t_new (a INT COMMENT 'LIKE') ENGINE=InnoDB", False),
+        ("CREATE TABLE __t_new (a INT) ENGINE=InnoDB /*!50000 COMMENT 'x' */", False),
+        ("CREATE TABLE __t_new LIKE _t", True),  # both may be mirrored, in different engines
+        ("CREATE TABLE __t_new (LIKE shop._t)", True),
+        ("CREATE TABLE __t_new /*!50000 LIKE t */", True),
+        ("CREATE TABLE __t_new (a INT CHECK (a LIKE 't')) ENGINE=InnoDB", True),
+    ],
+)
+def test_which_table_a_copy_is_like(statement: str, *, unlike: bool) -> None:
+    assert may_be_unlike(statement, "t") == unlike
 
 
 def judged(text: str, log: Log | None = None) -> Statement:
