@@ -150,6 +150,11 @@ class NoCatalog:
         del database, table
         return False
 
+    def is_base(self, table: str) -> bool:
+        """It does not know."""
+        del table
+        return False
+
     def base_tables(self) -> frozenset[str]:
         """It does not know."""
         return frozenset()

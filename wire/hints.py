@@ -24,23 +24,41 @@ from ratchet.core.errors import LockedError, RetryableError, TableStoppedError
 from ratchet.core.shell import redump
 from ratchet.core.types import network
 from ratchet.wire.decode import catalog
-from ratchet.wire.decode.answers import as_flag, as_name, as_text, or_null, shaped, single_value
+from ratchet.wire.decode.answers import (
+    as_count,
+    as_flag,
+    as_name,
+    as_text,
+    or_null,
+    shaped,
+    single,
+    single_value,
+)
 from ratchet.wire.decode.triggers import Query, sees_triggers
 from ratchet.wire.decode.unfit import SEQUENCE, unfit_tables
 from ratchet.wire.session import Session
 
+_IS_SPECIAL: Final = f"""(data_type IN ({", ".join(map(repr, network.NAMES))})
+       OR column_type LIKE 'year(2)%%' OR column_type LIKE '%%mariadb-5.3%%'
+       OR column_name REGEXP '^DB_ROW_HASH_[0-9]+$')"""
 # Cheap to ask, and most databases have none: only then all columns are read.
 _SPECIAL: Final = f"""
 SELECT COUNT(*) FROM information_schema.columns
- WHERE table_schema = %s AND (data_type IN ({", ".join(map(repr, network.NAMES))})
-       OR column_type LIKE 'year(2)%%' OR column_type LIKE '%%mariadb-5.3%%'
-       OR column_name REGEXP '^DB_ROW_HASH_[0-9]+$')
+ WHERE table_schema = %s AND {_IS_SPECIAL}
+"""
+# Of one table: how many columns it has, and how many of which more has to be asked.
+_COLUMNS: Final = f"""
+SELECT COUNT(*), COUNT(CASE WHEN {_IS_SPECIAL} OR UPPER(extra) LIKE '%%VIRTUAL%%' THEN 1 END)
+  FROM information_schema.columns
+ WHERE table_schema = %s AND table_name = %s
 """
 _PAUSES: Final = (0.0, 0.0, 0.1, 0.5, 1.0)  # seconds, before it is asked once more
 _TABLES: Final = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
 # Written each second by Amazon's RDS, by statements; no trigger can stand on a table of `mysql`.
 _SYSTEM: Final = frozenset({("mysql", "rds_heartbeat2")})
 _PLAIN_ENGINES: Final = ("INNODB", "MYISAM", "ARIA", "MEMORY")
+_ALONE: Final = ("INNODB", "ARIA", "MEMORY")  # of those, they take no rows by a MERGE table
+_BASE: Final = f"{_TABLES} AND table_name = %s AND table_type = 'BASE TABLE'"
 _ENGINE: Final = """
 SELECT engine FROM information_schema.tables
  WHERE table_schema = %s AND table_name = %s AND table_type = 'BASE TABLE'
@@ -59,14 +77,20 @@ T = TypeVar("T")
 
 
 class ServerCatalog:
-    """What one database's server says of tables; hints are kept until a table is forgotten."""
+    """What one database's server says of tables; hints are kept until a table is forgotten.
+
+    At first all tables are asked about at once, then those that may have changed, each by itself:
+    who makes a table a second in a database of thousands must not have all of them read each time.
+    """
 
     def __init__(self, session: Session, *, keyspace: str) -> None:
         self._session = session
         self._keyspace = keyspace
         self._database = session.config.database
-        self._hints: dict[str, Mapping[str, str]] | None = None
-        self._unfit: Mapping[str, str] = {}
+        self._hints: dict[str, Mapping[str, str]] = {}
+        self._unfit: dict[str, str] = {}
+        # Name in lower case -> the tables that were asked about; None: nothing was asked yet.
+        self._asked_about: dict[str, set[str]] | None = None
         self._grants: object = None  # when the hints were read
         self._names: Mapping[str, str] | None = None
 
@@ -81,8 +105,10 @@ class ServerCatalog:
         """
         if not self._session.is_mariadb:
             return {}  # MySQL's log tells all
-        if self._hints is None or (table in self._unfit and self._granted() != self._grants):
-            self._hints = self._asked(self._read)
+        if self._asked_about is None:
+            self._ask_about_all()
+        if not self._is_known(table) or (table in self._unfit and self._granted() != self._grants):
+            self._ask_about(table)
         unfit = self._unfit.get(table)
         if unfit is not None and unfit != SEQUENCE:
             name = f"{self._keyspace}.{table}"
@@ -103,8 +129,9 @@ class ServerCatalog:
 
     def forget(self, table: str) -> None:
         """The table may have changed: ask again."""
-        del table  # one table costs as much as all of them
-        self._hints = self._names = None
+        self._names = None
+        if self._asked_about is not None:
+            self._asked_about.pop(table.lower(), None)
 
     def folds(self) -> bool | None:
         """Whether the server compares names of tables without regard to case."""
@@ -114,6 +141,14 @@ class ServerCatalog:
         """The names of the database's tables as they are now, without views."""
         rows = self._session.query(f"{_TABLES} AND table_type = 'BASE TABLE'", [self._database])
         return frozenset(name for (name,) in shaped(rows, as_name))
+
+    def is_base(self, table: str) -> bool:
+        """Whether a name is that of a table now, and not of a view; False if that is locked."""
+        try:
+            rows = self._session.query(_BASE, [self._database, table])
+        except LockedError:
+            return False
+        return (table,) in shaped(rows, as_name)
 
     def is_plain(self, database: str, table: str) -> bool:
         """Whether it is sure that changes of a table lead to no other table.
@@ -167,11 +202,62 @@ class ServerCatalog:
     def _granted(self) -> object:
         return self._session.query("SHOW GRANTS")
 
-    def _read(self, query: Query) -> dict[str, Mapping[str, str]]:
-        self._unfit = unfit_tables(
-            query, database=self._database, trusts_virtual=self._session.config.trusts_virtual
+    def _is_known(self, table: str) -> bool:
+        return table in (self._asked_about or {}).get(table.lower(), ())
+
+    def _note(self, table: str) -> None:
+        if self._asked_about is not None:
+            self._asked_about.setdefault(table.lower(), set()).add(table)
+
+    def _ask_about_all(self) -> None:
+        try:
+            names, self._unfit, self._hints = self._asked(self._read_all)
+        except LockedError:
+            names = []  # of a table that hangs nothing may ever be asked
+        self._asked_about = {}
+        for name in names:
+            self._note(name)
+
+    def _ask_about(self, table: str) -> None:
+        self._hints.pop(table, None)
+        self._unfit.pop(table, None)
+        if not self._is_ordinary(table):
+            unfit, hints = self._asked(lambda query: self._read(query, table))
+            self._hints |= hints
+            self._unfit |= unfit
+        self._note(table)
+
+    def _is_ordinary(self, table: str) -> bool:
+        """Whether nothing is to be said of a table, by what even an old session is sure of."""
+        names = [self._database, table]
+        engines = shaped(self._session.query(_ENGINE, names), or_null(as_text))
+        if len(engines) != 1 or (engines[0][0] or "").upper() not in _ALONE:
+            return False
+        every, odd = single(self._session.query(_COLUMNS, names), as_count, as_count)
+        return every > 0 and not odd
+
+    def _read_all(
+        self, query: Query
+    ) -> tuple[list[str], dict[str, str], dict[str, Mapping[str, str]]]:
+        # Their names first: one that comes meanwhile is asked about by itself.
+        names = [name for (name,) in shaped(query(_TABLES, [self._database]), as_name)]
+        if single_value(query(_SPECIAL, [self._database]), as_flag):
+            return names, *self._read(query, None)
+        return names, self._read_unfit(query, None), {}
+
+    def _read(
+        self, query: Query, table: str | None
+    ) -> tuple[dict[str, str], dict[str, Mapping[str, str]]]:
+        unfit = self._read_unfit(query, table)
+        schemas = catalog.read_schemas(
+            query, keyspace=self._keyspace, database=self._database, table=table
         )
-        if not single_value(query(_SPECIAL, [self._database]), as_flag):
-            return {}
-        schemas = catalog.read_schemas(query, keyspace=self._keyspace, database=self._database)
-        return {name: catalog.hints(schema) for name, schema in schemas.items()}
+        return unfit, {name: catalog.hints(schema) for name, schema in schemas.items()}
+
+    def _read_unfit(self, query: Query, table: str | None) -> dict[str, str]:
+        return unfit_tables(
+            query,
+            database=self._database,
+            trusts_virtual=self._session.config.trusts_virtual,
+            table=table,
+        )

@@ -27,6 +27,7 @@ from ratchet.ingest.shapes import ShapeCount
 from ratchet.wire.decode.tablemap import TableMap, is_sequence, parse_table_map
 
 _FREE: Final = -1
+_GONE: Final = -2  # the place of an id that was taken out: others may stand behind it
 # More maps, or bytes of them, are not kept: a table that is altered has another map each time.
 MOST_MAPS: Final = 10_000
 MOST_BYTES: Final = 32 << 20
@@ -59,6 +60,9 @@ class Catalog(Protocol):
 
     def is_plain(self, database: str, table: str) -> bool:
         """Whether it is sure that changes of this table lead to no other."""
+
+    def is_base(self, table: str) -> bool:
+        """Whether a name is that of a table now, and not of a view; False if nobody can tell."""
 
     def base_tables(self) -> frozenset[str]:
         """The names of the database's tables as they are now, without views."""
@@ -101,6 +105,7 @@ class TableMapCache:
         self._flavor = flavor
         self._catalog = catalog
         self._by_body: dict[bytes, int] = {}
+        self._bodies_of: dict[str, list[bytes]] = {}  # of a name, those there were
         self._used = 0
         self._new_columns = 0
         self._shapes = ShapeCount()
@@ -137,6 +142,7 @@ class TableMapCache:
     def clear(self) -> None:
         """Begin without any; names that were seen stay."""
         self._by_body.clear()
+        self._bodies_of.clear()
         self._unread.clear()
         self._shapes = ShapeCount()
         self.maps = []
@@ -183,9 +189,9 @@ class TableMapCache:
     def forget(self, table: str) -> None:
         """Parse the table's map anew when it comes again, even if its bytes are the same."""
         self._catalog.forget(table)
-        for body, slot in list(self._by_body.items()):
-            if self._fold(self._named(body)[1]) == self._fold(table):
-                del self._by_body[body]
+        for body in self._bodies_of.pop(self._fold(table), ()):
+            slot = self._by_body.pop(body, None)
+            if slot is not None:
                 self._unread.discard(body)
                 self._unlink(slot)
 
@@ -199,14 +205,7 @@ class TableMapCache:
         return found is not None and (found.database, found.table) == (self._sidecar[0], self._last)
 
     def _unlink(self, slot: int) -> None:
-        kept = [
-            (int(number), int(found))
-            for number, found in zip(self.ids, self.slots, strict=True)
-            if number != _FREE and found != slot
-        ]
-        self.clear_ids()
-        for number, found in kept:
-            self._put(number, found)
+        self.ids[(self.ids >= 0) & (self.slots == slot)] = _GONE
 
     def _add(self, body: bytes) -> int:
         try:
@@ -231,6 +230,7 @@ class TableMapCache:
             self._new_columns += len(found.columns)
             self._shapes.add(found.table, len(found.columns))
         self._by_body[body[8:]] = slot
+        self._bodies_of.setdefault(self._fold(self._named(body[8:])[1]), []).append(body[8:])
         begin = int(self.starts[slot])
         end = begin + len(body) - 8
         self.targets = _with_room(self.targets, slot + 1)
@@ -291,13 +291,14 @@ class TableMapCache:
 
     def _put(self, number: int, slot: int) -> None:
         if self._used * 2 >= self.ids.size:
-            old = list(zip(self.ids.tolist(), self.slots.tolist(), strict=True))
-            self.ids = np.full(self.ids.size * 2, _FREE, np.int64)
-            self.slots = np.zeros(self.ids.size, np.int32)
+            live = self.ids >= 0
+            old = list(zip(self.ids[live].tolist(), self.slots[live].tolist(), strict=True))
+            size = self.ids.size * (2 if 4 * len(old) >= self.ids.size else 1)
+            self.ids = np.full(size, _FREE, np.int64)
+            self.slots = np.zeros(size, np.int32)
             self._used = 0
             for known, its in old:
-                if known != _FREE:
-                    self._put(known, its)
+                self._put(known, its)
         at = self._place(number)
         self._used += int(self.ids[at] == _FREE)
         self.ids[at] = number

@@ -75,8 +75,8 @@ class Hooks(Protocol):
     def is_plain(self, database: str, table: str) -> bool:
         """Whether it is sure that changes of this table lead to no other."""
 
-    def base_tables(self) -> frozenset[str]:
-        """The names of the database's tables as they are now, without views."""
+    def is_base(self, table: str) -> bool:
+        """Whether a name is that of a table now, and not of a view; False if nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class StatementWatch:
         self._asked = False
         self._plain: dict[TableName, bool] = {}  # what was asked since the last statement but rows
         self._trusted: set[TableName] = set()  # of all that were passed over for that
-        self._bases: frozenset[str] | None = None  # asked since the last statement but rows
+        self._bases: dict[str, bool] = {}  # asked since the last statement but rows
         self._moved: set[str] = set()  # names that may be those of views by now
         # Of open and prepared XA transactions: what their statements did to tables.
         self._open: list[TableEvent] = []
@@ -307,16 +307,16 @@ class StatementWatch:
             return False
         if self._hooks is None:
             return True
-        if self._bases is None:
-            self._bases = self._hooks.base_tables()
-        return table in self._bases
+        if table not in self._bases:
+            self._bases[table] = self._hooks.is_base(table)
+        return self._bases[table]
 
     def _note(
         self, found: Statement, query: Query, known: Sequence[str], now: TransactionStamp
     ) -> None:
         changes = self._changes(found, known)
         if found.form == "statement":
-            self._bases = None
+            self._bases = {}
             gone = {"rows", "doubt"} if found.frees else {"rows"}
             self._moved |= {table for table, change in changes if change.effect in gone}
         noted: list[tuple[str, Change | None]] = [

@@ -322,13 +322,17 @@ class VStreamFeed:
             self._checked = False  # another tablet may answer next, which lacks what we have
             return []
 
-    def _declared(self) -> Mapping[str, DeclaredTable]:
-        def question(control: Session) -> Mapping[str, DeclaredTable]:
-            return read_declared(
-                control.query, keyspace=self._shard.keyspace, database=self._source.database
+    def _declared(self, table: str) -> DeclaredTable | None:
+        def question(control: Session) -> DeclaredTable | None:
+            found = read_declared(
+                control.query,
+                keyspace=self._shard.keyspace,
+                database=self._source.database,
+                table=table,
             )
+            return found.get(table)
 
-        return next(iter(self._ask(question)), {})
+        return next(iter(self._ask(question)), None)
 
     # --- whole transactions -----------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ Invariant: a table that the mirror cannot take has a number as any other, and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +53,7 @@ class StreamTables:
         keyspace: the stream's.
         patterns: which tables are mirrored.
         policy: what becomes of values that do not fit.
-        read: asks the server how its tables are now, by name.
-
+        read: asks the server how a table is now; None: it does not tell.
     """
 
     def __init__(
@@ -63,13 +62,13 @@ class StreamTables:
         keyspace: str,
         patterns: TablePatterns,
         policy: InvalidValuePolicy,
-        read: Callable[[], Mapping[str, DeclaredTable]],
+        read: Callable[[str], DeclaredTable | None],
     ) -> None:
         self._keyspace = keyspace
         self._patterns = patterns
         self._policy = policy
         self._read = read
-        self._catalog: Mapping[str, DeclaredTable] = {}
+        self._catalog: dict[str, DeclaredTable | None] = {}
         self._numbers: dict[TableSchema | tuple[str, str], int] = {}
         self._slots: list[tuple[str, TableDecoder | TableStoppedError]] = []
         self._shapes = ShapeCount()
@@ -146,9 +145,10 @@ class StreamTables:
     def _schema(self, event: Any, table: str) -> TableSchema:
         shown = tuple((field.name, field.column_type) for field in event.fields)
         if self._shows(table) != shown:
-            self._catalog = self._read()
-        if self._shows(table) == shown:
-            return self._catalog[table].schema
+            self._catalog[table] = self._read(table)
+        known = self._catalog[table]
+        if known is not None and self._shows(table) == shown:
+            return known.schema
         return schema_of(event, keyspace=self._keyspace, table=table)
 
     def _shows(self, table: str) -> tuple[tuple[str, str], ...] | None:

@@ -137,7 +137,7 @@ def everything(source: SourceConfig) -> list[Callable[[], object]]:
 
     def hints(session: Session) -> object:
         told = ServerCatalog(session, keyspace="shop")
-        told.folds(), told.base_tables(), told.spelling("child")
+        told.folds(), told.base_tables(), told.is_base("child"), told.spelling("child")
         return told.hints("child"), told.is_plain(source.database, "parent")
 
     section = SourceSection(kind="binlog", shards={}, tables=TablePatterns(("*",)), key="primary")

@@ -41,9 +41,8 @@ SELECT c.table_name, c.column_name, c.is_nullable, c.data_type, c.column_type,
        c.character_set_name
   FROM information_schema.columns c
   JOIN information_schema.tables t
-    ON t.table_name = c.table_name
-   AND CAST(t.table_name AS BINARY) = CAST(c.table_name AS BINARY)
- WHERE c.table_schema = %s AND t.table_schema = %s AND t.table_type = 'BASE TABLE'
+    ON {joined} CAST(t.table_name AS BINARY) = CAST(c.table_name AS BINARY)
+ WHERE c.table_schema = %s AND t.table_schema = %s AND t.table_type = 'BASE TABLE'{only}
  ORDER BY c.table_name, c.ordinal_position
 """
 
@@ -53,10 +52,9 @@ _KEYS: Final = """
 SELECT s.table_name, s.index_name, s.column_name, s.nullable, s.sub_part
   FROM information_schema.statistics s
   JOIN information_schema.tables t
-    ON t.table_name = s.table_name
-   AND CAST(t.table_name AS BINARY) = CAST(s.table_name AS BINARY)
+    ON {joined} CAST(t.table_name AS BINARY) = CAST(s.table_name AS BINARY)
  WHERE s.table_schema = %s AND t.table_schema = %s AND s.non_unique = 0
-   AND (s.index_type <> 'HASH' OR t.engine = 'MEMORY')
+   AND (s.index_type <> 'HASH' OR t.engine = 'MEMORY'){only}
  ORDER BY s.table_name, s.index_name, s.seq_in_index
 """
 _PAUSES: Final = (0.05, 0.5)  # seconds between tries
@@ -74,7 +72,9 @@ _DIGITS: Final = 6  # of a fraction of a second
 _WITH_LENGTH: Final = {"char", "varchar", "binary", "varbinary", "vector"}
 
 
-def read_schemas(query: Query, *, keyspace: str, database: str) -> dict[str, TableSchema]:
+def read_schemas(
+    query: Query, *, keyspace: str, database: str, table: str | None = None
+) -> dict[str, TableSchema]:
     """The schemas of all tables of a database that can be mirrored, by table name.
 
     See `unfit.unfit_tables` for those that cannot.
@@ -83,9 +83,10 @@ def read_schemas(query: Query, *, keyspace: str, database: str) -> dict[str, Tab
         query: runs a statement with arguments (%s) and returns its rows.
         keyspace: the keyspace that the tables belong to.
         database: the database's name on the server.
+        table: the one that is asked about; None: all.
     """
-    found = read_declared(query, keyspace=keyspace, database=database)
-    return {table: declared.schema for table, declared in found.items()}
+    found = read_declared(query, keyspace=keyspace, database=database, table=table)
+    return {name: declared.schema for name, declared in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,9 @@ class DeclaredTable:
     types: tuple[str, ...]
 
 
-def read_declared(query: Query, *, keyspace: str, database: str) -> dict[str, DeclaredTable]:
+def read_declared(
+    query: Query, *, keyspace: str, database: str, table: str | None = None
+) -> dict[str, DeclaredTable]:
     """As `read_schemas`, with the declarations.
 
     A table whose columns and keys do not fit each other, however often it is asked, is left out: it
@@ -109,22 +112,32 @@ def read_declared(query: Query, *, keyspace: str, database: str) -> dict[str, De
     """
     try:
         return settled(
-            lambda: _read_declared(query, keyspace, database), pauses=_PAUSES, unless=(DecodeError,)
+            lambda: _read_declared(query, keyspace, database, table),
+            pauses=_PAUSES,
+            unless=(DecodeError,),
         )
     except DecodeError:
-        return _read_declared(query, keyspace, database, torn=True)
+        return _read_declared(query, keyspace, database, table, torn=True)
 
 
 def _read_declared(
-    query: Query, keyspace: str, database: str, *, torn: bool = False
+    query: Query, keyspace: str, database: str, only: str | None, *, torn: bool = False
 ) -> dict[str, DeclaredTable]:
-    """`torn`: tables that do not fit are left out, and not refused."""
+    """`only`: one table; `torn`: tables that do not fit are left out, and not refused."""
+    columns_of, keys_of = (
+        sql.format(
+            joined=f"t.table_name = {one}.table_name AND" if only is None else "",
+            only="" if only is None else f" AND {one}.table_name = %s AND t.table_name = %s",
+        )
+        for sql, one in ((_COLUMNS, "c"), (_KEYS, "s"))
+    )
+    names = [database, database, *(() if only is None else (only, only))]
     columns: dict[str, list[Column]] = {}
     types: dict[str, list[str]] = {}
-    for table, *described in shaped(query(_COLUMNS, [database, database]), *_DESCRIBED):
+    for table, *described in shaped(query(columns_of, names), *_DESCRIBED):
         columns.setdefault(table, []).append(_column(described))
         types.setdefault(table, []).append(described[3])
-    indexed = query(_KEYS, [database, database])
+    indexed = query(keys_of, names)
     keys = _keys(indexed, lambda table: _index_order(query, database, table))
     for table, key in keys.items():
         if {column.name for column in columns.get(table, ())}.issuperset(key):

@@ -42,24 +42,32 @@ _TYPES: Final = {
 }
 
 
-def unfit_tables(query: Query, *, database: str, trusts_virtual: bool = False) -> dict[str, str]:
+def unfit_tables(
+    query: Query, *, database: str, trusts_virtual: bool = False, table: str | None = None
+) -> dict[str, str]:
     """Tables that cannot be mirrored, with the reason; views are no tables and not listed.
 
     Args:
         query: runs a statement with arguments (%s) and returns its rows.
         database: the database's name on the server.
         trusts_virtual: whether VIRTUAL columns are taken as the log has them.
+        table: the one that is asked about; None: all.
     """
+    only, names = ("", []) if table is None else (" AND table_name = %s", [table])
     found: dict[str, str] = {}
     children = False  # whether there are tables that a MERGE table may write to
-    for name, kind, engine in shaped(query(_KINDS, [database]), as_name, as_text, or_null(as_text)):
+    for name, kind, engine in shaped(
+        query(_KINDS + only, [database, *names]), as_name, as_text, or_null(as_text)
+    ):
         children = children or (kind not in _TYPES and (engine or "").lower() == "myisam")
         reason = _TYPES.get(kind) or _reason(str(engine))
         if reason:
             found[name] = reason
     if children:
         found |= _written_through(query, database)
-    return found if trusts_virtual else volatile_columns(query, database=database) | found
+    if trusts_virtual:
+        return found
+    return volatile_columns(query, database=database, table=table) | found
 
 
 def _reason(engine: str) -> str:

@@ -28,7 +28,8 @@ SELECT c.table_name, c.column_name,
   FROM information_schema.columns c
  WHERE c.table_schema = %s
    AND c.table_name IN (SELECT v.table_name FROM information_schema.columns v
-                         WHERE v.table_schema = %s AND UPPER(v.extra) LIKE '%%VIRTUAL%%')
+                         WHERE v.table_schema = %s AND UPPER(v.extra) LIKE '%%VIRTUAL%%'{v})
+   {c}
 """
 
 _TRIGGERS: Final = """
@@ -38,36 +39,39 @@ SELECT event_object_table, trigger_name FROM information_schema.triggers
 """
 
 
-def volatile_columns(query: Query, *, database: str) -> dict[str, str]:
+def volatile_columns(query: Query, *, database: str, table: str | None = None) -> dict[str, str]:
     """Tables with such a column -> why they cannot be mirrored.
 
     Args:
         query: runs a statement with arguments (%s) and returns its rows.
         database: the database's name on the server.
+        table: the one that is asked about; None: all.
     """
+    names = [] if table is None else [table]
+    only = {one: f" AND {one}.table_name = %s" if names else "" for one in "cv"}
     types: dict[str, dict[str, Operand]] = {}
     virtual: list[tuple[str, str, str]] = []
     mariadb = False
     described = shaped(
-        query(_COLUMNS, [database, database]),
+        query(_COLUMNS.format(**only), [database, database, *names, *names]),
         *(as_name, as_name, as_text, or_null(as_text), as_text, as_whole),
     )
-    for table, column, kind, expression, version, octets in described:
-        types.setdefault(table, {})[column] = Operand(kind.lower(), octets)
+    for name, column, kind, expression, version, octets in described:
+        types.setdefault(name, {})[column] = Operand(kind.lower(), octets)
         mariadb = "mariadb" in version.lower()
         if expression is not None:
-            virtual.append((table, column, expression))
+            virtual.append((name, column, expression))
     found = {}
-    for table, column, expression in virtual:
-        columns = types[table]
+    for name, column, expression in virtual:
+        columns = types[name]
         reason = outside_of_row(expression, own=columns[column], types=columns, mariadb=mariadb)
         if reason:
-            found[table] = (
+            found[name] = (
                 f"its VIRTUAL column {column} depends on more than the row ({reason}): the log and "
                 f"a SELECT have different values of it ({_mend(reason)})"
             )
     if mariadb and virtual:
-        found |= _before_triggers(query, database, {table for table, _, _ in virtual} - set(found))
+        found |= _before_triggers(query, database, {name for name, _, _ in virtual} - set(found))
     return found
 
 

@@ -271,8 +271,8 @@ class Views(NoCatalog):
         del database, table
         return True
 
-    def base_tables(self) -> frozenset[str]:
-        return self.tables
+    def is_base(self, table: str) -> bool:
+        return table in self.tables
 
 
 @pytest.mark.parametrize(

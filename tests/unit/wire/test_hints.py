@@ -34,7 +34,7 @@ def test_privileges_that_are_others_each_time_end_the_question(
     monkeypatch.setattr(Session, "connect", connect)
     monkeypatch.setattr("ratchet.wire.hints._PAUSES", (0.0,) * 4)
     catalog = ServerCatalog(cast("Session", session), keyspace="shop")
-    monkeypatch.setattr(catalog, "_read", lambda _: {})
+    monkeypatch.setattr(catalog, "_read_all", lambda _: ([], {}, {}))
     with pytest.raises(RetryableError, match="privileges change faster"):
         catalog.hints("t")
     assert len(opened) == 4
