@@ -33,6 +33,7 @@ SeqsOf = Callable[[ChangeFile], Sequence[int]]
 _ANY: Final = frozenset({"doubt", "prepared", "bulk", "restored", "untold"})
 # Not OR REPLACE. `CREATED` is never said of IF NOT EXISTS.
 _MADE_NEW: Final = re.compile(r"CREATE\s+TABLE\s", re.IGNORECASE)
+_MAKING: Final = re.compile(r"CREATE\s", re.IGNORECASE)
 # What leaves a table where it is, whatever it does to its rows.
 _ROWS_ALONE: Final = frozenset({"untold", "bulk", "prepared"})
 _SHOWN: Final = 120  # characters of a statement
@@ -208,12 +209,17 @@ def _swap(value: Round, copy: str, change: ShapeChange) -> TableEvent:
 def _made(rounds: Iterable[Round], copy: str, swap: TableEvent) -> tuple[int, TableEvent]:
     """The newest statement that made the copy, and its round."""
     found = None
+    other = ""
     for value in rounds:
         for event in value.events:
             if event is swap:
                 break
             if makes(event, copy):
                 found = value.number, event
+            elif event.table == copy and _MAKING.match(event.statement):
+                other = event.statement
+    if found is None and other:
+        raise NotComputableError(f"more than its own rows may be in {copy}: {other[:_SHOWN]}")
     if found is None:
         raise NotComputableError(f"the change log does not reach back to where {copy} was made")
     return found

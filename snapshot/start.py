@@ -25,7 +25,7 @@ from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.sessions import open_session
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns, made_at
 from ratchet.store import crashpoints
-from ratchet.store.anew import clear_place, standing_of
+from ratchet.store.anew import clear_place, is_readable, standing_of
 from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
@@ -112,6 +112,7 @@ def start_table(
         and not state.is_computed
         and state.schema == schema
         and set(state.dump.start) == set(wanted.shards)
+        and is_readable(lake, state.path)
     )
     if state is None or not resumable:
         new = replace(places, start_round=start_round(lake, places.start))

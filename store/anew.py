@@ -82,6 +82,19 @@ def clear_place(lake: Lake, path: str) -> bool:
     return cleared
 
 
+def is_readable(lake: Lake, path: str) -> bool:
+    """Whether a table's log can be read, or there is none; not so where it is damaged.
+
+    Raises:
+        LakeError: the lake cannot be read.
+    """
+    try:
+        replay(lake, path)
+    except TableFileError:
+        return False
+    return True
+
+
 def _newest(lake: Lake, path: str) -> int | None:
     """A table's newest version, or None: a damaged log may be why there is to be a new dump.
 

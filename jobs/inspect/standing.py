@@ -37,6 +37,7 @@ from ratchet.jobs.reporting.text import one_line
 from ratchet.jobs.topology.lag import seen_until, tables_lag
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import with_shards
+from ratchet.store.anew import is_readable
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.tables import open_delta, query
@@ -60,6 +61,10 @@ Follower = Literal["running", "ended", "dead"]
 # How many rounds back a shard's newest slice is looked for.
 _ROUNDS_BACK = 50
 _BY_ITSELF: Final = "a run tries by itself to bring it up to date (docs/schema-changes.md)"
+_DAMAGED = "its log in the lake cannot be read"
+_DAMAGED_HINT = (
+    "the next run dumps it again if it was being dumped; otherwise it stops it, and says what to do"
+)
 _ASIDE = "the run continues without it, and tries again from time to time"
 
 
@@ -373,10 +378,12 @@ def _largest(lags: Sequence[float | None]) -> float | None:
 def _table(lake: Lake, state: TableState, cut: Cut | None, config: Config) -> TableStatus | None:
     """None for a table of which the lake has nothing and the config wants nothing."""
     mirrored = config.mirrors(state.keyspace, state.table)
-    delta = open_delta(lake, state.shown_path)
-    if not mirrored and delta is None:
+    delta, damaged = _opened(lake, state)
+    if not mirrored and delta is None and not damaged:
         return None
     stopped = state.stopped if mirrored else None
+    if mirrored and damaged and stopped is None:
+        stopped = StopReason(message=_DAMAGED, hint=_DAMAGED_HINT, round=0)
     merged = state.merged_round
     if cut is not None and state.phase == "streaming" and cut.shows(state.name):
         merged = max(merged, cut.round)  # a state is not rewritten for rounds without changes
@@ -403,6 +410,16 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, config: Config) -> Ta
         ),
         compared=Comparisons(lake).of(state) if mirrored else None,
     )
+
+
+def _opened(lake: Lake, state: TableState) -> tuple[DeltaTable | None, bool]:
+    """The table, if there is one, and whether its log is damaged."""
+    try:
+        return open_delta(lake, state.shown_path), False
+    except LakeError:
+        if is_readable(lake, state.shown_path):
+            raise
+        return None, True
 
 
 def _hint(stopped: StopReason, source: SourceSection) -> str:

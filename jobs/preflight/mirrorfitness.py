@@ -17,7 +17,13 @@ from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.preflight.finding import Finding, Status
 from ratchet.jobs.reporting.text import counted
-from ratchet.jobs.topology.begin import check_databases, check_keys, check_shards, databases_of
+from ratchet.jobs.topology.begin import (
+    check_databases,
+    check_keys,
+    check_shards,
+    databases_of,
+    dumped_without,
+)
 from ratchet.jobs.topology.lineage import of_keyspace
 from ratchet.jobs.topology.positions import ask
 from ratchet.jobs.topology.tablets import check_listed, keyspaces
@@ -51,6 +57,10 @@ def judge_mirror(config: Config, lake: Lake, streams: Mapping[str, StreamState])
             check_listed(config, keyspace, of_keyspace(keyspace, streams))
     except ConfigError as error:
         found.append(_finding("lake", "mirror", "fail", error.message, error.hint))
+    for shard in dumped_without(states, config.sources, streams):
+        text = f"the tables were dumped without {shard}, which the config lacked then"
+        mend = "a run dumps those again that it has; nothing is to be typed"
+        found.append(_finding(shard, "rows", "warn", text, mend))
     stopped = [state.name for state in states if state.phase == "stopped"]
     stopped = [name for name in stopped if config.mirrors(*name.split(".", 1))]
     if stopped:

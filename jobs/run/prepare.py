@@ -127,6 +127,7 @@ def prepare(
     streams = rounds.streams()
     fresh = fresh_shards(shards, streams, named, found)
     vitess = {name for name, source in config.sources.items() if source.is_vitess}
+    tablets = {name for name, source in config.sources.items() if source.vitess}
     read = {one.name: one.shards for one in found}
     check_shards(states, full.sources, streams, read, named)  # also of those that are set aside
     databases = databases_of(config.sources, configs)
@@ -138,6 +139,7 @@ def prepare(
         config.mirrors,
         fresh,
         ended=lambda s: s not in streams and ShardId.parse(s).keyspace in vitess,
+        resharded=(vitess | tablets).__contains__,
     )
     record_starts(rounds, executed(configs, fresh), now=_now())
     retried = again_of_stopped(states) & {one.name for one in found}

@@ -125,13 +125,16 @@ def align(
     found: Sequence[DiscoveredTable],
     mirrors: Callable[[str, str], bool],
     fresh: set[str],
+    *,
     ended: Callable[[str], bool] = lambda _: False,
+    resharded: Callable[[str], bool] = lambda _: False,
 ) -> list[TableState]:
     """Send tables back to phase new that the log does not cover; gives the states as they are now.
 
     Those are tables that the config does not mirror (any more): capture leaves their changes out,
     so if they come back they have to be dumped; tables with rows on a shard whose stream only
-    starts now; and tables whose dump had begun on a shard that a reshard has ended since.
+    starts now, or that the config lacked when they were dumped; and tables whose dump had begun on
+    a shard that a reshard has ended since.
 
     Args:
         lake: the lake, which is held.
@@ -139,6 +142,7 @@ def align(
         mirrors: whether the config mirrors the table of that keyspace.
         fresh: shards whose streams start now.
         ended: whether a shard's successors have taken over.
+        resharded: whether a keyspace has shards by itself, not by the config.
     """
     known = {one.name: one for one in found}
     tables, states = Tables(lake), []
@@ -148,23 +152,52 @@ def align(
         # what is not read. The dump finds that it is gone.
         read = known[state.name].shards if state.name in known else _dumped_from(state)
         behind = fresh & set(read)
+        dumped = set(_dumped_from(state)) or set(read)
+        returned = [] if resharded(state.keyspace) else sorted(set(read) - dumped)
         torn = (
             state.phase in {"dumping", "catching_up"}
             and state.dump is not None
             and any(ended(shard) for shard in state.dump.start)
         )
         if state.phase in {"dumping", "catching_up", "streaming"} and (
-            not mirrored or behind or torn
+            not mirrored or behind or torn or returned
         ):
             why = (
                 "one of its shards starts from scratch" if mirrored else "the config leaves it out"
             )
             why = "a reshard ended one of its shards meanwhile" if torn else why
+            why = f"it was dumped without {returned[0]}" if returned and not behind else why
             log.info("%s needs a new dump: %s", state.name, why)
             states.append(tables.save(to_be_dumped(lake, state)))
         else:
             states.append(state)
     return states
+
+
+def dumped_without(
+    states: Collection[TableState],
+    sources: Mapping[str, SourceSection],
+    streams: Mapping[str, StreamState],
+) -> list[str]:
+    """Shards of the config that no table of their source was dumped from, though they were read.
+
+    The config lacked them for a while: what stands in them is to be dumped again (`align`).
+
+    Args:
+        states: of all tables.
+        sources: of the config.
+        streams: those of the lake, by shard.
+    """
+    found = []
+    for keyspace, source in sources.items():
+        if source.is_vitess or source.vitess:
+            continue
+        dumps = [set(_dumped_from(one)) for one in states if one.keyspace == keyspace]
+        dumped = set().union(*dumps)
+        listed = (str(ShardId(keyspace, name)) for name in source.shards)
+        if dumped:
+            found += [shard for shard in listed if shard in streams and shard not in dumped]
+    return found
 
 
 def _dumped_from(state: TableState) -> Collection[str]:

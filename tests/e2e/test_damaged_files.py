@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from fix_e2e import PASSWORD, Ratchet, assert_identical
+from fix_e2e import PASSWORD, Ratchet, assert_identical, status
 
 from lab.servers import create_ratchet_user
 from ratchet.store.cuts import Cuts
@@ -19,12 +20,12 @@ from ratchet.store.files import Lake
 TABLES = ("a", "b")
 
 
-def begun(server: Any, database: str, make_ratchet: Callable[..., Ratchet]) -> Ratchet:
+def begun(server: Any, database: str, make_ratchet: Callable[..., Ratchet], **more: Any) -> Ratchet:
     for table in TABLES:
         server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", database=database)
         server.execute(f"INSERT INTO {table} VALUES (1, 1), (2, 2)", database=database)
     create_ratchet_user(server, PASSWORD, [database])
-    return make_ratchet({"-": server}, database)
+    return make_ratchet({"-": server}, database, **more)
 
 
 @pytest.mark.long
@@ -168,6 +169,28 @@ def test_a_table_is_damaged(
         ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [mariadb], database, TABLES)
     ratchet.run("verify")
+
+
+@pytest.mark.parametrize("hurt", [torn, lambda path: path.write_bytes(b"")], ids=["torn", "empty"])
+def test_a_table_is_damaged_in_its_dump(
+    mariadb: Any,
+    database: str,
+    make_ratchet: Callable[..., Ratchet],
+    hurt: Callable[[Path], object],
+) -> None:
+    """Nothing of it counts yet: it is dumped from the start, and no command has to be typed."""
+    ratchet = begun(mariadb, database, make_ratchet, snapshot={"chunk_rows": 5})
+    ratchet.run("run", "--until-caught-up")
+    mariadb.execute("CREATE TABLE big (id INT PRIMARY KEY, v INT)", database=database)
+    mariadb.execute("INSERT INTO big SELECT seq, seq FROM seq_1_to_50", database=database)
+    ratchet.run("run", "--until-caught-up", crash_at="dump.before_commit:4", expect=-signal.SIGKILL)
+    hurt(newest("*.json")(ratchet.lake / "shop" / "big"))
+    (big,) = (one for one in status(ratchet)["tables"] if one["table"] == "big")
+    assert (big["phase"], big["rows"]) == ("dumping", None)
+    assert "cannot be read" in big["stopped"]
+    done = ratchet.run("run", "--until-caught-up")
+    assert "what stood in shop/big could not be read" in done.stderr
+    assert_identical(ratchet.lake, [mariadb], database, [*TABLES, "big"])
 
 
 def data_of(log: Path) -> Path:

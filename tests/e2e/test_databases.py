@@ -80,3 +80,11 @@ def test_a_shard_that_the_config_lacks(
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [servers["-80"]], "shop", TABLES)
     ratchet.run("verify")
+    # Back again: its stream could go on, but the tables were dumped without it.
+    ratchet.config.write_text(whole)
+    servers["80-"].execute("INSERT INTO a VALUES (10, 1)", database="shop")
+    assert "dumped without shop/80-" in ratchet.run("check").stdout
+    assert "dumped without shop/80-" in ratchet.run("run", "--until-caught-up").stderr
+    assert_identical(ratchet.lake, list(servers.values()), "shop", TABLES)
+    assert "to dump" not in ratchet.run("run", "--until-caught-up").stderr
+    ratchet.run("verify")

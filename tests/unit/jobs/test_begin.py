@@ -134,6 +134,22 @@ def test_tables_that_the_log_does_not_cover(
     assert orders.dump is None
 
 
+def test_tables_that_were_dumped_without_a_shard(
+    lake: Lake, config: Config, save: Callable[..., TableState]
+) -> None:
+    """The config lacked it then, so its stream stands where it was left: rows of before are not."""
+    save("shop.orders", "streaming", shards=["shop/a"])
+    save("shop.items", "streaming", shards=["shop/a"])
+    save("wiki.page", "streaming", shards=["wiki/b", "wiki/a"])
+    phases = {s.name: s.phase for s in align(lake, FOUND, config.mirrors, set())}
+    assert phases == {"shop.items": "streaming", "shop.orders": "new", "wiki.page": "streaming"}
+    save("shop.orders", "streaming", shards=["shop/before_a_reshard"])
+    states = align(
+        lake, FOUND, config.mirrors, set(), resharded=lambda keyspace: keyspace == "shop"
+    )
+    assert {one.phase for one in states} == {"streaming"}
+
+
 def test_another_key_is_refused(config: Config, save: Callable[..., TableState]) -> None:
     fitting = [save("shop.orders", "streaming"), save("wiki.page", "dumping", shard_in_key=True)]
     check_keys(fitting, config.sources)

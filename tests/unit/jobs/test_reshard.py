@@ -140,5 +140,12 @@ def test_a_dump_that_a_reshard_tore_begins_anew(lake: Lake, phase: Phase, expect
     )
     Tables(lake).save(replace(state, merged_round=0))
     found = [DiscoveredTable(keyspace="shop", table="t", shards=("shop/-80",), rows=1)]
-    (after,) = align(lake, found, lambda *_: True, set(), ended=lambda shard: shard == "shop/0")
+    (after,) = align(
+        lake,
+        found,
+        lambda *_: True,
+        set(),
+        ended=lambda shard: shard == "shop/0",
+        resharded=lambda _: True,
+    )
     assert after.phase == expected

@@ -244,6 +244,12 @@ def test_a_round_without_what_is_of_others() -> None:
     assert about(crowd, "other", ["_t_new", "t"], SHARD).files == ()
 
 
+def test_a_copy_that_was_made_with_something_in_it() -> None:
+    made = event(MADE, "CREATE TABLE _t_new AS SELECT * FROM t", MOVED)
+    with pytest.raises(NotComputableError, match="more than its own rows may be in _t_new: CREATE"):
+        found(replace(FIRST, events=(made,)), LAST)
+
+
 def test_whether_a_copy_was_gone_behind_its_swap() -> None:
     """A MariaDB logs the RENAME of temporary tables of these names word for word."""
     assert not is_moved([], "_t_new")
