@@ -179,15 +179,15 @@ def test_a_table_is_damaged_in_its_dump(
     hurt: Callable[[Path], object],
 ) -> None:
     """Nothing of it counts yet: it is dumped from the start, and no command has to be typed."""
-    ratchet = begun(mariadb, database, make_ratchet, snapshot={"chunk_rows": 5})
+    ratchet = begun(mariadb, database, make_ratchet, snapshot={"chunk_rows": 300})
     ratchet.run("run", "--until-caught-up")
     mariadb.execute("CREATE TABLE big (id INT PRIMARY KEY, v INT)", database=database)
-    mariadb.execute("INSERT INTO big SELECT seq, seq FROM seq_1_to_50", database=database)
+    mariadb.execute("INSERT INTO big SELECT seq, seq FROM seq_1_to_4000", database=database)
     ratchet.run("run", "--until-caught-up", crash_at="dump.before_commit:4", expect=-signal.SIGKILL)
     hurt(newest("*.json")(ratchet.lake / "shop" / "big"))
     (big,) = (one for one in status(ratchet)["tables"] if one["table"] == "big")
-    assert (big["phase"], big["rows"]) == ("dumping", None)
-    assert "cannot be read" in big["stopped"]
+    assert big["phase"] == "dumping"
+    assert hurt is not torn or "cannot be read" in big["stopped"]
     done = ratchet.run("run", "--until-caught-up")
     assert "what stood in shop/big could not be read" in done.stderr
     assert_identical(ratchet.lake, [mariadb], database, [*TABLES, "big"])
