@@ -16,6 +16,7 @@ privileges is asked in a session of its own, which is younger than they are.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
@@ -57,6 +58,8 @@ _TABLES: Final = "SELECT table_name FROM information_schema.tables WHERE table_s
 # Written each second by Amazon's RDS, by statements; no trigger can stand on a table of `mysql`.
 _SYSTEM: Final = frozenset({("mysql", "rds_heartbeat2")})
 _PLAIN_ENGINES: Final = ("INNODB", "MYISAM", "ARIA", "MEMORY")
+# Seconds for which a table counts as unfit: what made it so (a MERGE table) may be gone by then.
+_REFUSED: Final = 10.0
 _ALONE: Final = ("INNODB", "ARIA", "MEMORY")  # of those, they take no rows by a MERGE table
 _BASE: Final = f"{_TABLES} AND table_name = %s AND table_type = 'BASE TABLE'"
 _ENGINE: Final = """
@@ -89,6 +92,7 @@ class ServerCatalog:
         self._database = session.config.database
         self._hints: dict[str, Mapping[str, str]] = {}
         self._unfit: dict[str, str] = {}
+        self._refused_at: dict[str, float] = {}  # of those of them that were asked about by name
         # Name in lower case -> the tables that were asked about; None: nothing was asked yet.
         self._asked_about: dict[str, set[str]] | None = None
         self._grants: object = None  # when the hints were read
@@ -107,7 +111,7 @@ class ServerCatalog:
             return {}  # MySQL's log tells all
         if self._asked_about is None:
             self._ask_about_all()
-        if not self._is_known(table) or (table in self._unfit and self._granted() != self._grants):
+        if not self._is_known(table) or (table in self._unfit and self._is_old(table)):
             self._ask_about(table)
         unfit = self._unfit.get(table)
         if unfit is not None and unfit != SEQUENCE:
@@ -205,6 +209,11 @@ class ServerCatalog:
     def _is_known(self, table: str) -> bool:
         return table in (self._asked_about or {}).get(table.lower(), ())
 
+    def _is_old(self, table: str) -> bool:
+        """Whether what makes a table unfit may have gone meanwhile."""
+        since = time.monotonic() - self._refused_at.get(table, -math.inf)
+        return since >= _REFUSED or self._granted() != self._grants
+
     def _note(self, table: str) -> None:
         if self._asked_about is not None:
             self._asked_about.setdefault(table.lower(), set()).add(table)
@@ -225,6 +234,7 @@ class ServerCatalog:
             unfit, hints = self._asked(lambda query: self._read(query, table))
             self._hints |= hints
             self._unfit |= unfit
+            self._refused_at[table] = time.monotonic()
         self._note(table)
 
     def _is_ordinary(self, table: str) -> bool:

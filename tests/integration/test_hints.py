@@ -124,6 +124,10 @@ def test_a_table_that_is_made_anew_is_asked_about_by_itself(
     for table in ("old", "m", "v"):
         catalog.forget(table)
     assert (catalog.hints("old"), catalog.hints("v")) == ({}, {})
+    with pytest.raises(TableStoppedError, match="MERGE"):
+        catalog.hints("k")
+    monkeypatch.setattr("ratchet.wire.hints._REFUSED", 0.0)
+    assert catalog.hints("k") == {}  # no statement has named it
     of_tables = [one for one in asked if "table_name" in one and "information_schema" in one]
     assert of_tables
     catalog.forget("old")
