@@ -435,7 +435,10 @@ def _packet(facts: ServerFacts) -> Iterator[Finding]:
 
 
 def _server_id(facts: ServerFacts, server_id: int, *, ours: bool) -> Finding:
-    mend = "set capture.server_id_base in the config to a number that is free"
+    mend = (
+        "set capture.server_id_base in the config to a number that is free (a run of this lake "
+        "that has just ended may show for some seconds: ask once more)"
+    )
     if facts.value("server_id") == str(server_id):
         return finding(
             facts, "server_id", "fail", f"{server_id} is the server's own server_id", mend
