@@ -1,7 +1,7 @@
 """A shard's VStream as a feed of capture: transactions, positions, statements, the journal.
 
 Lives here: `VStreamFeed`. Does not live here: bytes (`backlog`), tables (`tables`), rows
-(`changes`), gRPC (`wire.vtgate`).
+(`changes`), what the shard is asked (`questions`), gRPC (`wire.vtgate`).
 
 Invariant: a position is the end of a transaction; what a transaction brings is written only when
 its end is here, with its name, `seq` and commit time. An event that is not understood ends the
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -50,20 +50,16 @@ from ratchet.ingest.slices import (
 )
 from ratchet.ingest.vstream.backlog import WITHIN, Backlog, BacklogEntry, is_end
 from ratchet.ingest.vstream.changes import RowEvents, changes_of
+from ratchet.ingest.vstream.questions import ShardQuestions
 from ratchet.ingest.vstream.tables import NOT_MIRRORED, StreamTables
-from ratchet.wire.continues import check_continues, check_not_lost
-from ratchet.wire.decode.catalog import DeclaredTable, read_declared
 from ratchet.wire.decode.engine import engine
 from ratchet.wire.decode.kernels import vstream as kernels
 from ratchet.wire.journal import FLAVOR, executed_of, journal_of
-from ratchet.wire.session import Session
-from ratchet.wire.vitess import on_primary
 from ratchet.wire.vstreamproto import messages
 from ratchet.wire.vtgate import VStream, VtgateConfig
 
 log: Final = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
 Records = npt.NDArray[np.void]
 
@@ -105,11 +101,9 @@ class VStreamFeed:
         self._source = source
         self._shard: ShardId = source.shard
         self._sink = sink
-        self._control: Session | None = None
-        self._primary: Session | None = None  # asked where the stream is not its own
-        self._checked = False
         self._backlog = Backlog()
         self._ledger = GtidTracker(request.start, np.zeros(places.SIZE, np.int64))
+        self._questions = ShardQuestions(source, lambda: self._ledger.executed)
         self._watch = StatementWatch(
             shard=source.shard, database=source.database, patterns=request.patterns
         )
@@ -117,19 +111,17 @@ class VStreamFeed:
             keyspace=source.shard.keyspace,
             patterns=request.patterns,
             policy=request.policy,
-            read=self._declared,
+            read=self._questions.declared,
         )
         self._current: dict[int, int] = {}  # hash of a table's name -> its number
         self._described: dict[str, int] = {}  # table -> when it was described, nanoseconds
         self._journal: Journal | None = None
         self._passes_over = passes_over
-        self._passed_over = (
-            False  # a transaction that the tablet could not send: the stream is over
-        )
+        self._passed_over = False  # a transaction that no tablet can send: the stream is over
         self._bytes = 0
         self._deadline = request.dump.deadline
         self._moved_at = 0.0
-        self._ask(lambda _: None)  # the first answer is the check
+        self._questions.check()
         self._stream = VStream(
             vtgate,
             [(source.shard.keyspace, source.shard.shard, f"{FLAVOR}{request.start.executed}")],
@@ -162,9 +154,7 @@ class VStreamFeed:
         """See ingest.slices.Feed."""
         self._stream.close()
         self._backlog.close()
-        for session in (self._control, self._primary):
-            if session is not None:
-                session.close()
+        self._questions.close()
 
     def _read(self, known: frozenset[str], limits: SliceLimits) -> bool:
         """Read until a limit; whether the stream had nothing more to give."""
@@ -184,8 +174,12 @@ class VStreamFeed:
                 self._wait_for_the_end()
                 refuse_to_wait(str(self._shard))
             elif over or self._holds(limits.stop_at):
-                return self._reached_head()
-            elif quiet and time.monotonic() - began >= limits.min_seconds and self._reached_head():
+                return self._questions.has_given_all()
+            elif (
+                quiet
+                and time.monotonic() - began >= limits.min_seconds
+                and self._questions.has_given_all()
+            ):
                 return True
         return self._journal is not None
 
@@ -235,7 +229,8 @@ class VStreamFeed:
         if passed.cardinality != 1:
             return False
         if self._passes_over > 1:
-            passed = passed.union(self._next_to(GtidSet.parse("mysql", error.reached)))
+            reached = GtidSet.parse("mysql", error.reached)
+            passed = passed.union(self._questions.next_to(reached, self._passes_over - 1))
         gtid = format_gtid("mysql", self._ledger.pass_over(passed))
         now = TransactionStamp(gtid=gtid, seq=self._ledger.executed.cardinality, ts=0)
         self._watch.events = []
@@ -245,17 +240,6 @@ class VStreamFeed:
         log.warning("%s: %s: %s is passed over", self._shard, error.message, passed)
         self._passed_over = True
         return True
-
-    def _next_to(self, reached: GtidSet) -> GtidSet:
-        """The transactions that are passed over with one that cannot be sent; of one server."""
-        found = GtidSet.parse("mysql", "")
-        for head in self._ask(lambda control: control.head().executed):
-            behind = head.minus(reached).intervals
-            if len(behind) == 1:
-                ((name, spans),) = behind.items()
-                first, last = spans[0]
-                found = found.with_interval(name, first, min(last, first + self._passes_over - 2))
-        return found
 
     def _wait_for_the_end(self) -> None:
         """A transaction is open: keep it, but not for ever."""
@@ -275,64 +259,6 @@ class VStreamFeed:
 
     def _holds(self, wanted: GtidSet | None) -> bool:
         return wanted is not None and self._ledger.executed.contains_all(wanted)
-
-    def _reached_head(self) -> bool:
-        executed = self._ledger.executed
-
-        def question(control: Session) -> GtidSet:
-            head = control.head().executed
-            if not head.contains_all(executed):
-                # vtgate hides a failover: both session and stream go on, the stream in silence.
-                check_not_lost(control, Position(executed=executed))
-            # A replica that has no more to give may itself be behind.
-            return self._head_of_primary(head) if executed.contains_all(head) else head
-
-        heads = self._ask(question)
-        return any(executed.contains_all(head) for head in heads)
-
-    def _head_of_primary(self, head: GtidSet) -> GtidSet:
-        """What the shard's primary has executed, given what the tablet has that is asked."""
-        source = on_primary(self._source)
-        if source == self._source:
-            return head
-        if self._primary is None or not self._primary.usable:
-            self._primary = Session.connect(source)
-        return self._primary.head().executed
-
-    # --- what the shard's MySQL is asked ----------------------------------------------------------
-
-    def _ask(self, question: Callable[[Session], T]) -> list[T]:
-        """Ask the shard's MySQL through vtgate; no answer while the shard serves no queries.
-
-        After a reshard's switch the old shard's stream goes on up to the journal, but its tablets
-        refuse queries. The first answer of a session comes with a check that the stream can go
-        on: vtgate itself says nothing about purged transactions, for minutes.
-        """
-        try:
-            if self._control is None or not self._control.usable:
-                self._control = Session.connect(self._source)
-            if not self._checked:
-                check_continues(self._control, Position(executed=self._ledger.executed))
-                self._checked = True
-            return [question(self._control)]
-        except RetryableError:
-            if self._control is not None:
-                self._control.close()
-            self._control = None
-            self._checked = False  # another tablet may answer next, which lacks what we have
-            return []
-
-    def _declared(self, table: str) -> DeclaredTable | None:
-        def question(control: Session) -> DeclaredTable | None:
-            found = read_declared(
-                control.query,
-                keyspace=self._shard.keyspace,
-                database=self._source.database,
-                table=table,
-            )
-            return found.get(table)
-
-        return next(iter(self._ask(question)), None)
 
     # --- whole transactions -----------------------------------------------------------------------
 
