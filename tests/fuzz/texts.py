@@ -36,6 +36,7 @@ from ratchet.store.tables import DumpState, Tables, TableState
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.journal import executed_of, journal_of, parse_journal, parse_source
+from ratchet.wire.session import Session
 from ratchet.wire.vstreamproto import messages
 from ratchet.wire.vtgate import VtgateConfig
 from tests.fuzz.record import statements
@@ -193,9 +194,9 @@ def _fed(responses: list[bytes]) -> Iterator[feed.VStreamFeed]:
     def no_session(*_: object) -> None:
         raise RetryableError("the shard serves no queries")
 
-    stream, connect = feed.VStream, feed.Session.connect
+    stream, connect = feed.VStream, Session.connect
     feed.VStream = lambda *_, **__: Responses(responses)  # type: ignore[assignment,misc]
-    feed.Session.connect = no_session  # type: ignore[assignment,method-assign]
+    Session.connect = no_session  # type: ignore[assignment,method-assign]
     found = None
     try:
         request = CaptureRequest(
@@ -212,7 +213,7 @@ def _fed(responses: list[bytes]) -> Iterator[feed.VStreamFeed]:
         yield found
     finally:
         feed.VStream = stream  # type: ignore[misc]
-        feed.Session.connect = connect  # type: ignore[method-assign]
+        Session.connect = connect  # type: ignore[method-assign]
         if found is not None:
             found.close()
 

@@ -142,7 +142,7 @@ def vstream(monkeypatch: pytest.MonkeyPatch) -> type[FakeStream]:
     def away(_: SourceConfig) -> None:
         raise RetryableError("away")
 
-    monkeypatch.setattr("ratchet.ingest.vstream.feed.Session.connect", away)
+    monkeypatch.setattr("ratchet.wire.session.Session.connect", away)
     return FakeStream
 
 

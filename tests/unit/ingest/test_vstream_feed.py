@@ -20,6 +20,7 @@ from ratchet.ingest.vstream import feed
 from ratchet.store.files import Lake, open_lake
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig
+from ratchet.wire.session import Session
 from ratchet.wire.vstreamproto import messages
 from ratchet.wire.vtgate import VtgateConfig
 
@@ -58,7 +59,7 @@ def _fake(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(feed, "VStream", FakeStream)
     monkeypatch.setattr(FakeStream, "error", None)
-    monkeypatch.setattr(feed.Session, "connect", refuse)
+    monkeypatch.setattr(Session, "connect", refuse)
     yield
     close_streams()
 
