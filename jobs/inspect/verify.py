@@ -44,6 +44,7 @@ from ratchet.jobs.reporting import logs
 from ratchet.jobs.reporting.observe import tell_doubtful
 from ratchet.jobs.reporting.terminal import say
 from ratchet.jobs.reporting.text import clock_time, counted, moment, spellings
+from ratchet.jobs.topology.begin import refuse_unfitting
 from ratchet.jobs.topology.discover import DiscoveredTable, look
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import with_serving_shards
@@ -95,6 +96,7 @@ def run_verify(config: Config, *, tables: Sequence[str], as_json: bool) -> int:
     """Compare and print; gives the exit code. A table named and not compared is no success."""
     lake = open_lake(config.lake, now=0, create=False)
     refuse_older_rounds(lake)
+    refuse_unfitting(config, lake)
     config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
     config = with_spelling(config)
     began = time.monotonic()

@@ -14,20 +14,12 @@ from typing import Final
 from ratchet.core.errors import ConfigError, RatchetError
 from ratchet.core.shard import ShardId
 from ratchet.jobs.config.config import Config
-from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.preflight.finding import Finding, Status
 from ratchet.jobs.reporting.text import counted
-from ratchet.jobs.topology.begin import (
-    check_databases,
-    check_keys,
-    check_shards,
-    databases_of,
-    dumped_without,
-)
+from ratchet.jobs.topology.begin import dumped_without, refuse_unfitting
 from ratchet.jobs.topology.lineage import of_keyspace
 from ratchet.jobs.topology.positions import ask
 from ratchet.jobs.topology.tablets import check_listed, keyspaces
-from ratchet.store.databasenote import read_databases
 from ratchet.store.files import Lake
 from ratchet.store.rounds import StreamState
 from ratchet.store.tables import Tables
@@ -50,9 +42,7 @@ def judge_mirror(config: Config, lake: Lake, streams: Mapping[str, StreamState])
     states = Tables(lake).list()
     found = []
     try:
-        check_keys(states, config.sources)
-        check_shards(states, config.sources, streams, {})
-        check_databases(databases_of(config.sources, source_configs(config)), read_databases(lake))
+        refuse_unfitting(config, lake)
         for keyspace in keyspaces(config):
             check_listed(config, keyspace, of_keyspace(keyspace, streams))
     except ConfigError as error:

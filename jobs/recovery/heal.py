@@ -40,7 +40,7 @@ from ratchet.jobs.recovery.rowheal import (
 )
 from ratchet.jobs.reporting.terminal import say
 from ratchet.jobs.reporting.text import counted, nearest
-from ratchet.jobs.topology.begin import executed
+from ratchet.jobs.topology.begin import executed, refuse_unfitting
 from ratchet.jobs.topology.gaps import begin_after_a_gap
 from ratchet.jobs.topology.lineage import ancestors_of, keyspace_of
 from ratchet.jobs.topology.parting import DivergencePoint, find_parting
@@ -85,6 +85,7 @@ def run_heal(
         lake, check = stack.enter_context(
             held_lake(lake, f"ratchet heal {config.path}", dry_run=dry_run)
         )
+        refuse_unfitting(config, lake)
         rounds = RoundLog(lake)
         located = with_spelling(_located(config, lake, rounds, dry_run=dry_run))
         configs = source_configs(located)

@@ -42,6 +42,7 @@ from ratchet.jobs.recovery.holding import held_lake
 from ratchet.jobs.reporting import logs
 from ratchet.jobs.reporting.terminal import say
 from ratchet.jobs.reporting.text import clock_time, counted, spellings
+from ratchet.jobs.topology.begin import refuse_unfitting
 from ratchet.jobs.topology.discover import look
 from ratchet.jobs.topology.lineage import keyspace_of
 from ratchet.jobs.topology.tablets import with_live_shards
@@ -111,6 +112,7 @@ def run_repair(config: Config, *, tables: Sequence[str], dry_run: bool) -> int:
         lake, check = stack.enter_context(
             held_lake(lake, f"ratchet repair {config.path}", dry_run=dry_run)
         )
+        refuse_unfitting(config, lake)
         config = with_live_shards(with_serving_shards(config), RoundLog(lake).streams())
         config = with_spelling(config)
         found = look(config.sources, source_configs(config))

@@ -20,10 +20,13 @@ from ratchet.core.rounds import Round, ShardSlice
 from ratchet.core.shard import ShardId
 from ratchet.core.shell import shell_word
 from ratchet.ingest.binlog.history import with_witness
+from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.settings import SourceSection
+from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.reporting.text import nearest
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store.anew import to_be_dumped
+from ratchet.store.databasenote import read_databases
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog, StreamState
 from ratchet.store.tables import Tables, TableState
@@ -172,6 +175,22 @@ def align(
         else:
             states.append(state)
     return states
+
+
+def refuse_unfitting(config: Config, lake: Lake) -> None:
+    """Refuse a config that a run would refuse for what is in the lake.
+
+    A command that compares rows would take those of a shard that the config lacks for wrong ones,
+    and `repair` would remove them.
+
+    Raises:
+        ConfigError: saying what does not fit.
+        LakeError: the lake cannot be read.
+    """
+    states, streams = Tables(lake).list(), RoundLog(lake).streams()
+    check_keys(states, config.sources)
+    check_shards(states, config.sources, streams, {})
+    check_databases(databases_of(config.sources, source_configs(config)), read_databases(lake))
 
 
 def dumped_without(
