@@ -30,11 +30,14 @@ from typing import Final
 
 from bench.faults import scenes
 from bench.faults.alone import ALONE
+from bench.faults.machine import MACHINE
+from bench.faults.processes import PROCESSES
 from bench.faults.report import as_markdown
+from bench.faults.spark import SPARK
 from bench.faults.trial import Fault, Outcome, tried
 from bench.lib.following import ROOT
 
-FAULTS: Final[tuple[Fault, ...]] = (*ALONE,)
+FAULTS: Final[tuple[Fault, ...]] = (*ALONE, *PROCESSES, *SPARK, *MACHINE)
 SCENES: Final[Mapping[str, scenes.Make]] = {
     "mariadb": scenes.one("mariadb"),
     "mysql": scenes.one("mysql"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -71,6 +72,7 @@ class Scene:
     notes: list[str] = field(default_factory=list)
     dumped: str = ""
     _made: int = 0
+    _machines: int = 0
     _changes: int = 1
 
     # --- time, in which the supervisor does its work ---
@@ -121,6 +123,11 @@ class Scene:
 
     # --- the lake, and the run ---
 
+    def another(self, **environment: str) -> Life:
+        """A supervisor on another machine, which has started nothing yet."""
+        self._machines += 1
+        return self.new_life(f"other{self._machines}", environment)
+
     def is_seen(self, change: int) -> bool:
         """Whether it is in the lake, of each server, and what was being dumped is."""
         for keyspace in self.servers:
@@ -156,7 +163,11 @@ class Scene:
         """What `ratchet status` says; None: nothing."""
         process = self.life.command("status", "--json")
         said = self.life.log
-        if process.wait(_ASKED_WITHIN) != 0:
+        try:
+            if process.wait(_ASKED_WITHIN) != 0:
+                return None
+        except subprocess.TimeoutExpired:
+            process.kill()
             return None
         with suppress(ValueError):
             # Warnings, if there are any, stand before it.
@@ -211,6 +222,14 @@ def program_of(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
     return ""
+
+
+def peak_of(pid: int) -> float:
+    """MiB that a process has held in memory at most."""
+    with suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024
+    return 0.0
 
 
 def is_halted(pid: int) -> bool:

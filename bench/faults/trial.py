@@ -6,6 +6,7 @@ live here: the faults.
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ class Fault:
         begin: makes it happen.
         lasts: seconds until it ends.
         end: ends it.
+        after: looks at what is left of it.
         in_dump: whether a table is being dumped when it begins.
         limit: seconds; what is not seen by then never is.
         recalls: what the findings had of it.
@@ -43,6 +45,7 @@ class Fault:
     begin: Step
     lasts: float = 0.0
     end: Step | None = None
+    after: Step | None = None
     in_dump: bool = False
     limit: float = LIMIT
     recalls: str = ""
@@ -99,6 +102,8 @@ def tried(fault: Fault, name: str, scene: Scene, seed: int) -> Outcome:
         if fault.end is not None:
             fault.end(scene)
         seconds = scene.until(_seen(scene), fault.limit)
+        if fault.after is not None:
+            fault.after(scene)
         _finish(writers)
         rows, wrong = (0, "") if seconds is None else scene.compared(_EQUAL_WITHIN)
         if first is scene.life:
@@ -144,9 +149,11 @@ def _seen(scene: Scene) -> Callable[[], bool]:
 
 
 def _did(ends: Counter[int], kills: int) -> str:
+    kills += ends[-signal.SIGKILL]
     parts = ["killed"] if kills else []
     parts += [
         f"ended with exit {code}" + (f" {count} times" if count > 1 else "")
         for code, count in sorted(ends.items())
+        if code != -signal.SIGKILL
     ]
     return f"{', '.join(parts)}; started again" if parts else "went on"

@@ -117,6 +117,14 @@ class Life:
         self._process = None
         return code
 
+    def wait(self, seconds: float) -> int:
+        """Wait until it ends by itself, and start no other one; its exit code."""
+        if self._process is None:
+            return 0
+        code = self._process.wait(seconds)
+        self._process = None
+        return code
+
     def catch_up(self, seconds: float) -> int:
         """Merge all that there is, and end; the exit code."""
         return self.command("run", "--until-caught-up").wait(seconds)
