@@ -107,18 +107,18 @@ def tried(fault: Fault, name: str, scene: Scene, seed: int) -> Outcome:
         _finish(writers)
         rows, wrong = (0, "") if seconds is None else scene.compared(_EQUAL_WITHIN)
         if first is scene.life:
-            did = _did(first.ends - ends, first.kills - kills)
+            said = did(first.ends - ends, first.kills - kills)
         else:
-            did = "another machine's run took over"
+            said = "another machine's run took over"
     except Exception as error:  # noqa: BLE001 - the others are tried all the same
-        did, wrong = NOT_TRIED, f"{type(error).__name__}: {error}"
+        said, wrong = NOT_TRIED, f"{type(error).__name__}: {error}"
     finally:
         with suppress(Exception):  # told above
             _finish(writers)
     return Outcome(
         name=fault.name,
         scene=name,
-        did=did,
+        did=said,
         seconds=seconds,
         rows=rows,
         wrong=wrong,
@@ -148,7 +148,8 @@ def _seen(scene: Scene) -> Callable[[], bool]:
     return lambda: scene.is_seen(change)
 
 
-def _did(ends: Counter[int], kills: int) -> str:
+def did(ends: Counter[int], kills: int) -> str:
+    """What a run did, by its exit codes and how often it was killed."""
     kills += ends[-signal.SIGKILL]
     parts = ["killed"] if kills else []
     parts += [
