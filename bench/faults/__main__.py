@@ -4,6 +4,7 @@
     --times N       how often each is tried in each scene (1)
     --limit S       seconds after which a change that is not seen never is (each fault's own)
     --outcomes FILE what came out is added to it; what it has already is not tried again
+                    (but for what was not tried)
     --report FILE   where the table goes, beside the output; of all outcomes
     --list          only tell which there are
 
@@ -34,7 +35,7 @@ from bench.faults.machine import MACHINE
 from bench.faults.processes import PROCESSES
 from bench.faults.report import as_markdown
 from bench.faults.spark import SPARK
-from bench.faults.trial import Fault, Outcome, tried
+from bench.faults.trial import NOT_TRIED, Fault, Outcome, tried
 from bench.lib.following import ROOT
 
 FAULTS: Final[tuple[Fault, ...]] = (*ALONE, *PROCESSES, *SPARK, *MACHINE)
@@ -119,7 +120,8 @@ def _read(path: Path | None) -> list[Outcome]:
     if path is None or not path.exists():
         return []
     found = [json.loads(line) for line in path.read_text().splitlines()]
-    return [Outcome(**{**one, "notes": tuple(one["notes"])}) for one in found]
+    outcomes = [Outcome(**{**one, "notes": tuple(one["notes"])}) for one in found]
+    return [one for one in outcomes if one.did != NOT_TRIED]
 
 
 def _where() -> str:

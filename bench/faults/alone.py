@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from bench.faults.scene import Scene, below, signal_all
+from bench.faults.scene import NotFitError, Scene, below, signal_all
 from bench.faults.trial import Fault, Step
 from lab.proxy import Proxy
 from lab.servers import Server
@@ -55,12 +55,21 @@ _mended: Final = _lines(lambda proxy: proxy.damage(None, 0))
 
 
 def _purge(scene: Scene) -> None:
-    time.sleep(3)  # what is written meanwhile is lost
+    """Leave only the newest log. What was written just before is lost to the mirror.
+
+    A file stays for as long as the server has not seen that its reader is gone, or (MariaDB) has
+    not noted that a crash would not need it.
+    """
+    time.sleep(3)
     for server in scene.servers.values():
         server.execute("FLUSH BINARY LOGS")
-        server.execute("FLUSH BINARY LOGS")
-        newest = str(server.execute("SHOW BINARY LOGS")[-1][0])
-        server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+        deadline = time.monotonic() + 60
+        while len(server.execute("SHOW BINARY LOGS")) > 1:
+            if time.monotonic() > deadline:
+                raise NotFitError("a log is still in use")
+            server.execute("FLUSH BINARY LOGS")
+            newest = str(server.execute("SHOW BINARY LOGS")[-1][0])
+            server.execute(f"PURGE BINARY LOGS TO '{newest}'")
 
 
 def _purge_while_away(scene: Scene) -> None:

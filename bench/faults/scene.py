@@ -32,7 +32,7 @@ from lab.servers import Server
 TABLES: Final = 3
 ROWS: Final = 2_000  # of each
 _RATE: Final = 60.0  # changes in a second on each server
-_LARGE: Final = 200_000  # rows of a table whose dump takes a while
+_LARGE: Final = 100_000  # rows of a table whose dump takes a while
 _POLL: Final = 0.25
 _ASKED_WITHIN: Final = 60.0  # seconds that `status` may take
 _STOP: Final = 120.0

@@ -50,7 +50,7 @@ def _scene(
     config = {
         "capture": {"look_seconds": 3},
         # A dump is to last for some seconds.
-        "snapshot": {"parallel": 2, "chunk_rows": 10_000, "max_rows_per_second": 20_000},
+        "snapshot": {"parallel": 2, "chunk_rows": 10_000, "max_rows_per_second": 10_000},
         "spark": spark or {"conf": {"spark.driver.extraJavaOptions": _JAVA}},
     }
     with ExitStack() as ends:
