@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -50,6 +51,7 @@ class Scene:
         home: a folder for its files.
         servers: by keyspace.
         lake: its folder as we see it, or its address.
+        is_elsewhere: whether that folder is on a disk that only the run has mounted.
         life: the run, as a supervisor has it.
         new_life: another machine's supervisor: its name, and what its environment has besides.
         proxies: by keyspace; the run reaches the servers through them.
@@ -71,6 +73,7 @@ class Scene:
     cluster: SparkCluster | None = None
     notes: list[str] = field(default_factory=list)
     dumped: str = ""
+    is_elsewhere: bool = False
     _made: int = 0
     _machines: int = 0
     _changes: int = 1
@@ -148,7 +151,7 @@ class Scene:
             rows, wrong = 0, []
             for keyspace, server in self.servers.items():
                 try:
-                    count, what = differences(self.lake, keyspace, server)
+                    count, what = differences(self._shown(keyspace), keyspace, server)
                 except Exception as error:  # noqa: BLE001 - a file is removed while it is read
                     count, what = 0, {"lake": str(error)}
                 rows += count
@@ -196,10 +199,23 @@ class Scene:
         found = self.status() or {"tables": [{"phase": "unknown"}]}
         return [str(table["phase"]) for table in found["tables"]]
 
+    def _shown(self, part: str) -> Path | str:
+        """Where a lake is that has that part of this one, and which readers find.
+
+        deltalake does not follow the path to a disk in another namespace.
+        """
+        if isinstance(self.lake, str) or not self.is_elsewhere:
+            return self.lake
+        copy = self.home / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.lake / part, copy / part)
+        return copy
+
     def _count(self, keyspace: str, table: str, condition: str) -> int:
         options = {"AWS_ALLOW_HTTP": "true"} if isinstance(self.lake, str) else None
         with suppress(Exception):  # it is not there yet, or a file has just been removed
-            delta = DeltaTable(f"{self.lake}/{keyspace}/{table}", storage_options=options)
+            folder = f"{self._shown(f'{keyspace}/{table}')}/{keyspace}/{table}"
+            delta = DeltaTable(folder, storage_options=options)
             query = QueryBuilder().register("t", delta)
             asked = f"SELECT count(*) AS n FROM t WHERE {condition}"
             (count,) = pa.table(query.execute(asked).read_all())["n"].to_pylist()

@@ -83,6 +83,7 @@ def _scene(
             home=home,
             servers=servers,
             lake=where,
+            is_elsewhere=named is not None,
             life=new_life("one", {}),
             new_life=new_life,
             proxies=proxies,
