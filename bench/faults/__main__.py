@@ -1,4 +1,4 @@
-"""The faults of the findings, tried again: `python -m bench.faults [options]`.
+"""Faults, tried one by one against the real thing: `python -m bench.faults [options]`.
 
     --only TEXT     faults, or scenes, whose names contain it; may be given several times
     --times N       how often each is tried in each scene (1)

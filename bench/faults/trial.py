@@ -37,7 +37,7 @@ class Fault:
         after: looks at what is left of it.
         in_dump: whether a table is being dumped when it begins.
         limit: seconds; what is not seen by then never is.
-        recalls: what the findings had of it.
+        recalls: what was measured of it first, on 2026-11-25.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Outcome:
         rows: that were compared at the end.
         wrong: what is wrong with them, or why it was not tried; empty: nothing.
         notes: what else is told.
-        recalls: what the findings had of it.
+        recalls: what was measured of it first, on 2026-11-25.
     """
 
     name: str
