@@ -12,6 +12,7 @@ from lab.cluster import SparkCluster
 _FORGETS: Final = "cluster, S3"
 _REMEMBERS: Final = "cluster with a memory, S3"
 _BACK: Final = 10.0  # seconds until somebody has started a new one
+_NOTICED: Final = 45.0  # seconds until a new master's orders have taken effect
 _LIMIT: Final = 600.0
 
 
@@ -39,6 +40,12 @@ def _kill_all(scene: Scene) -> None:
 
 def _kill(name: str) -> Step:
     return lambda scene: _cluster(scene).kill(name)
+
+
+def _renew_master(scene: Scene) -> None:
+    """Its workers end the executors that it does not know: what is seen before tells nothing."""
+    _cluster(scene).start("master")
+    scene.wait(_NOTICED)
 
 
 def _start(name: str) -> Step:
@@ -85,7 +92,7 @@ SPARK: Final = (
         _kill("master"),
         ("hung", "too short to tell"),
         lasts=_BACK,
-        end=_start("master"),
+        end=_renew_master,
         scenes=(_FORGETS, _REMEMBERS),
     ),
 )

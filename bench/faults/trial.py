@@ -19,7 +19,6 @@ from bench.soak.fleet import Writer
 LIMIT: Final = 300.0
 NOT_TRIED: Final = "not tried"
 _SETTLED_WITHIN: Final = 300.0  # the first dump, Spark's start on a busy machine
-_EQUAL_WITHIN: Final = 120.0
 
 Step = Callable[[Scene], None]
 
@@ -105,7 +104,7 @@ def tried(fault: Fault, name: str, scene: Scene, seed: int) -> Outcome:
         if fault.after is not None:
             fault.after(scene)
         _finish(writers)
-        rows, wrong = (0, "") if seconds is None else scene.compared(_EQUAL_WITHIN)
+        rows, wrong = (0, "") if seconds is None else scene.compared(fault.limit)
         if first is scene.life:
             said = did(first.ends - ends, first.kills - kills)
         else:
