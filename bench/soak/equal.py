@@ -14,7 +14,10 @@ from lab.servers import Server
 
 _NAMES: Final = "id, name, code, amount, price, placed"
 # What is asked of tables with other columns: of the source, and of the mirror.
-_OTHERS: Final = {BEAT: ("id, at", "id, at"), BLOBS: ("id, MD5(v)", "id, md5(v)")}
+_OTHERS: Final = {
+    BEAT: ("id, at", "id, at"),
+    BLOBS: ("id, SHA2(v, 256)", "id, encode(sha256(v), 'hex') AS v"),
+}
 _WHOLE: Final = "id, name, code, amount, price, CAST(UNIX_TIMESTAMP(placed) * 1000000 AS SIGNED)"
 
 
