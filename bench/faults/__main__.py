@@ -88,7 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     order = {fault.name: number for number, fault in enumerate(FAULTS)}
     places = {name: number for number, name in enumerate(SCENES)}
     kept.sort(key=lambda one: (order.get(one.name, -1), places.get(one.scene, -1)))
-    text = as_markdown(kept, _where())
+    known = {(one.name, one.scene) for one in kept}
+    pairs = [(fault.name, scene) for fault in FAULTS for scene in fault.scenes]
+    missing = [f"{name} ({scene})" for name, scene in pairs if (name, scene) not in known]
+    text = as_markdown(kept, _where(), missing)
     print(text)
     if given.report:
         given.report.write_text(text)

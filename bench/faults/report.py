@@ -27,12 +27,13 @@ _HEAD: Final = (
 )
 
 
-def as_markdown(outcomes: Sequence[Outcome], where: str) -> str:
+def as_markdown(outcomes: Sequence[Outcome], where: str, missing: Sequence[str] = ()) -> str:
     """The report.
 
     Args:
         outcomes: in the order of the faults.
         where: the date, the commit, the machine.
+        missing: faults and their scenes of which there is no outcome.
     """
     bad = [one for one in outcomes if not one.is_good]
     rows = sum(one.rows for one in outcomes)
@@ -40,6 +41,7 @@ def as_markdown(outcomes: Sequence[Outcome], where: str) -> str:
         _WHAT.format(where=where),
         f"{len(outcomes)} tries, {rows:,} rows compared, {len(bad)} not as they should be.",
         *(f"- {one.name} ({one.scene}): {_verdict(one)}" for one in bad),
+        *([f"Not tried: {', '.join(missing)}."] if missing else []),
         "",
         _HEAD,
     ]
