@@ -8,6 +8,7 @@
 #   make fuzz       every parser of bytes from outside, FUZZ_SECONDS (300) each
 #   make fuzz-sql   statements of a grammar on a real server, its mirror compared (FUZZ_SQL_ARGS: --server mysql --seed N ...)
 #   make soak       a long run under load, with kills, its rows compared at the end (SOAK_ARGS: --hours H --tables N ...)
+#   make faults     servers, lines, disks, clocks, processes and a cluster fail, one by one (FAULTS_ARGS: --only TEXT ...)
 #   make mutants    each rule of order broken on purpose: a test must notice (MUTANTS: modules)
 #   make bench      every benchmark
 #   make bench-peers  what people would pick instead, in one run (PEERS_ARGS: --rows N ...)
@@ -20,8 +21,8 @@
 # in ~/.cache/ratchet (or $RATCHET_CACHE) and Ivy's and pip's own caches.
 
 .DELETE_ON_ERROR:
-.PHONY: setup dev servers demo check test test-long fuzz fuzz-sql soak mutants bench bench-peers lint lock \
-	sbom clean help
+.PHONY: setup dev servers demo check test test-long fuzz fuzz-sql soak faults mutants bench bench-peers lint \
+	lock sbom clean help
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
@@ -36,6 +37,7 @@ FUZZ_SECONDS ?= 300
 FUZZ_TARGETS ?= all
 FUZZ_SQL_ARGS ?= --server mariadb --seed 1 --statements 2000 --every 50
 SOAK_ARGS ?=
+FAULTS_ARGS ?=
 PEERS_ARGS ?=
 PEERS_VENV := $(or $(RATCHET_CACHE),$(HOME)/.cache/ratchet)/peers/venv
 MUTANTS ?=
@@ -115,6 +117,9 @@ fuzz-sql: dev servers
 
 soak: dev servers
 	$(PYTHON_BIN) -m bench.soak $(SOAK_ARGS)
+
+faults: dev servers
+	$(PYTHON_BIN) -m bench.faults $(FAULTS_ARGS)
 
 mutants: dev
 	$(PYTHON_BIN) scripts/mutate.py $(MUTANTS)

@@ -68,7 +68,7 @@ class SparkCluster:
         self._conf = conf or {}
         self._workers = workers
         self._sizes = ("-c", str(cores), "-m", memory)
-        self._started: list[Daemon] = []
+        self._started: dict[str, Daemon] = {}
         self._port = Port()
 
     @property
@@ -79,7 +79,7 @@ class SparkCluster:
     @property
     def pids(self) -> Sequence[int]:
         """The master's and the workers'; executors are children of the latter."""
-        return [process.pid for process in self._started]
+        return [process.pid for process in self._started.values()]
 
     def __enter__(self) -> Self:
         self._home.mkdir(parents=True, exist_ok=True)
@@ -88,12 +88,9 @@ class SparkCluster:
             ours = self._home / "master.conf"
             ours.touch(mode=0o600)
             ours.write_text("".join(f"{name} {value}\n" for name, value in self._conf.items()))
-            settings = ("--properties-file", str(ours))
-            self._start("master", "master.Master", "--port", str(self._port.number), *settings)
+            self.start("master")
             for number in range(self._workers):
-                name = f"worker{number}"
-                folder = str(self._home / name)
-                self._start(name, "worker.Worker", *self._sizes, "-d", folder, *settings, self.url)
+                self.start(f"worker{number}")
             self._wait()
         except BaseException:
             self.stop()
@@ -108,17 +105,31 @@ class SparkCluster:
     ) -> None:
         self.stop()
 
-    def renew_master(self) -> None:
-        """Kill the master, and start another one in its place, that knows nothing of before."""
-        self._started.pop(0).kill()
+    def kill(self, name: str) -> None:
+        """End "master", "worker0", ... as a crash would."""
+        self._started[name].kill()
+
+    def start(self, name: str) -> None:
+        """Start "master", "worker0", ..., or one in the place of one that was killed.
+
+        A new master knows what its settings let it remember, by default nothing.
+        """
         settings = ("--properties-file", str(self._home / "master.conf"))
-        self._start("master", "master.Master", "--port", str(self._port.number), *settings)
-        self._started.insert(0, self._started.pop())
+        if name == "master":
+            self._start(name, "master.Master", "--port", str(self._port.number), *settings)
+        else:
+            folder = str(self._home / name)
+            self._start(name, "worker.Worker", *self._sizes, "-d", folder, *settings, self.url)
+
+    def renew_master(self) -> None:
+        """Kill the master, and start another one in its place."""
+        self.kill("master")
+        self.start("master")
 
     def stop(self) -> None:
         """End its processes; executors end with their workers."""
         while self._started:
-            self._started.pop().terminate(timeout=_STOPS_WITHIN)
+            self._started.popitem()[1].terminate(timeout=_STOPS_WITHIN)
         self._port.release()
 
     def _start(self, name: str, what: str, *options: str) -> None:
@@ -130,19 +141,17 @@ class SparkCluster:
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(_ROOT),  # as if Ratchet were installed on each worker
         }
-        self._started.append(
-            Daemon(
-                [*command, *options],
-                log=self._log(name),
-                datadir=self._home,
-                environment=environment,
-            )
+        self._started[name] = Daemon(
+            [*command, *options],
+            log=self._log(name),
+            datadir=self._home,
+            environment=environment,
         )
 
     def _wait(self) -> None:
         until = time.monotonic() + _STARTS_WITHIN
         while self._said("Registering worker") < self._workers:
-            ended = not all(process.running for process in self._started)
+            ended = not all(process.running for process in self._started.values())
             if ended or time.monotonic() > until:
                 raise OperatorError(
                     "the Spark cluster did not start",

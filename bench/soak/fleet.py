@@ -20,6 +20,7 @@ from bench.lib.following import DATABASE, fill
 from lab.servers import MariadbServer, MysqlServer, Server
 
 BEAT: Final = "beat"
+BLOBS: Final = "b"  # not a soak's
 KEYS: Final = 4  # a table's keys run up to so many times its first rows
 _ROWS: Final = 10  # a transaction
 _LARGE: Final = 2_000  # rows in one transaction of a few hundred
@@ -32,12 +33,17 @@ def fleet(tables: int, rows: int) -> Iterator[dict[str, Server]]:
     with MysqlServer(buffer_pool="256M") as mysql, MariadbServer() as mariadb:
         servers = {"mysql": mysql, "mariadb": mariadb}
         for server in servers.values():
-            fill(server, tables // 2, rows)
-            server.execute(
-                f"CREATE TABLE {BEAT} (id INT PRIMARY KEY, at DOUBLE NOT NULL)", database=DATABASE
-            )
-            server.execute(f"INSERT INTO {BEAT} VALUES (1, 0)", database=DATABASE)
+            furnish(server, tables // 2, rows)
         yield servers
+
+
+def furnish(server: Server, tables: int, rows: int) -> None:
+    """Make the tables, the one that tells the time too, and the account that reads them."""
+    fill(server, tables, rows)
+    server.execute(
+        f"CREATE TABLE {BEAT} (id INT PRIMARY KEY, at DOUBLE NOT NULL)", database=DATABASE
+    )
+    server.execute(f"INSERT INTO {BEAT} VALUES (1, 0)", database=DATABASE)
 
 
 def tables_of(server: Server) -> list[str]:

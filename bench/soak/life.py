@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,9 @@ class Life:
         home: where config, lake and logs go.
         servers: by keyspace.
         config: more of the config.
+        ports: by keyspace, where a server is reached otherwise than at its own.
+        environment: what its runs get besides our own.
+        inside: the head of a command line that runs somewhere else.
 
     Attributes:
         kills: how often it was killed by us.
@@ -39,9 +42,18 @@ class Life:
     """
 
     def __init__(
-        self, home: Path, servers: Mapping[str, Server], config: Mapping[str, Any]
+        self,
+        home: Path,
+        servers: Mapping[str, Server],
+        config: Mapping[str, Any],
+        *,
+        ports: Mapping[str, int] | None = None,
+        environment: Mapping[str, str] | None = None,
+        inside: Sequence[str] = (),
     ) -> None:
         self._home = home
+        self._environment = {**(environment or {}), _VARIABLE: RATCHET_PASSWORD}
+        self._inside = inside
         self._path = home / "ratchet.yaml"
         sources = {
             keyspace: {
@@ -49,7 +61,7 @@ class Life:
                 "shards": {
                     "-": {
                         "host": server.host,
-                        "port": server.port,
+                        "port": (ports or {}).get(keyspace, server.port),
                         "user": RATCHET_USER,
                         "password": f"${{{_VARIABLE}}}",
                         "database": DATABASE,
@@ -75,13 +87,18 @@ class Life:
         """Of the run that lives; None: there is none just now."""
         return None if self._process is None else self._process.pid
 
+    @property
+    def log(self) -> Path:
+        """What the newest of its commands has said."""
+        return self._home / f"run-{self._runs}.log"
+
     def look(self) -> None:
         """Note a run that has ended, and start one if there is none."""
         if self._process is not None and (code := self._process.poll()) is not None:
             self.ends[code] += 1
             self._process, self._again = None, time.monotonic() + _REST
         if self._process is None and time.monotonic() >= self._again:
-            self._process = self._started("run")
+            self._process = self.command("run")
 
     def kill(self) -> None:
         """Kill it with everything that it started."""
@@ -100,17 +117,27 @@ class Life:
         self._process = None
         return code
 
+    def wait(self, seconds: float) -> int:
+        """Wait until it ends by itself, and start no other one; its exit code."""
+        if self._process is None:
+            return 0
+        code = self._process.wait(seconds)
+        self._process = None
+        return code
+
     def catch_up(self, seconds: float) -> int:
         """Merge all that there is, and end; the exit code."""
-        return self._started("run", "--until-caught-up").wait(seconds)
+        return self.command("run", "--until-caught-up").wait(seconds)
 
-    def _started(self, command: str, *more: str) -> subprocess.Popen[bytes]:
+    def command(self, command: str, *more: str) -> subprocess.Popen[bytes]:
+        """Start a command on the config; what it says goes to a log of its own."""
         self._runs += 1
-        with (self._home / f"run-{self._runs}.log").open("wb") as log:
+        ratchet = [*self._inside, sys.executable, "-m", "ratchet.jobs.cli"]
+        with self.log.open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "ratchet.jobs.cli", command, str(self._path), *more],
+                [*ratchet, command, str(self._path), *more],
                 cwd=ROOT,
-                env={**os.environ, _VARIABLE: RATCHET_PASSWORD},
+                env={**os.environ, **self._environment},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
