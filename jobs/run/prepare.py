@@ -37,11 +37,13 @@ from ratchet.jobs.topology.begin import (
     databases_of,
     executed,
     fresh_shards,
+    has_stood,
     heads,
     named_again,
     record_starts,
 )
 from ratchet.jobs.topology.discover import look
+from ratchet.jobs.topology.lineage import keyspace_of
 from ratchet.jobs.topology.reshard import locate
 from ratchet.store.databasenote import note_databases, read_databases
 from ratchet.store.files import Lake
@@ -127,7 +129,7 @@ def prepare(
     streams = rounds.streams()
     fresh = fresh_shards(shards, streams, named, found)
     vitess = {name for name, source in config.sources.items() if source.is_vitess}
-    tablets = {name for name, source in config.sources.items() if source.vitess}
+    by_itself = vitess | {name for name, source in config.sources.items() if source.vitess}
     read = {one.name: one.shards for one in found}
     check_shards(states, full.sources, streams, read, named)  # also of those that are set aside
     databases = databases_of(config.sources, configs)
@@ -139,7 +141,9 @@ def prepare(
         config.mirrors,
         fresh,
         ended=lambda s: s not in streams and ShardId.parse(s).keyspace in vitess,
-        resharded=(vitess | tablets).__contains__,
+        was_left=lambda shard, dump: (
+            keyspace_of(shard) not in by_itself and has_stood(shard, dump, rounds)
+        ),
     )
     record_starts(rounds, executed(configs, fresh), now=_now())
     retried = again_of_stopped(states) & {one.name for one in found}

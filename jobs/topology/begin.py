@@ -29,7 +29,7 @@ from ratchet.store.anew import to_be_dumped
 from ratchet.store.databasenote import read_databases
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog, StreamState
-from ratchet.store.tables import Tables, TableState
+from ratchet.store.tables import DumpState, Tables, TableState
 from ratchet.wire.session import Session, SourceConfig
 from ratchet.wire.vitess import on_primary
 
@@ -130,7 +130,7 @@ def align(
     fresh: set[str],
     *,
     ended: Callable[[str], bool] = lambda _: False,
-    resharded: Callable[[str], bool] = lambda _: False,
+    was_left: Callable[[str, DumpState], bool] = lambda *_: False,
 ) -> list[TableState]:
     """Send tables back to phase new that the log does not cover; gives the states as they are now.
 
@@ -145,7 +145,7 @@ def align(
         mirrors: whether the config mirrors the table of that keyspace.
         fresh: shards whose streams start now.
         ended: whether a shard's successors have taken over.
-        resharded: whether a keyspace has shards by itself, not by the config.
+        was_left: whether a shard has not been read since a dump (`has_stood`).
     """
     known = {one.name: one for one in found}
     tables, states = Tables(lake), []
@@ -155,8 +155,11 @@ def align(
         # what is not read. The dump finds that it is gone.
         read = known[state.name].shards if state.name in known else _dumped_from(state)
         behind = fresh & set(read)
-        dumped = set(_dumped_from(state)) or set(read)
-        returned = [] if resharded(state.keyspace) else sorted(set(read) - dumped)
+        returned = sorted(
+            shard
+            for shard in set(read) - set(_dumped_from(state))
+            if state.dump is not None and was_left(shard, state.dump)
+        )
         torn = (
             state.phase in {"dumping", "catching_up"}
             and state.dump is not None
@@ -175,6 +178,24 @@ def align(
         else:
             states.append(state)
     return states
+
+
+def has_stood(shard: str, dump: DumpState, rounds: RoundLog) -> bool:
+    """Whether a shard's stream stands where it stood when a table was dumped.
+
+    Such a table that was dumped without that shard lacks its rows: the config lacked the shard. A
+    shard that got the table later has moved since, by the statement that made it there.
+
+    Args:
+        shard: ShardId as text.
+        dump: the table's, without that shard.
+        rounds: the round log.
+    """
+    now = rounds.streams().get(shard)
+    if now is None:
+        return False
+    number = min(max(dump.start_round, rounds.first_number()), rounds.last_number())
+    return rounds.positions_at(number).get(shard) == now.position
 
 
 def refuse_unfitting(config: Config, lake: Lake) -> None:

@@ -146,6 +146,5 @@ def test_a_dump_that_a_reshard_tore_begins_anew(lake: Lake, phase: Phase, expect
         lambda *_: True,
         set(),
         ended=lambda shard: shard == "shop/0",
-        resharded=lambda _: True,
     )
     assert after.phase == expected
