@@ -183,7 +183,7 @@ def test_a_table_is_damaged_in_its_dump(
     ratchet.run("run", "--until-caught-up")
     mariadb.execute("CREATE TABLE big (id INT PRIMARY KEY, v INT)", database=database)
     mariadb.execute("INSERT INTO big SELECT seq, seq FROM seq_1_to_4000", database=database)
-    ratchet.run("run", "--until-caught-up", crash_at="dump.before_commit:4", expect=-signal.SIGKILL)
+    ratchet.run("run", "--until-caught-up", crash_at="dump.after_commit", expect=-signal.SIGKILL)
     hurt(newest("*.json")(ratchet.lake / "shop" / "big"))
     (big,) = (one for one in status(ratchet)["tables"] if one["table"] == "big")
     assert big["phase"] == "dumping"
