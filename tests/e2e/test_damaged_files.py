@@ -171,7 +171,13 @@ def test_a_table_is_damaged(
     ratchet.run("verify")
 
 
-@pytest.mark.parametrize("hurt", [torn, lambda path: path.write_bytes(b"")], ids=["torn", "empty"])
+@pytest.mark.parametrize(
+    "hurt",
+    [
+        torn,
+        pytest.param(lambda path: path.write_bytes(b""), id="empty", marks=pytest.mark.long),
+    ],
+)
 def test_a_table_is_damaged_in_its_dump(
     mariadb: Any,
     database: str,
