@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -175,6 +176,9 @@ def align(
             why = f"it was dumped without {returned[0]}" if returned and not behind else why
             log.info("%s needs a new dump: %s", state.name, why)
             states.append(tables.save(to_be_dumped(lake, state)))
+        elif state.change is not None and (behind or returned):
+            # Not to be made from what the lake has: that is without the rows of these shards.
+            states.append(tables.save(replace(state, change=None)))
         else:
             states.append(state)
     return states

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from ratchet.jobs.topology.begin import (
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import DumpState, Phase, Tables, TableState
+from ratchet.store.tables import DumpState, Phase, ShapeChange, Tables, TableState
 
 CONFIG = """\
 lake: ./lake
@@ -162,6 +163,29 @@ def test_tables_that_were_dumped_without_a_shard(
     assert phases() == {"shop.orders": "streaming", "wiki.page": "streaming"}
     assert whole.dump is not None
     assert not has_stood("wiki/a", whole.dump, log)
+
+
+def test_a_change_of_a_table_that_was_dumped_without_a_shard_is_not_computed(
+    lake: Lake, config: Config, save: Callable[..., TableState]
+) -> None:
+    """It would be made of what the lake has, or of a tool's copy on the other shard alone."""
+    log = RoundLog(lake)
+    record_starts(log, {"shop/a": position(1), "shop/b": position(1)}, now=5)
+    stopped = save("shop.orders", "stopped", shards=["shop/a"])
+    change = ShapeChange(shard="shop/a", position=position(2), round=1, statement="ALTER TABLE t")
+    Tables(lake).save(replace(stopped, change=change))
+
+    def left(number: int) -> TableState:
+        record_starts(log, {"shop/b": position(number)}, now=6)
+        (state,) = align(
+            lake, FOUND, config.mirrors, set(), was_left=lambda *of: has_stood(*of, log)
+        )
+        return state
+
+    (state,) = align(lake, FOUND, config.mirrors, set(), was_left=lambda *of: has_stood(*of, log))
+    assert (state.phase, state.change) == ("stopped", None)
+    Tables(lake).save(replace(state, change=change))
+    assert left(9).change == change
 
 
 def test_another_key_is_refused(config: Config, save: Callable[..., TableState]) -> None:
