@@ -92,7 +92,7 @@ class ServerCatalog:
         self._database = session.config.database
         self._hints: dict[str, Mapping[str, str]] = {}
         self._unfit: dict[str, str] = {}
-        self._refused_at: dict[str, float] = {}  # of those of them that were asked about by name
+        self._refused_at: dict[str, float] = {}  # when these were asked about
         # Name in lower case -> the tables that were asked about; None: nothing was asked yet.
         self._asked_about: dict[str, set[str]] | None = None
         self._grants: object = None  # when the hints were read
@@ -223,18 +223,22 @@ class ServerCatalog:
             names, self._unfit, self._hints = self._asked(self._read_all)
         except LockedError:
             names = []  # of a table that hangs nothing may ever be asked
+        self._refused_at = dict.fromkeys(self._unfit, time.monotonic())
         self._asked_about = {}
         for name in names:
             self._note(name)
 
     def _ask_about(self, table: str) -> None:
-        self._hints.pop(table, None)
-        self._unfit.pop(table, None)
+        unfit: Mapping[str, str] = {}
+        hints: Mapping[str, Mapping[str, str]] = {}
         if not self._is_ordinary(table):
             unfit, hints = self._asked(lambda query: self._read(query, table))
-            self._hints |= hints
-            self._unfit |= unfit
             self._refused_at[table] = time.monotonic()
+        # Not before the answer is there: a table that is locked stays what it was.
+        self._hints.pop(table, None)
+        self._unfit.pop(table, None)
+        self._hints |= hints
+        self._unfit |= unfit
         self._note(table)
 
     def _is_ordinary(self, table: str) -> bool:
