@@ -43,6 +43,7 @@ from ratchet.wire.decode.answers import (
     as_name,
     as_text,
     or_null,
+    settled,
     shaped,
     single,
     single_value,
@@ -214,12 +215,9 @@ class Session:
         """
         if not (_ASKS_TABLES.match(sql) and self.is_mariadb):
             return self._rows(sql, args)
-        for pause in _PAUSES:
-            try:
-                return self._rows(_NOT_WAITING + sql, args)
-            except LockedError:
-                time.sleep(pause)
-        return self._rows(_NOT_WAITING + sql, args)
+        return settled(
+            lambda: self._rows(_NOT_WAITING + sql, args), pauses=_PAUSES, unless=(LockedError,)
+        )
 
     def _rows(self, sql: str, args: Sequence[object] | None) -> list[tuple[Any, ...]]:
         try:

@@ -20,7 +20,7 @@ from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
 from ratchet.core.sql.effects import CREATED, GENERATING, KEY_GOES, MOVED, Change, TableName
 from ratchet.core.sql.found import BY_STATEMENT, StatementEffects
 from ratchet.core.sql.lexer import SqlToken
-from ratchet.core.sql.options import ELSEWHERE, character_set
+from ratchet.core.sql.options import ELSEWHERE, character_set, like
 
 # Statements that change no row of a table, whatever follows their first word.
 ASIDE: Final = frozenset(
@@ -178,10 +178,10 @@ def _is_filled(tokens: Sequence[SqlToken]) -> bool:
 
 def _is_like(tokens: Sequence[SqlToken], copy: TableName, default: str | None) -> bool:
     """Whether a table is made as the one that it is a tool's copy of is, its engine included."""
-    cursor = TokenCursor([one for one in tokens if one != SqlToken("sign", "(")])
-    if not cursor.accept("LIKE"):
+    other = like(TokenCursor(tokens))
+    if other is None:
         return False
-    database, name = cursor.table()
+    database, name = other
     same = (database or default) == (copy.database or default)
     return same and name in copied(copy.table)
 

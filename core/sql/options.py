@@ -75,6 +75,15 @@ def option(cursor: TokenCursor) -> tuple[bool, Change | None, Sequence[SqlToken]
     return True, None, ()
 
 
+def like(cursor: TokenCursor) -> tuple[str | None, str] | None:
+    """Take LIKE, in parentheses or not, and the table's name behind it; None: it does not come."""
+    ahead = 1 if cursor.peek() == SqlToken("sign", "(") else 0
+    if cursor.peek(ahead).word != "LIKE":
+        return None
+    cursor.at += ahead + 1
+    return cursor.table()
+
+
 def character_set(cursor: TokenCursor) -> bool:
     """Take [DEFAULT] CHARACTER SET or COLLATE with a value; whether there was one."""
     ahead = 1 if cursor.peek().word == "DEFAULT" else 0

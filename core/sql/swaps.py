@@ -16,6 +16,7 @@ from ratchet.core.sql.alter import alter_table
 from ratchet.core.sql.cursor import NotUnderstoodError, TokenCursor
 from ratchet.core.sql.effects import GENERATING
 from ratchet.core.sql.lexer import Mode, SqlToken, lex
+from ratchet.core.sql.options import like
 
 _EXECUTABLE: Final = ("/*!", "/*M!")  # what they hold is executed by some servers only
 # What brings rows into a table without row events, lets other tables change them, or keeps them
@@ -81,15 +82,16 @@ def may_be_unlike(statement: str, table: str) -> bool:
         return "LIKE" in statement.upper()
     if not any(token.word == "LIKE" for token in tokens):
         return False
-    cursor = TokenCursor([token for token in tokens if token != SqlToken("sign", "(")])
+    cursor = TokenCursor(tokens)
     try:
         cursor.need("CREATE")
         cursor.accept("OR", "REPLACE")
         cursor.need("TABLE")
         cursor.table()
-        return not cursor.accept("LIKE") or cursor.table()[1] != table
+        other = like(cursor)
     except NotUnderstoodError:
         return True
+    return other is None or other[1] != table
 
 
 def keeps_empty(statement: str, table: str) -> bool:

@@ -21,7 +21,7 @@ from ratchet.jobs.topology.lineage import of_keyspace
 from ratchet.jobs.topology.positions import ask
 from ratchet.jobs.topology.tablets import check_listed, keyspaces
 from ratchet.store.files import Lake
-from ratchet.store.rounds import StreamState
+from ratchet.store.rounds import RoundLog, StreamState
 from ratchet.store.tables import Tables
 from ratchet.wire.session import SourceConfig
 
@@ -47,7 +47,7 @@ def judge_mirror(config: Config, lake: Lake, streams: Mapping[str, StreamState])
             check_listed(config, keyspace, of_keyspace(keyspace, streams))
     except ConfigError as error:
         found.append(_finding("lake", "mirror", "fail", error.message, error.hint))
-    for shard in dumped_without(states, config.sources, streams):
+    for shard in dumped_without(states, config.sources, RoundLog(lake)):
         text = f"the tables were dumped without {shard}, which the config lacked then"
         mend = "a run dumps those again that it has; nothing is to be typed"
         found.append(_finding(shard, "rows", "warn", text, mend))

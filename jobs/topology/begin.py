@@ -221,26 +221,27 @@ def refuse_unfitting(config: Config, lake: Lake) -> None:
 def dumped_without(
     states: Collection[TableState],
     sources: Mapping[str, SourceSection],
-    streams: Mapping[str, StreamState],
+    rounds: RoundLog,
 ) -> list[str]:
-    """Shards of the config that no table of their source was dumped from, though they were read.
+    """Shards of the config that no table of their source was dumped from, as it lacked them then.
 
-    The config lacked them for a while: what stands in them is to be dumped again (`align`).
+    What stands in them is to be dumped again (`align`).
 
     Args:
         states: of all tables.
         sources: of the config.
-        streams: those of the lake, by shard.
+        rounds: the round log.
     """
     found = []
     for keyspace, source in sources.items():
         if source.is_vitess or source.vitess:
             continue
-        dumps = [set(_dumped_from(one)) for one in states if one.keyspace == keyspace]
-        dumped = set().union(*dumps)
-        listed = (str(ShardId(keyspace, name)) for name in source.shards)
-        if dumped:
-            found += [shard for shard in listed if shard in streams and shard not in dumped]
+        dumps = [one.dump for one in states if one.keyspace == keyspace and one.dump is not None]
+        dumped = {shard for dump in dumps for shard in dump.start}
+        listed = {str(ShardId(keyspace, name)) for name in source.shards}
+        if dumps:
+            newest = max(dumps, key=lambda dump: dump.start_round)
+            found += [s for s in sorted(listed - dumped) if has_stood(s, newest, rounds)]
     return found
 
 

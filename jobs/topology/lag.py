@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ratchet.core.shard import ShardId
+from ratchet.jobs.topology.lineage import of_keyspace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,11 +40,7 @@ def read_until(keyspace: str, streams: Mapping[str, StreamState]) -> int:
         Microseconds UTC, by the stream that is furthest behind; 0 if unknown.
     """
     return min(
-        (
-            stream.ts
-            for shard, stream in streams.items()
-            if ShardId.parse(shard).keyspace == keyspace and stream.journal is None
-        ),
+        (one.ts for one in of_keyspace(keyspace, streams).values() if one.journal is None),
         default=0,
     )
 

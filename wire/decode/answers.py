@@ -130,7 +130,7 @@ def single_value(rows: Sequence[Sequence[Any]], column: Callable[[Any], T]) -> T
 def settled(
     ask: Callable[[], T], *, pauses: Iterable[float], unless: tuple[type[RatchetError], ...]
 ) -> T:
-    """What several questions say together, asked again if somebody changed a table between them.
+    """What questions say, asked again if somebody was changing a table between or beside them.
 
     Args:
         ask: asks them.

@@ -18,6 +18,7 @@ from ratchet.jobs.topology.begin import (
     align,
     check_databases,
     check_keys,
+    dumped_without,
     fresh_shards,
     has_stood,
     named_again,
@@ -155,12 +156,14 @@ def test_tables_that_were_dumped_without_a_shard(
         return {one.name: one.phase for one in states}
 
     assert has_stood("shop/b", left.dump, log)
+    assert dumped_without(Tables(lake).list(), config.sources, log) == ["shop/b"]
     assert not has_stood("shop/c", left.dump, log)
     assert phases() == {"shop.orders": "new", "wiki.page": "streaming"}
     save("shop.orders", "streaming", shards=["shop/a"])
     record_starts(log, {"shop/b": position(9)}, now=7)
     assert not has_stood("shop/b", left.dump, log)
     assert phases() == {"shop.orders": "streaming", "wiki.page": "streaming"}
+    assert not dumped_without(Tables(lake).list(), config.sources, log)
     assert whole.dump is not None
     assert not has_stood("wiki/a", whole.dump, log)
 
