@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pymysql
@@ -28,13 +29,34 @@ _PAUSE: Final = 0.5
 
 
 @contextmanager
-def fleet(tables: int, rows: int) -> Iterator[dict[str, Server]]:
-    """Both servers with half of the tables each; by keyspace."""
-    with MysqlServer(buffer_pool="256M") as mysql, MariadbServer() as mariadb:
-        servers = {"mysql": mysql, "mariadb": mariadb}
+def fleet(tables: int, rows: int, home: Path | None = None) -> Iterator[dict[str, Server]]:
+    """Both servers with half of the tables each; by keyspace.
+
+    Args:
+        tables: on both together.
+        rows: of each at first.
+        home: where their data stays for the next piece of a soak; None: it is deleted.
+    """
+    with (
+        MysqlServer(buffer_pool="256M", **_kept(home, "mysql", 101)) as mysql,
+        MariadbServer(**_kept(home, "mariadb", 102)) as mariadb,
+    ):
+        servers: dict[str, Server] = {"mysql": mysql, "mariadb": mariadb}
         for server in servers.values():
-            furnish(server, tables // 2, rows)
+            if not server.execute("SHOW DATABASES LIKE %s", [DATABASE]):
+                furnish(server, tables // 2, rows)
         yield servers
+        if home is not None:
+            for server in servers.values():
+                server.stop()
+
+
+def _kept(home: Path | None, name: str, number: int) -> dict[str, Any]:
+    """What a server needs to be the same one after its machine was off."""
+    if home is None:
+        return {}
+    durable = {"sync-binlog": "1", "innodb-flush-log-at-trx-commit": "1"}
+    return {"datadir": home / name, "options": {"server-id": str(number), **durable}}
 
 
 def furnish(server: Server, tables: int, rows: int) -> None:

@@ -37,6 +37,7 @@ class Life:
         inside: the head of a command line that runs somewhere else.
 
     Attributes:
+        home: the same.
         kills: how often it was killed by us.
         ends: exit code -> how often it ended by itself.
     """
@@ -51,7 +52,7 @@ class Life:
         environment: Mapping[str, str] | None = None,
         inside: Sequence[str] = (),
     ) -> None:
-        self._home = home
+        self.home = home
         self._environment = {**(environment or {}), _VARIABLE: RATCHET_PASSWORD}
         self._inside = inside
         self._path = home / "ratchet.yaml"
@@ -73,14 +74,14 @@ class Life:
         self._path.write_text(yaml.safe_dump({"lake": "./lake", "sources": sources, **config}))
         self._process: subprocess.Popen[bytes] | None = None
         self._again = 0.0
-        self._runs = 0
+        self._runs = len(list(home.glob("run-*.log")))  # of the pieces before
         self.kills = 0
         self.ends: Counter[int] = Counter()
 
     @property
     def lake(self) -> Path:
         """Where the lake is."""
-        return self._home / "lake"
+        return self.home / "lake"
 
     @property
     def pid(self) -> int | None:
@@ -90,7 +91,7 @@ class Life:
     @property
     def log(self) -> Path:
         """What the newest of its commands has said."""
-        return self._home / f"run-{self._runs}.log"
+        return self.home / f"run-{self._runs}.log"
 
     def look(self) -> None:
         """Note a run that has ended, and start one if there is none."""

@@ -31,7 +31,9 @@ def main(samples: str, file: str) -> int:
     for name, label in (("python", "Python, MiB"), ("java", "Java, MiB")):
         panels[1].plot(minutes, [one[name] for one in given], linewidth=0.8, label=label)
     panels[2].plot(minutes, [one["size"] for one in given], linewidth=0.8, label="lake, MiB")
-    panels[2].plot(minutes, [one["files"] for one in given], linewidth=0.8, label="files")
+    panels[2].plot(
+        minutes, [sum(one["kinds"].values()) for one in given], linewidth=0.8, label="files"
+    )
     for panel in panels:
         panel.legend(loc="upper left", frameon=False, fontsize=9)
         panel.spines[["top", "right"]].set_visible(False)

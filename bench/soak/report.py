@@ -16,7 +16,8 @@ from bench.soak.samples import Sample
 _SPANS: Final = 12
 _HEAD: Final = (
     "| minutes | lag s, median | 99 % | at most | Python MiB | Java MiB | descriptors | threads "
-    "| files | lake MiB |\n|---|---|---|---|---|---|---|---|---|---|"
+    "| data files | log files | change files | lake MiB |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -25,7 +26,8 @@ class Outcome:
     """What a soak came to.
 
     Attributes:
-        seconds: it took.
+        seconds: of writing, all pieces together.
+        pieces: in which it was done, servers and machine off in between.
         changes: of rows, by the writers.
         kills: of the run, by us.
         ends: exit code -> runs that ended by themselves.
@@ -35,6 +37,7 @@ class Outcome:
     """
 
     seconds: float
+    pieces: int = 1
     changes: int
     kills: int
     ends: Mapping[int, int]
@@ -57,8 +60,9 @@ def as_markdown(outcome: Outcome, title: str) -> str:
     """
     ends = ", ".join(f"{count} x exit {code}" for code, count in sorted(outcome.ends.items()))
     done = f"{outcome.changes:,} changes of rows in {outcome.seconds / 60:.0f} minutes"
+    pieces = "" if outcome.pieces == 1 else f" in {outcome.pieces} pieces"
     lines = [
-        f"{title}: {done}, {outcome.kills} kills; ended by itself: {ends or 'no run'}.",
+        f"{title}: {done}{pieces}, {outcome.kills} kills; ended by itself: {ends or 'no run'}.",
         f"At the end {outcome.compared:,} rows compared, {len(outcome.wrong)} tables differ.",
         *(f"- {name}: {what}" for name, what in sorted(outcome.wrong.items())),
         "",
@@ -91,7 +95,7 @@ def _row(span: Sequence[Sample]) -> str:
         f"{max(one.java for one in span):,.0f}",
         f"{max(one.descriptors for one in span)}",
         f"{max(one.threads for one in span)}",
-        f"{last.files:,}",
+        *(f"{last.kinds[kind]:,}" for kind in ("data", "log", "changes")),
         f"{last.size:,.0f}",
     )
     return f"| {' | '.join(figures)} |"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,8 @@ class Sample:
         java: MiB that Java holds.
         descriptors: open files of the run's own process.
         threads: of it.
-        files: in the lake.
+        kinds: how many files of each kind are in the lake: `data` of tables and of side tables,
+            `log` of every Delta table, `changes`, `notes`.
         size: MiB of them.
         lag: by keyspace, seconds by which the newest merged change is behind the clock.
     """
@@ -38,9 +40,14 @@ class Sample:
     java: float
     descriptors: int
     threads: int
-    files: int
+    kinds: dict[str, int]
     size: float
     lag: dict[str, float]
+
+    @property
+    def files(self) -> int:
+        """In the lake, of all kinds."""
+        return sum(self.kinds.values())
 
 
 def take_sample(pid: int, lake: Path, keyspaces: list[str], began: float) -> Sample | None:
@@ -53,7 +60,7 @@ def take_sample(pid: int, lake: Path, keyspaces: list[str], began: float) -> Sam
         began: when the soak did, `time.monotonic`.
     """
     lag = {keyspace: _lag(lake, keyspace) for keyspace in keyspaces}
-    files, size = _size(lake)
+    kinds, size = _contents(lake)
     try:
         descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
@@ -66,7 +73,7 @@ def take_sample(pid: int, lake: Path, keyspaces: list[str], began: float) -> Sam
         java=every - python,
         descriptors=descriptors,
         threads=threads,
-        files=files,
+        kinds=kinds,
         size=size,
         lag={keyspace: one for keyspace, one in lag.items() if one is not None},
     )
@@ -80,15 +87,28 @@ def _lag(lake: Path, keyspace: str) -> float | None:
     return None
 
 
-def _size(lake: Path) -> tuple[int, float]:
-    files = size = 0
+def _contents(lake: Path) -> tuple[dict[str, int], float]:
+    kinds = Counter({"data": 0, "log": 0, "changes": 0, "notes": 0})
+    size = 0
     todo = [lake]
     while todo:
-        with suppress(OSError), os.scandir(todo.pop()) as entries:
+        folder = todo.pop()
+        kind = _kind(folder.relative_to(lake).parts)
+        with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     todo.append(Path(entry.path))
                 else:
                     with suppress(OSError):
-                        files, size = files + 1, size + entry.stat().st_size
-    return files, size / 2**20
+                        size += entry.stat().st_size
+                        kinds[kind] += 1
+    return dict(kinds), size / 2**20
+
+
+def _kind(parts: tuple[str, ...]) -> str:
+    """Of the files of this folder, as parts of its path in the lake."""
+    if "_delta_log" in parts:
+        return "log"
+    if parts[:1] != ("_ratchet",) or parts[:2] == ("_ratchet", "side"):
+        return "data"
+    return "changes" if parts[:2] == ("_ratchet", "changes") else "notes"
