@@ -15,7 +15,6 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from ratchet.core.shard import ShardId
 from ratchet.store.tables import Doubt, Tables
 
 log: Final = logging.getLogger("ratchet.jobs.run")
@@ -26,8 +25,9 @@ _WHY: Final = "its server no longer has it"
 def doubt_vanished(
     tables: Tables, present: Mapping[str, Collection[str]], *, last_round: int
 ) -> None:
-    """Put streaming tables in doubt that a look has not found on one of their servers.
+    """Put streaming tables in doubt that a look has not found on a server that they have rows of.
 
+    A shard that had no such table at the dump, and has sent no row of it since, is not waited for.
     Only while nobody else writes states.
 
     Args:
@@ -35,12 +35,9 @@ def doubt_vanished(
         present: ShardId as text -> the tables that its database has.
         last_round: they have gone in this round or before.
     """
-    by_keyspace: dict[str, list[Collection[str]]] = {}
-    for shard, names in present.items():
-        by_keyspace.setdefault(ShardId.parse(shard).keyspace, []).append(names)
     for state in tables.list():
-        servers = by_keyspace.get(state.keyspace, ())
-        gone = any(state.table not in names for names in servers)
+        stands = {*(() if state.dump is None else state.dump.start), *state.logged}
+        gone = any(state.table not in present[shard] for shard in stands & present.keys())
         if gone and state.phase == "streaming" and not state.is_doubtful:
             log.warning("%s is compared with its source: %s", state.name, _WHY)
             tables.save(state.in_doubt(Doubt(message=_WHY, statement="", round=last_round)))
