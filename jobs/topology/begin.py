@@ -352,7 +352,7 @@ def check_shards(
                 f"are in {state.name}: they would stay as they are",
                 operation="start",
                 hint="put it back; if its rows are to go, or lie in the other shards by now: "
-                f"ratchet dump CONFIG --again {every}",
+                f"`ratchet dump CONFIG --again {every}`",
             )
 
 
