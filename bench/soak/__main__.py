@@ -13,8 +13,8 @@
     --piece H         with --home: hours after which everything is stopped, if more are left
 
 At the end (of each piece) the writers stop, a last run catches up, and all rows of all tables are
-compared with the source, read by neither Ratchet nor Spark. Exit code 1: rows differ, or a
-run ended by itself.
+compared with the source, read by neither Ratchet nor Spark. Exit code 1: rows differ, a run
+ended by itself, or the lake outgrew its bound (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def soak(
         compared=compared,
         wrong=wrong,
         samples=now.samples,
+        kept=life.kept,
     )
 
 

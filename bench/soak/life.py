@@ -20,6 +20,7 @@ import yaml
 
 from bench.lib.following import DATABASE, ROOT
 from lab.servers import RATCHET_PASSWORD, RATCHET_USER, Server
+from ratchet.jobs.config.config import load_config
 
 _VARIABLE: Final = "RATCHET_SOAK_PASSWORD"
 _REST: Final = 5.0  # seconds until a supervisor starts it again
@@ -77,6 +78,12 @@ class Life:
         self._runs = len(list(home.glob("run-*.log")))  # of the pieces before
         self.kills = 0
         self.ends: Counter[int] = Counter()
+
+    @property
+    def kept(self) -> float:
+        """Seconds that its config keeps anything at most."""
+        merge = load_config(self._path, lake_only=True).merge
+        return max(merge.table_history, merge.change_log_retention, merge.tombstone_retention)
 
     @property
     def lake(self) -> Path:

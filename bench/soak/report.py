@@ -14,6 +14,9 @@ import numpy as np
 from bench.soak.samples import Sample
 
 _SPANS: Final = 12
+_HOUR: Final = 3600.0
+_DUMPED: Final = 600.0  # seconds by which the tables have been dumped
+_TIDYING: Final = 10.0
 _HEAD: Final = (
     "| minutes | lag s, median | 99 % | at most | Python MiB | Java MiB | descriptors | threads "
     "| data files | log files | change files | lake MiB |\n"
@@ -34,6 +37,7 @@ class Outcome:
         compared: rows, at the end.
         wrong: keyspace.table -> what is wrong.
         samples: in the order of time.
+        kept: seconds that the config keeps anything: history, change log, tokens of deleted rows.
     """
 
     seconds: float
@@ -44,11 +48,38 @@ class Outcome:
     compared: int
     wrong: Mapping[str, str]
     samples: Sequence[Sample]
+    kept: float = float("inf")
+
+    @property
+    def bound(self) -> tuple[float, float] | None:
+        """MiB and files that the lake may come to at most, as docs/operations.md has it.
+
+        It grows as in the first hour, dumps aside, until `kept` and two hours more have passed.
+        None: the soak is not that long.
+        """
+        grown = [one for one in self.samples if _DUMPED <= one.at <= _HOUR]
+        time = self.kept + 2 * _HOUR
+        if not grown or self.samples[-1].at < time:
+            return None
+        begin, end = grown[0], grown[-1]
+        factor = (time - begin.at) / (end.at - begin.at)
+        return (
+            begin.size + (end.size - begin.size) * factor,
+            begin.files + (end.files - begin.files) * factor,
+        )
+
+    @property
+    def has_outgrown(self) -> bool:
+        """Whether the lake has come to more than its bound."""
+        if self.bound is None:
+            return False
+        size, files = self.bound
+        return any(one.size > size or one.files > files for one in self.samples)
 
     @property
     def is_good(self) -> bool:
-        """Whether all rows are equal and no run ended by itself."""
-        return self.compared > 0 and not self.wrong and not self.ends
+        """Whether all rows are equal, no run ended by itself, and the lake kept to its bound."""
+        return self.compared > 0 and not self.wrong and not self.ends and not self.has_outgrown
 
 
 def as_markdown(outcome: Outcome, title: str) -> str:
@@ -65,11 +96,36 @@ def as_markdown(outcome: Outcome, title: str) -> str:
         f"{title}: {done}{pieces}, {outcome.kills} kills; ended by itself: {ends or 'no run'}.",
         f"At the end {outcome.compared:,} rows compared, {len(outcome.wrong)} tables differ.",
         *(f"- {name}: {what}" for name, what in sorted(outcome.wrong.items())),
+        *_bound(outcome),
+        *_tidying(outcome.samples),
         "",
         _HEAD,
         *(_row(span) for span in _spans(outcome.samples)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _bound(outcome: Outcome) -> list[str]:
+    if outcome.bound is None:
+        return []
+    size, files = outcome.bound
+    most = max(one.size for one in outcome.samples), max(one.files for one in outcome.samples)
+    kept = "outgrew" if outcome.has_outgrown else "kept to"
+    sizes = f"at most {most[0]:,.0f} MiB of {size:,.0f}, {most[1]:,} files of {files:,.0f}"
+    return [f"The lake {kept} its bound: {sizes}."]
+
+
+def _tidying(samples: Sequence[Sample]) -> list[str]:
+    """What removing costs those who read: lags while it goes on, and else."""
+    parted: dict[bool, list[float]] = {True: [], False: []}
+    for sample in samples:
+        parted[sample.tidied < _TIDYING].extend(sample.lag.values())
+    if not all(parted.values()):
+        return []
+    during, else_ = (np.percentile(parted[is_tidying], 99) for is_tidying in (True, False))
+    share = len(parted[True]) / sum(map(len, parted.values()))
+    when = f"within {_TIDYING:.0f} s of removing what is old ({share:.0%} of the looks)"
+    return [f"Lag, 99 %: {during:.1f} s {when}, {else_:.1f} s else."]
 
 
 def _spans(samples: Sequence[Sample]) -> list[Sequence[Sample]]:

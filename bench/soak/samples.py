@@ -33,6 +33,7 @@ class Sample:
             `log` of every Delta table, `changes`, `notes`.
         size: MiB of them.
         lag: by keyspace, seconds by which the newest merged change is behind the clock.
+        tidied: seconds since the run last noted that it had removed what is old.
     """
 
     at: float
@@ -43,6 +44,7 @@ class Sample:
     kinds: dict[str, int]
     size: float
     lag: dict[str, float]
+    tidied: float = float("inf")
 
     @property
     def files(self) -> int:
@@ -76,7 +78,15 @@ def take_sample(pid: int, lake: Path, keyspaces: list[str], began: float) -> Sam
         kinds=kinds,
         size=size,
         lag={keyspace: one for keyspace, one in lag.items() if one is not None},
+        tidied=_tidied(lake),
     )
+
+
+def _tidied(lake: Path) -> float:
+    notes = (lake / "_ratchet" / "notes").glob("*/upkeep.json")
+    with suppress(OSError, ValueError):  # it is just being replaced, or there is none yet
+        return time.time() - max(note.stat().st_mtime for note in notes)
+    return float("inf")
 
 
 def _lag(lake: Path, keyspace: str) -> float | None:
