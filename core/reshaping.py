@@ -30,7 +30,15 @@ class NotComputableError(Exception):
 
 
 class NotYetComputableError(Exception):
-    """What a change does cannot be told yet; the argument says what is waited for."""
+    """What a change does cannot be told yet; the argument says what is waited for.
+
+    Attributes:
+        seconds: until it may be known.
+    """
+
+    def __init__(self, message: str, *, seconds: float = 0.2) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 @dataclass(frozen=True, slots=True)

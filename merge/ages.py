@@ -109,7 +109,8 @@ def refuse_other_ages(lake: Lake, progress: Progress) -> None:
             log.error("%s is stopped: %s", state.name, why)
             tables.stop(state, message=why, hint=hint, at_round=end)
 
-    merged = [one for one in tables.list() if one.phase in {"streaming", "catching_up"}]
+    phases = {"streaming", "catching_up"}
+    merged = [one for one in tables.list() if one.phase in phases or one.awaits_shards]
     with ThreadPoolExecutor(_LOOKS, "ages") as pool:
         for _ in pool.map(look, merged):
             pass

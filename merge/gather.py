@@ -66,7 +66,8 @@ class TableBacklog:
         keys_changed: whether its foreign keys have to be read again: they are others.
         keys_stale: the same: they may be.
         stopped: why the table stops in `round`, if it does.
-        change: the change of its columns that stops it, if what it does may be computed.
+        change: the change of its columns that stops it, if what it does may be computed; with the
+            shards that came to it in earlier rounds.
         unsure: places (shard, seq) of statements that do not part the rows before them from those
             behind: some may have been read under the columns behind, or have the same `seq`.
         doubted: those of them of which capture says so.
@@ -150,6 +151,9 @@ def gather(
     What a statement did counts where it stands, not where the next row comes: a table stops, or is
     in doubt until it has been compared with its source (`TableBacklog.doubts`).
 
+    A table of several shards that one of them has stopped goes on with those that have not come to
+    the statement (`TableState.awaits_shards`): it is told here for one shard after the other.
+
     A table stops where a reshard's targets begin if what its shards wrote until then cannot be
     followed into them: with the shard in its key, during its catch-up, or in the midst of a step.
 
@@ -170,6 +174,8 @@ def gather(
         doubts=dict(state.doubts),
         generated=state.generated,
         keys_stale=state.keys_stale,
+        until=dict(state.marks),
+        change=state.change if state.marks else None,
     )
     rounds = list(rounds)
     before = older(state, rounds)
@@ -327,6 +333,8 @@ class _Shard:
             unsure = found.doubted if swap else found.unsure
             place = self._place(event.seq, unsure)
             told = None if place is None else replace(place, statement=event.statement)
+            if not self._is_alone and (swap or self.above or self.state.foreign_keys != ()):
+                told = None
             # A dump reads by key as well: somebody has to look first.
             sure = change.reason != MISPLACED
             self._stop(event.seq, change.reason, event.statement, altered=sure, change=told)
@@ -355,7 +363,7 @@ class _Shard:
         if any(name.casefold() in there for name in change.nulls):
             # With IF NOT EXISTS; or else it has gone without a word.
             self._doubt(_THERE, event.statement)
-        if self.state.phase == "streaming" or self.state.is_computed:
+        if self._is_whole:
             # Not in a catch-up: a chunk read without the column may be newer than changes with it.
             found.nulls[shard] = tuple(sorted({*found.nulls.get(shard, ()), *change.nulls}))
 
@@ -455,21 +463,36 @@ class _Shard:
     def _place(self, seq: int, unsure: Collection[tuple[str, int]]) -> ShapeChange | None:
         """A change of shape at that place; None: what the mirror has there cannot be told alone."""
         state, dump = self.state, self.state.dump
-        alone = dump is not None and tuple(dump.start) == (self.shard,) and dump.kept is None
-        whole = state.phase == "streaming" or state.is_computed
-        if not alone or not whole or state.shard_in_key or self.piece.ancestors:
+        known = dump is not None and self.shard in dump.start and dump.kept is None
+        if not known or not self._is_whole or state.shard_in_key or self.piece.ancestors:
             return None
         if (self.shard, seq) in unsure:
             return None
         if self.piece.start.flavor == "file":
             return None  # a place between two transactions has no name there
         position = Position(executed=self.piece.executed_at(seq))
-        return ShapeChange(shard=self.shard, position=position, round=self.found.round)
+        mark = None if self._is_alone else (self.generation, seq)
+        return ShapeChange(shard=self.shard, position=position, round=self.found.round, mark=mark)
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether the table is mirrored from this shard alone."""
+        return self.state.dump is not None and tuple(self.state.dump.start) == (self.shard,)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the table has every row of before, and none is read from its source."""
+        state = self.state
+        return state.phase == "streaming" or state.is_computed or bool(state.marks)
 
     def _widened(self, file: ChangeFile) -> ShapeChange | None:
         """The change to what a file has, if it is one to wider types."""
         place = self._place(file.min_seq - 1, self.found.unsure)
-        if place is None or widen(self._lake, self.schema_of(file.schema), self.policy) is None:
+        if (
+            place is None
+            or not self._is_alone
+            or widen(self._lake, self.schema_of(file.schema), self.policy) is None
+        ):
             return None
         return replace(place, shape=file.schema)
 
@@ -482,13 +505,18 @@ class _Shard:
         altered: bool = True,
         change: ShapeChange | None = None,
     ) -> None:
-        if self.found.stopped is None:
-            self.found.change = change
+        found = self.found
+        if found.stopped is None and not self.state.marks:
+            found.change = change
+        elif found.change is not None:  # another shard has come to its statement, too
+            others = None if change is None else (*found.change.others, change)
+            found.change = None if others is None else replace(found.change, others=others)
         where = f" on {self.shard}: {statement[:200]}" if statement else f" on {self.shard}"
-        self.found.until[self.shard] = (self.generation, seq)
-        self.found.stopped = self.found.stopped or StopReason(
+        found.until[self.shard] = (self.generation, seq)
+        before = found.stopped or StopReason(
             message=message + where,
             hint=_AGAIN.format(redump=redump(self.state.name)),
-            round=self.found.round,
+            round=found.round,
             altered=altered,
         )
+        found.stopped = replace(before, altered=before.altered and altered)

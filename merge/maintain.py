@@ -169,7 +169,8 @@ def prune_cuts(cuts: Cuts, *, now: int, history: float) -> None:
 def needed_from(states: Iterable[TableState], cut: Cut | None) -> int | None:
     """The oldest round that some table may still have to merge; None if no table waits.
 
-    A stopped table waits for nothing: its remedy is a new dump, which begins with newer rounds.
+    A stopped table waits for nothing: its remedy is a new dump, which begins with newer rounds. But
+    one that goes on with other shards does.
 
     Args:
         states: all tables.
@@ -183,6 +184,8 @@ def needed_from(states: Iterable[TableState], cut: Cut | None) -> int | None:
         elif state.phase == "streaming":
             shown = cut.round if cut and cut.shows(state.name) else 0
             needed.append(max(state.merged_round, shown) + 1)
+        elif state.awaits_shards:
+            needed.append(state.merged_round + 1)
     return min(needed, default=None)
 
 

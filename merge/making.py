@@ -39,7 +39,7 @@ def begin(lake: Lake, state: TableState, change: ShapeChange, *, first_round: in
     if standing is None:
         raise NotComputableError("no cut shows it")
     need_format(lake, COMPUTED_FORMAT)
-    place = {change.shard: change.position}
+    place = change.positions
     dump = DumpState(
         id=uuid.uuid4().hex[:12],
         start_round=first_round,

@@ -46,10 +46,12 @@ def older(state: TableState, rounds: Iterable[Round]) -> dict[Stream, Older]:
     """Up to where what those rounds hold of a table is in each of its chunks.
 
     Args:
-        state: the table, in its catch-up; else there is nothing to leave out.
+        state: the table, in its catch-up; else there is nothing to leave out. One that was computed
+            may stop again before a round that its dump has of another shard.
         rounds: consecutive ones, in order.
     """
-    if state.phase != "catching_up" or state.dump is None:
+    catches_up = state.phase == "catching_up" or (bool(state.marks) and state.is_computed)
+    if not catches_up or state.dump is None:
         return {}
     start = state.dump.start
     first: dict[Stream, Position] = {}

@@ -14,7 +14,8 @@ that it catches up when all of it is. Killed in between, it is computed anew, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,13 +24,22 @@ import pyarrow as pa
 from ratchet.core.change import TOKEN_COLUMN
 from ratchet.core.dumps import app_id
 from ratchet.core.errors import LakeError
-from ratchet.core.reshaping import NotComputableError, Reshaping, reshape, widen
+from ratchet.core.position import Position
+from ratchet.core.reshaping import (
+    NotComputableError,
+    NotYetComputableError,
+    Reshaping,
+    reshape,
+    widen,
+)
+from ratchet.core.rounds import Round
 from ratchet.core.schema import TableSchema
 from ratchet.core.sql.columnchanges import column_changes
 from ratchet.core.sql.effects import REBUILT, ColumnChanges
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.liverows import LiveRows
 from ratchet.merge.making import begin
+from ratchet.merge.sidestats import read_side_stats
 from ratchet.store.crashpoints import reach
 from ratchet.store.delta.actions import Action, AppTransaction, DataFile, rewrite_info
 from ratchet.store.delta.commits import commit_files
@@ -61,6 +71,7 @@ def reshaping_of(
 
     Raises:
         NotComputableError: its rows have to be read from the source.
+        NotYetComputableError: a shard has not come to the statement.
     """
     change = state.change
     if change is None or state.dump is None:
@@ -68,8 +79,7 @@ def reshaping_of(
     rounds = RoundLog(lake)
     if rounds.first_number() > change.round:
         raise NotComputableError("the change log does not reach back to it any more")
-    now = rounds.positions().get(change.shard)
-    if now is None or not now.executed.contains_all(change.position.executed):
+    if not _is_held(rounds.positions(), change):
         raise NotComputableError("its server has lost it since (a failover)")
     base = _as_logged(lake, state, change.shard)
     if not change.statement:
@@ -79,9 +89,12 @@ def reshaping_of(
             raise NotComputableError("its columns are not just wider")
         return found
     told = _told(change, state)
+    if change.mark is not None:
+        _refuse_unlike(lake, state, change, told)
     if set(state.key) != set(state.schema.key) and told.renamed:
         raise NotComputableError("its key is one that the config names")
-    pending = {name.casefold() for name in _pending(state).get(change.shard, ())}
+    shards = change.positions
+    pending = {n.casefold() for s, names in _pending(state).items() if s in shards for n in names}
     if any(one.name.casefold() in pending for one in told.added):
         # IF NOT EXISTS: it has come already, and no row has shown it yet.
         raise NotComputableError("it names a column that the table had before")
@@ -89,6 +102,61 @@ def reshaping_of(
     if told.added:
         described = _shape_behind(lake, state, change) or describe(state)
     return reshape(base, told, described=described, policy=policy)
+
+
+def _is_held(now: Mapping[str, Position], change: ShapeChange) -> bool:
+    """Whether the servers still have what stands before a change."""
+    return all(
+        shard in now and now[shard].executed.contains_all(place.executed)
+        for shard, place in change.positions.items()
+    )
+
+
+def _refuse_unlike(lake: Lake, state: TableState, change: ShapeChange, told: ColumnChanges) -> None:
+    """What has to hold where several shards were altered one after the other.
+
+    Each shard's rows are those of its own place. So all have to have had the same columns, and the
+    same statement; and what has been merged of each since the first of these places has to be its
+    whole log.
+
+    Raises:
+        NotComputableError: something of that does not hold.
+        NotYetComputableError: some have not come to the statement.
+    """
+    assert state.dump is not None  # noqa: S101 - its caller has looked
+    shards = set(state.dump.start)
+    if state.foreign_keys != ():
+        raise NotComputableError("the rows of its shards may change by foreign keys")
+    for one in change.others:
+        if _told(one, state) != told:
+            raise NotComputableError(f"{one.shard} was altered otherwise than {change.shard}")
+    bases = {_as_logged(lake, state, shard) for shard in shards}
+    if len(bases) > 1:
+        raise NotComputableError("its shards had other columns, each of its own")
+    log, first = RoundLog(lake), change.first_round
+    then, now = log.streams_at(first), log.streams()
+    rounds = log.since(first - 1)
+    for shard in shards:
+        if shard not in now or shard not in then or now[shard].journal is not None:
+            raise NotComputableError(f"{shard} was resharded")
+        generations = {now[shard].generation, then[shard].generation}
+        generations |= {one.mark[0] for one in change.every if one.shard == shard and one.mark}
+        if len(generations) > 1 or _has_gap(shard, rounds):
+            raise NotComputableError(f"the log of {shard} is not whole (a failover, or a gap)")
+    if not shards <= change.positions.keys():
+        left = ", ".join(sorted(shards - change.positions.keys()))
+        raise NotYetComputableError(f"{left} has not come to the statement")
+    if read_side_stats(lake, state.side_path).shadows:
+        raise NotComputableError("two of its shards have a row of the same key")
+
+
+def _has_gap(shard: str, rounds: Sequence[Round]) -> bool:
+    """Whether a slice does not begin where the one before it ended."""
+    pieces = [piece for one in rounds for piece in one.slices if piece.shard == shard]
+    return any(
+        after.start.executed != before.end.executed or after.ancestors
+        for before, after in itertools.pairwise(pieces)
+    )
 
 
 def _as_logged(lake: Lake, state: TableState, shard: str) -> TableSchema:
@@ -161,7 +229,7 @@ def remake(
     if state.change is None:
         raise NotComputableError("nothing tells what the change does")
     shown = replay_existing(lake, state.shown_path, _DOING)
-    making = begin(lake, state, state.change, first_round=state.change.round)
+    making = begin(lake, state, state.change, first_round=state.change.first_round)
     create_mirrored_table(
         lake,
         making.path,
@@ -201,7 +269,7 @@ def remake(
             hint="only one run may write to a lake; this one tries again when it is started anew",
         )
     reach("remake.after_commit")
-    moved = _as_logged(lake, state, state.change.shard) != state.whole
+    moved = any(_as_logged(lake, state, s) != state.whole for s in state.change.positions)
     return Tables(lake).save(_made(making, reshaping, state.change, moved=moved))
 
 
@@ -222,19 +290,20 @@ def _made(
     if moved:
         # What types show of them was to be seen beside those of the dump, which are gone now.
         doubts = {shard: replace(doubt, by_shape=False) for shard, doubt in doubts.items()}
-    for doubt in _doubts(making, change, told):
-        doubts[change.shard] = doubt.behind(doubts.get(change.shard))
+    for one in change.every:
+        for doubt in _doubts(making, one, told):
+            doubts[one.shard] = doubt.behind(doubts.get(one.shard))
     return replace(
         making,
         schema=reshaping.schema,
         key=_key(making, reshaping),
         phase="catching_up",
         dump=replace(making.dump, done=True),
-        merged_round=change.round - 1,
-        logged={change.shard: reshaping.schema.fingerprint},
+        merged_round=change.first_round - 1,
+        logged=dict.fromkeys(change.positions, reshaping.schema.fingerprint),
         added=(),
         nulls=_pending(making),
-        retyped=(change.shard,) if told.retyped or making.retyped else (),
+        retyped=tuple(change.positions) if told.retyped or making.retyped else (),
         doubts=doubts,
         foreign_keys=None if told.renamed or told.dropped else making.foreign_keys,
         sided="",

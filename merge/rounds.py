@@ -177,33 +177,32 @@ class Merger:
         self, states: Sequence[TableState], upto: int | None
     ) -> tuple[Step, list[TableTask], list[TableState]] | None:
         """What there is to do: the step, tables with work, tables without; None if nothing."""
-        streaming = [s for s in states if s.phase == "streaming"]
         ended = [s for s in states if s.phase == "catching_up" and s.dump and s.dump.end]
         ready = [s for s in ended if not self._waits(s)]
         last = self._log.last_number() if upto is None else min(upto, self._log.last_number())
-        if not last or not (streaming or ready):
+        if not last or not (ready or any(map(_takes_rounds, states))):
             return None
         before = self._cuts.last()
-        streaming = [self._caught_up_with_itself(s, before) for s in streaming]
         killed = [s for s in ready if self._progress.committed(s)]
-        streaming += [self._settled(s) for s in killed]
-        stopped = [s for s in streaming if s.phase == "stopped"]
-        streaming = [s for s in streaming if s.phase == "streaming"]
+        past = [self._caught_up_with_itself(s, before) for s in states if _takes_rounds(s)]
+        past += [self._settled(s) for s in killed]
+        merged = [s for s in past if _takes_rounds(s)]
+        stopped = [s for s in past if not _takes_rounds(s)]
         ready = [s for s in ready if s not in killed]
-        if not (streaming or ready):
+        if not (merged or ready):
             return None
         base = before.round if before else 0
-        begins = {s.name: self._progress.reached(s, before) for s in streaming}
+        begins = {s.name: self._progress.reached(s, before) for s in merged}
         begins |= {s.name: s.dump.start_round - 1 for s in ready if s.dump}
         first = min(begins.values())
-        share = self._share(begins, (*streaming, *ready), base)
+        share = self._share(begins, (*merged, *ready), base)
         # From the last cut on at least: what the cut says of the shards is about all rounds since.
         rounds = self._since(min(first, base, last), last)
         above = [r for r in rounds if r.number > base]
         number = plan.choose_round(
             above,
             begin=max(base, first) if not above else above[0].number - 1,
-            at_least=max(self._progress.committed(s) for s in (*streaming, *ready)),
+            at_least=max(self._progress.committed(s) for s in (*merged, *ready)),
             upto=last,
             max_bytes=self._options.max_bytes // share,
             max_rows=self._options.max_rows // share,
@@ -211,14 +210,14 @@ class Merger:
         if number > last:
             raise BugError(f"a table holds round {number}, the log ends at {last}")
         positions = self._log.positions_at(number)
-        if not streaming and not any(_covered(state, positions) for state in ready):
+        if not merged and not any(_covered(state, positions) for state in ready):
             # Such a step would leave no cut, and the next one would end there again. Catch-ups
             # take all their rounds at once anyway.
             number = last
         step = step_to(number, self._log.streams_at(number), above, before, self._clock())
         step = replace(step, left=last - number)
-        every, works, idle = [], [], []
-        for state in (*streaming, *ready):
+        every = []
+        for state in (*merged, *ready):
             catches_up = state.phase == "catching_up"
             mine = [r for r in rounds if begins[state.name] < r.number <= number]
             reached = _covered(state, step.positions) or plan.loses_shards(state, mine)
@@ -234,19 +233,23 @@ class Merger:
             )
             every.append(work)
         self._unlogged.add(step, every, rounds, states)
-        for work in every:
-            state, found = work.state, work.found
-            news = found.stopped or not found.is_empty or found.learned(state) != state
-            if work.catches_up or news:
-                works.append(work)
-            else:
-                idle.append(state)
+        told = [(work, work.catches_up or _has_news(work)) for work in every]
+        works = [work for work, has_news in told if has_news]
+        idle = [self._rested(work, number) for work, has_news in told if not has_news]
         # One that streams and that no cut shows: a run was killed between its catch-up and the cut.
-        hidden = any(not (before and before.shows(state.name)) for state in streaming)
-        if not works and not hidden and not (streaming and number > base):
+        streaming = [state.name for state in merged if state.phase == "streaming"]
+        hidden = any(not (before and before.shows(name)) for name in streaming)
+        if not works and not hidden and not (merged and number > base):
             return None
         others = [s for s in states if s.phase == "stopped" or s.standing is not None]
         return step, works, [*idle, *stopped, *others]
+
+    def _rested(self, work: TableTask, number: int) -> TableState:
+        """The state of a table with nothing to merge up to a round."""
+        if work.state.awaits_shards and number > work.above:
+            # No cut says how far it is: it would be brought there again in each step.
+            return self._tables.save(replace(work.state, merged_round=number))
+        return work.state
 
     def _share(self, begins: Mapping[str, int], states: Sequence[TableState], base: int) -> int:
         """By what a step's bounds are divided: it is smaller where a batch has ended a run."""
@@ -416,6 +419,17 @@ class Merger:
                 self._schemas.clear()  # of tables that are altered all the time
             found = self._schemas[key] = get_schema(self._lake, *key)
         return found
+
+
+def _takes_rounds(state: TableState) -> bool:
+    """Whether a table's dump is behind it, and rounds are merged into it."""
+    return state.phase == "streaming" or state.awaits_shards
+
+
+def _has_news(work: TableTask) -> bool:
+    """Whether its rounds say anything of a table."""
+    state, found = work.state, work.found
+    return bool(found.stopped) or not found.is_empty or found.learned(state) != state
 
 
 def _covered(state: TableState, positions: Mapping[str, Position]) -> bool:

@@ -143,12 +143,18 @@ class ShapeChange:
 
     What it does to the rows may be computed from those that the mirror has (`merge.remake`).
 
+    Of a table of several shards it is the statement on one of them. The others go on until they
+    have come to theirs.
+
     Attributes:
-        shard: the one shard that the table is mirrored from.
+        shard: on which it was made.
         position: its transactions up to there are those that are merged; the change is inside.
         round: the round in which it stands.
         statement: the ALTER TABLE as logged; empty: what changed is told by `shape` alone.
         shape: fingerprint of the shape that the row events have from there on; empty: see above.
+        mark: generation and `seq` of the statement: nothing of the shard is merged from there on;
+            None: the table is mirrored from this shard alone.
+        others: the same of further shards, in the order in which they came to it.
     """
 
     shard: str
@@ -156,6 +162,23 @@ class ShapeChange:
     round: int
     statement: str = ""
     shape: str = ""
+    mark: tuple[int, int] | None = None
+    others: tuple[ShapeChange, ...] = ()
+
+    @property
+    def every(self) -> tuple[ShapeChange, ...]:
+        """This one and the others."""
+        return (self, *self.others)
+
+    @property
+    def positions(self) -> dict[str, Position]:
+        """Where the shards stand that have come to it."""
+        return {one.shard: one.position for one in self.every}
+
+    @property
+    def first_round(self) -> int:
+        """The first round with changes that the table lacks."""
+        return min(one.round for one in self.every)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values; `from_json` reads it back."""
@@ -165,12 +188,20 @@ class ShapeChange:
             "round": self.round,
             "statement": self.statement,
             "shape": self.shape,
+            # Earlier versions know changes of one shard only.
+            **({} if self.mark is None else {"mark": self.mark}),
+            **({"others": [one.to_json() for one in self.others]} if self.others else {}),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ShapeChange:
         """Read what `to_json` wrote."""
-        return cls(**{**data, "position": Position.from_json(data["position"])})
+        read = {**data, "position": Position.from_json(data["position"])}
+        if "mark" in data:
+            generation, seq = data["mark"]
+            read["mark"] = int(generation), int(seq)
+        read["others"] = tuple(map(cls.from_json, data.get("others", ())))
+        return cls(**read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +362,19 @@ class TableState:
     def has_side(self) -> bool:
         """Whether there is a side table of its dump, for certain."""
         return self.dump is not None and self.sided == self.dump.id
+
+    @property
+    def marks(self) -> dict[str, tuple[int, int]]:
+        """Shard -> generation and `seq` of its statement: nothing is merged from there on."""
+        changes = () if self.phase != "stopped" or self.change is None else self.change.every
+        return {one.shard: one.mark for one in changes if one.mark is not None}
+
+    @property
+    def awaits_shards(self) -> bool:
+        """Whether it goes on, though stopped, with shards that have not come to the statement."""
+        left = set(() if self.dump is None else self.dump.start) - self.marks.keys()
+        altered = self.stopped is not None and self.stopped.altered
+        return altered and bool(self.marks) and bool(left) and self.standing is None
 
     @property
     def is_doubtful(self) -> bool:

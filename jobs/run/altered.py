@@ -80,9 +80,13 @@ class AlteredTables:
                 self._refused[state.name] = state.change.round
 
     def computed(self, name: str, seconds: float) -> None:
-        """A table was computed, or is tried again later."""
+        """A table was computed, which took so long."""
+        self.tried_to_compute(name, _SHARE * seconds)
+
+    def tried_to_compute(self, name: str, rest: float) -> None:
+        """A table is not computed again before so many seconds."""
         with self._lock:
-            self._rest[name] = self._clock() + _SHARE * seconds
+            self._rest[name] = self._clock() + rest
 
     def _is_due(self, state: TableState, times: Mapping[str, float]) -> bool:
         now = self._clock()
@@ -127,6 +131,6 @@ class AlteredTables:
         return (
             bool(self.due(states))
             or any(map(self._is_dumping, tried))  # though its state may not say so yet
-            or any(self.computes(state) for state in states)
+            or any(self.computes(state) and not state.awaits_shards for state in states)
             or any(self._follows(state) for state in behind)
         )

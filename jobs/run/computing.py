@@ -27,6 +27,7 @@ from ratchet.merge.swap import CopyLog, is_moved, refuse_untold
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.source import SourceCatalog, SourceTable
 from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import ShapeChange, TableState
 from ratchet.wire.session import Session, quoted
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
+_OTHERS: Final = 5.0  # seconds until other shards of an altered table are looked at again
 _ROUNDED: Final = 2  # seconds: a server tells its uptime, and the log its times, in whole ones
 
 
@@ -65,6 +67,8 @@ class TableComputer:
         self._now = now
         # Table -> its swap, and a position behind which its server had no copy of it any more.
         self._gone: dict[str, tuple[Position, Position]] = {}
+        # Table -> its change, and where shards stood that had all columns of the others by then.
+        self._alike: dict[str, tuple[ShapeChange, dict[str, Position]]] = {}
 
     def __call__(self, state: TableState, stop: Callable[[], bool]) -> None:
         """Make a table, so that it catches up; told to stop, it is left for the next run.
@@ -89,7 +93,11 @@ class TableComputer:
 
     def _reshape(self, state: TableState, stop: Callable[[], bool]) -> None:
         began = time.monotonic()
-        reshaping = reshaping_of(self._lake, state, self._settings.policy, self._described)
+        try:
+            reshaping = reshaping_of(self._lake, state, self._settings.policy, self._described)
+        except NotYetComputableError as error:
+            self._refuse_unlogged(state)
+            raise NotYetComputableError(str(error), seconds=_OTHERS) from error
         done = remake(
             self._lake,
             state,
@@ -101,6 +109,35 @@ class TableComputer:
         if done is not None and state.change is not None:
             seconds = time.monotonic() - began
             _tell(state, state.change, f"computed in {seconds:.1f} s, without reading the source")
+
+    def _refuse_unlogged(self, state: TableState) -> None:
+        """A shard may have got the columns of the others without a word in its log.
+
+        Raises:
+            NotComputableError: its log has been read behind a moment at which it had them.
+            RetryableError: a server does not answer.
+        """
+        change, dump = state.change, state.dump
+        if change is None or dump is None or not dump.start.keys() <= self._shards.keys():
+            return
+        left = dump.start.keys() - change.positions.keys()
+        seen, heads = self._alike.get(state.name, (None, {}))
+        if seen != change:
+            catalog = SourceCatalog({shard: self._shards[shard].primary for shard in dump.start})
+            try:
+                found = {catalog.table(shard, state.table).schema for shard in dump.start}
+            except TableStoppedError:
+                return  # one has no such table
+            if len(found) > 1:
+                return
+            heads = {shard: _head(self._shards[shard]) for shard in left}
+            self._alike[state.name] = change, heads
+        merged = RoundLog(self._lake).positions_at(state.merged_round)
+        for shard, head in heads.items():
+            if not merged[shard].executed.contains_all(head.executed):
+                return
+        names = ", ".join(sorted(left))
+        raise NotComputableError(f"the log of {names} does not say when its columns changed")
 
     def _take(self, state: TableState, copy: str, stop: Callable[[], bool]) -> None:
         began = time.monotonic()
@@ -190,6 +227,12 @@ class TableComputer:
             return catalog.table(shard, state.table)
         except TableStoppedError:
             return None
+
+
+def _head(shard: ShardSource) -> Position:
+    """Where its log ends now."""
+    with Session.connect(shard.primary) as session:
+        return session.head()
 
 
 def _tell(state: TableState, change: ShapeChange, what: str) -> None:

@@ -47,8 +47,7 @@ from ratchet.store.tables import StopReason, Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
-_SOON: Final = 0.2  # likewise of one that is waited for
-_AWAY: Final = 1.0  # what a table that could not be computed counts as having taken, seconds
+_AWAY: Final = 4.0  # seconds until a table is computed whose server is away
 _LOCKED: Final = 5.0  # seconds until a keyspace with a locked table is looked at again
 
 MakeDumper = Callable[[OnProgress], Dumper]
@@ -226,7 +225,7 @@ class DumpRunner:
             compute(state, self._stop.is_set)
         except NotYetComputableError as error:
             log.debug("%s is computed later: %s", state.name, error)
-            self._altered.computed(state.name, _SOON)
+            self._altered.tried_to_compute(state.name, error.seconds)
         except NotComputableError as error:
             log.info("%s is dumped again: %s", state.name, error)
             self._altered.refuse(state)
@@ -235,7 +234,7 @@ class DumpRunner:
             self._altered.refuse(state)
         except RetryableError as error:
             log.warning("%s; %s is computed later", error, state.name)
-            self._altered.computed(state.name, _AWAY)
+            self._altered.tried_to_compute(state.name, _AWAY)
         except LakeError:
             self._check()  # a run that took over has removed what this one was making
             raise

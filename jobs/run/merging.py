@@ -182,6 +182,8 @@ class MergeRunner:
                 self._stops.tell(table, error.message, error.hint)
                 continue
             how = "is computed anew" if self._altered.computes(state) else "is dumped again"
+            if state.awaits_shards and self._altered.computes(state):
+                how = "goes on, once its other shards have had the statement too,"
             log.warning(
                 "%s: %s; it %s by itself, and can be read as it was meanwhile",
                 table,
@@ -197,6 +199,8 @@ class MergeRunner:
         if any(state.phase == "catching_up" for state in states):
             return False
         cut = self._cuts.last()
+        if any(state.awaits_shards and state.merged_round < number for state in states):
+            return False
         streaming = any(state.phase == "streaming" for state in states)
         return not streaming or (cut is not None and cut.round >= number)
 

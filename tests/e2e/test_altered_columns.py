@@ -16,14 +16,11 @@ from typing import Any, Final
 
 import pymysql
 import pytest
+from altered_kit import change, computed, create, execute
 from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, reading
 
 from lab.servers import create_ratchet_user
 
-COLUMNS: Final = (
-    "id INT NOT NULL, s VARCHAR(20) NOT NULL, n INT, d DECIMAL(10,2), "
-    "l VARCHAR(20) CHARACTER SET latin1, a DATE NOT NULL DEFAULT '2024-02-29', PRIMARY KEY (id)"
-)
 COMPUTED: Final = {
     "number": "ADD x INT NOT NULL DEFAULT 7",
     "words": "ADD x VARCHAR(20) NOT NULL DEFAULT 'it''s none' AFTER id",
@@ -212,47 +209,11 @@ def _alteration(server: Any, database: str, name: str, dice: random.Random) -> s
 def begun(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet], names: list[str]
 ) -> Ratchet:
-    for name in names:
-        execute(server, database, f"CREATE TABLE {name} ({COLUMNS})")
-        values = ", ".join(f"({n}, 'row {n}', {n}, {n}.25, 'ä{n}')" for n in range(20))
-        execute(server, database, f"INSERT INTO {name} (id, s, n, d, l) VALUES {values}")
+    create(server, database, names)
     create_ratchet_user(server, PASSWORD, [database])
     ratchet = make_ratchet({"-": server}, database)
     ratchet.run("run", "--until-caught-up")
     return ratchet
-
-
-def change(server: Any, database: str, name: str, number: int) -> None:
-    """Insert, update and delete some rows, whatever the columns are called by now."""
-    with server.connect(database=database, autocommit=True) as connection:
-        cursor = connection.cursor()
-        cursor.execute("SET sql_mode = ''")  # columns without a default get one
-        cursor.execute(f"SHOW COLUMNS FROM {name}")
-        shown = {row[0]: row[1] for row in cursor.fetchall() if "GENERATED" not in row[5]}
-        cursor.execute(f"SHOW KEYS FROM {name} WHERE Key_name = 'PRIMARY'")
-        key = cursor.fetchall()[0][4]
-        texts = [one for one in shown if "varchar(20)" in shown[one]]
-        values = {one: "1" for one in shown if "int" in shown[one] or "dec" in shown[one]}
-        values |= {one: f"'new {number}'" for one in shown if "varchar(20)" in shown[one]}
-        values |= {key: str(1000 + number % 100)}
-        into = ", ".join(f"`{one.replace('`', '``')}`" for one in values)
-        cursor.execute(f"REPLACE INTO {name} ({into}) VALUES ({', '.join(values.values())})")
-        for text in texts[:1]:
-            some = f"`{key}` % 7 = {number % 7}"
-            cursor.execute(f"UPDATE {name} SET `{text}` = 'changed {number}' WHERE {some}")
-        if number >= 100 and number % 2:
-            cursor.execute(f"DELETE FROM {name} WHERE `{key}` = {1000 + number % 100}")
-
-
-def execute(server: Any, database: str, statement: str) -> None:
-    with server.connect(database=database, autocommit=True) as connection:
-        connection.cursor().execute(statement)
-
-
-def computed(said: Path) -> set[str]:
-    """The tables that a run has computed."""
-    lines = said.read_text().splitlines()
-    return {line.partition("shop.")[2].partition(":")[0] for line in lines if "computed in" in line}
 
 
 def wait_until_shown(running: Any, said: Path, names: list[str]) -> None:
