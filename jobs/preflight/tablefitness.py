@@ -37,9 +37,9 @@ def judge_shards(shards: Sequence[ServerFacts]) -> list[Finding]:
     found = []
     for other in others:
         theirs = {table.name: table.columns for table in other.tables}
-        odd = sorted(
-            name for name in shapes.keys() | theirs if shapes.get(name) != theirs.get(name)
-        )
+        both = shapes.keys() & theirs
+        odd = sorted(name for name in both if shapes[name] != theirs[name])
+        alone = sorted(shapes.keys() ^ theirs)
         where = f"{other.shard} and {first.shard}"
         if odd:
             found.append(
@@ -47,12 +47,22 @@ def judge_shards(shards: Sequence[ServerFacts]) -> list[Finding]:
                     where,
                     "same tables",
                     "fail",
-                    f"these tables differ or are missing on one side: {_listed(odd)}",
+                    f"the columns of these tables differ: {_listed(odd)}",
                     "give them the same columns in the same order, or exclude them in `tables`",
                 )
             )
-        else:
-            found.append(_finding(where, "same tables", "ok", f"{len(shapes)} tables agree"))
+        if alone:
+            found.append(
+                _finding(
+                    where,
+                    "same tables",
+                    "warn",
+                    f"only one of them has {_listed(alone)}: mirrored from that one alone",
+                    "create what is missing, or exclude it in `tables`, if that is not intended",
+                )
+            )
+        if not (odd or alone):
+            found.append(_finding(where, "same tables", "ok", f"{len(both)} tables agree"))
     return found
 
 

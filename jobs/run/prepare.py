@@ -39,12 +39,14 @@ from ratchet.jobs.topology.begin import (
     fresh_shards,
     has_stood,
     heads,
+    left_behind,
     named_again,
     record_starts,
 )
 from ratchet.jobs.topology.discover import look
 from ratchet.jobs.topology.lineage import keyspace_of
 from ratchet.jobs.topology.reshard import locate
+from ratchet.store.anew import to_be_dumped
 from ratchet.store.databasenote import note_databases, read_databases
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
@@ -123,7 +125,8 @@ def prepare(
         one for one in look(config.sources, configs) if not verdict.of(one.keyspace, one.table)
     ]
     begun = {state.name for state in states if dump_of(state) != dumped.get(state.name, "")}
-    named = named_again(again, found) - begun
+    left = left_behind(states, found, config.sources)
+    named = named_again(again, found, left) - begun
     check_keys(states, config.sources, named)
     shards = [str(shard) for shard in configs]
     streams = rounds.streams()
@@ -145,6 +148,9 @@ def prepare(
             keyspace_of(shard) not in by_itself and has_stood(shard, dump, rounds)
         ),
     )
+    for state in states:
+        if state.name in named & left:  # the dump finds that it is gone
+            tables.save(to_be_dumped(lake, state))
     record_starts(rounds, executed(configs, fresh), now=_now())
     retried = again_of_stopped(states) & {one.name for one in found}
     for state in states:
@@ -157,7 +163,7 @@ def prepare(
         found=tuple(found),
         dump=dump,
         merge=merge,
-        again=frozenset(named | retried),
+        again=frozenset(named - left | retried),
         target=target,
         known=known,
         verdict=verdict,

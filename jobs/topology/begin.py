@@ -356,18 +356,54 @@ def check_shards(
             )
 
 
-def named_again(patterns: Sequence[str], found: Collection[DiscoveredTable]) -> set[str]:
+def left_behind(
+    states: Collection[TableState],
+    found: Collection[DiscoveredTable],
+    sources: Mapping[str, SourceSection],
+) -> set[str]:
+    """Tables that only shards had which the config lacks by now.
+
+    Args:
+        states: of all tables.
+        found: the tables that the servers have.
+        sources: of the config.
+    """
+    there = {one.name for one in found}
+    listed = {
+        keyspace: {str(ShardId(keyspace, name)) for name in source.shards}
+        for keyspace, source in sources.items()
+        if not (source.is_vitess or source.vitess)
+    }
+    return {
+        state.name
+        for state in states
+        if state.keyspace in listed
+        and state.name not in there
+        and state.phase in {"dumping", "catching_up", "streaming"}
+        and not set(_dumped_from(state)) <= listed[state.keyspace]
+    }
+
+
+def named_again(
+    patterns: Sequence[str], found: Collection[DiscoveredTable], left: Collection[str] = ()
+) -> set[str]:
     """The tables that `--again` names: by table, keyspace.table, or a pattern of either.
+
+    Args:
+        patterns: as given.
+        found: the tables that the servers have.
+        left: keyspace.table of further ones (`left_behind`).
 
     Raises:
         ConfigError: a pattern names no table.
     """
     named: set[str] = set()
+    names = {one.name: one.table for one in found} | {one: one.partition(".")[2] for one in left}
     for pattern in patterns:
         hits = {
-            one.name
-            for one in found
-            if fnmatchcase(one.table, pattern) or fnmatchcase(one.name, pattern)
+            name
+            for name, table in names.items()
+            if fnmatchcase(table, pattern) or fnmatchcase(name, pattern)
         }
         if not hits:
             raise ConfigError(

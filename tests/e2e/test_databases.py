@@ -57,6 +57,8 @@ def test_a_shard_that_the_config_lacks(
             server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", database="shop")
             server.execute(f"INSERT INTO {table} VALUES ({key}, 1)", database="shop")
         create_ratchet_user(server, PASSWORD, ["shop"])
+    servers["80-"].execute("CREATE TABLE alone (id INT PRIMARY KEY, v INT)", database="shop")
+    servers["80-"].execute("INSERT INTO alone VALUES (1, 1)", database="shop")
     ratchet = make_ratchet(servers, "shop")
     ratchet.run("run", "--until-caught-up")
     whole = ratchet.config.read_text()
@@ -79,7 +81,12 @@ def test_a_shard_that_the_config_lacks(
     assert_identical(ratchet.lake, list(servers.values()), "shop", TABLES)
     ratchet.config.write_text(lacking)
     (remedy,) = (line for line in refused.splitlines() if "ratchet dump" in line)
-    ratchet.run("dump", *shlex.split(remedy.partition("ratchet dump CONFIG ")[2]))
+    words = shlex.split(remedy.partition("ratchet dump CONFIG ")[2].rstrip("`"))
+    said = ratchet.run("dump", *words, expect=6).stderr
+    assert "shop.alone: the source no longer has it" in said
+    (source,) = config["sources"].values()
+    source["tables"] = ["!alone"]
+    ratchet.config.write_text(yaml.safe_dump(config))
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [servers["-80"]], "shop", TABLES)
     ratchet.run("verify")
@@ -89,5 +96,6 @@ def test_a_shard_that_the_config_lacks(
     assert "dumped without shop/80-" in ratchet.run("check").stdout
     assert "dumped without shop/80-" in ratchet.run("run", "--until-caught-up").stderr
     assert_identical(ratchet.lake, list(servers.values()), "shop", TABLES)
+    assert_identical(ratchet.lake, [servers["80-"]], "shop", ["alone"])
     assert "to dump" not in ratchet.run("run", "--until-caught-up").stderr
     ratchet.run("verify")

@@ -21,6 +21,7 @@ from ratchet.jobs.topology.begin import (
     dumped_without,
     fresh_shards,
     has_stood,
+    left_behind,
     named_again,
     record_starts,
 )
@@ -208,6 +209,23 @@ def test_names_for_again() -> None:
     with pytest.raises(ConfigError, match="order") as caught:
         named_again(["order"], FOUND)
     assert "'orders'" in caught.value.hint
+
+
+def test_a_table_of_a_shard_that_the_config_lacks_can_be_named(
+    config: Config, save: Callable[..., TableState]
+) -> None:
+    """No server has it, so nothing else would get its rows out of the way."""
+    states = [
+        save("shop.orders", "streaming", shards=["shop/a", "shop/gone"]),  # it is found
+        save("shop.alone", "streaming", shards=["shop/gone"]),
+        save("shop.dropped", "streaming", shards=["shop/a"]),
+        save("shop.stopped", "stopped", shards=["shop/gone"]),
+        save("aside.t", "streaming", shards=["aside/gone"]),
+    ]
+    left = left_behind(states, FOUND, config.sources)
+    assert left == {"shop.alone"}
+    assert named_again(["shop.*"], FOUND, left) == {"shop.orders", "shop.items", "shop.alone"}
+    assert named_again(["alone"], FOUND, left) == {"shop.alone"}
 
 
 def test_tables_that_never_began_are_tried_again(save: Callable[..., TableState]) -> None:
