@@ -27,6 +27,8 @@ from ratchet.core.shell import shell_word
 
 _LONGEST: Final = 8192  # characters of a cause
 _BACKTRACE: Final = re.compile(r"\s*\n\s*0: ")
+_STRUCTURE: Final = "ParsedLogPath {"
+_FILE_NAME: Final = re.compile(r'filename: "([^"]+)"')
 _LONGEST_MESSAGE: Final = 32_768  # also of a position: a server may name a million origins
 
 
@@ -105,6 +107,8 @@ def _shortened(cause: BaseException) -> str:
     """What a cause says: a server's message may have megabytes, and is logged at each try."""
     # Libraries written in Rust may add where in their code it was.
     said = _BACKTRACE.split(str(cause), maxsplit=1)[0]
+    if _STRUCTURE in said:  # likewise, all that they know of a file
+        said = said.partition(_STRUCTURE)[0] + ", ".join(_FILE_NAME.findall(said))
     return _cut(said, _LONGEST)
 
 

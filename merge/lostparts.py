@@ -37,12 +37,24 @@ def lost_folder(lake: Lake, state: TableState, *, side: bool = True) -> str:
         return f"the Delta table {state.shown_path} is gone"
     if not side:
         return ""
-    is_waiting = state.is_staged and not taken(lake, state.shown_path, app_id(state))
-    if is_waiting and not _is_there(lake, state.path):
-        return f"its new dump, {state.path}, is gone"
+    if why := _lost_dump(lake, state):
+        return why
     if state.has_side and not _is_there(lake, state.side_path):
         return f"its side table {state.side_path} is gone"
     return ""
+
+
+def _lost_dump(lake: Lake, state: TableState) -> str:
+    """Why its new dump cannot take the place of what is shown, as a sentence; empty: it can."""
+    if not state.is_staged:
+        return ""
+    try:
+        shown = taken(lake, state.shown_path, app_id(state))
+    except TableFileError as error:
+        return f"the log of {state.shown_path} cannot be read: {error.message}"
+    if shown is not None or _is_there(lake, state.path):
+        return ""
+    return f"its new dump, {state.path}, is gone"
 
 
 def lost_parts(lake: Lake, state: TableState, error: Exception) -> TableStoppedError | None:

@@ -199,6 +199,34 @@ def test_a_table_is_damaged_in_its_dump(
     assert_identical(ratchet.lake, [mariadb], database, [*TABLES, "big"])
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        one if one == "commit empty" else pytest.param(one, marks=pytest.mark.long)
+        for one in ("commit empty", "commit torn", "commit a folder")
+    ],
+)
+def test_a_table_is_damaged_whose_new_dump_is_to_be_shown(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet], kind: str
+) -> None:
+    """It stops by name as well: the dump cannot take the place of what is not known any more."""
+    ratchet = begun(mariadb, database, make_ratchet)
+    ratchet.run("run", "--until-caught-up")
+    ratchet.run("table", "redump", "shop.a")
+    ratchet.run("run", "--until-caught-up", crash_at="staged.after_copies", expect=-signal.SIGKILL)
+    for table in TABLES:
+        mariadb.execute(f"UPDATE {table} SET v = 7 WHERE id = 1", database=database)
+    find, hurt = DAMAGE[kind]
+    hurt(find(ratchet.lake / "shop" / "a"))
+    done = ratchet.run("run", "--until-caught-up", expect=6)
+    assert "shop.a is stopped" in done.stderr
+    assert_identical(ratchet.lake, [mariadb], database, ["b"])
+    ratchet.redump_as_told(done.stderr)
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [mariadb], database, TABLES)
+    ratchet.run("verify")
+
+
 def data_of(log: Path) -> Path:
     return max(log.glob("*.parquet"), key=lambda one: one.stat().st_mtime_ns)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ratchet.core.errors import RetryableError, TableStoppedError
+from ratchet.core.errors import LakeError, RetryableError, TableStoppedError
 
 
 def test_a_remedy_names_its_table() -> None:
@@ -25,3 +25,10 @@ def test_a_message_has_a_bound() -> None:
     assert len(str(error)) < 70_000
     assert str(error).endswith("y ...)")
     assert error.hint == "z"
+
+
+def test_a_cause_names_files_and_not_all_that_is_known_of_them() -> None:
+    error = LakeError("it cannot be read")
+    one = 'ParsedLogPath { location: FileMeta { size: 2 }, filename: "%d.json", version: 3 }'
+    error.__cause__ = ValueError(f"there is a gap: {one % 3} -> {one % 5}")
+    assert str(error) == "it cannot be read; cause: there is a gap: 3.json, 5.json"
