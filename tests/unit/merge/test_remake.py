@@ -12,13 +12,13 @@ from deltalake import DeltaTable, QueryBuilder
 
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.core.reshaping import NotComputableError
+from ratchet.core.reshaping import NotComputableError, NotYetComputableError
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.merge.remake import remake, reshaping_of
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.tables import table_version
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import Doubt, ShapeChange, TableState
+from ratchet.store.tables import Doubt, ShapeChange, StopReason, TableState
 from tests.merge_kit import POLICY, Source
 
 STATEMENT = "ALTER TABLE t ADD n INT NOT NULL DEFAULT 7, CHANGE v w VARCHAR(40)"
@@ -131,3 +131,62 @@ def test_columns_that_no_row_has_shown_yet_may_still_come(tmp_path: Path) -> Non
     made = remake(source.lake, state, found, deletion_vectors=True, now=1)
     assert made is not None
     assert made.nulls == {"shop/-": ("later",)}
+
+
+def of_two(folder: Path) -> tuple[Source, TableState, ShapeChange]:
+    """A table of two shards, both of which have come to the statement; and the second's change."""
+    source = Source(folder, shards=("-80", "80-"))
+    source.round()
+    source.tx("-80", ("put", {"id": 1, "v": "one"}))
+    source.tx("80-", ("put", {"id": 2, "v": "two"}))
+    source.dump_all()
+    source.round()
+    rounds = RoundLog(source.lake)
+    one, other = (
+        ShapeChange(
+            shard=shard,
+            position=rounds.positions()[shard],
+            round=rounds.last_number(),
+            statement=STATEMENT,
+            mark=(rounds.streams()[shard].generation, 10),
+        )
+        for shard in ("shop/-80", "shop/80-")
+    )
+    why = StopReason(message="a column changes", hint="", round=2, altered=True)
+    state = replace(
+        source.state,
+        phase="stopped",
+        stopped=why,
+        change=replace(one, others=(other,)),
+        generated=False,
+        foreign_keys=(),
+    )
+    return source, state, other
+
+
+def test_a_table_of_two_shards(tmp_path: Path) -> None:
+    source, state, other = of_two(tmp_path)
+    assert TableState.from_json(state.to_json()) == state
+    assert state.change is not None
+    waiting = replace(state, change=replace(state.change, others=()))
+    assert not state.awaits_shards
+    assert waiting.awaits_shards
+    assert waiting.marks == {"shop/-80": state.change.mark}
+    found = reshaping_of(source.lake, state, POLICY, described)
+    assert found.schema.columns[-1] == COME
+    with pytest.raises(NotYetComputableError, match="shop/80- has not come"):
+        reshaping_of(source.lake, waiting, POLICY, described)
+    others = {
+        "foreign keys": replace(state, foreign_keys=None),
+        "altered otherwise": with_other(state, replace(other, statement="ALTER TABLE t ADD n INT")),
+        "more than to add": with_other(state, replace(other, statement="DROP TABLE t")),
+        "is not whole": with_other(state, replace(other, mark=(7, 10))),
+    }
+    for why, case in others.items():
+        with pytest.raises(NotComputableError, match=why):
+            reshaping_of(source.lake, case, POLICY, described)
+
+
+def with_other(state: TableState, other: ShapeChange) -> TableState:
+    assert state.change is not None
+    return replace(state, change=replace(state.change, others=(other,)))
