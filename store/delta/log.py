@@ -53,6 +53,7 @@ _NO_COLUMNS: Final = pa.schema([])
 # A version that was read longer ago may have lost the commits behind it to their retention (an hour
 # and more), and would look like the newest.
 _STALE: Final = 600.0
+_LOST: Final = 3  # commits in a row that a broken disk may have lost in the midst of a log
 
 
 def _uptime() -> float:
@@ -165,7 +166,7 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
     if known is not None and _uptime() > known.read_at + _STALE:
         known = _still_reachable(lake, path, known)
     state = _begin(lake, path) if known is None else _Replay.of(known)
-    while (actions := _commit_at(lake, path, state.version + 1)) is not None:
+    for actions in _commits_behind(lake, path, state.version):
         state.take(actions)
         state.version += 1
     if state.version < 0:
@@ -203,7 +204,7 @@ def replay_with_removals(lake: Lake, path: str) -> tuple[TableFiles, list[Remove
     version = _checkpointed(lake, path)
     state = _Replay() if version is None else _at_checkpoint(lake, path, version)
     removals = [] if version is None else _checkpointed_removals(lake, path, version)
-    while (actions := _commit_at(lake, path, state.version + 1)) is not None:
+    for actions in _commits_behind(lake, path, state.version):
         state.take(actions)
         state.version += 1
         removals += [one for one in actions if isinstance(one, RemovedFile)]
@@ -356,6 +357,33 @@ def _commit_path(path: str, version: int) -> str:
     return f"{path}/_delta_log/{version:020d}.json"
 
 
+def _commits_behind(lake: Lake, path: str, version: int) -> Iterator[list[StateAction]]:
+    """The commits behind a version, in order.
+
+    Raises:
+        TableFileError: one is damaged, or missing before another one. Who commits next would fill
+            the gap, and older versions would then show rows without what was lost.
+        LakeError: the log cannot be read.
+    """
+    while True:
+        version += 1
+        actions = _commit_at(lake, path, version)
+        if actions is None and _goes_on(lake, path, version):
+            actions = _commit_at(lake, path, version)  # it may have been made between the looks
+            if actions is None:
+                raise _damaged_commit(_commit_path(path, version), "is missing")
+        if actions is None:
+            return
+        yield actions
+
+
+def _goes_on(lake: Lake, path: str, version: int) -> bool:
+    """Whether a table's log has a commit close behind one. An object store loses none."""
+    if not lake.is_local or damage_kind(path) is not TableFileError:
+        return False
+    return any(lake.exists(_commit_path(path, version + more)) for more in range(1, _LOST + 1))
+
+
 def _commit_at(lake: Lake, path: str, version: int) -> list[StateAction] | None:
     name = _commit_path(path, version)
     text = lake.read_file(name)
@@ -372,9 +400,9 @@ def _commit_at(lake: Lake, path: str, version: int) -> list[StateAction] | None:
         raise _damaged_commit(name) from error
 
 
-def _damaged_commit(name: str) -> TableFileError:
+def _damaged_commit(name: str, what: str = "cannot be read") -> TableFileError:
     return TableFileError(
-        "a commit of a Delta table cannot be read",
+        f"a commit of a Delta table {what}",
         operation="read a Delta commit",
         table=name,
         hint=damage_hint(name),

@@ -203,7 +203,7 @@ def test_a_table_is_damaged_in_its_dump(
     "kind",
     [
         one if one == "commit empty" else pytest.param(one, marks=pytest.mark.long)
-        for one in ("commit empty", "commit torn", "commit a folder")
+        for one in ("commit empty", "commit torn", "commit a folder", "commit before it gone")
     ],
 )
 def test_a_table_is_damaged_whose_new_dump_is_to_be_shown(

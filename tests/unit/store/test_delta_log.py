@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ratchet.core.errors import LakeError
+from ratchet.core.errors import LakeError, TableFileError
 from ratchet.store.delta.actions import (
     AppTransaction,
     CommitInfo,
@@ -172,6 +172,19 @@ def test_a_damaged_commit_is_named(lake: Lake) -> None:
     lake.create_file(f"{PATH}/_delta_log/{1:020d}.json", b'{"add": ')
     with pytest.raises(LakeError, match="cannot be read"):
         replay(lake, PATH)
+
+
+@pytest.mark.parametrize("lost", [[1], [1, 2, 3]])
+def test_a_commit_that_is_missing_before_another_one_is_no_end(lake: Lake, lost: list[int]) -> None:
+    """The next commit would fill the gap, and older versions would show rows without it."""
+    for version in range(1, 6):
+        put_commit(lake, PATH, version, [new_file(lake, f"{version}.parquet", 10 * version)])
+    older = replay(lake, PATH)
+    for version in lost:
+        lake.delete(f"{PATH}/_delta_log/{version:020d}.json")
+    with pytest.raises(TableFileError, match="is missing"):
+        replay(lake, PATH)
+    assert replay(lake, PATH, older) == older, "what is known already needs none of them"
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "gone"])
