@@ -34,11 +34,12 @@ class NotYetComputableError(Exception):
 
     Attributes:
         seconds: until it may be known.
+        soon: whether a run that has caught up is to wait for it.
     """
 
-    def __init__(self, message: str, *, seconds: float = 0.2) -> None:
+    def __init__(self, message: str, *, seconds: float = 0.2, soon: bool = True) -> None:
         super().__init__(message)
-        self.seconds = seconds
+        self.seconds, self.soon = seconds, soon
 
 
 @dataclass(frozen=True, slots=True)

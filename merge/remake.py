@@ -127,9 +127,7 @@ def _refuse_unlike(lake: Lake, state: TableState, change: ShapeChange, told: Col
     shards = set(state.dump.start)
     if state.foreign_keys != ():
         raise NotComputableError("the rows of its shards may change by foreign keys")
-    for one in change.others:
-        if _told(one, state) != told:
-            raise NotComputableError(f"{one.shard} was altered otherwise than {change.shard}")
+    _refuse_others(state, change, told)
     bases = {_as_logged(lake, state, shard) for shard in shards}
     if len(bases) > 1:
         raise NotComputableError("its shards had other columns, each of its own")
@@ -148,6 +146,20 @@ def _refuse_unlike(lake: Lake, state: TableState, change: ShapeChange, told: Col
         raise NotYetComputableError(f"{left} has not come to the statement")
     if read_side_stats(lake, state.side_path).shadows:
         raise NotComputableError("two of its shards have a row of the same key")
+
+
+def _refuse_others(state: TableState, change: ShapeChange, told: ColumnChanges) -> None:
+    """A shard was altered otherwise, as far as that is known by now.
+
+    Raises:
+        NotComputableError: one was.
+    """
+    for one in change.others:
+        if _told(one, state) != told:
+            raise NotComputableError(f"{one.shard} was altered otherwise than {change.shard}")
+    come = {name.casefold() for names in state.nulls.values() for name in names}
+    if any(one.name.casefold() in come for one in told.added):
+        raise NotComputableError("one of its shards got such a column by another statement")
 
 
 def _has_gap(shard: str, rounds: Sequence[Round]) -> bool:

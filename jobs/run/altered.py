@@ -49,6 +49,7 @@ class AlteredTables:
         self._next: dict[str, float] = {}  # not dumped before
         self._rest: dict[str, float] = {}  # not computed before
         self._pause: dict[str, float] = {}
+        self._soon: set[str] = set()
         self._refused: dict[str, int] = {}  # the round of a change that cannot be computed
 
     def due(self, states: Iterable[TableState]) -> set[str]:
@@ -83,10 +84,17 @@ class AlteredTables:
         """A table was computed, which took so long."""
         self.tried_to_compute(name, _SHARE * seconds)
 
-    def tried_to_compute(self, name: str, rest: float) -> None:
-        """A table is not computed again before so many seconds."""
+    def tried_to_compute(self, name: str, rest: float, *, soon: bool = False) -> None:
+        """A table is not computed again before so many seconds.
+
+        Args:
+            name: keyspace.table.
+            rest: the seconds.
+            soon: whether it is sure to be known then what becomes of it, also if it awaits shards.
+        """
         with self._lock:
             self._rest[name] = self._clock() + rest
+            (self._soon.add if soon else self._soon.discard)(name)
 
     def _is_due(self, state: TableState, times: Mapping[str, float]) -> bool:
         now = self._clock()
@@ -104,6 +112,10 @@ class AlteredTables:
         """Whether a stopped table is dumped again by itself, now or later."""
         altered = state.stopped is not None and state.stopped.altered
         return altered and state.phase == "stopped" and self._follows(state)
+
+    def _is_waited_for(self, state: TableState) -> bool:
+        with self._lock:
+            return not state.awaits_shards or state.name in self._soon
 
     def tried(self, name: str) -> None:
         """Such a dump has begun, or cannot be made: the next try of this table comes later."""
@@ -131,6 +143,6 @@ class AlteredTables:
         return (
             bool(self.due(states))
             or any(map(self._is_dumping, tried))  # though its state may not say so yet
-            or any(self.computes(state) and not state.awaits_shards for state in states)
+            or any(self.computes(state) and self._is_waited_for(state) for state in states)
             or any(self._follows(state) for state in behind)
         )

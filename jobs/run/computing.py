@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ratchet.core.errors import SourceUnfitError, TableStoppedError
@@ -25,7 +25,7 @@ from ratchet.merge.fromlog import copy_of, events_since_swap, make_from_log, swa
 from ratchet.merge.remake import remake, reshaping_of
 from ratchet.merge.swap import CopyLog, is_moved, refuse_untold
 from ratchet.snapshot.records import DumpSettings, ShardSource
-from ratchet.snapshot.source import SourceCatalog, SourceTable
+from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import ShapeChange, TableState
@@ -37,7 +37,25 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("ratchet.jobs.run")
 
 _OTHERS: Final = 5.0  # seconds until other shards of an altered table are looked at again
+# Seconds after which shards count as altered whose columns are the same but for what the lake does
+# not show, as whether NULL may be in them. A statement that swaps two of a kind has so much time.
+_PATIENCE: Final = 60.0
 _ROUNDED: Final = 2  # seconds: a server tells its uptime, and the log its times, in whole ones
+
+
+@dataclass(slots=True)
+class _Watch:
+    """A table of which some shards have not come to a statement.
+
+    Attributes:
+        change: the statement, and who has come to it.
+        since: when that was first seen, by `time.monotonic`.
+        heads: where the others stood when they had all columns that it brings.
+    """
+
+    change: ShapeChange
+    since: float
+    heads: dict[str, Position] = field(default_factory=dict)
 
 
 class TableComputer:
@@ -67,8 +85,7 @@ class TableComputer:
         self._now = now
         # Table -> its swap, and a position behind which its server had no copy of it any more.
         self._gone: dict[str, tuple[Position, Position]] = {}
-        # Table -> its change, and where shards stood that had all columns of the others by then.
-        self._alike: dict[str, tuple[ShapeChange, dict[str, Position]]] = {}
+        self._watched: dict[str, _Watch] = {}
 
     def __call__(self, state: TableState, stop: Callable[[], bool]) -> None:
         """Make a table, so that it catches up; told to stop, it is left for the next run.
@@ -96,8 +113,8 @@ class TableComputer:
         try:
             reshaping = reshaping_of(self._lake, state, self._settings.policy, self._described)
         except NotYetComputableError as error:
-            self._refuse_unlogged(state)
-            raise NotYetComputableError(str(error), seconds=_OTHERS) from error
+            soon = self._refuse_unlogged(state)
+            raise NotYetComputableError(str(error), seconds=_OTHERS, soon=soon) from error
         done = remake(
             self._lake,
             state,
@@ -110,8 +127,11 @@ class TableComputer:
             seconds = time.monotonic() - began
             _tell(state, state.change, f"computed in {seconds:.1f} s, without reading the source")
 
-    def _refuse_unlogged(self, state: TableState) -> None:
+    def _refuse_unlogged(self, state: TableState) -> bool:
         """A shard may have got the columns of the others without a word in its log.
+
+        Returns:
+            Whether it has these columns, and its log has yet to be read up to that moment.
 
         Raises:
             NotComputableError: its log has been read behind a moment at which it had them.
@@ -119,25 +139,36 @@ class TableComputer:
         """
         change, dump = state.change, state.dump
         if change is None or dump is None or not dump.start.keys() <= self._shards.keys():
-            return
+            return False
         left = dump.start.keys() - change.positions.keys()
-        seen, heads = self._alike.get(state.name, (None, {}))
-        if seen != change:
-            catalog = SourceCatalog({shard: self._shards[shard].primary for shard in dump.start})
-            try:
-                found = {catalog.table(shard, state.table).schema for shard in dump.start}
-            except TableStoppedError:
-                return  # one has no such table
-            if len(found) > 1:
-                return
-            heads = {shard: _head(self._shards[shard]) for shard in left}
-            self._alike[state.name] = change, heads
+        watch = self._watched.get(state.name)
+        if watch is None or watch.change != change:
+            watch = self._watched[state.name] = _Watch(change=change, since=time.monotonic())
+        if not watch.heads:
+            patient = time.monotonic() < watch.since + _PATIENCE
+            if not self._is_alike(state, dump.start, exactly=patient):
+                return False
+            watch.heads = {shard: _head(self._shards[shard]) for shard in left}
         merged = RoundLog(self._lake).positions_at(state.merged_round)
-        for shard, head in heads.items():
+        for shard, head in watch.heads.items():
             if not merged[shard].executed.contains_all(head.executed):
-                return
+                return True
         names = ", ".join(sorted(left))
         raise NotComputableError(f"the log of {names} does not say when its columns changed")
+
+    def _is_alike(self, state: TableState, shards: Iterable[str], *, exactly: bool) -> bool:
+        """Whether a table has the same columns on these shards now, or what the lake makes of them.
+
+        Raises:
+            RetryableError: a server does not answer.
+        """
+        catalog = SourceCatalog({shard: self._shards[shard].primary for shard in shards})
+        try:
+            found = [catalog.table(shard, state.table) for shard in shards]
+            common_columns(found, self._settings.policy)
+        except TableStoppedError:
+            return False  # they differ, or one has no such table
+        return not exactly or len({table.schema for table in found}) == 1
 
     def _take(self, state: TableState, copy: str, stop: Callable[[], bool]) -> None:
         began = time.monotonic()

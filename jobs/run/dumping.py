@@ -225,7 +225,7 @@ class DumpRunner:
             compute(state, self._stop.is_set)
         except NotYetComputableError as error:
             log.debug("%s is computed later: %s", state.name, error)
-            self._altered.tried_to_compute(state.name, error.seconds)
+            self._altered.tried_to_compute(state.name, error.seconds, soon=error.soon)
         except NotComputableError as error:
             log.info("%s is dumped again: %s", state.name, error)
             self._altered.refuse(state)

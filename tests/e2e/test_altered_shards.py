@@ -181,7 +181,7 @@ def test_what_is_read_again(
     make_shards: MakeShards, make_ratchet: Callable[..., Ratchet], tmp_path: Path
 ) -> None:
     """Shards altered otherwise, one without a word, and a row that moves between them meanwhile."""
-    names = ["otherwise", "silent", "moved", "back"]
+    names = ["otherwise", "silent", "moved", "back", "nulls", "nullable"]
     shards = make_shards(MysqlServer, 2, names)
     ratchet, said = shards.mirror(make_ratchet), tmp_path / "said"
     running = ratchet.start("run", log=said)
@@ -193,6 +193,8 @@ def test_what_is_read_again(
     silent = "ALTER TABLE silent ADD x INT NOT NULL DEFAULT 7"
     execute_silently(shards.servers[1], shards.database, silent)
     shards.alter(0, "back", "DROP COLUMN x")
+    shards.alter(1, "nulls", "ADD x INT")
+    execute_silently(shards.servers[1], shards.database, "ALTER TABLE nullable ADD x INT")
     shards.servers[0].execute(f"DELETE FROM `{shards.database}`.moved WHERE id = 3")
     shards.servers[1].execute(f"INSERT INTO `{shards.database}`.moved (id, s) VALUES (3, 'over')")
     time.sleep(5)
