@@ -39,6 +39,7 @@ _THERE: Final = "it adds a column that the mirror has"
 _ABOVE: Final = (
     "a statement about {}, on which it depends by foreign keys, may have changed its rows"
 )
+_OTHERS: Final = "alter it in the same way on its other shards, and it may go on by itself; or "
 _AGAIN: Final = (
     "look at the table, then {redump} dumps it again, while the run "
     "continues. If the table is gone permanently, exclude it in `tables`"
@@ -151,8 +152,8 @@ def gather(
     What a statement did counts where it stands, not where the next row comes: a table stops, or is
     in doubt until it has been compared with its source (`TableBacklog.doubts`).
 
-    A table of several shards that one of them has stopped goes on with those that have not come to
-    the statement (`TableState.awaits_shards`): it is told here for one shard after the other.
+    Of a table of several shards that one of them has stopped (`TableState.awaits_shards`) it is
+    what the others have until they come to the statement.
 
     A table stops where a reshard's targets begin if what its shards wrote until then cannot be
     followed into them: with the shard in its key, during its catch-up, or in the midst of a step.
@@ -187,9 +188,16 @@ def gather(
             if takes_over(state, piece):
                 shard.succeed(first=first)
             shard.take(value)
-        if found.stopped:
+        if found.stopped and not _awaits(state, found):
             break
     return found
+
+
+def _awaits(state: TableState, found: TableBacklog) -> bool:
+    """Whether shards of a table that another one has stopped are still to come to the statement."""
+    if not state.marks or state.dump is None or found.change is None:
+        return False
+    return not state.dump.start.keys() <= found.change.positions.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,9 +521,11 @@ class _Shard:
             found.change = None if others is None else replace(found.change, others=others)
         where = f" on {self.shard}: {statement[:200]}" if statement else f" on {self.shard}"
         found.until[self.shard] = (self.generation, seq)
+        waits = change is not None and change.mark is not None
+        hint = _AGAIN.format(redump=redump(self.state.name))
         before = found.stopped or StopReason(
             message=message + where,
-            hint=_AGAIN.format(redump=redump(self.state.name)),
+            hint=f"{_OTHERS}{hint}" if waits else hint,
             round=found.round,
             altered=altered,
         )

@@ -170,7 +170,7 @@ def needed_from(states: Iterable[TableState], cut: Cut | None) -> int | None:
     """The oldest round that some table may still have to merge; None if no table waits.
 
     A stopped table waits for nothing: its remedy is a new dump, which begins with newer rounds. But
-    one that goes on with other shards does.
+    one that awaits further shards is merged up to their statements.
 
     Args:
         states: all tables.

@@ -36,7 +36,7 @@ from ratchet.store.crashpoints import reach
 from ratchet.store.delta.tables import add_columns, mirrored_schema
 from ratchet.store.files import Lake
 from ratchet.store.staged import take_place, taken
-from ratchet.store.tables import Phase, Tables, TableState
+from ratchet.store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,8 +114,7 @@ class OneTable:
     def _saved(self, work: TableTask, number: int) -> TableState:
         """Save what a table is behind its commits: it streams, or it stops."""
         state, found = work.state, work.found
-        phase: Phase = "stopped" if state.phase == "stopped" else "streaming"
-        after = replace(found.learned(state), phase=phase, merged_round=number, standing=None)
+        after = replace(found.learned(state), phase="streaming", merged_round=number, standing=None)
         held = self._progress.held[app_id(state)]
         if held.sides is not None and (held.sides.highest or held.sides.shadows):
             dump = "" if after.dump is None else after.dump.id

@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ from ratchet.core.schema import TableSchema
 from ratchet.core.sql.columnchanges import column_changes
 from ratchet.core.sql.effects import REBUILT, ColumnChanges
 from ratchet.core.types import InvalidValuePolicy
+from ratchet.merge.gather import gather
 from ratchet.merge.liverows import LiveRows
 from ratchet.merge.making import begin
 from ratchet.merge.sidestats import read_side_stats
@@ -102,6 +104,35 @@ def reshaping_of(
     if told.added:
         described = _shape_behind(lake, state, change) or describe(state)
     return reshape(base, told, described=described, policy=policy)
+
+
+def refuse_unlogged(
+    lake: Lake, state: TableState, heads: Mapping[str, Position], policy: InvalidValuePolicy
+) -> None:
+    """Shards that have the columns of the others without the statement in their log.
+
+    Args:
+        lake: the lake.
+        state: the table, some of whose shards have not come to the statement.
+        heads: shard -> where its log ended when it had these columns; of none if that is not sure.
+        policy: decides about the lake's types.
+
+    Raises:
+        NotComputableError: the log has been read up to there, and does not have it; or it has
+            another one that brings such a column.
+    """
+    log = RoundLog(lake)
+    now = log.positions()
+    rounds = log.since(state.merged_round)
+    found = gather(state, rounds, partial(get_schema, lake, state.keyspace, state.table), policy)
+    if state.change is None or found.change is None:
+        return
+    if found.change == state.change:  # whoever has come has come by the same statement
+        _refuse_others(replace(state, nulls=found.nulls), state.change, _told(state.change, state))
+    left = heads.keys() - found.change.positions.keys()
+    if left and all(s in now and now[s].executed.contains_all(heads[s].executed) for s in left):
+        names = ", ".join(sorted(left))
+        raise NotComputableError(f"the log of {names} does not say when its columns changed")
 
 
 def _is_held(now: Mapping[str, Position], change: ShapeChange) -> bool:

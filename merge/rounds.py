@@ -90,6 +90,7 @@ class Merger:
         threads = options.parallel if lake.is_local else max(options.parallel, _FAR_TABLES)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="merge")
         self._rounds: list[Round] = []
+        self._looked: dict[str, int] = {}  # app id of a table that awaits shards -> up to where
         self._progress = Progress(lake)
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
         self._unlogged = Unlogged(lake, options.policy, self._progress)
@@ -172,6 +173,7 @@ class Merger:
         self._attempts.keep(there)
         self._progress.keep(there)
         self._one_table.keep(there)
+        self._looked = {key: upto for key, upto in self._looked.items() if key in there}
 
     def _works(
         self, states: Sequence[TableState], upto: int | None
@@ -186,23 +188,25 @@ class Merger:
         killed = [s for s in ready if self._progress.committed(s)]
         past = [self._caught_up_with_itself(s, before) for s in states if _takes_rounds(s)]
         past += [self._settled(s) for s in killed]
-        merged = [s for s in past if _takes_rounds(s)]
+        merged = [s for s in past if s.phase == "streaming"]
+        halted = [s for s in past if s.awaits_shards]
         stopped = [s for s in past if not _takes_rounds(s)]
         ready = [s for s in ready if s not in killed]
-        if not (merged or ready):
+        if not (merged or ready or halted):
             return None
         base = before.round if before else 0
         begins = {s.name: self._progress.reached(s, before) for s in merged}
         begins |= {s.name: s.dump.start_round - 1 for s in ready if s.dump}
+        begins |= {s.name: self._looked_upto(s) for s in halted}
         first = min(begins.values())
-        share = self._share(begins, (*merged, *ready), base)
+        share = self._share(begins, (*merged, *ready, *halted), base)
         # From the last cut on at least: what the cut says of the shards is about all rounds since.
         rounds = self._since(min(first, base, last), last)
         above = [r for r in rounds if r.number > base]
         number = plan.choose_round(
             above,
             begin=max(base, first) if not above else above[0].number - 1,
-            at_least=max(self._progress.committed(s) for s in (*merged, *ready)),
+            at_least=max(self._progress.committed(s) for s in (*merged, *ready, *halted)),
             upto=last,
             max_bytes=self._options.max_bytes // share,
             max_rows=self._options.max_rows // share,
@@ -232,24 +236,44 @@ class Merger:
                 catches_up=catches_up,
             )
             every.append(work)
+        come = {state.name: self._come(state, number) for state in halted}
+        every += [work for work in come.values() if work is not None]
         self._unlogged.add(step, every, rounds, states)
         told = [(work, work.catches_up or _has_news(work)) for work in every]
         works = [work for work, has_news in told if has_news]
-        idle = [self._rested(work, number) for work, has_news in told if not has_news]
+        idle = [work.state for work, has_news in told if not has_news]
         # One that streams and that no cut shows: a run was killed between its catch-up and the cut.
-        streaming = [state.name for state in merged if state.phase == "streaming"]
-        hidden = any(not (before and before.shows(name)) for name in streaming)
+        hidden = any(not (before and before.shows(state.name)) for state in merged)
         if not works and not hidden and not (merged and number > base):
             return None
         others = [s for s in states if s.phase == "stopped" or s.standing is not None]
         return step, works, [*idle, *stopped, *others]
 
-    def _rested(self, work: TableTask, number: int) -> TableState:
-        """The state of a table with nothing to merge up to a round."""
-        if work.state.awaits_shards and number > work.above:
-            # No cut says how far it is: it would be brought there again in each step.
-            return self._tables.save(replace(work.state, merged_round=number))
-        return work.state
+    def _come(self, state: TableState, number: int) -> TableTask | None:
+        """What is to be merged of a table all of whose shards have come to a statement.
+
+        None: some have not, up to this round. Until then nothing of it is merged: a row that moves
+        to a shard that was altered would be nowhere.
+        """
+        new = self._since(self._looked_upto(state), number)
+        if any(_is_about(state, one) for one in new):
+            mine = [one for one in self._log.since(state.merged_round) if one.number <= number]
+            found = self._gathered(state, mine)
+            if found.stopped is not None and not found.learned(state).awaits_shards:
+                above = state.merged_round
+                return TableTask(
+                    state=state, found=found, rounds=mine, above=above, catches_up=False
+                )
+        self._looked[app_id(state)] = number
+        return None
+
+    def _looked_upto(self, state: TableState) -> int:
+        return self._looked.get(app_id(state), state.merged_round)
+
+    def has_looked(self, number: int) -> bool:
+        """Whether tables that await shards are known to do so still, up to this round."""
+        waiting = (s for s in self._tables.list() if s.awaits_shards and self._wanted(s))
+        return all(self._looked_upto(state) >= number for state in waiting)
 
     def _share(self, begins: Mapping[str, int], states: Sequence[TableState], base: int) -> int:
         """By what a step's bounds are divided: it is smaller where a batch has ended a run."""
@@ -424,6 +448,16 @@ class Merger:
 def _takes_rounds(state: TableState) -> bool:
     """Whether a table's dump is behind it, and rounds are merged into it."""
     return state.phase == "streaming" or state.awaits_shards
+
+
+def _is_about(state: TableState, value: Round) -> bool:
+    """Whether a round may bring a shard of a table to a statement, or tells another shape of it."""
+    mine = state.keyspace, state.table
+    shape = state.schema.fingerprint
+    return any((event.keyspace, event.table) == mine for event in value.events) or any(
+        (file.keyspace, file.table) == mine and file.schema != state.logged.get(file.shard, shape)
+        for file in value.files
+    )
 
 
 def _has_news(work: TableTask) -> bool:

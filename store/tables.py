@@ -143,8 +143,8 @@ class ShapeChange:
 
     What it does to the rows may be computed from those that the mirror has (`merge.remake`).
 
-    Of a table of several shards it is the statement on one of them. The others go on until they
-    have come to theirs.
+    Of a table of several shards it is the statement on one of them. The others are merged up to
+    theirs once all have come to it.
 
     Attributes:
         shard: on which it was made.
@@ -371,7 +371,7 @@ class TableState:
 
     @property
     def awaits_shards(self) -> bool:
-        """Whether it goes on, though stopped, with shards that have not come to the statement."""
+        """Whether it was stopped by a statement that not all of its shards have come to yet."""
         left = set(() if self.dump is None else self.dump.start) - self.marks.keys()
         altered = self.stopped is not None and self.stopped.altered
         return altered and bool(self.marks) and bool(left) and self.standing is None

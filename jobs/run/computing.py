@@ -22,12 +22,11 @@ from ratchet.core.schema import TableSchema
 from ratchet.jobs.preflight.restarts import started_at
 from ratchet.jobs.reporting.text import one_line
 from ratchet.merge.fromlog import copy_of, events_since_swap, make_from_log, swapped_table
-from ratchet.merge.remake import remake, reshaping_of
+from ratchet.merge.remake import refuse_unlogged, remake, reshaping_of
 from ratchet.merge.swap import CopyLog, is_moved, refuse_untold
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns
 from ratchet.store.files import Lake
-from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import ShapeChange, TableState
 from ratchet.wire.session import Session, quoted
 
@@ -140,24 +139,21 @@ class TableComputer:
         change, dump = state.change, state.dump
         if change is None or dump is None or not dump.start.keys() <= self._shards.keys():
             return False
-        left = dump.start.keys() - change.positions.keys()
         watch = self._watched.get(state.name)
         if watch is None or watch.change != change:
             watch = self._watched[state.name] = _Watch(change=change, since=time.monotonic())
         if not watch.heads:
-            patient = time.monotonic() < watch.since + _PATIENCE
-            if not self._is_alike(state, dump.start, exactly=patient):
+            shapes = self._shapes(state, dump.start)
+            if shapes is None:
                 return False
-            watch.heads = {shard: _head(self._shards[shard]) for shard in left}
-        merged = RoundLog(self._lake).positions_at(state.merged_round)
-        for shard, head in watch.heads.items():
-            if not merged[shard].executed.contains_all(head.executed):
-                return True
-        names = ", ".join(sorted(left))
-        raise NotComputableError(f"the log of {names} does not say when its columns changed")
+            if len(shapes) == 1 or time.monotonic() > watch.since + _PATIENCE:
+                left = dump.start.keys() - change.positions.keys()
+                watch.heads = {shard: _head(self._shards[shard]) for shard in left}
+        refuse_unlogged(self._lake, state, watch.heads, self._settings.policy)
+        return bool(watch.heads)
 
-    def _is_alike(self, state: TableState, shards: Iterable[str], *, exactly: bool) -> bool:
-        """Whether a table has the same columns on these shards now, or what the lake makes of them.
+    def _shapes(self, state: TableState, shards: Iterable[str]) -> set[TableSchema] | None:
+        """A table's shapes on its shards now; None: they are not even the same in the lake.
 
         Raises:
             RetryableError: a server does not answer.
@@ -167,8 +163,8 @@ class TableComputer:
             found = [catalog.table(shard, state.table) for shard in shards]
             common_columns(found, self._settings.policy)
         except TableStoppedError:
-            return False  # they differ, or one has no such table
-        return not exactly or len({table.schema for table in found}) == 1
+            return None  # or one has no such table
+        return {table.schema for table in found}
 
     def _take(self, state: TableState, copy: str, stop: Callable[[], bool]) -> None:
         began = time.monotonic()

@@ -81,6 +81,7 @@ class MergeRunner:
         stops: told of tables that stop.
         altered: which of them are dumped again by themselves; None: none are.
         look: makes the dump look for tables at once.
+        has_looked: whether what tables of several shards wait for is not there, up to a round.
         maintenance: the share of the time that may be spent on removing what is old.
         clock: seconds, rising.
     """
@@ -98,6 +99,7 @@ class MergeRunner:
         stops: StopReporter,
         altered: AlteredTables | None = None,
         look: Callable[[], None] = lambda: None,
+        has_looked: Callable[[int], bool] = lambda _: True,
         maintenance: float = 0.05,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -112,6 +114,7 @@ class MergeRunner:
         self._stops = stops
         self._altered = altered or AlteredTables(self._tables, lambda _: False)
         self._look = look
+        self._has_looked = has_looked
         self._clock = clock
         last = self._cuts.last()
         self.round = 0 if last is None else last.round
@@ -199,7 +202,7 @@ class MergeRunner:
         if any(state.phase == "catching_up" for state in states):
             return False
         cut = self._cuts.last()
-        if any(state.awaits_shards and state.merged_round < number for state in states):
+        if not self._has_looked(number):
             return False
         streaming = any(state.phase == "streaming" for state in states)
         return not streaming or (cut is not None and cut.round >= number)

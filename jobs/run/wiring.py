@@ -473,6 +473,7 @@ class _RunBuilder:
             stops=self._stops,
             altered=self._altered,
             look=self._control.look,
+            has_looked=merger.has_looked,
             maintenance=config.maintenance,
         )
 
