@@ -169,8 +169,8 @@ def prune_cuts(cuts: Cuts, *, now: int, history: float) -> None:
 def needed_from(states: Iterable[TableState], cut: Cut | None) -> int | None:
     """The oldest round that some table may still have to merge; None if no table waits.
 
-    A stopped table waits for nothing: its remedy is a new dump, which begins with newer rounds. But
-    one that awaits further shards is merged up to their statements.
+    A stopped table waits for nothing: its remedy is a new dump, which begins with newer rounds. One
+    that awaits further shards may do so for ever, and is dumped again if its rounds are gone.
 
     Args:
         states: all tables.
@@ -184,8 +184,6 @@ def needed_from(states: Iterable[TableState], cut: Cut | None) -> int | None:
         elif state.phase == "streaming":
             shown = cut.round if cut and cut.shows(state.name) else 0
             needed.append(max(state.merged_round, shown) + 1)
-        elif state.awaits_shards:
-            needed.append(state.merged_round + 1)
     return min(needed, default=None)
 
 

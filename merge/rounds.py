@@ -64,6 +64,7 @@ class Merger:
         *,
         wanted: Callable[[TableState], bool] = lambda _: True,
         waits: Callable[[TableState], bool] = lambda _: False,
+        computes: Callable[[TableState], bool] = lambda _: True,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         """Prepare.
@@ -75,6 +76,7 @@ class Merger:
             wanted: whether a table takes part.
             waits: whether a table whose dump has ended is not to be caught up yet. Cuts go on to
                 show what is shown of it.
+            computes: whether a table is to be computed behind the statement that stopped it.
             clock: microseconds UTC.
         """
         self._spark = spark
@@ -82,6 +84,7 @@ class Merger:
         self._options = options
         self._wanted = wanted
         self._waits = waits
+        self._computes = computes
         self._clock = clock
         self._log = RoundLog(lake)
         self._cuts = Cuts(lake)
@@ -90,7 +93,10 @@ class Merger:
         threads = options.parallel if lake.is_local else max(options.parallel, _FAR_TABLES)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="merge")
         self._rounds: list[Round] = []
-        self._looked: dict[str, int] = {}  # app id of a table that awaits shards -> up to where
+        # Of tables that await shards, by app id: up to where was looked; the version that shows
+        # them as they were stopped (in later ones their shards are at places of their own).
+        self._looked: dict[str, int] = {}
+        self._standing: dict[str, int] = {}
         self._progress = Progress(lake)
         self._schemas: dict[tuple[str, str, str], TableSchema] = {}
         self._unlogged = Unlogged(lake, options.policy, self._progress)
@@ -173,7 +179,9 @@ class Merger:
         self._attempts.keep(there)
         self._progress.keep(there)
         self._one_table.keep(there)
-        self._looked = {key: upto for key, upto in self._looked.items() if key in there}
+        for known in (self._looked, self._standing):
+            for key in known.keys() - there:
+                del known[key]
 
     def _works(
         self, states: Sequence[TableState], upto: int | None
@@ -182,15 +190,15 @@ class Merger:
         ended = [s for s in states if s.phase == "catching_up" and s.dump and s.dump.end]
         ready = [s for s in ended if not self._waits(s)]
         last = self._log.last_number() if upto is None else min(upto, self._log.last_number())
-        if not last or not (ready or any(map(_takes_rounds, states))):
+        if not last or not (ready or any(map(self._takes_rounds, states))):
             return None
         before = self._cuts.last()
         killed = [s for s in ready if self._progress.committed(s)]
-        past = [self._caught_up_with_itself(s, before) for s in states if _takes_rounds(s)]
+        past = [self._caught_up_with_itself(s, before) for s in states if self._takes_rounds(s)]
         past += [self._settled(s) for s in killed]
         merged = [s for s in past if s.phase == "streaming"]
         halted = [s for s in past if s.awaits_shards]
-        stopped = [s for s in past if not _takes_rounds(s)]
+        stopped = [s for s in past if not self._takes_rounds(s)]
         ready = [s for s in ready if s not in killed]
         if not (merged or ready or halted):
             return None
@@ -236,8 +244,7 @@ class Merger:
                 catches_up=catches_up,
             )
             every.append(work)
-        come = {state.name: self._come(state, number) for state in halted}
-        every += [work for work in come.values() if work is not None]
+        every += self._come(halted, before, number)
         self._unlogged.add(step, every, rounds, states)
         told = [(work, work.catches_up or _has_news(work)) for work in every]
         works = [work for work, has_news in told if has_news]
@@ -249,17 +256,36 @@ class Merger:
         others = [s for s in states if s.phase == "stopped" or s.standing is not None]
         return step, works, [*idle, *stopped, *others]
 
-    def _come(self, state: TableState, number: int) -> TableTask | None:
-        """What is to be merged of a table all of whose shards have come to a statement.
+    def _come(
+        self, states: Sequence[TableState], before: Cut | None, number: int
+    ) -> list[TableTask]:
+        """What is to be merged of tables all of whose shards have come to a statement.
 
-        None: some have not, up to this round. Until then nothing of it is merged: a row that moves
-        to a shard that was altered would be nowhere.
+        Nothing of the others is merged yet: a row that moves to a shard that was altered would be
+        nowhere.
+
+        Args:
+            states: of tables that await shards.
+            before: the last cut.
+            number: the round up to which they may have come.
         """
+        for state in states:
+            if before is not None and state.name in before.tables:
+                self._standing.setdefault(app_id(state), before.tables[state.name])
+        found = [self._come_to(state, number) for state in states]
+        return [work for work in found if work is not None]
+
+    def _come_to(self, state: TableState, number: int) -> TableTask | None:
         new = self._since(self._looked_upto(state), number)
-        if any(_is_about(state, one) for one in new):
+        reaches_back = self._log.first_number() <= state.merged_round + 1
+        if reaches_back and any(_is_about(state, one) for one in new):
             mine = [one for one in self._log.since(state.merged_round) if one.number <= number]
             found = self._gathered(state, mine)
-            if found.stopped is not None and not found.learned(state).awaits_shards:
+            if found.stopped is not None and found.change is None:
+                # It is not to be computed any more, so it stands as it is until it is dumped.
+                log.warning("%s: %s", state.name, found.stopped.message)
+                self._tables.save(replace(state, change=None, stopped=found.stopped))
+            elif found.stopped is not None and not found.learned(state).awaits_shards:
                 above = state.merged_round
                 return TableTask(
                     state=state, found=found, rounds=mine, above=above, catches_up=False
@@ -272,8 +298,12 @@ class Merger:
 
     def has_looked(self, number: int) -> bool:
         """Whether tables that await shards are known to do so still, up to this round."""
-        waiting = (s for s in self._tables.list() if s.awaits_shards and self._wanted(s))
-        return all(self._looked_upto(state) >= number for state in waiting)
+        states = [s for s in self._tables.list() if s.awaits_shards and self._wanted(s)]
+        return all(self._looked_upto(s) >= number for s in states if self._computes(s))
+
+    def _takes_rounds(self, state: TableState) -> bool:
+        """Whether a table's dump is behind it, and rounds are merged into it, now or later."""
+        return state.phase == "streaming" or (state.awaits_shards and self._computes(state))
 
     def _share(self, begins: Mapping[str, int], states: Sequence[TableState], base: int) -> int:
         """By what a step's bounds are divided: it is smaller where a batch has ended a run."""
@@ -397,7 +427,9 @@ class Merger:
                 stopped.append(state.name)
             elif state.phase == "stopped" and state.name in old:
                 # It belongs to another moment from now on: keep what it showed when it did.
-                tables[state.name] = self._progress.shown(state, old[state.name])
+                stands = self._standing.get(app_id(state)) if state.marks else None
+                newest = self._progress.shown(state, old[state.name])
+                tables[state.name] = newest if stands is None else stands
                 stopped.append(state.name)
             elif state.phase == "streaming":
                 streaming.append(state)
@@ -443,11 +475,6 @@ class Merger:
                 self._schemas.clear()  # of tables that are altered all the time
             found = self._schemas[key] = get_schema(self._lake, *key)
         return found
-
-
-def _takes_rounds(state: TableState) -> bool:
-    """Whether a table's dump is behind it, and rounds are merged into it."""
-    return state.phase == "streaming" or state.awaits_shards
 
 
 def _is_about(state: TableState, value: Round) -> bool:

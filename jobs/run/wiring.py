@@ -449,6 +449,7 @@ class _RunBuilder:
             MergeOptions(policy=self._policy, parallel=self._config.merge.parallel, pool=MERGE),
             wanted=self._selection.mirrors,
             waits=lambda state: state.foreign_keys is None,
+            computes=self._altered.computes,
         )
 
     def _merging(self, merger: Merger, verdicts: Verdicts, keys: ForeignKeyWatch) -> MergeRunner:
