@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -59,3 +60,16 @@ def computed(said: Path) -> set[str]:
     """The tables that a run has computed."""
     lines = said.read_text().splitlines()
     return {line.partition("shop.")[2].partition(":")[0] for line in lines if "computed in" in line}
+
+
+def wait_until_shown(running: Any, said: Path, names: list[str]) -> None:
+    """Until the new form of each table has taken the place of the old one."""
+    deadline = time.monotonic() + 420
+    while True:
+        text = said.read_text()
+        missing = [name for name in names if f"shop.{name}: its new dump is shown" not in text]
+        if not missing:
+            return
+        assert running.poll() is None, text
+        assert time.monotonic() < deadline, (missing, text)
+        time.sleep(1)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pymysql
 import pytest
-from altered_kit import change, computed, create, execute
+from altered_kit import change, computed, create, execute, wait_until_shown
 from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, reading
 
 from lab.servers import create_ratchet_user
@@ -214,16 +214,3 @@ def begun(
     ratchet = make_ratchet({"-": server}, database)
     ratchet.run("run", "--until-caught-up")
     return ratchet
-
-
-def wait_until_shown(running: Any, said: Path, names: list[str]) -> None:
-    """Until the new form of each table has taken the place of the old one."""
-    deadline = time.monotonic() + 420
-    while True:
-        text = said.read_text()
-        missing = [name for name in names if f"shop.{name}: its new dump is shown" not in text]
-        if not missing:
-            return
-        assert running.poll() is None, text
-        assert time.monotonic() < deadline, (missing, text)
-        time.sleep(1)

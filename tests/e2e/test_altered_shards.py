@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pymysql
 import pytest
-from altered_kit import change, computed, create, execute
+from altered_kit import change, computed, create, execute, wait_until_shown
 from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, mirror_rows
 
 from lab.servers import MariadbServer, MysqlServer, create_ratchet_user
@@ -105,7 +105,8 @@ def while_it_runs(shards: Shards, make_ratchet: Callable[..., Ratchet], folder: 
                 shards.change(name, 150, 0)
         if not number:
             assert_it_stands(ratchet, running, said)
-    wait_until_computed(running, said, names)
+    wait_until_shown(running, said, names)
+    assert computed(said) == set(names), said.read_text()
     running.send_signal(signal.SIGTERM)
     end_of(running, 120)
     assert running.returncode == 0, said.read_text()
@@ -127,16 +128,6 @@ def assert_it_stands(ratchet: Ratchet, running: Any, said: Path) -> None:
     before = mirror_rows(ratchet.lake, "shop", "number")
     time.sleep(6)
     assert mirror_rows(ratchet.lake, "shop", "number") == before
-
-
-def wait_until_computed(running: Any, said: Path, names: list[str]) -> None:
-    deadline = time.monotonic() + 300
-    shown = "shop.{}: its new dump is shown"
-    while missing := [name for name in names if shown.format(name) not in said.read_text()]:
-        assert running.poll() is None, said.read_text()
-        assert time.monotonic() < deadline, (missing, said.read_text())
-        time.sleep(1)
-    assert computed(said) == set(names), said.read_text()
 
 
 BACKLOG: Final = (
@@ -204,12 +195,7 @@ def test_what_is_read_again(
     shards.servers[1].execute(f"INSERT INTO `{shards.database}`.moved (id, s) VALUES (3, 'over')")
     time.sleep(5)
     shards.alter(1, "moved", "ADD x INT NOT NULL DEFAULT 7")
-    deadline = time.monotonic() + 300
-    shown = "shop.{}: its new dump is shown"
-    while missing := [name for name in names if shown.format(name) not in said.read_text()]:
-        assert running.poll() is None, said.read_text()
-        assert time.monotonic() < deadline, (missing, said.read_text())
-        time.sleep(1)
+    wait_until_shown(running, said, names)
     running.send_signal(signal.SIGTERM)
     end_of(running, 120)
     ratchet.run("run", "--until-caught-up")
