@@ -75,9 +75,13 @@ def clear_place(lake: Lake, path: str) -> bool:
     try:
         replay(lake, path)
     except TableFileError:
-        check_epoch(lake, RoundLog(lake).epoch(), path, "remove a damaged log")
+
+        def look() -> None:
+            check_epoch(lake, RoundLog(lake).epoch(), path, "remove a damaged log")
+
+        look()
         lake.clear_way(f"{path}/_delta_log")
-        lake.delete_folder(f"{path}/_delta_log")
+        lake.delete_seen(f"{path}/_delta_log", look)
         return True
     return cleared
 

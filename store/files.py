@@ -32,6 +32,7 @@ from ratchet.store import layout, objects
 from ratchet.store.failures import damage_hint, lake_errors, sound
 from ratchet.store.fields import number_of
 from ratchet.store.filelock import locked
+from ratchet.store.folders import removal_order, remove_seen
 
 FORMAT_VERSION = 1  # of a lake that was never held with an epoch
 HELD_FORMAT = 2  # of one that was: earlier versions would not find its notes, and dump all again
@@ -252,6 +253,27 @@ class Lake:
         with lake_errors("remove a folder", path), suppress(FileNotFoundError):
             if self._info(path).type == pa.fs.FileType.Directory:
                 self.filesystem.delete_dir(self.absolute(path))
+
+    def delete_seen(self, path: str, look: Callable[[], None]) -> None:
+        """Remove a folder whose name may come again, with what is in it now.
+
+        Args:
+            path: the folder; nothing happens if it is not there.
+            look: called before the first removal, when all is listed; it may raise. What somebody
+                puts there later stays. In an object store a name that comes again does not.
+
+        Raises:
+            LakeError: something cannot be removed.
+        """
+        if not path.strip("/"):
+            raise LakeError("will not remove the lake itself", operation="remove a folder")
+        with lake_errors("remove a folder", path):
+            if self.is_local:
+                remove_seen(self.absolute(path), look)
+                return
+            files = [file.path for file in self.list(path, unfinished=True)]
+            look()
+            self.delete_files(sorted(files, key=removal_order))
 
     def clear_way(self, path: str) -> bool:
         """Remove a file that stands in the place of a folder, or of one above it.

@@ -148,9 +148,8 @@ class TableRequestHandler:
             self._requests.check()
             for folder in staged:  # a successor's dump has a name of its own
                 self._lake.delete_folder(folder)
-            if request.delete:
-                self._lake.delete_folder(path)
-                self._lake.delete_folder(f"{layout.SIDE}/{path}")
+            for folder in (path, f"{layout.SIDE}/{path}") if request.delete else ():
+                self._lake.delete_seen(folder, self._requests.check)
         self._look()
 
     def _staged(self, path: str) -> set[str]:

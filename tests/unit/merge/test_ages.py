@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -11,7 +12,7 @@ from deltalake import DeltaTable
 from ratchet.core.errors import LakeError
 from ratchet.merge.ages import refuse_other_ages
 from ratchet.merge.progress import Progress
-from ratchet.store import layout
+from ratchet.store import anew, layout
 from ratchet.store.anew import clear_place, standing_of
 from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake
@@ -206,3 +207,26 @@ def test_a_new_dump_takes_the_place_of_what_cannot_be_read(parted: Source) -> No
     folder(parted, state.path).write_text("somebody's")
     assert clear_place(lake, state.path)
     assert not clear_place(lake, state.path)
+
+
+def test_a_damaged_log_that_is_removed_late_is_not_the_successors(
+    parted: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One stands still between its last look and the removal; another one dumps the table."""
+    state, lake = parted.state, parted.lake
+    last = commits(parted)[-1]
+    whole = {path: path.read_bytes() for path in commits(parted)}
+    last.write_bytes(b"{")
+    check, looks = anew.check_epoch, iter((False, True))
+
+    def late(*found: Any) -> None:
+        check(*found)
+        if next(looks, False):
+            assert clear_place(lake, state.path)
+            last.parent.mkdir()
+            for path, content in whole.items():
+                path.write_bytes(content)
+
+    monkeypatch.setattr(anew, "check_epoch", late)
+    assert clear_place(lake, state.path)
+    assert {path: path.read_bytes() for path in commits(parted)} == whole
