@@ -11,7 +11,6 @@ import pytest
 
 from lab.objectstore import S3Server
 from ratchet.core.errors import LakeError
-from ratchet.store import folders
 from ratchet.store.files import Lake
 from ratchet.store.folders import remove_seen
 
@@ -86,7 +85,7 @@ def _at_removal(monkeypatch: pytest.MonkeyPatch, at: int, act: Callable[[], None
             act()
         unlink(name, **more)
 
-    monkeypatch.setattr(folders.os, "unlink", late)
+    monkeypatch.setattr(os, "unlink", late)
 
 
 def test_the_commits_go_last_and_from_the_first_one_on(
