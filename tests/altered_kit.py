@@ -33,22 +33,34 @@ def change(server: Any, database: str, name: str, number: int, *, first: int = 0
     """
     with server.connect(database=database, autocommit=True) as connection:
         cursor = connection.cursor()
-        cursor.execute("SET sql_mode = ''")  # columns without a default get one
-        cursor.execute(f"SHOW COLUMNS FROM {name}")
-        shown = {row[0]: row[1] for row in cursor.fetchall() if "GENERATED" not in row[5]}
-        cursor.execute(f"SHOW KEYS FROM {name} WHERE Key_name = 'PRIMARY'")
-        key = cursor.fetchall()[0][4]
-        texts = [one for one in shown if "varchar(20)" in shown[one]]
-        values = {one: "1" for one in shown if "int" in shown[one] or "dec" in shown[one]}
-        values |= {one: f"'new {number}'" for one in shown if "varchar(20)" in shown[one]}
-        values |= {key: str(first + 1000 + number % 100)}
-        into = ", ".join(f"`{one.replace('`', '``')}`" for one in values)
-        cursor.execute(f"REPLACE INTO {name} ({into}) VALUES ({', '.join(values.values())})")
+        key, texts = _replace(cursor, name, first + 1000 + number % 100, number)
         for text in texts[:1]:
             some = f"`{key}` % 7 = {number % 7}"
             cursor.execute(f"UPDATE {name} SET `{text}` = 'changed {number}' WHERE {some}")
         if number >= 100 and number % 2:
             cursor.execute(f"DELETE FROM {name} WHERE `{key}` = {first + 1000 + number % 100}")
+
+
+def put(server: Any, database: str, name: str, key: int) -> None:
+    """Write the row of a key, whatever the columns are called by now."""
+    with server.connect(database=database, autocommit=True) as connection:
+        _replace(connection.cursor(), name, key, key)
+
+
+def _replace(cursor: Any, name: str, value: int, number: int) -> tuple[str, list[str]]:
+    """Write a row; the key's column, and those that hold texts."""
+    cursor.execute("SET sql_mode = ''")  # columns without a default get one
+    cursor.execute(f"SHOW COLUMNS FROM {name}")
+    shown = {row[0]: row[1] for row in cursor.fetchall() if "GENERATED" not in row[5]}
+    cursor.execute(f"SHOW KEYS FROM {name} WHERE Key_name = 'PRIMARY'")
+    key = str(cursor.fetchall()[0][4])
+    texts = [one for one in shown if "varchar(20)" in shown[one]]
+    values = {one: "1" for one in shown if "int" in shown[one] or "dec" in shown[one]}
+    values |= dict.fromkeys(texts, f"'new {number}'")
+    values |= {key: str(value)}
+    into = ", ".join(f"`{one.replace('`', '``')}`" for one in values)
+    cursor.execute(f"REPLACE INTO {name} ({into}) VALUES ({', '.join(values.values())})")
+    return key, texts
 
 
 def execute(server: Any, database: str, statement: str) -> None:
