@@ -203,6 +203,10 @@ class TableStoppedError(OperatorError):
     exit_code = 6
 
 
+class TableLostError(TableStoppedError):
+    """A part of one table in the lake is gone or damaged: somebody has to look, then dump it."""
+
+
 class LakeError(OperatorError):
     """The lake cannot be used: not ours, in use by another run, full, or damaged."""
 

@@ -9,8 +9,9 @@ that differ (`repair`), what is older than the rest (`ages`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
-from ratchet.core.errors import LakeError, TableFileError, TableStoppedError
+from ratchet.core.errors import LakeAwayError, LakeError, TableFileError, TableLostError
 from ratchet.core.shell import redump
 from ratchet.merge.plan import app_id
 from ratchet.store.delta.log import TableFiles, replay
@@ -57,7 +58,28 @@ def _lost_dump(lake: Lake, state: TableState) -> str:
     return f"its new dump, {state.path}, is gone"
 
 
-def lost_parts(lake: Lake, state: TableState, error: Exception) -> TableStoppedError | None:
+@contextmanager
+def stopping_the_lost(lake: Lake, state: TableState) -> Iterator[None]:
+    """Read a table within: where that fails since a part of it is gone, it is the table's affair.
+
+    Args:
+        lake: the lake.
+        state: the table.
+
+    Raises:
+        TableLostError: a part of it is gone or damaged.
+        LakeError: something else is wrong with the lake.
+    """
+    try:
+        yield
+    except LakeError as error:
+        lost = None if isinstance(error, LakeAwayError) else lost_parts(lake, state, error)
+        if lost is None:
+            raise
+        raise lost from error
+
+
+def lost_parts(lake: Lake, state: TableState, error: Exception) -> TableLostError | None:
     """Why a table cannot be merged any more: a part of it is gone or damaged.
 
     To be asked when its merge has failed: all files are looked for.
@@ -77,9 +99,7 @@ def lost_parts(lake: Lake, state: TableState, error: Exception) -> TableStoppedE
         why = error.message
     if not why:
         return None
-    return TableStoppedError(
-        why, operation="merge a table", table=state.name, hint=remedy(state.name)
-    )
+    return TableLostError(why, operation="merge a table", table=state.name, hint=remedy(state.name))
 
 
 def refuse_lost(lake: Lake, state: TableState, operation: str, *, side: bool = True) -> None:

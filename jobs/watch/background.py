@@ -25,7 +25,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from ratchet.core.errors import RetryableError, SourceUnfitError, TableStoppedError
+from ratchet.core.errors import (
+    RetryableError,
+    SourceUnfitError,
+    TableLostError,
+    TableStoppedError,
+)
 from ratchet.jobs.config.settings import VerifySection
 from ratchet.jobs.inspect.changelog import NotYetError
 from ratchet.jobs.inspect.reading import ReadOptions
@@ -40,6 +45,7 @@ from ratchet.jobs.watch.secondlook import NewsError, SecondLook
 from ratchet.jobs.watch.subject import Subject, subject_of
 from ratchet.jobs.watch.turns import Turns
 from ratchet.jobs.watch.verdicts import TableVerdict, Verdicts
+from ratchet.merge.lostparts import stopping_the_lost
 from ratchet.snapshot.confirm import KeyConfirmation
 from ratchet.snapshot.errors import ShapeChangedError
 from ratchet.snapshot.records import TableDumpRequest
@@ -262,11 +268,14 @@ class BackgroundVerifier:
         except ShapeChangedError:
             return None  # just now: what it is then is told by the log
         except TableStoppedError as error:
-            self._refuse(state, wanted, error.message)
+            self._refuse(state, wanted, error)
             return None
 
-    def _refuse(self, state: TableState, wanted: TableDumpRequest, why: str) -> None:
-        """Stop a table for its columns, if nothing that is merged by now explains them."""
+    def _refuse(self, state: TableState, wanted: TableDumpRequest, why: TableStoppedError) -> None:
+        """Stop a table for its columns, if nothing that is merged by now explains them.
+
+        Or for a part of it that is gone: then somebody has to look first.
+        """
         shards = wanted.shards or tuple(state.dump.start if state.dump else ())
         known = [shard for shard in shards if shard in self._reading.shards]
         cut = self._looks.cut(seen_positions(self._reading.shards, known))
@@ -274,7 +283,10 @@ class BackgroundVerifier:
         now = self._tables.load(state.keyspace, state.table)
         if now is not None and now == replace(state, merged_round=now.merged_round):
             stopped = StopReason(
-                message=why, hint=how_to_redump(state), round=cut.round, altered=True
+                message=why.message,
+                hint=how_to_redump(state),
+                round=cut.round,
+                altered=not isinstance(why, TableLostError),
             )
             self._verdicts.hand_in(
                 TableVerdict(wanted=wanted, judged={}, outcome="wrong", why=stopped)
@@ -307,13 +319,14 @@ class BackgroundVerifier:
 
     def _tried(self, table: Subject, progress: Pass) -> float:
         try:
-            if self._mended is not None:
-                return self._look_at_mended(table, *self._mended)
-            return self._bitten(table, progress)
+            with stopping_the_lost(self._lake, table.state):
+                if self._mended is not None:
+                    return self._look_at_mended(table, *self._mended)
+                return self._bitten(table, progress)
         except ShapeChangedError as error:
             raise NewsError(error.message) from error
         except TableStoppedError as error:
-            self._refuse(table.state, table.wanted, error.message)
+            self._refuse(table.state, table.wanted, error)
             raise NewsError(error.message) from error
 
     def _bitten(self, table: Subject, progress: Pass) -> float:

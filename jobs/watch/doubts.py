@@ -43,6 +43,7 @@ from ratchet.jobs.reporting.text import counted
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.jobs.watch.verdicts import Outcome, Place, TableVerdict, Verdicts
 from ratchet.merge.ddl import key_lost, misfit, unproven
+from ratchet.merge.lostparts import stopping_the_lost
 from ratchet.snapshot.errors import ShapeChangedError, ShardsDifferError
 from ratchet.snapshot.positions import seen_position
 from ratchet.snapshot.records import TableDumpRequest
@@ -286,9 +287,10 @@ class Doubts:
         try:
             if why := unlike(state, case.wanted, self._reading):
                 return self._other_columns(case, why, how_to_redump(state))
-            version = newest_at(self._lake, cut, state, cut.tables[state.name])
-            chosen = VerifyTarget(state=state, version=version, wanted=case.wanted)
-            result = self._verifier.once(cut, chosen, collect)
+            with stopping_the_lost(self._lake, state):
+                version = newest_at(self._lake, cut, state, cut.tables[state.name])
+                chosen = VerifyTarget(state=state, version=version, wanted=case.wanted)
+                result = self._verifier.once(cut, chosen, collect)
         except ShapeChangedError:
             log.info(
                 "%s: its columns changed while it was compared: comparing it again", state.name

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratchet.core.change import DELETE, TOKEN_TYPE, UPDATE, change_schema
-from ratchet.core.errors import TableStoppedError
+from ratchet.core.errors import LakeAwayError, LakeError, TableStoppedError
 from ratchet.core.foreignkeys import ForeignKey
 from ratchet.core.rounds import ChangeFile, Round
 from ratchet.core.schema import TableSchema
@@ -39,11 +39,13 @@ from ratchet.merge.cascades.follow import DerivedChange, Layout, Link, descendan
 from ratchet.merge.cascades.graph import KeyGraph
 from ratchet.merge.cascades.openparents import first_began, written_meanwhile
 from ratchet.merge.cascades.rows import ShardRows, ShardTable, UnknownRowsError
+from ratchet.merge.lostparts import lost_parts
 from ratchet.store import layout
 from ratchet.store.delta.log import TableFiles
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
 from ratchet.store.schemas import get_schema
+from ratchet.store.segments import missing
 from ratchet.store.tables import Doubt, TableState
 from ratchet.store.unchecked import Unchecked
 
@@ -289,10 +291,44 @@ class Cascades:
         except (TooManyError, UnknownRowsError, pa.ArrowInvalid) as error:
             why = str(error) or "they are too many to be followed"
             doubts = dict.fromkeys((link.child for link in links), why)
+        except LakeError as error:
+            why = self._lost(shard, children, rounds, parts, error)
+            doubts = dict.fromkeys((link.child for link in links), why)
         doubts |= self._below_doubtful(links, children, doubts)
         for name, why in doubts.items():
             if name in children:
                 found.setdefault(name, CascadeResult()).doubts[shard] = self._doubt(why)
+
+    def _lost(
+        self,
+        shard: str,
+        children: Mapping[str, Child],
+        rounds: Sequence[Round],
+        members: Collection[str],
+        error: LakeError,
+    ) -> str:
+        """What is gone of what a family's changes are told from.
+
+        The table that has lost it is stopped by name when it is merged or compared itself.
+
+        Raises:
+            LakeError: the one given: nothing is gone, so it failed for another reason.
+        """
+        if isinstance(error, LakeAwayError):
+            raise error
+        captured = {
+            file.path: f"{file.keyspace}.{file.table}"
+            for value in rounds
+            for file in value.files
+            if file.shard == shard and f"{file.keyspace}.{file.table}" in members
+        }
+        gone = missing(self.lake, captured)
+        if gone:
+            return f"captured changes of {captured[gone[0]]} are gone"
+        for name in sorted(children.keys() & members):
+            if lost_parts(self.lake, children[name].state, error):
+                return f"a part of {name} is gone or damaged"
+        raise error
 
     def _written_meanwhile(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ratchet.core.errors import TableFileError
 from ratchet.core.rounds import Round
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge import floors, plan
@@ -21,7 +22,8 @@ from ratchet.merge.patch import may_have_shadows
 from ratchet.merge.plan import app_id
 from ratchet.merge.progress import Progress
 from ratchet.merge.step import Step, TableTask
-from ratchet.store.delta.log import replay, replay_to
+from ratchet.store.cuts import Cut
+from ratchet.store.delta.log import TableFiles, replay, replay_to
 from ratchet.store.files import Lake
 from ratchet.store.tables import TableState
 from ratchet.store.unchecked import note_unchecked, read_unchecked
@@ -112,12 +114,8 @@ class Unlogged:
             unclear = "its shards have rows of the same key"
         elif not work.catches_up and not shown:
             unclear = "a merge of it was interrupted"
-        elif not work.catches_up and before and self._progress.committed(state) > base:
-            table = replay_to(self._lake, state.path, before.tables[state.name])
         else:
-            table = replay(self._lake, state.path, self._progress.held[app_id(state)].main)
-        if table is None and not unclear:
-            unclear = "its history is too short"
+            table, unclear = self._as_before(state, before, catches_up=work.catches_up)
         return Child(
             state=state,
             begin=begin if work.catches_up else base,
@@ -128,6 +126,20 @@ class Unlogged:
             unclear=unclear,
             floors=self._floors(work) if work.catches_up else {},
         )
+
+    def _as_before(
+        self, state: TableState, before: Cut | None, *, catches_up: bool
+    ) -> tuple[TableFiles | None, str]:
+        """A table's files before the step, or why they are not known."""
+        base = before.round if before else 0
+        try:
+            if not catches_up and before and self._progress.committed(state) > base:
+                table = replay_to(self._lake, state.path, before.tables[state.name])
+            else:
+                table = replay(self._lake, state.path, self._progress.held[app_id(state)].main)
+        except TableFileError as error:
+            return None, error.message  # its own merge, or the comparison, stops it
+        return table, "" if table else "its history is too short"
 
     def _floors(self, work: TableTask) -> dict[str, list[int | None]]:
         dump = work.state.dump
