@@ -52,6 +52,9 @@ def _alter(what: str, does: Done, **more: Any) -> Kind:
 
 
 _STREAMS_ON: Final = {
+    "converted": "CONVERT TO CHARACTER SET utf8mb4",
+    "other_charset": "MODIFY l VARCHAR(20) CHARACTER SET utf8mb4",
+    "may_be_null": "MODIFY s VARCHAR(20) NULL",
     "null_last": "ADD x INT",
     "null_first": "ADD x VARCHAR(9) NULL FIRST",
     "null_after": "ADD x DATE AFTER id, ALGORITHM=INSTANT",
@@ -75,12 +78,10 @@ _STREAMS_ON: Final = {
     "later_charset": "DEFAULT CHARACTER SET utf8mb4",
 }
 _COMPARED: Final = {
+    "less_exact": "MODIFY m DATETIME",
     "shorter": "MODIFY s VARCHAR(19) NOT NULL",
     "not_null": "MODIFY n INT NOT NULL",
-    "may_be_null": "MODIFY s VARCHAR(20) NULL",
     "other_order": "MODIFY u SET('q','p')",
-    "other_charset": "MODIFY l VARCHAR(20) CHARACTER SET utf8mb4",
-    "converted": "CONVERT TO CHARACTER SET utf8mb4",
 }
 _COMPUTED: Final = {
     "number": "ADD x INT NOT NULL DEFAULT 7",
@@ -113,7 +114,6 @@ _DUMPED_AGAIN: Final = {
     "narrower": "MODIFY w INT",
     "not_negative": "MODIFY n INT UNSIGNED",
     "more_exact": "MODIFY f DOUBLE",
-    "less_exact": "MODIFY m DATETIME",
     "bytes": "MODIFY s VARBINARY(200) NOT NULL",
     "other_key": "DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)",
 }
@@ -188,7 +188,7 @@ KINDS: Final[dict[str, Kind]] = {
     "part_reorganized": _alter(
         "REORGANIZE PARTITION p0 INTO (PARTITION q0 VALUES LESS THAN (50), "
         "PARTITION q1 VALUES LESS THAN (100))",
-        "streams on",
+        "compared",
         table=PARTS,
     ),
     "replaced_whole": Kind(

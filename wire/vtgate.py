@@ -128,6 +128,7 @@ class VStream:
         tables: str = ".*",
         silence: float = 30.0,
     ) -> None:
+        login = credentials(config)  # before anything is opened: it may not be given away
         self._config = config
         self._where = f"{config.host}:{config.port}"
         self._heard = False
@@ -144,9 +145,7 @@ class VStream:
             request_serializer=messages().Request.SerializeToString,
             response_deserializer=None,
         )
-        self._call: Any = call(
-            request(config, positions, tables=tables), metadata=credentials(config)
-        )
+        self._call: Any = call(request(config, positions, tables=tables), metadata=login)
         # Receives while what came before is decoded.
         self._reader = threading.Thread(target=self._read, name="vstream", daemon=True)
         self._reader.start()
@@ -262,7 +261,7 @@ class VStream:
 
 _BY_ITSELF: Final = (
     ". `tls` is not in the config, and for a vtgate on another machine that means required; tls: "
-    "disabled sends rows and password over the network unencrypted"
+    "disabled sends rows over the network unencrypted, and is refused with a password"
 )
 
 
@@ -288,10 +287,19 @@ def credentials(config: VtgateConfig) -> tuple[tuple[str, str], ...]:
 
     Raises:
         ConfigError: gRPC cannot carry them.
+        SourceUnfitError: they would go over the network as they are, to whoever answers.
     """
     if not config.user:
         return ()
     password = reveal(config.password)
+    if password and not config.encrypts and not is_local(config.host):
+        raise SourceUnfitError(
+            "the password is not sent: without TLS anybody on the network path could read it",
+            operation="connect to vtgate",
+            source=f"{config.host}:{config.port}",
+            hint="give vtgate's ports a certificate (--grpc-cert, --grpc-key) and set tls: "
+            "required; or reach it through a tunnel that ends on this machine (host: 127.0.0.1)",
+        )
     for name, value in (("user", config.user), ("password", password)):
         if not (value.isascii() and (value.isprintable() or not value)):
             raise ConfigError(

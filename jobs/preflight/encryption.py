@@ -46,13 +46,11 @@ def weak_gates(config: Config) -> Iterator[Finding]:
     for keyspace, source in config.sources.items():
         gate = vtgate_config(source)
         if gate is not None and not gate.encrypts and not is_local(gate.host):
-            password = "the password and " if gate.password else ""
             yield Finding(
                 place=keyspace,
                 check="encryption",
                 status="warn",
-                text=f"{gate.host}: no TLS: anybody on the network path to vtgate can read "
-                f"{password}the rows",
+                text=f"{gate.host}: no TLS: anybody on the network path to vtgate can read rows",
                 mend="give vtgate's ports a certificate, and set tls: required",
             )
 
