@@ -50,7 +50,7 @@ def distrust(path: Path, *, program: Path | None = None) -> str:
         program: a file of the program that we run; its owner is trusted.
     """
     try:
-        trusted = {0, os.geteuid()} | ({program.stat().st_uid} if program is not None else set())
+        trusted = _trusted(program)
         for found in {path.lstat(), path.stat()}:
             if reason := _reason(found, trusted):
                 return f"{path} {reason}"
@@ -59,20 +59,38 @@ def distrust(path: Path, *, program: Path | None = None) -> str:
     return ""
 
 
-def opening(path: Path) -> Opening | None:
+def distrust_code(path: Path, *, program: Path | None = None) -> str:
+    """Why a file must not be run; empty if it may be, or is not there.
+
+    Looked at are the file, its folder, and the way there: who may exchange a folder above it may do
+    so between this look and the moment at which the file is read.
+
+    Args:
+        path: the file.
+        program: see distrust.
+    """
+    why = distrust(path.parent, program=program) or distrust(path, program=program)
+    return why or str(opening(path, program=program) or "")
+
+
+def opening(path: Path, *, program: Path | None = None) -> Opening | None:
     """The first of `openings`; None if there is none."""
-    return next(openings(path), None)
+    return next(openings(path, program=program), None)
 
 
-def openings(path: Path) -> Iterator[Opening]:
+def openings(path: Path, *, program: Path | None = None) -> Iterator[Opening]:
     """Where another user could put something else in a file's or folder's place.
 
     Looked at is the way there, from the root on: each folder, and each link, also those behind
     links. Not what is at its end (`distrust`), which need not be there yet. In a folder with the
     sticky bit nobody can exchange what is not his.
+
+    Args:
+        path: the file or folder.
+        program: see distrust.
     """
-    trusted = {0, os.geteuid()}
     try:
+        trusted = _trusted(program)
         for place, found in _way(path):
             is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
             if found.st_uid in trusted and is_sticky:
@@ -86,6 +104,11 @@ def openings(path: Path) -> Iterator[Opening]:
         return
     except OSError as error:
         yield Opening(path, f"cannot be followed: {error.strerror}")
+
+
+def _trusted(program: Path | None) -> set[int]:
+    """The users whose files are run."""
+    return {0, os.geteuid()} | ({program.stat().st_uid} if program is not None else set())
 
 
 def _way(path: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -32,7 +32,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
 
 from ratchet.core.errors import OperatorError
-from ratchet.owned import distrust
+from ratchet.owned import distrust_code
 from ratchet.resources import make_folder
 
 log: Final = logging.getLogger(__name__)
@@ -138,14 +138,14 @@ class _Variants:
             OperatorError: somebody else may have.
         """
         program = Path(self._function.__code__.co_filename)
-        for one in (path.parent, path):
-            if reason := distrust(one, program=program):
-                raise OperatorError(
-                    f"the folder of compiled code is not safe: {reason}",
-                    operation="load compiled code",
-                    hint=f"remove {one}, or set NUMBA_CACHE_DIR to a folder of this user's own "
-                    "that nobody else can write to; start Ratchet with a umask of 022 or stricter",
-                )
+        if reason := distrust_code(path, program=program):
+            raise OperatorError(
+                f"the folder of compiled code is not safe: {reason}",
+                operation="load compiled code",
+                hint="set NUMBA_CACHE_DIR to a folder of this user's own, in whose place nobody "
+                f"else can put another one; or remove {path.parent}, if only its own mode is "
+                "wrong, and start Ratchet with a umask of 022 or stricter",
+            )
 
     def _path(self, key: object) -> Path:
         name = hashlib.sha256(repr(key).encode()).hexdigest()[:16]

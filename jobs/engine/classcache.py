@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ratchet.owned import distrust
+from ratchet.owned import distrust_code
 from ratchet.resources import cache_folder, make_folder
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def archive_options(jars: Sequence[str]) -> list[str]:
 
     # Java runs what is in it: without one that somebody else may have written a start takes longer.
     program = Path(str(pyspark.__file__))
-    reason = distrust(archive, program=program) or distrust(archive.parent, program=program)
+    reason = distrust_code(archive, program=program)
     if reason:
         log.warning("Java's class archive is not used: %s; remove it, and make it again", reason)
         return []

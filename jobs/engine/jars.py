@@ -20,7 +20,7 @@ from ratchet.core.errors import OperatorError
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.engine.jarhashes import altered
 from ratchet.jobs.engine.sparksettings import is_in_s3, is_local
-from ratchet.owned import distrust
+from ratchet.owned import distrust_code
 
 log: Final = logging.getLogger(__name__)
 
@@ -45,6 +45,11 @@ class Jars:
 
     settings: Mapping[str, str]
     last: Sequence[str] = ()
+
+
+def delta_packages() -> dict[str, str]:
+    """The settings by which Ivy fetches Delta's jars, where there is no config yet."""
+    return {"spark.jars.packages": _delta_package(), "spark.jars.ivy": str(ivy_folder())}
 
 
 def missing_packages(config: Config) -> dict[str, str]:
@@ -98,12 +103,13 @@ def with_own(jars: Jars, config: Config, own: str) -> Jars:
 def _refuse_foreign(jars: Sequence[str]) -> None:
     """Java runs what is in them: nobody else may have written it."""
     for jar in map(Path, jars):
-        if reason := distrust(jar.parent) or distrust(jar):
+        if reason := distrust_code(jar):
             raise OperatorError(
                 f"a jar is not safe to run: {reason}",
                 operation="start Spark",
-                hint=f"give {jar.parent} and what is in it to this user, writable by nobody else "
-                "(chmod -R go-w), or fetch the jars again (`make setup`)",
+                hint=f"give {jar.parent}, what is in it and the folders above it to this user or "
+                "to root, writable by nobody else (chmod -R go-w), or fetch the jars into another "
+                "folder (spark.jars.ivy in spark.conf)",
             )
 
 

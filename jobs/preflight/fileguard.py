@@ -1,23 +1,30 @@
 """Who else may read or change what a run trusts: the config, and the files with passwords.
 
-Lives here: findings for `ratchet check`. Does not live here: the look at owner and mode
-(`ratchet.owned`).
+Lives here: findings for `ratchet check`, and for the log of a run. Does not live here: the look at
+owner and mode (`ratchet.owned`).
 """
 
 from __future__ import annotations
 
+import logging
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from ratchet.core.shell import shell_word
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.preflight.finding import Finding
 from ratchet.owned import Opening, distrust, openings
 
+log: Final = logging.getLogger("ratchet.jobs.run")
+
 
 def guarded(config: Config) -> Iterator[Finding]:
-    """A warning for each file that others can change or exchange, or whose password they read."""
+    """A warning for each file that others can change or exchange, or whose password they read.
+
+    Also for a config that holds a password as it is, whoever may read it.
+    """
     trusted = dict.fromkeys((config.path, *config.secret_files))
     for path in trusted:
         if reason := distrust(path):
@@ -35,13 +42,25 @@ def guarded(config: Config) -> Iterator[Finding]:
             "which account",
             _mend(one),
         )
+    if config.path in config.secret_files:
+        yield _warning(
+            f"{config.path} holds a password as it is: so do its copies, and the history of a "
+            "repository",
+            'name a variable or a file instead: password: "${NAME}", password: {file: '
+            "/run/secrets/name}",
+        )
     for path in config.secret_files:
         if _is_read_by_all(path):
             yield _warning(
                 f"{path} holds a password and can be read by everybody",
-                f"chmod o-r {shell_word(str(path))}; or name a variable or another file instead: "
-                'password: "${NAME}", password: {file: /run/secrets/name}',
+                f"chmod o-r {shell_word(str(path))}",
             )
+
+
+def warn_of_exposed_files(config: Config) -> None:
+    """Log each, at the start of a run."""
+    for one in guarded(config):
+        log.warning("%s; %s", one.text, one.mend)
 
 
 def _mend(found: Opening) -> str:

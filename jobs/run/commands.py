@@ -29,6 +29,7 @@ from ratchet.jobs.capture.loops import Control
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import source_configs
 from ratchet.jobs.preflight.encryption import warn_of_weak_links
+from ratchet.jobs.preflight.fileguard import warn_of_exposed_files
 from ratchet.jobs.reporting import logs
 from ratchet.jobs.reporting.observe import tell
 from ratchet.jobs.run.lakewait import LakeWait
@@ -82,6 +83,7 @@ def _run(
 ) -> int:
     file = ConfigFile(config)
     warn_of_weak_links(config)
+    warn_of_exposed_files(config)
     lake = open_lake(config.lake, now=_now())
     with Lease.acquire(lake, f"ratchet {command} {config.path}") as lease, ExitStack() as stack:
         # Who says `dump` waits for it, and is to be told at once what is the matter.

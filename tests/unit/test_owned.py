@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.owned import distrust, opening
+from ratchet.owned import distrust, distrust_code, opening
 
 
 @pytest.fixture
@@ -167,3 +167,28 @@ def test_a_way_that_leads_nowhere(file: Path) -> None:
     ring = file.with_name("ring")
     ring.symlink_to(ring)
     assert "cannot be followed" in str(opening(ring / "below"))
+
+
+@pytest.mark.parametrize(
+    ("place", "mode", "told"),
+    [
+        ("file", 0o666, "file can be written by everybody"),
+        ("folder", 0o777, "folder can be written by everybody"),
+        ("above", 0o777, "above can be written by everybody"),
+        ("above", 0o1777, ""),
+        ("", 0o755, ""),
+    ],
+)
+def test_code_is_not_run_if_it_or_its_folder_may_be_exchanged(
+    tmp_path: Path, place: str, mode: int, told: str
+) -> None:
+    """Also in the moment between the look and the read: by whoever may rename a folder above."""
+    places = {"above": tmp_path / "above", "folder": tmp_path / "above" / "folder"}
+    places["folder"].mkdir(parents=True, mode=0o755)
+    places["file"] = places["folder"] / "file"
+    places["file"].touch(mode=0o644)
+    if place:
+        places[place].chmod(mode)
+    found = distrust_code(places["file"])
+    assert found.endswith(told)
+    assert bool(found) == bool(told)

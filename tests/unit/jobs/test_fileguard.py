@@ -9,7 +9,7 @@ import pytest
 
 from ratchet import owned
 from ratchet.jobs.config.config import load_config
-from ratchet.jobs.preflight.fileguard import guarded
+from ratchet.jobs.preflight.fileguard import guarded, warn_of_exposed_files
 
 CONFIG = """\
 lake: ./lake
@@ -18,34 +18,49 @@ sources:
 """
 
 
+AS_IT_IS = "ratchet.yaml holds a password as it is"
+READ_BY_ALL = "ratchet.yaml holds a password and can be read by everybody"
+
+
 @pytest.mark.parametrize(
     ("password", "mode", "secret_mode", "parts"),
     [
         ('"${PW}"', 0o644, 0o600, []),
         ('"${PW}"', 0o646, 0o600, ["ratchet.yaml can be written by everybody"]),
-        ("literal", 0o600, 0o600, []),
-        ("literal", 0o640, 0o600, []),
-        ("literal", 0o644, 0o600, ["ratchet.yaml holds a password and can be read by everybody"]),
-        ("literal", 0o666, 0o600, ["ratchet.yaml can be written", "ratchet.yaml holds a password"]),
+        ("literal", 0o600, 0o600, [AS_IT_IS]),
+        ("literal", 0o640, 0o600, [AS_IT_IS]),
+        ("literal", 0o644, 0o600, [AS_IT_IS, READ_BY_ALL]),
+        ("literal", 0o666, 0o600, ["ratchet.yaml can be written", AS_IT_IS, READ_BY_ALL]),
         ("{file: secret}", 0o644, 0o600, []),
         ("{file: secret}", 0o644, 0o644, ["secret holds a password"]),
         ("{file: secret}", 0o644, 0o622, ["secret can be written by everybody"]),
     ],
 )
 def test_files(
-    tmp_path: Path, password: str, mode: int, secret_mode: int, parts: list[str]
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    password: str,
+    mode: int,
+    secret_mode: int,
+    *,
+    parts: list[str],
 ) -> None:
     path, secret = tmp_path / "ratchet.yaml", tmp_path / "secret"
     path.write_text(CONFIG % password)
     path.chmod(mode)
     secret.write_text("x")
     secret.chmod(secret_mode)
-    found = list(guarded(load_config(path, {"PW": "x"})))
+    config = load_config(path, {"PW": "x"})
+    found = list(guarded(config))
+    warn_of_exposed_files(config)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{one.text}; {one.mend}" for one in found
+    ]
     assert len(found) == len(parts)
     for finding, part in zip(found, parts, strict=True):
         assert part in finding.text
         assert finding.status == "warn"
-        assert "chmod" in finding.mend
+        assert ("{file: " if part is AS_IT_IS else "chmod") in finding.mend
 
 
 @pytest.mark.parametrize(

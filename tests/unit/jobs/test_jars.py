@@ -164,6 +164,17 @@ def test_jars_that_were_changed_are_not_run(
     assert str(ivy) in caught.value.hint
 
 
+@pytest.mark.parametrize("above", [0, 1, 2])
+def test_jars_that_others_may_exchange_are_not_run(
+    config: Config, ivy: Path, cached: Callable[[list[str]], list[str]], above: int
+) -> None:
+    jar = Path(cached(DELTA)[0])
+    (jar, *jar.parents)[above].chmod(0o777)
+    with pytest.raises(OperatorError, match="can be written by everybody") as caught:
+        jars_of(config)
+    assert str(ivy) in caught.value.hint
+
+
 def test_jars_that_nobody_knows_are_not_run(
     config: Config, ivy: Path, cached: Callable[[list[str]], list[str]]
 ) -> None:

@@ -124,21 +124,22 @@ def test_a_file_cut_short(folder: Path, left: int) -> None:
     assert look(folder, ":5") == (10, True)
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_what_others_may_have_written_is_refused_unread(folder: Path, *, whole: bool) -> None:
+@pytest.mark.parametrize("above", [0, 1, 2])
+def test_what_others_may_have_written_is_refused_unread(folder: Path, above: int) -> None:
     """Unpickling runs whatever a file says."""
     assert look(folder, ":5") == (10, False)
     (file,) = kept(folder, "calls.total")
     assert file.stat().st_mode & 0o022 == 0
     evil = f"cos\nsystem\n(S'touch {folder / 'ran'}'\ntR."
     file.write_text(evil)
-    (file.parent if whole else file).chmod(0o777)
+    open_to_all = (file, *file.parents)[above]
+    open_to_all.chmod(0o777)
     process = begin(folder, ":5", stderr=subprocess.PIPE)
     _, error = process.communicate(timeout=120)
     assert process.returncode != 0
     assert "can be written by everybody" in error
     assert not (folder / "ran").exists()
-    (file.parent if whole else file).chmod(0o755)
+    open_to_all.chmod(0o755)
     look(folder, ":5")
     assert (folder / "ran").exists(), "ours is unpickled: the test can fail"
 
