@@ -8,6 +8,7 @@ Servers compare names of tables by their letters or without regard to case, as t
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from ratchet.core.sql.lexer import SqlToken
 _LONG: Final = 1000  # characters of a token, of which no name has so many
 _PIECE: Final = 1 << 20
 _FEW: Final = 8  # words that are sooner looked for one by one
+_LOOKED_AT: Final = 8  # letters of each word that are enough to know that most pieces have none
 _KEPT: Final = 1 << 16
 UNREAD: Final = "\ufffd"  # stands in a text for characters that could not be read
 _PLAIN: Final = re.compile(r"[0-9A-Za-z_$]+")
@@ -91,6 +93,17 @@ def occurring(text: str, wanted: Collection[str]) -> set[str]:
     return _occurring([text], frozenset(wanted))
 
 
+@lru_cache(maxsize=2)
+def _beginnings(words: frozenset[str]) -> re.Pattern[str]:
+    """Matches wherever one of the words begins, and at some other places.
+
+    A look for it takes a tenth of the time that the search itself takes.
+    """
+    columns = zip(*words, strict=False)  # as far as all of them have letters
+    some = itertools.islice(columns, _LOOKED_AT)
+    return re.compile("".join(f"[{re.escape(''.join(sorted(set(one))))}]" for one in some))
+
+
 def _occurring(texts: Iterable[str], wanted: frozenset[str]) -> set[str]:
     """Which of some casefolded words stand in any of the texts.
 
@@ -107,7 +120,7 @@ def _occurring(texts: Iterable[str], wanted: frozenset[str]) -> set[str]:
             low = text[at : at + _PIECE + more].casefold()
             if len(wanted) <= _FEW:
                 found |= {one for one in wanted if one in low}
-            else:
+            elif _beginnings(wanted).search(low):
                 passed = set(accumulate(low, getitem, initial=_search(wanted)))
                 found.update(*(one.ends for one in passed))
     return found
