@@ -6,6 +6,7 @@ An outsider has no secret; these functions send what such a one would, and tell 
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import struct
 from pathlib import Path
@@ -18,15 +19,39 @@ _PATIENCE = 8.0  # seconds
 
 
 def listening_ports(pid: int) -> list[int]:
-    """The TCP ports of the loopback address on which a process listens: none, if it has ended."""
+    """The TCP ports on which a process listens, of this machine alone: none, if it has ended.
+
+    Raises:
+        AssertionError: it listens on an address that other machines reach.
+    """
     try:
-        return _listening_ports(pid)
+        found = _listeners(pid)
     except (FileNotFoundError, ProcessLookupError):
         # A zombie's descriptors can be listed, its network cannot be read.
         return []
+    open_to_all = sorted(
+        f"{address}:{port}" for address, port in found if not _is_loopback(address)
+    )
+    assert not open_to_all, f"process {pid} listens for other machines: {open_to_all}"
+    return sorted({port for _, port in found})
 
 
-def _listening_ports(pid: int) -> list[int]:
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def _is_loopback(address: Address) -> bool:
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def _address(text: str) -> Address:
+    """As /proc writes it: words of four bytes, each as a number of this machine."""
+    words = [int(text[at : at + 8], 16) for at in range(0, len(text), 8)]
+    packed = struct.pack(f"={len(words)}I", *words)
+    return ipaddress.ip_address(packed)
+
+
+def _listeners(pid: int) -> set[tuple[Address, int]]:
     inodes = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -40,8 +65,9 @@ def _listening_ports(pid: int) -> list[int]:
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and fields[9] in inodes:
-                found.add(int(fields[1].rsplit(":", 1)[1], 16))
-    return sorted(found)
+                address, port = fields[1].rsplit(":", 1)
+                found.add((_address(address), int(port, 16)))
+    return found
 
 
 def ask(port: int, body: bytes) -> tuple[str, bytes]:

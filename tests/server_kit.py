@@ -99,6 +99,17 @@ class Client:
 def fake_server(script: Callable[[Client], None]) -> Iterator[tuple[int, list[Client]]]:
     """A port that plays the script with every connection; its number, and the connections."""
     clients: list[Client] = []
+    playing: list[threading.Thread] = []  # a stream has two connections at once
+
+    def play(client: Client) -> None:
+        # The other side hangs up on what it does not like.
+        with client.sock, contextlib.suppress(OSError):
+            script(client)
+            while client.read():
+                pass
+        with contextlib.suppress(OSError):
+            client.sock.close()
+
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -107,15 +118,9 @@ def fake_server(script: Callable[[Client], None]) -> Iterator[tuple[int, list[Cl
                     sock, _ = server.accept()
                 except OSError:
                     return
-                client = Client(sock)
-                clients.append(client)
-                # The other side hangs up on what it does not like.
-                with sock, contextlib.suppress(OSError):
-                    script(client)
-                    while client.read():
-                        pass
-                with contextlib.suppress(OSError):
-                    client.sock.close()
+                clients.append(Client(sock))
+                playing.append(threading.Thread(target=play, args=(clients[-1],)))
+                playing[-1].start()
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -124,6 +129,8 @@ def fake_server(script: Callable[[Client], None]) -> Iterator[tuple[int, list[Cl
         finally:
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
+            for one in playing:
+                one.join()
 
 
 def source_at(port: int, **more: Any) -> SourceConfig:

@@ -42,6 +42,33 @@ TABLES = (
     "é" * 64,
     DROP,
     "victim",
+    ".",
+    "-",
+    "--help",
+    "~",
+    "*",
+    "?",
+    "[a-z]",
+    "a,b",
+    "a=b&c",
+    "a.b",
+    "a:b",
+    "s3://bucket/x",
+    "file:///etc/passwd",
+    "%2e%2e%2f",
+    "a%00b",
+    "back\\slash\\",
+    " leading",
+    "null",
+    "123",
+    "1e5",
+    "_ratchet",
+    "CON",
+    "e\u0301",
+    "\u00e9",
+    "zero\u200bwidth",
+    "/* c */ -- x",
+    "<b>&amp;",
 )
 COLUMNS = (
     "a`b",
@@ -64,6 +91,34 @@ COLUMNS = (
 )
 LABELS = ("it's", 'a"b', "back\\slash", "`tick`", "a;b", "../x", "é", "日本", "{}", "%s", "L" * 200)
 VALUES = ("'; DROP TABLE victim; --", "\"`\\'", "\x01\x02\x1b[31m\x7f", "\0", "../..", "日本😀", "")
+# What a column is given where a row says nothing; the log has them as text of an ALTER TABLE.
+DEFAULTS = (
+    DROP,
+    "it's",
+    'a"b',
+    "`tick`",
+    "back\\slash\\",
+    "%s {0} $(id) ${HOME}",
+    "tab\tline\nend",
+    "/* c */ -- x # y",
+    "日本😀",
+    "",
+)
+# Session modes in which quotes and backslashes mean something else.
+MODES = (
+    "",
+    "ANSI_QUOTES",
+    "NO_BACKSLASH_ESCAPES",
+    "ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,IGNORE_SPACE",
+    "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_AUTO_VALUE_ON_ZERO,HIGH_NOT_PRECEDENCE",
+)
+# In two of them a backslash is the second byte of a character.
+KEYS = {
+    "utf8mb4": (*VALUES, "e\u0301", "\u00e9"),
+    "latin1": ("'; DROP", "\"`\\'", "\x01\x1b[31m\x7f", "\0", "../..", "é", ""),
+    "sjis": ("'; DROP", "\"`'", "表", "ソ'", "\0", "../..", ""),
+    "gbk": ("'; DROP", "\"`\\'", "誠", "運'", "\0", "../..", ""),
+}
 
 
 def quoted(name: str) -> str:
@@ -74,8 +129,33 @@ def text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0") + "'"
 
 
+def literal(value: str, mode: str) -> str:
+    """A string of SQL in a session of that mode."""
+    if "NO_BACKSLASH_ESCAPES" in mode:
+        return "'" + value.replace("'", "''") + "'"
+    return text(value)
+
+
+def add_defaults(cursor: Any, mode: str) -> None:
+    """A column for each default, added in a session of that mode, and a row that tells none."""
+    number = MODES.index(mode)
+    cursor.execute(f"SET SESSION sql_mode = '{mode}'")
+    quote = '"' if "ANSI_QUOTES" in mode else "`"
+    added = ", ".join(
+        f"ADD COLUMN {quote}m{number} d{at}{quote} VARCHAR(99) CHARACTER SET utf8mb4 "
+        f"NOT NULL DEFAULT {literal(value, mode)} COMMENT {literal(value, mode)}"
+        for at, value in enumerate(DEFAULTS)
+    )
+    cursor.execute(f"ALTER TABLE defaults {added}")
+    cursor.execute(f"INSERT INTO defaults (id) VALUES ({number})")
+    cursor.execute("SET SESSION sql_mode = ''")
+
+
 def fill(server: Any, database: str) -> None:
-    """All tables, each with some rows; one with all columns; one with all labels and values."""
+    """All tables, each with some rows; one with all columns; one with all labels and values.
+
+    And those of defaults and of keys in four charsets.
+    """
     with server.connect(database=database, charset="utf8mb4") as connection:
         cursor = connection.cursor()
         for name in TABLES:
@@ -93,6 +173,15 @@ def fill(server: Any, database: str) -> None:
         for number, value in enumerate(VALUES):
             label = LABELS[number % len(LABELS)]
             cursor.execute("INSERT INTO labels VALUES (%s, %s, %s)", (value, label, "it's,`"))
+        cursor.execute("CREATE TABLE defaults (id INT PRIMARY KEY)")
+        add_defaults(cursor, MODES[0])
+        for charset, keys in KEYS.items():
+            cursor.execute(
+                f"CREATE TABLE keys_{charset} (k VARCHAR(40) CHARACTER SET {charset} "
+                f"COLLATE {charset}_bin PRIMARY KEY, n INT)"
+            )
+            rows = [(key, n) for n, key in enumerate(keys)]
+            cursor.executemany(f"INSERT INTO keys_{charset} VALUES (%s, %s)", rows)
         connection.commit()
 
 
@@ -107,6 +196,12 @@ def change(server: Any, database: str) -> None:
         cursor.execute("UPDATE columns SET " + ", ".join(f"{quoted(n)} = -1" for n in COLUMNS))
         cursor.execute("UPDATE labels SET e = %s WHERE k <> %s", (LABELS[-1], VALUES[0]))
         cursor.execute("DELETE FROM labels WHERE k = %s", (VALUES[1],))
+        for mode in MODES[1:]:
+            add_defaults(cursor, mode)
+        for charset, keys in KEYS.items():
+            cursor.execute(f"UPDATE keys_{charset} SET n = n + 100")
+            cursor.execute(f"DELETE FROM keys_{charset} WHERE k = %s", (keys[0],))
+            cursor.execute(f"UPDATE keys_{charset} SET k = 'moved' WHERE k = %s", (keys[2],))
         connection.commit()
 
 
@@ -141,7 +236,7 @@ def test_hostile_names_and_values_are_mirrored(
         outside = set(tmp_path.iterdir())
         ratchet = make_ratchet({"-": server}, database)
         said = [ratchet.run("check"), ratchet.run("run", "--until-caught-up")]
-        every = (*TABLES, "columns", "labels")
+        every = (*TABLES, "columns", "labels", "defaults", *(f"keys_{one}" for one in KEYS))
         assert assert_identical(ratchet.lake, [server], database, every) > 2 * len(TABLES)
         change(server, database)
         said += [ratchet.run("run", "--until-caught-up"), ratchet.run("status")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -99,6 +100,30 @@ def family_of(pid: int) -> set[int]:
     while more := {one for one, parent in parents.items() if parent in found} - found:
         found |= more
     return found
+
+
+@pytest.mark.parametrize(
+    ("address", "alone"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+    ],
+)
+def test_a_listener_for_other_machines_is_noticed(address: str, *, alone: bool) -> None:
+    """So that each test that asks for a process's ports fails if one is."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.bind((address, 0))
+        listener.listen()
+        if alone:
+            assert listener.getsockname()[1] in listening_ports(os.getpid())
+        else:
+            with pytest.raises(AssertionError, match="listens for other machines"):
+                listening_ports(os.getpid())
 
 
 BLOCKS = [f"broadcast_{number}_piece0" for number in range(3)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,9 +47,15 @@ SCHEMA = pa.schema([pa.field("id", pa.int64())])
 AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Lake:
-    return open_lake(tmp_path / "lake", now=1)
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    """Each fences by its own means: a link that must be new, a put that depends on what is there.
+
+    What a take-over of a store takes is requests, hundreds of them; so most of these are long.
+    """
+    if request.param == "folder":
+        return open_lake(tmp_path / "lake", now=1)
+    return open_lake(request.getfixturevalue("s3_root"), now=1)
 
 
 def state(table: str, **more: object) -> TableState:
@@ -123,6 +128,7 @@ def test_a_late_commit_to_a_table_is_refused(root: Lake) -> None:
     assert files_of(new, "k/t").apps[EPOCH] == new.epoch
 
 
+@pytest.mark.quick_on("folder")
 def test_a_table_that_only_the_late_one_knew_is_fenced_by_the_first_commit(root: Lake) -> None:
     old, new = hold(root), hold(root)
     assert create_delta_table(old, "k/t", SCHEMA, name="t", description="", now=1)
@@ -135,6 +141,7 @@ def test_a_table_that_only_the_late_one_knew_is_fenced_by_the_first_commit(root:
         opened(old, "k/t", "another", now=1)
 
 
+@pytest.mark.quick_on("folder")
 def test_how_far_spark_has_come_is_carried_over(root: Lake) -> None:
     """And what was opened and never used counts for nothing, as if it was not there."""
     old = hold(root)
@@ -179,6 +186,7 @@ def test_what_a_late_one_notes_is_read_by_nobody(root: Lake) -> None:
         assert lake.read_json(Notes(lake).path(layout.STARTS_FILE)) == {"k/-": 1}
 
 
+@pytest.mark.quick_on("folder")
 def test_a_lake_that_nobody_holds_is_only_read(root: Lake) -> None:
     held = hold(root)
     create_delta_table(held, "k/t", SCHEMA, name="t", description="", now=1)
@@ -193,6 +201,7 @@ def test_a_lake_that_nobody_holds_is_only_read(root: Lake) -> None:
             write()
 
 
+@pytest.mark.quick_on("folder")
 def test_a_lake_of_a_version_without_epochs_is_taken_over_as_it_is(root: Lake) -> None:
     """As it was written: states right below `_ratchet`, a lease without epoch, logs without any."""
     for name in ("a", "b"):
@@ -210,12 +219,13 @@ def test_a_lake_of_a_version_without_epochs_is_taken_over_as_it_is(root: Lake) -
     assert app_version(held, "k/a", "app") == 3
     assert read_upkeep(held) == UpkeepRecord(logs=2.0)
     RoundLog(held).append(make_round(2))
-    assert Path(root.absolute(layout.state_path("k", "a"))).exists(), "as long as it may be copied"
+    assert root.is_file(layout.state_path("k", "a")), "as long as it may be copied"
     hold(root)
-    assert not Path(root.absolute(layout.TABLES)).exists()
+    assert not root.is_file(layout.state_path("k", "a"))
     assert len(Tables(root).list()) == 2
 
 
+@pytest.mark.quick_on("folder")
 def test_versions_without_epochs_are_kept_out(root: Lake) -> None:
     """They would find no states, and dump all tables again."""
     open_lake(root.root, now=1)
@@ -225,12 +235,14 @@ def test_versions_without_epochs_are_kept_out(root: Lake) -> None:
     assert root.read_json(layout.FORMAT_FILE) == {**before, "format": 2}
 
 
+@pytest.mark.quick_on("folder")
 def test_old_notes_go_when_nobody_can_need_them(root: Lake) -> None:
     for epoch in range(1, 5):
         held = hold(root)
         Tables(held).save(state(f"t{epoch}"))
     assert epochs(root) == [3, 4]
-    assert min(Path(root.absolute(layout.NOTES)).iterdir()).name == f"{3:012d}"
+    first = root.list(layout.NOTES)[0].path
+    assert first.startswith(f"{layout.NOTES}/{3:012d}/")
     assert len(Tables(root).list()) == 4
 
 
@@ -241,6 +253,7 @@ class _Stop(BaseException):
     pass
 
 
+@pytest.mark.quick_on("folder")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_take_over_that_was_killed_is_done_by_the_next_one(
     root: Lake, monkeypatch: pytest.MonkeyPatch, point: str
@@ -265,6 +278,7 @@ def test_a_take_over_that_was_killed_is_done_by_the_next_one(
         RoundLog(old).append(make_round(2))
 
 
+@pytest.mark.quick_on("folder", "s3-before_claim")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_take_over_that_is_overtaken_gets_nowhere(
     root: Lake, monkeypatch: pytest.MonkeyPatch, point: str
@@ -296,10 +310,10 @@ def test_a_take_over_that_is_overtaken_gets_nowhere(
 
 
 def current_lease(root: Lake) -> dict[str, object]:
-    found: dict[str, object] = json.loads(Path(root.absolute(layout.LEASE_FILE)).read_text())
-    return found
+    return root.read_json(layout.LEASE_FILE)
 
 
+@pytest.mark.quick_on("folder")
 def test_late_removals_leave_what_a_successor_has_made(
     root: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
