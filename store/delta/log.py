@@ -187,14 +187,34 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
     """
     if known is not None and _uptime() > known.read_at + _STALE:
         known = _still_reachable(lake, path, known)
-    state = _begin(lake, path) if known is None else _Replay.of(known)
-    for one in _commits_behind(lake, path, state.version):
-        state.commit(one)
+    while True:
+        state = _begin(lake, path) if known is None else _Replay.of(known)
+        if _read_behind(lake, path, state):
+            break
+        known = None
     if state.version < 0:
         return None
     if known is not None and state.version == known.version:
         return known
     return state.frozen()
+
+
+def _read_behind(lake: Lake, path: str, state: _Replay) -> bool:
+    """Read on to the newest version; False if the log has become another one meanwhile.
+
+    A table's can be removed and made anew: its first commits would be those of the old log, and the
+    last ones those of the new log, without the epoch that stands between. So the one that the
+    reading began with is looked at once more.
+    """
+    begin, mark = state.version, state.last
+    for one in _commits_behind(lake, path, begin):
+        state.commit(one)
+        if not mark:
+            begin, mark = state.version, one.mark
+    if state.version == begin or damage_kind(path) is not TableFileError:
+        return True  # who commits behind a single one looks at it
+    text = lake.read_file(_commit_path(path, begin))
+    return text is not None and _mark(text) == mark
 
 
 def replay_existing(lake: Lake, path: str, operation: str) -> TableFiles:

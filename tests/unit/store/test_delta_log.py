@@ -124,6 +124,30 @@ def test_no_commit_comes_into_a_table_that_was_made_anew(lake: Lake, commits: in
     assert replay(lake, PATH) == before
 
 
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_log_that_is_made_anew_while_it_is_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Not the first commits of the old one and the last of the new one."""
+    for version in (1, 2):
+        assert put_commit(lake, PATH, version, [INFO])
+    genuine, read = Lake.read_file, []
+
+    def read_file(self: Lake, path: str) -> bytes | None:
+        if path.endswith(f"{after:020d}.json") and not read:
+            read.append(path)
+            made_anew(self, 4)
+        return genuine(self, path)
+
+    monkeypatch.setattr(Lake, "read_file", read_file)
+    found = replay(lake, PATH)
+    monkeypatch.undo()
+    assert read
+    assert found == replay(lake, PATH)
+    assert found is not None
+    assert (found.version, found.apps) == (3, {"a": 99})
+
+
 def test_the_newest_commit_is_known_by_what_it_says(lake: Lake) -> None:
     """Read from the beginning, on from a version, from a checkpoint, or just made."""
     held = replace(lake, epoch=1)
