@@ -32,7 +32,7 @@ from ratchet.store import layout, objects
 from ratchet.store.failures import damage_hint, lake_errors, sound
 from ratchet.store.fields import number_of
 from ratchet.store.filelock import locked
-from ratchet.store.folders import removal_order, remove_seen
+from ratchet.store.folders import create_in, removal_order, remove_seen
 
 FORMAT_VERSION = 1  # of a lake that was never held with an epoch
 HELD_FORMAT = 2  # of one that was: earlier versions would not find its notes, and dump all again
@@ -424,6 +424,29 @@ class Lake:
             finally:
                 temporary.unlink()
         return True
+
+    def create_behind(
+        self, path: str, content: bytes, before: str, look: Callable[[bytes | None], None]
+    ) -> bool:
+        """As `create_file`, in a folder that has another file, which may be removed with all of it.
+
+        Args:
+            path: the file.
+            content: of it.
+            before: the other file, in the same folder.
+            look: called with what the other one has in it, None if it is not there; it may raise,
+                and nothing is written then. If the folder is removed after that look, and made
+                anew, nothing is written there. In an object store it is.
+
+        Raises:
+            LakeError: it cannot be written.
+        """
+        if not self.is_local:
+            look(self.read_file(before))
+            return self.create_file(path, content)
+        with lake_errors("write", path):
+            folder, _, name = self.absolute(path).rpartition("/")
+            return create_in(folder, name, content, before.rpartition("/")[2], look)
 
     def copy(self, path: str, to: str) -> None:
         """Give a file that is never written again a second place, unless there is one already.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from ratchet.core.gtid import GtidSet
@@ -16,11 +18,32 @@ from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import SegmentPart, object_of, read_changes
 
+ROOT: Final = Path(__file__).resolve().parent.parent
 SHARDS: Final = ("shop/-80", "shop/80-")
 EVERY: Final = 2_000_000  # microseconds
 HOUR: Final = 3_600_000_000
 LIMITS: Final = BundleLimits(rounds=10, few=3)
 COLUMNS: Final = ("round", "committed_at", "rows", "bytes", "min_ts", "max_ts", "positions")
+
+# All rounds are old, at once; four of them are worth a bundle. An hour passes between two looks.
+AGED: Final = """
+import ratchet.jobs.run.merging
+from ratchet.merge.bundle import BundleLimits
+BundleLimits.__init__.__kwdefaults__.update(age=0.0, kept=0.0, rounds=4, few=2)
+ratchet.jobs.run.merging.CLEAN_EVERY = 0.0
+"""
+
+
+def aged(folder: Path) -> dict[str, str]:
+    """Variables for a run whose hours are short."""
+    return customized(folder / "aged", AGED)
+
+
+def customized(place: Path, text: str) -> dict[str, str]:
+    """Variables for a process of Python that begins with that; `place` is a new folder."""
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(text)
+    return {"PYTHONPATH": f"{place}{os.pathsep}{ROOT}"}
 
 
 def at(number: int) -> Position:

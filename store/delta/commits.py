@@ -25,6 +25,7 @@ from typing import Final
 
 from ratchet.core.errors import BugError, LakeError
 from ratchet.store.delta.actions import Action, AppTransaction, CommitInfo, rewrite_info
+from ratchet.store.delta.errors import CommitConflictError, TableGoneError
 from ratchet.store.delta.log import TableFiles, apply_commit, put_commit, replay
 from ratchet.store.files import Lake
 
@@ -79,6 +80,7 @@ def commit_files(
 
     Raises:
         LateError: a later epoch than the lake's stands in the table.
+        CommitConflictError: the table was removed since, and made anew.
         LakeError: it cannot be written.
     """
     check_epoch(lake, epoch_of(files), path, "commit to a Delta table")
@@ -93,7 +95,9 @@ def commit_files(
         ),
     ]
     number = 0 if files is None else files.version + 1
-    return apply_commit(files, every) if put_commit(lake, path, number, every) else None
+    last = b"" if files is None else files.last
+    done = put_commit(lake, path, number, every, last=last)
+    return apply_commit(files, every) if done else None
 
 
 def fence(
@@ -118,7 +122,12 @@ def fence(
     while files is not None and epoch_of(files) < lake.epoch:
         # With its name in it no two commits are the same: an object store takes those for one.
         info = replace(rewrite_info("FENCE", read=files.version, now=now), owner=owner)
-        done = commit_files(lake, path, files, [info])
+        try:
+            done = commit_files(lake, path, files, [info])
+        except (CommitConflictError, TableGoneError):
+            # Whoever is to be fenced has removed it meanwhile, as a staged one that is shown now.
+            files = replay(lake, path)
+            continue
         if done is not None:
             return done
         files = replay(lake, path, files)

@@ -27,6 +27,10 @@ class CommitConflictError(LakeError):
     """Another process committed between our reading and our commit."""
 
 
+class TableGoneError(LakeError):
+    """Another process removed the table between our reading and our commit."""
+
+
 @contextmanager
 def delta_errors(operation: str, path: str) -> Iterator[None]:
     """Turn what deltalake and the storage raise into a LakeError with a remedy."""

@@ -6,11 +6,13 @@ all else; here it is done without its jobs, since a small merge would spend near
 on them.
 
 Invariant: a commit is made against exactly the version that was replayed; if another one came in
-between, nothing of it counts.
+between, nothing of it counts. Nor does it if the log is another one since, of a table that was
+removed and made anew, where the same versions come again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -36,6 +38,7 @@ from ratchet.store.delta.actions import (
     TableProtocol,
     actions_of,
 )
+from ratchet.store.delta.errors import TableGoneError, conflict
 from ratchet.store.failures import damage_hint, damage_kind, lake_errors, lost_file_hint
 from ratchet.store.files import Lake
 
@@ -73,6 +76,7 @@ class TableFiles:
         writable: whether commits made here keep all the table's rules.
         vectors: whether files may get deletion vectors.
         read_at: when it was found to be the newest one, seconds since the machine's start.
+        last: what its newest commit says, as a digest; empty: that is not there any more.
     """
 
     version: int
@@ -82,6 +86,15 @@ class TableFiles:
     writable: bool
     vectors: bool
     read_at: float = field(default_factory=_uptime, compare=False)
+    last: bytes = field(default=b"", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """One commit: what it does to the state, and a digest of its text."""
+
+    actions: Sequence[Action]
+    mark: bytes
 
 
 @dataclass(slots=True)
@@ -93,6 +106,7 @@ class _Replay:
     protocol: bool = False
     rules: bool = False
     vectors: bool = False
+    last: bytes = b""
 
     @classmethod
     def of(cls, known: TableFiles) -> _Replay:
@@ -104,6 +118,7 @@ class _Replay:
             protocol=known.writable,
             rules=known.writable,
             vectors=known.vectors,
+            last=known.last,
         )
 
     def frozen(self) -> TableFiles:
@@ -114,7 +129,14 @@ class _Replay:
             schema=self.schema,
             writable=self.protocol and self.rules,
             vectors=self.vectors,
+            last=self.last,
         )
+
+    def commit(self, one: _Commit) -> None:
+        """Go on to the next version."""
+        self.take(one.actions)
+        self.version += 1
+        self.last = one.mark
 
     def take(self, actions: Iterable[Action]) -> None:
         """Apply a commit's actions; those of one file come in any order."""
@@ -165,15 +187,34 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
     """
     if known is not None and _uptime() > known.read_at + _STALE:
         known = _still_reachable(lake, path, known)
-    state = _begin(lake, path) if known is None else _Replay.of(known)
-    for actions in _commits_behind(lake, path, state.version):
-        state.take(actions)
-        state.version += 1
+    while True:
+        state = _begin(lake, path) if known is None else _Replay.of(known)
+        if _read_behind(lake, path, state):
+            break
+        known = None
     if state.version < 0:
         return None
     if known is not None and state.version == known.version:
         return known
     return state.frozen()
+
+
+def _read_behind(lake: Lake, path: str, state: _Replay) -> bool:
+    """Read on to the newest version; False if the log has become another one meanwhile.
+
+    A table's can be removed and made anew: its first commits would be those of the old log, and the
+    last ones those of the new log, without the epoch that stands between. So the one that the
+    reading began with is looked at once more.
+    """
+    begin, mark = state.version, state.last
+    for one in _commits_behind(lake, path, begin):
+        state.commit(one)
+        if not mark:
+            begin, mark = state.version, one.mark
+    if state.version == begin or damage_kind(path) is not TableFileError:
+        return True  # who commits behind a single one looks at it
+    text = lake.read_file(_commit_path(path, begin))
+    return text is not None and _mark(text) == mark
 
 
 def replay_existing(lake: Lake, path: str, operation: str) -> TableFiles:
@@ -204,10 +245,9 @@ def replay_with_removals(lake: Lake, path: str) -> tuple[TableFiles, list[Remove
     version = _checkpointed(lake, path)
     state = _Replay() if version is None else _at_checkpoint(lake, path, version)
     removals = [] if version is None else _checkpointed_removals(lake, path, version)
-    for actions in _commits_behind(lake, path, state.version):
-        state.take(actions)
-        state.version += 1
-        removals += [one for one in actions if isinstance(one, RemovedFile)]
+    for commit in _commits_behind(lake, path, state.version):
+        state.commit(commit)
+        removals += [one for one in commit.actions if isinstance(one, RemovedFile)]
     return None if state.version < 0 else (state.frozen(), removals)
 
 
@@ -256,7 +296,8 @@ def drop_damaged_checkpoint(lake: Lake, path: str) -> None:
 
 
 def _at_checkpoint(lake: Lake, path: str, version: int) -> _Replay:
-    state = _Replay(version=version)
+    text = lake.read_file(_commit_path(path, version))
+    state = _Replay(version=version, last=b"" if text is None else _mark(text))
     state.take(_checkpoint(lake, path, version))
     return state
 
@@ -277,11 +318,10 @@ def _without(lake: Lake, path: str, version: int) -> _Replay | None:
 def _read_on(lake: Lake, path: str, state: _Replay, version: int) -> bool:
     """Apply the commits up to a version; False if one of them is gone."""
     while state.version < version:
-        actions = _commit_at(lake, path, state.version + 1)
-        if actions is None:
+        found = _commit_at(lake, path, state.version + 1)
+        if found is None:
             return False
-        state.take(actions)
-        state.version += 1
+        state.commit(found)
     return True
 
 
@@ -306,7 +346,9 @@ def check_commit(lake: Lake, path: str, version: int) -> bool:
     return _commit_at(lake, path, version) is not None
 
 
-def put_commit(lake: Lake, path: str, version: int, actions: Sequence[Action]) -> bool:
+def put_commit(
+    lake: Lake, path: str, version: int, actions: Sequence[Action], *, last: bytes = b""
+) -> bool:
     """Commit actions as a version; False if another process or thread has made that version.
 
     It looks at no epoch: only `store.delta.commits` calls it.
@@ -316,20 +358,40 @@ def put_commit(lake: Lake, path: str, version: int, actions: Sequence[Action]) -
         path: the table's folder.
         version: the one behind the version that the actions were made for.
         actions: all of the commit's, commitInfo first.
+        last: `TableFiles.last` of the version that they were made for; empty: it may be any. Behind
+            another one nothing is committed. In a folder nobody can put that one there meanwhile,
+            in an object store somebody can, between the look at it and the commit.
 
     Raises:
+        CommitConflictError: the log is another one since.
+        TableGoneError: there is none any more.
         LakeError: it cannot be written.
     """
-    if version and lake.is_local and not lake.exists(f"{path}/_delta_log"):
-        # Else a folder is made in which a log begins in its midst, and no one can read that.
-        raise LakeError(
-            f"the Delta table {path} is gone",
-            operation="commit to a Delta table",
-            hint=lost_file_hint(path),
-        )
+    name, text = _commit_path(path, version), _text(actions)
+    if not version:
+        return lake.create_file(name, text)
+
+    def look(before: bytes | None) -> None:
+        if before is None and lake.is_local and not lake.exists(f"{path}/_delta_log"):
+            # A folder that is made now would have a log that begins in its midst.
+            raise TableGoneError(
+                f"the Delta table {path} is gone",
+                operation="commit to a Delta table",
+                hint=lost_file_hint(path),
+            )
+        if last and (before is None or _mark(before) != last):
+            raise conflict(path, "commit to a table that was removed and made anew")
+
+    return lake.create_behind(name, text, _commit_path(path, version - 1), look)
+
+
+def _text(actions: Iterable[Action]) -> bytes:
     lines = (json.dumps(action.to_json(), separators=(",", ":")) for action in actions)
-    text = "".join(line + "\n" for line in lines)
-    return lake.create_file(_commit_path(path, version), text.encode())
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def _mark(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def apply_commit(files: TableFiles | None, actions: Iterable[Action]) -> TableFiles:
@@ -340,8 +402,8 @@ def apply_commit(files: TableFiles | None, actions: Iterable[Action]) -> TableFi
         actions: the commit's.
     """
     state = _Replay() if files is None else _Replay.of(files)
-    state.take(actions)
-    state.version += 1
+    every = list(actions)
+    state.commit(_Commit(every, _mark(_text(every))))
     return state.frozen()
 
 
@@ -357,7 +419,7 @@ def _commit_path(path: str, version: int) -> str:
     return f"{path}/_delta_log/{version:020d}.json"
 
 
-def _commits_behind(lake: Lake, path: str, version: int) -> Iterator[list[StateAction]]:
+def _commits_behind(lake: Lake, path: str, version: int) -> Iterator[_Commit]:
     """The commits behind a version, in order.
 
     Raises:
@@ -367,14 +429,14 @@ def _commits_behind(lake: Lake, path: str, version: int) -> Iterator[list[StateA
     """
     while True:
         version += 1
-        actions = _commit_at(lake, path, version)
-        if actions is None and _goes_on(lake, path, version):
-            actions = _commit_at(lake, path, version)  # it may have been made between the looks
-            if actions is None:
+        found = _commit_at(lake, path, version)
+        if found is None and _goes_on(lake, path, version):
+            found = _commit_at(lake, path, version)  # it may have been made between the looks
+            if found is None:
                 raise _damaged_commit(_commit_path(path, version), "is missing")
-        if actions is None:
+        if found is None:
             return
-        yield actions
+        yield found
 
 
 def _goes_on(lake: Lake, path: str, version: int) -> bool:
@@ -384,7 +446,7 @@ def _goes_on(lake: Lake, path: str, version: int) -> bool:
     return any(lake.exists(_commit_path(path, version + more)) for more in range(1, _LOST + 1))
 
 
-def _commit_at(lake: Lake, path: str, version: int) -> list[StateAction] | None:
+def _commit_at(lake: Lake, path: str, version: int) -> _Commit | None:
     name = _commit_path(path, version)
     text = lake.read_file(name)
     if text is None:
@@ -395,9 +457,10 @@ def _commit_at(lake: Lake, path: str, version: int) -> list[StateAction] | None:
         # have lost that way is found out by the tables that are ahead (merge.ages).
         raise _damaged_commit(name)
     try:
-        return [action for line in lines for action in actions_of(json.loads(line))]
+        actions = [action for line in lines for action in actions_of(json.loads(line))]
     except DAMAGE as error:
         raise _damaged_commit(name) from error
+    return _Commit(actions, _mark(text))
 
 
 def _damaged_commit(name: str, what: str = "cannot be read") -> TableFileError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from fix_e2e import PASSWORD, ROOT, Ratchet, assert_identical, end_of
+from bundle_kit import aged
+from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of
 
 from lab.servers import create_ratchet_user
 from ratchet.store import layout
@@ -21,21 +21,6 @@ from ratchet.store.segments import object_of, part_of
 
 TABLES: Final = ("a", "b", "c")
 ROUNDS: Final = 9
-# All rounds are old, at once; four of them are worth a bundle. An hour passes between two looks.
-AGED: Final = """
-import ratchet.jobs.run.merging
-from ratchet.merge.bundle import BundleLimits
-BundleLimits.__init__.__kwdefaults__.update(age=0.0, kept=0.0, rounds=4, few=2)
-ratchet.jobs.run.merging.CLEAN_EVERY = 0.0
-"""
-
-
-def aged(folder: Path) -> dict[str, str]:
-    """Variables for a run whose hours are short."""
-    place = folder / "aged"
-    place.mkdir()
-    (place / "sitecustomize.py").write_text(AGED)
-    return {"PYTHONPATH": f"{place}{os.pathsep}{ROOT}"}
 
 
 def objects(lake: Lake) -> set[str]:

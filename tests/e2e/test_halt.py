@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import signal
-import subprocess
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, end_of
-from process_kit import is_halted
+from halt_kit import SEED, WAYS, Deck, Mirror, stands_still
 
 from lab.objectstore import S3Server
 from lab.servers import create_ratchet_user
@@ -40,17 +35,6 @@ POINTS = (
 SOME = POINTS[:1]
 
 
-def _wait_until_halted(process: Any, seconds: float) -> None:
-    """Stopped, as /proc says."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        assert process.poll() is None, process.communicate()
-        if is_halted(process.pid):
-            return
-        time.sleep(0.1)
-    pytest.fail("it did not come to the point")
-
-
 def _halt(
     point: str, server: Any, database: str, make_ratchet: Callable[..., Ratchet], *, loaded: bool
 ) -> None:
@@ -64,7 +48,7 @@ def _halt(
     if loaded:
         ratchet.run("run", "--until-caught-up")
     late = ratchet.start("run", **{MACHINE: "one", HALT: point})
-    _wait_until_halted(late, 200)
+    assert stands_still(late, 200), "it did not come to the point"
     ratchet.run("run", "--until-caught-up", **{MACHINE: "two"})
     os.kill(late.pid, signal.SIGCONT)
     _, told = end_of(late, 120)
@@ -100,134 +84,7 @@ LAKES = int(
     os.environ.get("RATCHET_LAKES", "8")
 )  # a take-over waits half a minute for a lease that is not renewed
 HALTS = int(os.environ.get("RATCHET_HALTS", "24"))
-SEED = os.environ.get("RATCHET_SEED", "0")
-# Points that a run comes to whose lake is loaded, or a table of which is dumped again.
-STREAMING = (
-    "capture.slice_read", "capture.files_written", "capture.before_commit", "capture.after_commit",
-    "merge.before_side", "merge.after_side", "merge.before_merge", "merge.after_merge",
-    "merge.before_cut", "merge.after_cut", "upkeep.before_compact", "upkeep.after_compact",
-    "lease.renewing",
-)  # fmt: skip
-# Points that a run comes to, once, whose forerunner was killed.
-TAKING_OVER = (
-    "takeover.before_claim", "takeover.after_claim", "takeover.after_fences",
-    "takeover.before_marker", "takeover.after_marker",
-)  # fmt: skip
-DUMPING = (
-    "dump.before_chunk", "dump.after_read", "dump.before_commit", "dump.after_commit",
-    "dump.before_done",
-)  # fmt: skip
-
-
-class _Mirror:
-    """A lake of its own on a database of its own, beside which others halt as well.
-
-    `root` is the lake's, if it is no folder.
-    """
-
-    def __init__(
-        self, server: Any, number: int, make_ratchet: Callable[..., Ratchet], root: str = ""
-    ) -> None:
-        self.server, self.database = server, f"halts_{number}"
-        self.random = random.Random(f"{SEED} {number}")
-        server.execute(f"CREATE DATABASE {self.database}")
-        create_tables(server, self.database)
-        more: dict[str, Any] = {"lake": root} if root else {}
-        self.ratchet = make_ratchet(
-            {"-": server}, self.database, f"lake{number}", snapshot={"chunk_rows": 200}, **more
-        )
-        self.lake = root or self.ratchet.lake
-        self.halted = 0
-        self.seen: list[str] = []
-
-    def load(self) -> None:
-        self._write(100)
-        self.ratchet.run("run", "--until-caught-up")
-
-    def halt(self) -> None:
-        """One run stands still somewhere, another takes over, the first one wakes."""
-        points = self.random.choices((STREAMING, DUMPING, TAKING_OVER), (5, 3, 2))[0]
-        point = self.random.choice(points)
-        own = {MACHINE: f"late {self.halted}"}
-        if points is DUMPING:
-            self.ratchet.run("table", "redump", self.random.choice(TABLES))
-        if points is TAKING_OVER:
-            self._kill_one(own)
-        else:
-            point += f":{self.random.choice((1, 1, 1, 2, 3))}"
-        self._write(60)
-        late = self.ratchet.start("run", **own, **{HALT: point})
-        writer = Writer(self.server, self.database, seed=self.random.randrange(1 << 30))
-        writer.start()
-        reached = self._stands_still(late)
-        writer.finish()
-        if not reached:  # not all come to each point so often
-            _end(late)
-            return
-        heir = {MACHINE: f"next {self.halted}"}
-        self.ratchet.run("run", "--until-caught-up", **heir)
-        self._wake(late, point)
-        self._write(20)
-        self.ratchet.run("run", "--until-caught-up", **heir)
-        assert assert_identical(self.lake, [self.server], self.database, TABLES) > 0, point
-        self.halted += 1
-        self.seen.append(point)
-        log.info("%s, halt %d: %s", self.database, self.halted, point)
-
-    def _kill_one(self, own: dict[str, str]) -> None:
-        """A run that leaves its lease, in the midst of a round: of the same machine, so that the
-        next one need not wait."""
-        self._write(20)
-        killed = self.ratchet.start("run", crash_at="capture.before_commit", **own)
-        killed.communicate(timeout=120)
-        assert killed.returncode == -signal.SIGKILL
-
-    def _wake(self, late: Any, point: str) -> None:
-        """It writes nothing that counts, and ends by itself."""
-        os.kill(late.pid, signal.SIGCONT)
-        if point.startswith("takeover.before_claim"):
-            # It had claimed nothing yet, and may find a lake that is free again.
-            with suppress(subprocess.TimeoutExpired):
-                late.wait(20)
-            _end(late)
-            assert late.returncode in {0, 7}, point
-        else:
-            _, told = end_of(late, 120)
-            assert late.returncode == 7, (point, told[-3000:])
-
-    def _stands_still(self, process: Any) -> bool:
-        end = time.monotonic() + 45
-        while time.monotonic() < end:
-            assert process.poll() is None, process.communicate()
-            if is_halted(process.pid):
-                return True
-            time.sleep(0.1)
-        return False
-
-    def _write(self, transactions: int) -> None:
-        writer = Writer(self.server, self.database, seed=self.random.randrange(1 << 30))
-        writer.start()
-        while writer.transactions < transactions and writer.is_alive():
-            writer.join(0.05)
-        writer.finish()
-
-
-def _end(process: Any) -> None:
-    """Tell a run to end, also if it comes to its point only now."""
-    process.send_signal(signal.SIGTERM)
-    done = threading.Event()
-
-    def wake() -> None:
-        while not done.wait(0.5):
-            process.send_signal(signal.SIGCONT)
-
-    waking = threading.Thread(target=wake)
-    waking.start()
-    try:
-        end_of(process, 120)
-    finally:
-        done.set()
-        waking.join()
+GONE = os.environ.get("RATCHET_WAYS", ",".join(WAYS)).split(",")  # by name, as in halt_kit
 
 
 @pytest.mark.long
@@ -240,19 +97,23 @@ def test_many_halts_at_once(
     monkeypatch: pytest.MonkeyPatch,
     where: str,
 ) -> None:
-    """`RATCHET_HALTS` of them, at random points of random runs, on eight lakes side by side."""
+    """`RATCHET_HALTS` of them, on eight lakes side by side: all points, in an order of chance."""
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
     mirrors = [
-        _Mirror(server, number, make_ratchet, s3_server.new_root() if where == "s3" else "")
+        Mirror(server, number, make_ratchet, s3_server.new_root() if where == "s3" else "")
         for number in range(min(LAKES, HALTS))
     ]
     create_ratchet_user(server, PASSWORD, [one.database for one in mirrors])
 
-    def work(mirror: _Mirror) -> list[str]:
+    deck = Deck(GONE, SEED)
+
+    def work(mirror: Mirror) -> list[str]:
         mirror.load()
-        while mirror.halted < HALTS // len(mirrors):
-            mirror.halt()
+        while len(mirror.seen) < HALTS // len(mirrors):
+            way, point = deck.draw()
+            if not mirror.halt(way, point):
+                deck.put_back(way, point)
         mirror.ratchet.run("verify")
         return mirror.seen
 

@@ -6,6 +6,8 @@ mirrored already, and which goes on with writes of its own.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +16,8 @@ import pyarrow as pa
 import pytest
 import yaml
 from deltalake import DeltaTable, QueryBuilder
-from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables
+from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, end_of
+from halt_kit import HEALING, stands_still
 
 from lab.servers import (
     Server,
@@ -23,7 +26,9 @@ from lab.servers import (
     stop_replication,
     wait_for_replica,
 )
+from ratchet.store.crashpoints import HALT
 from ratchet.store.files import Lake
+from ratchet.store.lease import MACHINE
 from ratchet.store.tables import Tables
 
 pytestmark = pytest.mark.long
@@ -162,6 +167,25 @@ def test_a_heal_that_is_killed(make_fleet: MakeFleet) -> None:
     assert "`ratchet heal CONFIG` continues with it" in done.stderr
     fleet.write(fleet.replica, seed=7, transactions=20)
     fleet.ratchet.run("heal")
+    fleet.assert_healed()
+    assert fleet.dumps() == dumps
+
+
+@pytest.mark.parametrize("point", HEALING)
+def test_a_heal_that_is_halted(make_fleet: MakeFleet, point: str) -> None:
+    """Another machine's takes over, and heals; what the first one does when it wakes is refused."""
+    fleet = make_fleet("mysql")
+    dumps = fleet.dumps()
+    fleet.lose()
+    late = fleet.ratchet.start("heal", "--shard", FAILED, **{MACHINE: "one", HALT: point})
+    assert stands_still(late, 200), "it did not come to the point"
+    fleet.write(fleet.replica, seed=30, transactions=20)
+    fleet.ratchet.run("heal", "--shard", FAILED, **{MACHINE: "two"})
+    os.kill(late.pid, signal.SIGCONT)
+    _, told = end_of(late, 240)
+    assert late.returncode == 7, told[-3000:]
+    assert "lost its lease" in told or "taken this lake over" in told
+    fleet.write(fleet.replica, seed=31, transactions=20)
     fleet.assert_healed()
     assert fleet.dumps() == dumps
 

@@ -1,8 +1,9 @@
 """Two holders of one lake, of which the first stands still at any step while the second takes over.
 
-Real code of the store, of the dump's books and of the upkeep, on a folder; only the source and the
-rows are made up: round n brings the row n, and a dump brings the rows of all rounds before it, each
-row with the name of what brought it. So what lies in a table says where it is from.
+Real code of the store, of the dump's books, of repairs, of computed tables and of the upkeep, on a
+folder; only the source and the rows are made up: round n brings the row n, and a dump brings the
+rows of all rounds before it, each row with the name of what brought it. So what lies in a table
+says where it is from. A repair marks the rows that it writes with the name of its holder.
 
 A step is any touch of the lake. The first holder is halted before its step `halt`; the second one
 takes the lake over and works, and before its step `wake` the first one goes on to its end.
@@ -11,54 +12,75 @@ takes the lake over and works, and before its step `wake` the first one goes on 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pytest
 from lease_kit import Passing
 
+from ratchet.core.change import TOKEN_COLUMN
 from ratchet.core.errors import ConfigError, RatchetError, RetryableError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
+from ratchet.core.reshaping import NotComputableError
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice
 from ratchet.core.schema import Column, ColumnType, TableSchema
+from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.config.config import load_config
 from ratchet.jobs.config.selection import Selection
+from ratchet.jobs.recovery.repair import note
 from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
 from ratchet.jobs.topology.gaps import begin_after_a_gap
 from ratchet.merge.bundle import BundleLimits, bundle_rounds, remove_replaced
 from ratchet.merge.compaction import compact_files
 from ratchet.merge.maintain import needed_from, prune_change_log, remove_orphans
-from ratchet.snapshot.ledger import open_ledger
+from ratchet.merge.plan import app_id
+from ratchet.merge.remake import remake, reshaping_of
+from ratchet.merge.repair import ExpectedRow, repair_table
+from ratchet.snapshot.ledger import ChunkTracker, open_ledger
 from ratchet.snapshot.reader import ChunkResult
-from ratchet.store import layout, takeover
-from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.delta.actions import AppTransaction, CommitInfo, rewrite_info
+from ratchet.store import filelock, layout, staged, takeover
+from ratchet.store.anew import clear_place, is_readable, standing_of
+from ratchet.store.cuts import Cut, Cuts, CutShard
+from ratchet.store.delta.actions import AppTransaction, CommitInfo, DataFile, rewrite_info
 from ratchet.store.delta.commits import commit_files, committed
 from ratchet.store.delta.datafiles import write_data_file
 from ratchet.store.delta.errors import CommitConflictError
 from ratchet.store.delta.log import replay, replay_existing
-from ratchet.store.delta.tables import create_mirrored_table, open_delta, query
+from ratchet.store.delta.tables import (
+    create_mirrored_table,
+    mirrored_schema,
+    open_delta,
+    query,
+    table_version,
+)
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.requests import Kind, Request
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import missing, open_changes
-from ratchet.store.tables import DumpState, StopReason, Tables, TableState
+from ratchet.store.staged import remove_given_up, take_place, taken
+from ratchet.store.tables import DumpState, ShapeChange, StopReason, Tables, TableState
 
 AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("by", pa.string())])
+ADDED = Column(name="x", type=ColumnType(name="int"))
+ALTER = "ALTER TABLE t ADD x INT NOT NULL DEFAULT 7"
+TOKEN = {"ts": 0, "shard": "k/-", "gtid": None, "generation": 0, "seq": 0, "idx": 0}
+POLICY = InvalidValuePolicy()
 TOUCHES = (
-    "read_file", "read_json", "write_json", "create_file", "delete", "delete_folder", "list",
-    "open_output", "is_file", "change_json",
+    "read_file", "read_buffer", "read_json", "write_json", "create_file", "create_behind", "copy",
+    "delete",     "delete_folder", "list", "open_output", "is_file", "change_json",
 )  # fmt: skip
 SHARD = "k/-"
+MARK = " mended by "
 
 
 class WrongError(AssertionError):
@@ -103,7 +125,39 @@ def stepping(patch: pytest.MonkeyPatch) -> Iterator[None]:
             alive()
 
     patch.setattr(takeover, "_each", one_by_one)
+    patch.setattr(staged, "ThreadPoolExecutor", _OneByOne)  # what it copies are steps as well
+    patch.setattr(filelock, "LOCK_SECONDS", 0.3)
+    for name, held in (("unlink", "dir_fd"), ("link", "dst_dir_fd")):
+        patch.setattr(os, name, _in_held_folder(getattr(os, name), held))
     yield
+
+
+def _in_held_folder(genuine: Callable[..., None], held: str) -> Callable[..., None]:
+    """What is done in a folder that is held open (store.folders) is a step as well."""
+
+    def touch(*args: Any, **kwargs: Any) -> None:
+        steps: Steps | None = getattr(_mine, "steps", None)
+        if steps is not None and kwargs.get(held) is not None:
+            steps.step()
+        genuine(*args, **kwargs)
+
+    return touch
+
+
+class _OneByOne:
+    """Stands for a pool of threads."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, work: Callable[[Any], Any], every: Iterable[Any]) -> Iterator[Any]:
+        return map(work, every)
 
 
 # --- what a holder does ---------------------------------------------------------------------------
@@ -116,6 +170,7 @@ class Holder:
     lake: Lake
     name: str
     done: list[int] = field(default_factory=list)
+    dumps: int = 0
 
     def capture(self) -> None:
         """One round: a change file, then its commit."""
@@ -137,75 +192,189 @@ class Holder:
         self.done.append(number)
 
     def merge(self) -> None:
-        """All rounds into the table, its state, then a cut."""
-        rounds, tables, cuts = RoundLog(self.lake), Tables(self.lake), Cuts(self.lake)
-        state = tables.load("k", "t")
-        if state is None or state.dump is None or state.phase != "streaming":
+        """All rounds into the table, its being shown, its state, then a cut."""
+        if (state := self._past_dump()) is None:
             return
-        app = f"ratchet.merge/{state.dump.id}"
-        files = replay_existing(self.lake, state.path, "merge")
-        begin = max(committed(files, app) or 0, state.dump.start_round - 1)
-        todo = rounds.since(begin)
-        if todo:
-            rows = []
-            for one in todo:
-                for file in one.files:
-                    with open_changes(self.lake, file.path) as stream:
-                        rows += [(id_, f"round {one.number}") for id_ in json.loads(stream.read())]
-            last = todo[-1].number
-            done = AppTransaction(app_id=app, version=last, updated_at=1)
-            added = self._rows(state.path, rows, "merge")
-            if commit_files(self.lake, state.path, files, [_info(files), done, added]) is None:
-                raise CommitConflictError("somebody else merges", operation="merge")
-            tables.save(replace(state, merged_round=last))
+        state, last = self._merged(state)
+        if state.is_staged:
+            self._show(state, last)
+        rounds, cuts = RoundLog(self.lake), Cuts(self.lake)
         before = cuts.last()
         # A late one's table may have been dropped meanwhile.
-        version = replay_existing(self.lake, state.path, "merge")
+        version = replay_existing(self.lake, state.shown_path, "merge")
+        place = CutShard(position=AT, min_ts=None, max_ts=None, latest_ts=1, observed_at=1)
         cuts.append(
             Cut(
                 number=before.number + 1 if before else 1,
                 round=rounds.last_number(),
                 merged_at=1,
-                shards={},
+                shards={SHARD: place},
                 tables={"k.t": version.version},
                 stopped=(),
             )
         )
 
+    def _past_dump(self) -> TableState | None:
+        """The table as merges take it; a staged one that was shown already is as it stands."""
+        state = Tables(self.lake).load("k", "t")
+        if state is None or state.dump is None or not state.is_past_dump:
+            return None
+        shown = taken(self.lake, state.shown_path, app_id(state)) if state.is_staged else None
+        return state if shown is None else self._shown(state, shown)
+
+    def _merged(self, state: TableState) -> tuple[TableState, int]:
+        """Commit what is captured; the last round that the table has now."""
+        assert state.dump is not None
+        files = replay_existing(self.lake, state.path, "merge")
+        begin = max(committed(files, app_id(state)) or 0, state.dump.start_round - 1)
+        todo = RoundLog(self.lake).since(begin)
+        if not todo:
+            return state, begin
+        rows = []
+        for one in todo:
+            for file in one.files:
+                with open_changes(self.lake, file.path) as stream:
+                    rows += [(id_, f"round {one.number}") for id_ in json.loads(stream.read())]
+        last = todo[-1].number
+        done = AppTransaction(app_id=app_id(state), version=last, updated_at=1)
+        added = self._rows(state.path, rows, "merge", columns=files.schema)
+        if commit_files(self.lake, state.path, files, [_info(files), done, added]) is None:
+            raise CommitConflictError("somebody else merges", operation="merge")
+        if not state.is_staged:
+            state = Tables(self.lake).save(replace(state, merged_round=last, phase="streaming"))
+        return state, last
+
+    def _show(self, state: TableState, last: int) -> None:
+        """Put the staged table in the place of the one that is shown."""
+        path, shown, app = state.path, state.shown_path, app_id(state)
+        take_place(self.lake, path, shown, app_id=app, version=last, now=1)
+        self._shown(state, last)
+
+    def _shown(self, state: TableState, last: int) -> TableState:
+        """Note that it is shown, then remove what it was made of."""
+        after = replace(state, phase="streaming", merged_round=last, standing=None)
+        Tables(self.lake).save(after)
+        self.lake.delete_folder(state.path)
+        return after
+
     def dump(self) -> None:
         """The table afresh, of what the rounds until now have brought, in two chunks."""
-        tables, rounds = Tables(self.lake), RoundLog(self.lake)
-        state = tables.load("k", "t") or _new()
-        last = rounds.last_number()
-        start = DumpState(id=self.name, start_round=last + 1, start={SHARD: AT})
-        state = tables.save(replace(state, phase="dumping", dump=start, merged_round=last))
+        self._fill(self._begun())
+
+    def half(self) -> None:
+        """A dump of which one chunk is read when it ends."""
+        self._fill(self._begun(), chunks=1)
+
+    def resume(self) -> None:
+        """Go on with a dump that somebody has left in the midst, or begin one, as a run does."""
+        state = Tables(self.lake).load("k", "t")
+        if state is None or state.phase == "new" or (state.is_computed and state.change is None):
+            self.dump()
+        elif state.phase == "dumping" and not state.is_computed:
+            self._fill(state) if is_readable(self.lake, state.path) else self.dump()
+
+    def _begun(self) -> TableState:
+        """As `snapshot.start` does it."""
+        tables, last = Tables(self.lake), RoundLog(self.lake).last_number()
+        before = tables.load("k", "t")
+        self.dumps += 1
+        start = DumpState(id=f"{self.name}{self.dumps}", start_round=last + 1, start={SHARD: AT})
+        standing = None if before is None else standing_of(self.lake, before)
+        state = replace(_new(), phase="dumping", dump=start, merged_round=last, standing=standing)
+        state = tables.save(state)
+        self.lake.clear_way(state.side_path)
+        clear_place(self.lake, state.path)
+        if state.is_staged:
+            remove_given_up(self.lake, state)
+        return state
+
+    def _fill(self, state: TableState, chunks: int = 2) -> None:
+        assert state.dump is not None
         create_mirrored_table(self.lake, state.path, COLUMNS, key=("id",), name="k.t", now=1)
-        files = replay(self.lake, state.path)
-        assert files is not None
         ledger = open_ledger(
-            self.lake, path=state.path, dump=self.name, generations={SHARD: 0},
-            columns=files.schema, key=("id",),
+            self.lake, path=state.path, dump=state.dump.id, generations={SHARD: 0},
+            columns=mirrored_schema(COLUMNS, table="k.t"), key=("id",),
         )  # fmt: skip
-        half = last // 2
-        for rows, end in ((range(1, half + 1), (str(half),)), (range(half + 1, last + 1), None)):
-            claim = ledger.claim()
-            assert claim is not None
-            action = self._rows(
-                state.path, [(n, f"dump {self.name}") for n in rows], f"dump-{self.name}"
-            )
-            ledger.finish(
-                claim,
-                ChunkResult(
-                    number=claim.number, shard=SHARD, keys=claim.keys, end=end,
-                    file=action.path, size=action.size, stats=action.stats_text,
-                    rows=len(rows), bytes=1, floor=AT, read_at=0, seconds=0.0, misfits={},
-                ),
-            )  # fmt: skip
-            draft = ledger.draft()
-            assert draft is not None
-            ledger.write(draft)
-            ledger.committed(draft)
-        tables.save(replace(state, phase="streaming", merged_round=last))
+        for _ in range(chunks):
+            self._chunk(ledger, state.path, state.dump)
+        if not ledger.done:
+            return
+        dump = replace(state.dump, end={SHARD: AT}, done=True)
+        Tables(self.lake).save(replace(state, phase="catching_up", dump=dump))
+
+    def _chunk(self, ledger: ChunkTracker, path: str, dump: DumpState) -> None:
+        """The first half of the rows, or all that are left."""
+        claim = ledger.claim()
+        if claim is None:
+            return
+        last = dump.start_round - 1
+        begin = 1 if claim.keys.after is None else int(claim.keys.after[0]) + 1
+        end = last // 2 if begin == 1 else last
+        rows = [(n, f"dump {dump.id}") for n in range(begin, end + 1)]
+        columns = mirrored_schema(COLUMNS, table="k.t")
+        action = self._rows(path, rows, f"dump-{dump.id}", columns=columns)
+        ledger.finish(
+            claim,
+            ChunkResult(
+                number=claim.number, shard=SHARD, keys=claim.keys,
+                end=None if end == last else (str(end),),
+                file=action.path, size=action.size, stats=action.stats_text,
+                rows=len(rows), bytes=1, floor=AT, read_at=0, seconds=0.0, misfits={},
+            ),
+        )  # fmt: skip
+        draft = ledger.draft()
+        assert draft is not None
+        ledger.write(draft)
+        ledger.committed(draft)
+
+    def repair(self) -> None:
+        """One row is written anew, and one that is not there is buried."""
+        state, cut = Tables(self.lake).load("k", "t"), Cuts(self.lake).last()
+        if state is None or state.dump is None or state.phase != "streaming" or cut is None:
+            return
+        if cut.tables.get("k.t") != table_version(self.lake, state.path):
+            return  # merged further than the cut: it is refused
+        (was,) = {by for id_, by in _rows_at(self.lake, state.path) if id_ == 1}
+        by = f"{was.partition(MARK)[0]}{MARK}{self.name}"
+        row = {"id": 1, "by": by} | ({"x": 7} if state.whole.columns[-1] == ADDED else {})
+        version = repair_table(
+            None,  # type: ignore[arg-type]  # what needs Spark fails here
+            self.lake,
+            state,
+            [
+                ExpectedRow(key={"id": 1}, shard="", rows={SHARD: row}),
+                ExpectedRow(key={"id": 999}, shard="", rows={SHARD: None}),
+            ],
+            cut=cut,
+            streams=RoundLog(self.lake).streams(),
+            policy=POLICY,
+            now=1,
+        )
+        note(self.lake, cut, {"k.t": version})
+
+    def alter(self) -> None:
+        """The table stops at an ALTER, behind all that is merged."""
+        tables, state = Tables(self.lake), self._past_dump()
+        if state is None or state.is_staged or state.dump is None or ADDED in state.whole.columns:
+            return
+        files = replay_existing(self.lake, state.path, "merge")
+        merged = max(committed(files, app_id(state)) or 0, state.dump.start_round - 1)
+        change = ShapeChange(shard=SHARD, position=AT, round=merged + 1, statement=ALTER)
+        why = StopReason(message="altered", hint="", round=merged + 1, altered=True)
+        stopped = replace(state, phase="stopped", stopped=why, change=change, merged_round=merged)
+        tables.save(stopped)
+
+    def compute(self) -> None:
+        """Make the rows behind the ALTER from those that are shown."""
+        state = Tables(self.lake).load("k", "t")
+        if state is None or state.change is None or state.dump is None:
+            return
+        described = replace(state.whole, columns=(*state.whole.columns, ADDED))
+        try:
+            reshaping = reshaping_of(self.lake, state, POLICY, lambda _: described)
+            remake(self.lake, state, reshaping, deletion_vectors=True, now=1)
+        except NotComputableError:
+            self.dump()  # as the run does
 
     def stop(self) -> None:
         """As when a doubt has come true: only the state says so."""
@@ -249,11 +418,29 @@ class Holder:
         """`ratchet table drop`, whose config leaves the table out."""
         self._asked("drop", "!t")
 
-    def _asked(self, kind: Kind, pattern: str) -> None:
-        config = load_config(_config(Path(self.lake.root).parent, pattern))
-        serving = TableRequestHandler(self.lake, ConfigFile(config), Selection(config.sources))
+    def add(self) -> None:
+        """`ratchet table add`, of a config that left the table out: it is dumped anew."""
+        self._asked("add", "t", before="!t")
+
+    def remove(self) -> None:
+        """`ratchet table drop --delete`, of a config that had it until now."""
+        self._asked("drop", "!t", before="t", delete=True)
+
+    def damage(self) -> None:
+        """Somebody else spoils the table's log, which is no step of ours."""
+        log = Path(self.lake.root) / layout.table_path("k", "t") / "_delta_log"
+        commits = sorted(log.glob("*.json"))
+        if commits:
+            commits[-1].write_text("{")
+
+    def _asked(self, kind: Kind, pattern: str, *, before: str = "", delete: bool = False) -> None:
+        folder = Path(self.lake.root).parent
+        now = load_config(_config(folder, pattern))
+        was = load_config(_config(folder, before or pattern))
+        file = ConfigFile(replace(was, path=now.path))
+        serving = TableRequestHandler(self.lake, file, Selection(was.sources))
         try:
-            serving.do(Request(kind=kind, keyspace="k", table="t", delete=False, asked_at=1))
+            serving.do(Request(kind=kind, keyspace="k", table="t", delete=delete, asked_at=1))
         except (ConfigError, RetryableError):
             return  # it is not there, or is being dumped: the user is told
 
@@ -261,11 +448,17 @@ class Holder:
         """What a run does first."""
         remove_orphans(self.lake, RoundLog(self.lake))
 
-    def _rows(self, path: str, rows: list[tuple[int, str]], kind: str) -> dict[str, Any]:
-        schema = pa.schema([*COLUMNS])
-        table = pa.table([[n for n, _ in rows], [by for _, by in rows]], schema=schema)
+    def _rows(
+        self, path: str, rows: list[tuple[int, str]], kind: str, *, columns: pa.Schema
+    ) -> DataFile:
+        values = {"x": 7, TOKEN_COLUMN: TOKEN}
+        found = [
+            {**{name: values.get(name) for name in columns.names}, "id": id_, "by": by}
+            for id_, by in rows
+        ]
+        table = pa.Table.from_pylist(found, schema=columns)
         return write_data_file(
-            self.lake, path, [table], schema, kind=kind, described=("id",), now=1
+            self.lake, path, [table], columns, kind=kind, described=("id",), now=1
         )
 
 
@@ -281,9 +474,23 @@ def _config(folder: Path, pattern: str) -> Path:
 
 
 def _new() -> TableState:
-    columns = (Column(name="id", type=ColumnType(name="bigint")),)
+    columns = (
+        Column(name="id", type=ColumnType(name="bigint")),
+        Column(name="by", type=ColumnType(name="varchar", length=99, charset="utf8mb4")),
+    )
     schema = TableSchema(keyspace="k", table="t", columns=columns, key=("id",))
     return TableState(keyspace="k", table="t", schema=schema, key=("id",))
+
+
+def _rows_at(lake: Lake, path: str, version: int | None = None) -> list[tuple[int, str]]:
+    table = open_delta(lake, path, version)
+    if table is None:
+        raise WrongError(f"{path} is lost")
+    return [
+        (row["id"], row["by"])
+        for batch in query(table, path, 'SELECT id, "by" FROM t')
+        for row in batch.to_pylist()
+    ]
 
 
 def _info(files: Any) -> CommitInfo:
@@ -319,11 +526,13 @@ class Outcome:
         steps: how many the late one made until it was halted or done.
         after: how many the other one made.
         error: what ended the late one.
+        is_locked: whether it stood still with a file's lock, for which the successor ends by name.
     """
 
     steps: int
     after: int
     error: BaseException | None
+    is_locked: bool = False
 
 
 def history(lake: Lake, late: Work, other: Work, *, halt: int, wake: int) -> Outcome:
@@ -366,23 +575,32 @@ def history(lake: Lake, late: Work, other: Work, *, halt: int, wake: int) -> Out
     try:
         second = take(lake, "other")
         _mine.steps = None
-        before = {**before, "state": Tables(second.lake).load("k", "t")}
+        before = {**before, "state": Tables(second.lake).load("k", "t"), "marks": _marks(lake)}
         _mine.steps = mine
         for one in ("orphans", *other):
             getattr(second, one)()
+    except filelock.StuckLockError:
+        return Outcome(steps=steps.count, after=mine.count, error=None, is_locked=True)
     except RatchetError as error:
         raise WrongError(f"the successor cannot go on: {error}") from error
     finally:
         _mine.steps = None
         go.set()
         thread.join()
-    for _ in range(2):  # whoever comes later finds all in order as well
-        check(lake, other, before)
-        take(lake, "third").merge()
-    error = errors[0] if errors else None
-    if error is not None and not isinstance(error, RatchetError):
-        raise error
-    return Outcome(steps=steps.count, after=mine.count, error=error)
+    check(lake, other, before)
+    _go_on(lake)  # whoever comes later finds all in order as well
+    check(lake, other, before)
+    ended = errors[0] if errors else None
+    if ended is not None and not isinstance(ended, RatchetError):
+        raise ended
+    return Outcome(steps=steps.count, after=mine.count, error=ended)
+
+
+def _go_on(lake: Lake) -> None:
+    """One more holder, who does what there is to do."""
+    third = take(lake, "third")
+    for one in ("orphans", "resume", "compute", "merge"):
+        getattr(third, one)()
 
 
 def visible(lake: Lake) -> Mapping[str, Any]:
@@ -398,42 +616,62 @@ def check(lake: Lake, other: Work, before: Mapping[str, Any]) -> None:
         raise WrongError("a round is lost")
     state = tables.load("k", "t")
     if state is None:
-        if before["state"] is not None and "drop" not in other:
+        if before["state"] is not None and not {"drop", "remove"} & {*other}:
             raise WrongError("the state is lost")
         return
     was_stopped = before["state"] is not None and before["state"].phase == "stopped"
     if state.stopped is not None and state.stopped.message == "late" and not was_stopped:
         raise WrongError("the late one has stopped the table")
-    if "dump" in other and (state.dump is None or state.dump.id != "other"):
+    dump = state.dump
+    if "dump" in other and (dump is None or dump.id.startswith("late")):
         raise WrongError("the dump of the successor is hidden")
+    _check_cut(lake, state, last)
+    if dump is not None and state.is_past_dump:
+        _check_rows(lake, state, dump)
+    if before["marks"] is not None and not _marks(lake) <= before["marks"]:
+        raise WrongError("the late one has repaired a row")
+
+
+def _marks(lake: Lake) -> set[tuple[int, str]]:
+    """The rows that people see which the late one has repaired."""
+    path = layout.table_path("k", "t")
+    if not is_readable(lake, path) or open_delta(lake, path) is None:
+        return set()
+    return {row for row in _rows_at(lake, path) if row[1].endswith(f"{MARK}late")}
+
+
+def _check_cut(lake: Lake, state: TableState, last: int) -> None:
+    """What the newest cut shows of the table is whole, while a dump is made behind it as well."""
     cut = Cuts(lake).last()
-    if cut is not None and cut.round > last:
+    if cut is None:
+        return
+    if cut.round > last:
         raise WrongError("a cut of a round that there is not")
-    if state.dump is not None and state.phase == "streaming":
-        _check_rows(lake, state, state.dump)
+    if state.standing is not None:
+        found = sorted(id_ for id_, _ in _rows_at(lake, state.shown_path, state.standing))
+        if found != list(range(1, len(found) + 1)) or len(found) < cut.round:
+            raise WrongError(f"version {state.standing} stands, and has the rows {found}")
 
 
 def _check_rows(lake: Lake, state: TableState, dump: DumpState) -> None:
     """The table has what its dump and the rounds brought, and the rounds to come are there."""
     rounds = RoundLog(lake)
     rounds.last_number()
-    files = replay(lake, state.path)
+    shown = taken(lake, state.shown_path, app_id(state)) if state.is_staged else None
+    path = state.path if shown is None else state.shown_path
+    files = replay(lake, path)
     if files is None:
         raise WrongError("the table is lost")
-    merged = max(committed(files, f"ratchet.merge/{dump.id}") or 0, dump.start_round - 1)
+    merged = max(committed(files, app_id(state)) or 0, dump.start_round - 1)
     for one in rounds.since(max(merged, rounds.first_number() - 1)):
         for file in one.files:
             if missing(lake, [file.path]):
                 raise WrongError(f"round {one.number} names a file that is gone")
-    table = open_delta(lake, state.path)
-    if table is None:
-        raise WrongError("the table is lost")
-    found = [
-        (row["id"], row["by"])
-        for batch in query(table, state.path, 'SELECT id, "by" FROM t')
-        for row in batch.to_pylist()
-    ]
-    wanted = [(n, f"dump {dump.id}") for n in range(1, dump.start_round)]
+    found = [(id_, by.partition(MARK)[0]) for id_, by in _rows_at(lake, path)]
+    if dump.computed:  # those of before are from an earlier dump, and from its rounds
+        found = [(id_, "" if id_ < dump.start_round else by) for id_, by in found]
+    was = "" if dump.computed else f"dump {dump.id}"
+    wanted = [(n, was) for n in range(1, dump.start_round)]
     wanted += [(n, f"round {n}") for n in range(dump.start_round, merged + 1)]
     if sorted(found) != sorted(wanted):
         raise WrongError(f"rows {sorted(set(found) ^ set(wanted))[:9]}, {len(found)} in all")

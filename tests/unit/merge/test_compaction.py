@@ -295,9 +295,9 @@ def test_somebody_else_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         known = changed(source, put(number, "a")).files
     genuine = put_commit
 
-    def late(lake: Lake, path: str, version: int, what: Any) -> bool:
+    def late(lake: Lake, path: str, version: int, what: Any, *, last: bytes) -> bool:
         assert genuine(lake, path, version, [INFO])
-        return genuine(lake, path, version, what)
+        return genuine(lake, path, version, what, last=last)
 
     monkeypatch.setattr(ratchet.store.delta.commits, "put_commit", late)
     assert compacted(source) == CompactionResult(files=0, bytes=0, left=False)

@@ -261,12 +261,12 @@ def test_others_that_commit_at_the_same_time(
     path = source.state.side_path if side else source.state.path
     genuine, tries = put_commit, []
 
-    def late(lake: Any, where: str, version: int, what: Any) -> bool:
+    def late(lake: Any, where: str, version: int, what: Any, *, last: bytes) -> bool:
         if where == path and version:  # its creation is no try
             tries.append(version)
             if len(tries) <= allowed:
                 assert genuine(lake, where, version, [CommitInfo(operation="WRITE", made_at=1)])
-        return genuine(lake, where, version, what)
+        return genuine(lake, where, version, what, last=last)
 
     monkeypatch.setattr(ratchet.store.delta.commits, "put_commit", late)
     allowed = 2

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
+
+from halt_kit import HEALING, LEFT_OUT, WAYS
+
+import ratchet
 
 PROGRAM = """
 from ratchet.store.crashpoints import reach
@@ -31,3 +37,19 @@ def test_nothing_without_a_name() -> None:
 def test_dies_at_the_named_point() -> None:
     assert run("b") == (-signal.SIGKILL, "")
     assert run("a:2") == (-signal.SIGKILL, "0\n")
+
+
+def test_each_point_is_one_at_which_runs_are_halted() -> None:
+    """In `tests/halt_kit.py`, so that a new one is not forgotten; or a reason is written there."""
+    root = Path(ratchet.__file__).parent
+    there = {
+        point
+        for package in ("core", "ingest", "jobs", "merge", "snapshot", "store", "wire")
+        for file in (root / package).rglob("*.py")
+        for point in re.findall(r"\breach\(\s*f?\"([^\"]+)\"", file.read_text())
+    }
+    assert len(there) > 40
+    halted = {point for way in WAYS.values() for point in way.points} | {*HEALING}
+    assert halted | LEFT_OUT.keys() == there
+    assert not halted & LEFT_OUT.keys()
+    assert all(LEFT_OUT.values())

@@ -21,6 +21,9 @@ from ratchet.store.delta.actions import (
     TableMetadata,
     TableProtocol,
 )
+from ratchet.store.delta.checkpoints import write_checkpoint
+from ratchet.store.delta.commits import commit_files
+from ratchet.store.delta.errors import CommitConflictError
 from ratchet.store.delta.log import put_commit, replay
 from ratchet.store.delta.stats import file_stats
 from ratchet.store.delta.tables import create_delta_table
@@ -98,6 +101,66 @@ def test_files_come_get_vectors_and_go(lake: Lake) -> None:
 def test_a_version_is_made_once(lake: Lake) -> None:
     assert put_commit(lake, PATH, 1, [INFO])
     assert not put_commit(lake, PATH, 1, [INFO])
+
+
+def made_anew(lake: Lake, commits: int) -> None:
+    """The table with as many commits, of another epoch than those of before."""
+    lake.delete_seen(PATH, lambda: None)
+    create_delta_table(lake, PATH, SCHEMA, name="t", description="", now=2)
+    for version in range(1, commits):
+        assert put_commit(lake, PATH, version, [INFO, replace(TXN, version=99)])
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3])
+def test_no_commit_comes_into_a_table_that_was_made_anew(lake: Lake, commits: int) -> None:
+    """Its log ends before the version that is known, at it, or behind it."""
+    assert put_commit(lake, PATH, 1, [INFO, TXN])
+    known = replay(lake, PATH)
+    assert known is not None
+    made_anew(lake, commits)
+    before = replay(lake, PATH)
+    with pytest.raises(CommitConflictError):
+        put_commit(lake, PATH, 2, [INFO], last=known.last)
+    assert replay(lake, PATH) == before
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_log_that_is_made_anew_while_it_is_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Not the first commits of the old one and the last of the new one."""
+    for version in (1, 2):
+        assert put_commit(lake, PATH, version, [INFO])
+    genuine, read = Lake.read_file, []
+
+    def read_file(self: Lake, path: str) -> bytes | None:
+        if path.endswith(f"{after:020d}.json") and not read:
+            read.append(path)
+            made_anew(self, 4)
+        return genuine(self, path)
+
+    monkeypatch.setattr(Lake, "read_file", read_file)
+    found = replay(lake, PATH)
+    monkeypatch.undo()
+    assert read
+    assert found == replay(lake, PATH)
+    assert found is not None
+    assert (found.version, found.apps) == (3, {"a": 99})
+
+
+def test_the_newest_commit_is_known_by_what_it_says(lake: Lake) -> None:
+    """Read from the beginning, on from a version, from a checkpoint, or just made."""
+    held = replace(lake, epoch=1)
+    files = replay(lake, PATH)
+    for _ in range(3):
+        files = commit_files(held, PATH, files, [INFO])
+        assert files is not None
+    write_checkpoint(lake, PATH)
+    read = replay(lake, PATH)
+    assert read is not None
+    assert read.last == files.last != b""
+    assert put_commit(lake, PATH, 4, [INFO, TXN], last=read.last)
+    assert (replay(lake, PATH, read) or read).last != read.last
 
 
 def test_from_a_checkpoint(lake: Lake) -> None:

@@ -12,7 +12,7 @@ import pytest
 from lab.objectstore import S3Server
 from ratchet.core.errors import LakeError
 from ratchet.store.files import Lake
-from ratchet.store.folders import remove_seen
+from ratchet.store.folders import create_in, remove_seen
 
 _NAMES = ("_last_checkpoint", ".0.crc", "0.checkpoint.parquet", "0.json", "1.json", "2.json")
 
@@ -50,6 +50,53 @@ def test_all_of_a_folder_is_removed(table: Path) -> None:
     remove_seen(str(table), _nothing)
     assert not table.exists()
     remove_seen(str(table), _nothing)  # nor is it an error that nothing is there
+
+
+def test_what_a_late_one_puts_there_meanwhile_goes_as_well(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would stand in the log that is made there next; each time behind another look."""
+    looks, genuine = [], os.unlink
+
+    def unlink(name: Any, **where: Any) -> None:
+        genuine(name, **where)
+        if name == "2.json" and len(looks) < 3:
+            (table / "_delta_log" / "3.json").write_text("late")
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    remove_seen(str(table), lambda: looks.append(len(looks)))
+    assert not table.exists()
+    assert looks == [0, 1]
+
+
+def _made_in(table: Path, look: Callable[[bytes | None], None]) -> bool:
+    return create_in(str(table / "_delta_log"), "3.json", b"late", "2.json", look)
+
+
+def test_a_file_is_made_beside_the_one_that_was_looked_at(table: Path) -> None:
+    seen: list[bytes | None] = []
+    assert _made_in(table, seen.append)
+    assert not _made_in(table, seen.append), "once"
+    assert create_in(str(table / "_delta_log"), "5.json", b"", "4.json", seen.append)
+    assert seen == [b"damaged", b"damaged", None]
+    assert (table / "_delta_log" / "3.json").read_bytes() == b"late"
+    assert not list((table / "_delta_log").glob(".*.tmp"))
+
+
+def test_no_file_is_made_in_the_folder_of_a_successor(table: Path) -> None:
+    """Of the same name, made anew behind the look."""
+    seen: list[bytes | None] = []
+
+    def look(before: bytes | None) -> None:
+        seen.append(before)
+        if len(seen) == 1:
+            _succeed(table)
+
+    with pytest.raises(FileNotFoundError):
+        _made_in(table, look)
+    assert seen == [b"damaged", None]
+    assert _contents(table) == {"new"}
+    assert not (table / "_delta_log" / "3.json").exists()
 
 
 def test_one_that_is_late_at_its_look_removes_nothing(table: Path) -> None:
