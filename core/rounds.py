@@ -35,6 +35,25 @@ Effect = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class StatementTime:
+    """When a statement began, as its session saw it: what CURRENT_TIMESTAMP is in it.
+
+    Attributes:
+        seconds: since the epoch, UTC.
+        micros: of that second; None: the log does not tell.
+        zone: its session's time_zone; empty: the log does not tell.
+    """
+
+    seconds: int
+    micros: int | None = None
+    zone: str = ""
+
+    def to_json(self) -> list[Any]:
+        """As plain JSON values; `StatementTime(*it)` reads it back."""
+        return [self.seconds, self.micros, self.zone]
+
+
+@dataclass(frozen=True, slots=True)
 class GtidRange:
     """Transactions that follow each other in a stream and in their origin's numbers.
 
@@ -136,6 +155,7 @@ class TableEvent:
             Empty in lakes of earlier versions: then the text kept here is all there is.
         reason: why, in words for people; empty for "columns".
         nulls: columns that come, and are NULL in all rows that were there.
+        time: when a statement that speaks of the time began; None: it does not, or nothing tells.
         gtid: transaction, in the server's notation.
         seq: its `seq`.
         ts: commit time, microseconds since the epoch, UTC.
@@ -152,6 +172,7 @@ class TableEvent:
     effect: Effect = ""
     reason: str = ""
     nulls: tuple[str, ...] = ()
+    time: StatementTime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,7 +334,7 @@ class Round:
             "committed_at": self.committed_at,
             "slices": [slice_to_json(s) for s in self.slices],
             "files": [_plain(f) for f in self.files],
-            "events": [_plain(e) for e in self.events],
+            "events": [_event_to_json(e) for e in self.events],
             **({"copies": list(self.copies)} if self.copies else {}),
         }
 
@@ -325,11 +346,20 @@ class Round:
             committed_at=data["committed_at"],
             slices=tuple(slice_from_json(s) for s in data["slices"]),
             files=tuple(ChangeFile(**f) for f in data["files"]),
-            events=tuple(
-                TableEvent(**{**e, "nulls": tuple(e.get("nulls", ()))}) for e in data["events"]
-            ),
+            events=tuple(map(_event_from_json, data["events"])),
             copies=tuple(data.get("copies", ())),
         )
+
+
+def _event_to_json(event: TableEvent) -> dict[str, Any]:
+    plain = _plain(event)
+    del plain["time"]  # earlier versions do not know it
+    return plain if event.time is None else {**plain, "time": event.time.to_json()}
+
+
+def _event_from_json(data: dict[str, Any]) -> TableEvent:
+    time = StatementTime(*data["time"]) if "time" in data else None
+    return TableEvent(**{**data, "nulls": tuple(data.get("nulls", ())), "time": time})
 
 
 def _plain(value: ChangeFile | TableEvent) -> dict[str, Any]:

@@ -31,12 +31,14 @@ _UTF8MB4: Final = 45
 _QUERY_HEAD: Final = struct.Struct("<8xB2xH")
 # Status variables of a QUERY event up to the databases that it wrote: number -> bytes, or -1 for
 # a length byte and that many bytes, -2 for the same and a closing zero.
-_VARIABLES: Final = {0: 4, 1: 8, 2: -2, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8, 10: 4}
+_VARIABLES: Final = {0: 4, 1: 8, 2: -2, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 128: 3}
 _FLAGS_VARIABLE: Final = 0
 _NO_FOREIGN_KEY_CHECKS: Final = 1 << 26  # of the session's flags
 _EXPLICIT_DEFAULTS: Final = 1 << 24  # of MariaDB's: explicit_defaults_for_timestamp (0078)
 _SQL_MODE_VARIABLE: Final = 1
 _NO_ENGINE_SUBSTITUTION: Final = 1 << 30  # of sql_mode
+_ZONE_VARIABLE: Final = 5
+_MICROS_VARIABLES: Final = {13, 128}  # MySQL's, and MariaDB's
 _INVOKER_VARIABLE: Final = 11
 _DATABASES_VARIABLE: Final = 12
 _TOO_MANY: Final = 254  # in place of the number of databases; also where foreign keys lead on
@@ -56,6 +58,7 @@ class Query:
         unchecked: whether its session did not look at foreign keys.
         clear: whether its text is sure to be what the server read.
         explicit_defaults: whether explicit_defaults_for_timestamp was on; MariaDB alone tells.
+        time: when it began; None: not known.
     """
 
     database: str
@@ -66,6 +69,7 @@ class Query:
     unchecked: bool = False
     clear: bool = True
     explicit_defaults: bool = False
+    time: StatementTime | None = None
 
     @property
     def keeps_engine(self) -> bool:
@@ -164,7 +168,7 @@ def is_unchecked(body: bytes) -> bool:
 
 
 def parse_query(
-    body: bytes, *, compressed: bool = False, load: bool = False, flags: int = 0
+    body: bytes, *, compressed: bool = False, load: bool = False, flags: int = 0, seconds: int = 0
 ) -> Query:
     """A QUERY event.
 
@@ -173,6 +177,7 @@ def parse_query(
         compressed: it is MariaDB's QUERY_COMPRESSED.
         load: it is an EXECUTE_LOAD_QUERY: LOAD DATA, with places in its text besides.
         flags: of the event's header.
+        seconds: of the event's header: when the statement began; 0: it does not count.
     """
     reader = _Reader(body, "QUERY")
     # Thread and duration; the error code of the statement stands between the sizes.
@@ -196,6 +201,7 @@ def parse_query(
         unchecked=variables.unchecked,
         clear=clear,
         explicit_defaults=variables.explicit_defaults,
+        time=StatementTime(seconds, variables.micros, variables.zone) if seconds else None,
     )
 
 
@@ -208,6 +214,8 @@ class _Status:
     explicit_defaults: bool = False
     collation: int = _UTF8MB4
     written: frozenset[str] | None = None
+    micros: int | None = None
+    zone: str = ""
 
 
 @lru_cache(maxsize=256)
@@ -222,7 +230,8 @@ def _status(variables: bytes) -> _Status:
         at += 1
         if number == _DATABASES_VARIABLE:
             found.written = _databases(variables[at:])
-            break
+            at += _databases_size(variables[at:])
+            continue
         if number == _INVOKER_VARIABLE:
             for _ in range(2):
                 at += 1 + variables[at] if at < len(variables) else 0
@@ -238,6 +247,11 @@ def _status(variables: bytes) -> _Status:
             found.sql_mode = int.from_bytes(variables[at : at + 8], "little")
         elif number == _CHARSET_VARIABLE and at + 2 <= len(variables):
             found.collation = int.from_bytes(variables[at : at + 2], "little")
+        elif number == _ZONE_VARIABLE:
+            zone = variables[at + 1 : at + 1 + variables[at]]
+            found.zone = zone.decode("utf-8", "replace")
+        elif number in _MICROS_VARIABLES and at + 3 <= len(variables):
+            found.micros = int.from_bytes(variables[at : at + 3], "little")
         at += size if size >= 0 else 1 + variables[at] + (1 if size == -2 else 0)
     return found
 
@@ -249,6 +263,16 @@ def _databases(data: bytes) -> frozenset[str] | None:
     if count in {0, _TOO_MANY} or len(names) <= count:
         return None
     return frozenset(name.decode("utf-8", "replace") for name in names[:count])
+
+
+def _databases_size(data: bytes) -> int:
+    """Bytes of that list; all that is left if it is not whole."""
+    count, at = data[0] if data else _TOO_MANY, 1
+    for _ in range(0 if count == _TOO_MANY else count):
+        at = data.find(b"\0", at) + 1
+        if not at:
+            return len(data)
+    return at
 
 
 def parse_tagged_gtid(body: bytes) -> TaggedGtid:
