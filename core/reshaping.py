@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from ratchet.core.errors import TableStoppedError
+from ratchet.core.rounds import StatementTime
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.sql.effects import ColumnChanges
 from ratchet.core.types import InvalidValuePolicy, arrow_schema, rule_for
@@ -94,6 +95,7 @@ def reshape(
     *,
     described: TableSchema | None,
     policy: InvalidValuePolicy,
+    time: StatementTime | None = None,
 ) -> Reshaping:
     """What an ALTER TABLE does to a table's rows.
 
@@ -104,6 +106,7 @@ def reshape(
         changes: what it says.
         described: the table as it was described behind the statement, or is now; None: it is not.
         policy: decides about the lake's types.
+        time: when the statement began; None: not known.
 
     Raises:
         NotComputableError: the rows have to be read from the source.
@@ -132,7 +135,7 @@ def reshape(
             # MariaDB looks at the columns of before, also at those that the statement takes away.
             raise NotComputableError(f"it adds {added.name} only if there is none")
         column = _described(added.name, described)
-        value = constant_value(added, column, policy)
+        value = constant_value(added, column, policy, time=time)
         if value is None:
             raise NotComputableError(f"the value of {added.name} in old rows is not a plain one")
         columns.append(column)

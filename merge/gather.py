@@ -340,7 +340,11 @@ class _Shard:
             swap = swapped_in(event.statement, event.table) is not None
             unsure = found.doubted if swap else found.unsure
             place = self._place(event.seq, unsure)
-            told = None if place is None else replace(place, statement=event.statement)
+            told = (
+                None
+                if place is None
+                else replace(place, statement=event.statement, time=event.time)
+            )
             if not self._is_alone and (swap or self.above or self.state.foreign_keys != ()):
                 told = None
             # A dump reads by key as well: somebody has to look first.

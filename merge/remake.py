@@ -38,6 +38,7 @@ from ratchet.core.schema import TableSchema
 from ratchet.core.sql.columnchanges import column_changes
 from ratchet.core.sql.effects import REBUILT, ColumnChanges
 from ratchet.core.types import InvalidValuePolicy
+from ratchet.core.types.constants import is_now
 from ratchet.merge.gather import gather
 from ratchet.merge.liverows import LiveRows
 from ratchet.merge.making import begin
@@ -103,7 +104,7 @@ def reshaping_of(
     described = None
     if told.added:
         described = _shape_behind(lake, state, change) or describe(state)
-    return reshape(base, told, described=described, policy=policy)
+    return reshape(base, told, described=described, policy=policy, time=change.time)
 
 
 def refuse_unlogged(
@@ -185,6 +186,8 @@ def _refuse_others(state: TableState, change: ShapeChange, told: ColumnChanges) 
     Raises:
         NotComputableError: one was.
     """
+    if any(map(is_now, told.added)):
+        raise NotComputableError("a new column holds the time at which each shard was altered")
     for one in change.others:
         if _told(one, state) != told:
             raise NotComputableError(f"{one.shard} was altered otherwise than {change.shard}")

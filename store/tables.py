@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 from ratchet.core.errors import DamagedFileError
 from ratchet.core.foreignkeys import ForeignKey
 from ratchet.core.position import Position
+from ratchet.core.rounds import StatementTime
 from ratchet.core.schema import Column, TableSchema
 from ratchet.core.shell import redump
 from ratchet.store import layout
@@ -155,6 +156,7 @@ class ShapeChange:
         mark: generation and `seq` of the statement: nothing of the shard is merged from there on;
             None: the table is mirrored from this shard alone.
         others: the same of further shards, in the order in which they came to it.
+        time: when the statement began, if it speaks of the time; None: nothing tells.
     """
 
     shard: str
@@ -164,6 +166,7 @@ class ShapeChange:
     shape: str = ""
     mark: tuple[int, int] | None = None
     others: tuple[ShapeChange, ...] = ()
+    time: StatementTime | None = None
 
     @property
     def every(self) -> tuple[ShapeChange, ...]:
@@ -190,6 +193,7 @@ class ShapeChange:
             "shape": self.shape,
             # Earlier versions know changes of one shard only.
             **({} if self.mark is None else {"mark": self.mark}),
+            **({} if self.time is None else {"time": self.time.to_json()}),
             **({"others": [one.to_json() for one in self.others]} if self.others else {}),
         }
 
@@ -200,6 +204,8 @@ class ShapeChange:
         if "mark" in data:
             generation, seq = data["mark"]
             read["mark"] = int(generation), int(seq)
+        if "time" in data:
+            read["time"] = StatementTime(*data["time"])
         read["others"] = tuple(map(cls.from_json, data.get("others", ())))
         return cls(**read)
 

@@ -37,8 +37,9 @@ _WITH_NUMBERS: Final = _INTS | _DECIMALS | _FLOATS | _TIMES | _TEXTS | _SHAPES
 _BARE: Final = (
     "UNSIGNED", "SIGNED", "BINARY", "ASCII", "UNICODE", "BYTE", "VISIBLE", "INVISIBLE",
 )  # fmt: skip
+NOW: Final = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 _NOW: Final = (
-    "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP", "CURRENT_DATE", "CURRENT_TIME",
+    *NOW, "CURRENT_DATE", "CURRENT_TIME",
     "CURDATE", "CURTIME", "UTC_TIMESTAMP", "UTC_DATE", "UTC_TIME", "CURRENT_USER",
 )  # fmt: skip
 
@@ -56,7 +57,8 @@ class Definition:
         timestamp: whether it is a TIMESTAMP, which may be NOT NULL unless it says NULL.
         not_null: whether it says NOT NULL.
         constant: whether the rows that were there all get one value that it tells, if it comes.
-        default: the tokens of that value, where it says DEFAULT.
+        default: the tokens of that value, where it says DEFAULT; those of CURRENT_TIMESTAMP mean
+            the statement's time.
         tokens: all of it.
     """
 
@@ -244,6 +246,10 @@ def _default(cursor: TokenCursor, found: Definition) -> None:
     begin = cursor.at
     if cursor.literal():
         found.default = cursor.taken_since(begin)
+        return
+    if cursor.one_of(*NOW):
+        cursor.parens()
+        found.default = cursor.taken_since(begin)  # one value: that of the statement's time
         return
     found.constant = False
     if cursor.one_of(*_NOW):

@@ -49,7 +49,8 @@ class AddedColumn:
     Attributes:
         name: its name.
         declared: its definition, from its type on.
-        default: the tokens of its value; none: the type's own where it is NOT NULL, else NULL.
+        default: the tokens of its value, or of CURRENT_TIMESTAMP, which is the statement's time;
+            none: the type's own where it is NOT NULL, else NULL.
         not_null: whether it is NOT NULL.
         if_absent: whether it comes only if the table has no such column.
     """

@@ -18,7 +18,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ratchet.core.rounds import StatementTime
 from ratchet.core.schema import Column, ColumnType
+from ratchet.core.sql.columns import NOW
 from ratchet.core.sql.effects import AddedColumn
 from ratchet.core.sql.lexer import SqlToken
 from ratchet.core.types import InvalidValuePolicy, rule_for
@@ -27,6 +29,7 @@ from ratchet.core.types.text import WIDEST, are_apart
 
 _NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?\Z")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+_ZONE: Final = re.compile(r"([+-])([0-9]{1,2}):([0-9]{2})\Z")
 _MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\Z")
 _FIRST_YEAR: Final = 1000  # servers promise nothing of days before
 _DIGITS: Final = 15  # that a double holds, whatever they are
@@ -48,7 +51,11 @@ _IMPLICIT: Final = {
 
 
 def constant_value(
-    added: AddedColumn, column: Column, policy: InvalidValuePolicy
+    added: AddedColumn,
+    column: Column,
+    policy: InvalidValuePolicy,
+    *,
+    time: StatementTime | None = None,
 ) -> pa.Scalar | None:
     """The value of a new column in the rows that were there; None: it cannot be told for sure.
 
@@ -56,12 +63,16 @@ def constant_value(
         added: how the column came.
         column: as the server has described it since.
         policy: decides about the lake's types.
+        time: when the statement began by which it came; None: not known.
     """
     kind = rule_for(column.type, policy).arrow
     if column.nullable == added.not_null or not _is_declared(added.declared, column.type):
         return None  # it has been changed since, or is written in words that are not known here
     if not (added.default or added.not_null):
         return None if column.type.name == "timestamp" else pa.scalar(None, kind)
+    if is_now(added):
+        now = None if time is None else _now(added.default, column.type, time)
+        return None if now is None or kind == pa.string() else pa.scalar(now, kind)
     text = _implicit(column.type)
     if added.default:
         # The text of a number as a string is the server's affair.
@@ -74,6 +85,30 @@ def constant_value(
     # Days and large numbers may be kept as the server's own text.
     same = isinstance(value, str) == (kind == pa.string())
     return pa.scalar(value, kind) if value is not None and same else None
+
+
+def is_now(added: AddedColumn) -> bool:
+    """Whether a new column's value is the time of the statement."""
+    return bool(added.default) and added.default[0].word in NOW
+
+
+def _now(default: Sequence[SqlToken], kind: ColumnType, time: StatementTime) -> dt.datetime | None:
+    """CURRENT_TIMESTAMP as a value of a type; None: the log does not tell it to the last digit."""
+    digits = _sizes(default, (0, 0))[0]
+    if kind.name not in {"timestamp", "datetime"} or digits != kind.fraction or time.seconds <= 0:
+        return None
+    if digits and time.micros is None:
+        return None
+    unit = 10 ** (6 - digits)
+    micros = (time.micros or 0) // unit * unit
+    found = dt.datetime.fromtimestamp(time.seconds, dt.UTC).replace(microsecond=micros)
+    if kind.name == "timestamp":
+        return found
+    zone = _ZONE.match(time.zone)  # one that has a name may have other rules there
+    if zone is None:
+        return None
+    offset = dt.timedelta(hours=int(zone.group(2)), minutes=int(zone.group(3)))
+    return found.replace(tzinfo=None) + (-offset if zone.group(1) == "-" else offset)
 
 
 def _is_declared(declared: Sequence[SqlToken], kind: ColumnType) -> bool:

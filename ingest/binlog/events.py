@@ -19,6 +19,7 @@ from typing import Final
 
 from ratchet.core.errors import DecodeError
 from ratchet.core.gtid import FILE_BITS
+from ratchet.core.rounds import StatementTime
 from ratchet.ingest.binlog.querytext import statement_text
 from ratchet.wire.framing import LARGEST_EVENT
 
@@ -31,7 +32,9 @@ _UTF8MB4: Final = 45
 _QUERY_HEAD: Final = struct.Struct("<8xB2xH")
 # Status variables of a QUERY event up to the databases that it wrote: number -> bytes, or -1 for
 # a length byte and that many bytes, -2 for the same and a closing zero.
-_VARIABLES: Final = {0: 4, 1: 8, 2: -2, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 128: 3}
+_VARIABLES: Final = {
+    0: 4, 1: 8, 2: -2, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 128: 3,
+}  # fmt: skip
 _FLAGS_VARIABLE: Final = 0
 _NO_FOREIGN_KEY_CHECKS: Final = 1 << 26  # of the session's flags
 _EXPLICIT_DEFAULTS: Final = 1 << 24  # of MariaDB's: explicit_defaults_for_timestamp (0078)
@@ -239,21 +242,26 @@ def _status(variables: bytes) -> _Status:
         size = _VARIABLES.get(number)
         if size is None or at >= len(variables):
             break
-        if number == _FLAGS_VARIABLE and at + 4 <= len(variables):
-            options = int.from_bytes(variables[at : at + 4], "little")
-            found.unchecked = bool(options & _NO_FOREIGN_KEY_CHECKS)
-            found.explicit_defaults = bool(options & _EXPLICIT_DEFAULTS)
-        elif number == _SQL_MODE_VARIABLE and at + 8 <= len(variables):
-            found.sql_mode = int.from_bytes(variables[at : at + 8], "little")
-        elif number == _CHARSET_VARIABLE and at + 2 <= len(variables):
-            found.collation = int.from_bytes(variables[at : at + 2], "little")
-        elif number == _ZONE_VARIABLE:
+        _note(found, number, variables[at : at + 8])
+        if number == _ZONE_VARIABLE:
             zone = variables[at + 1 : at + 1 + variables[at]]
             found.zone = zone.decode("utf-8", "replace")
-        elif number in _MICROS_VARIABLES and at + 3 <= len(variables):
-            found.micros = int.from_bytes(variables[at : at + 3], "little")
         at += size if size >= 0 else 1 + variables[at] + (1 if size == -2 else 0)
     return found
+
+
+def _note(found: _Status, number: int, data: bytes) -> None:
+    """Take a variable of a fixed size, unless it is cut off."""
+    if number == _FLAGS_VARIABLE and len(data) >= 4:
+        options = int.from_bytes(data[:4], "little")
+        found.unchecked = bool(options & _NO_FOREIGN_KEY_CHECKS)
+        found.explicit_defaults = bool(options & _EXPLICIT_DEFAULTS)
+    elif number == _SQL_MODE_VARIABLE and len(data) >= 8:
+        found.sql_mode = int.from_bytes(data[:8], "little")
+    elif number == _CHARSET_VARIABLE and len(data) >= 2:
+        found.collation = int.from_bytes(data[:2], "little")
+    elif number in _MICROS_VARIABLES and len(data) >= 3:
+        found.micros = int.from_bytes(data[:3], "little")
 
 
 def _databases(data: bytes) -> frozenset[str] | None:

@@ -620,5 +620,5 @@ def _query(body: bytes, event: np.void) -> events.Query:
         compressed=logged == QUERY_COMPRESSED,
         load=logged == LOAD_QUERY,
         flags=int(event["flags"]),
-        seconds=int(event["seconds"]),
+        seconds=int(event["timestamp"]),
     )

@@ -9,14 +9,16 @@ it may have done to a table of the mirror there is an event, one for each kind o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.patterns import TablePatterns
-from ratchet.core.rounds import STATEMENT_LENGTH, Effect, TableEvent
+from ratchet.core.rounds import STATEMENT_LENGTH, Effect, StatementTime, TableEvent
 from ratchet.core.shard import ShardId
+from ratchet.core.sql.columns import NOW
 from ratchet.core.sql.effects import REBUILT, Change, TableName
 from ratchet.core.sql.found import Log, Statement
 from ratchet.core.sql.lexer import Mode
@@ -44,6 +46,7 @@ _TWICE: Final = Change("untold", "it was changed under a GTID that another trans
 _LOST: Final = Change(
     "restored", "its server's log lacks changes, of any of its tables (an incident event)"
 )
+_OF_THE_TIME: Final = re.compile("|".join(NOW), re.IGNORECASE)
 _NAMED: Final = 200  # characters of a list of GTIDs
 _EARLY: Final = Change("prepared", "rows of an XA transaction came before it was committed")
 
@@ -99,6 +102,7 @@ class _Noted:
     text: str
     now: TransactionStamp
     changes: tuple[tuple[str, Change | None], ...]
+    time: StatementTime | None
 
     @property
     def is_crowd(self) -> bool:
@@ -331,14 +335,16 @@ class StatementWatch:
             *((table, _REBUILT) for table in found.rebuilds),
         ]
         own = {name.lower(): name for name in known} if self._patterns.folded else {}
+        text = query.statement[:STATEMENT_LENGTH]  # once: a statement may name very many tables
         mine = _Noted(
-            text=query.statement[:STATEMENT_LENGTH],  # once: a statement may name very many tables
+            text=text,
             now=now,
             changes=tuple(
                 (self._spelled(table, own), change)
                 for table, change in noted
                 if self._is_mirrored(table)
             ),
+            time=query.time if _OF_THE_TIME.search(text) else None,
         )
         before, self._before = self._before, mine
         if before and mine.is_crowd and mine.changes == before.changes:
@@ -352,6 +358,8 @@ class StatementWatch:
 
     def _make(self, noted: _Noted) -> None:
         made = [self._event(table, noted.text, noted.now, one) for table, one in noted.changes]
+        if noted.time is not None:
+            made = [replace(one, time=noted.time) for one in made]
         self._events += made
         self._open += made
 

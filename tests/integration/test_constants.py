@@ -14,9 +14,11 @@ import pymysql
 import pytest
 
 from lab.servers import Server
+from ratchet.core.rounds import StatementTime
 from ratchet.core.sql.columnchanges import column_changes
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.core.types.constants import constant_value
+from ratchet.ingest.binlog.events import parse_query
 from ratchet.wire.decode.catalog import read_schemas
 
 POLICY: Final = InvalidValuePolicy()
@@ -122,3 +124,84 @@ def test_quotes_of_another_mode_are_not_guessed(mode: str) -> None:
         "NO_BACKSLASH_ESCAPES": r"ALTER TABLE t ADD x TEXT DEFAULT 'a\', ADD y INT DEFAULT ''",
     }[mode]
     assert column_changes(text, "t") is None
+
+
+TIMES: Final = (
+    "CURRENT_TIMESTAMP",
+    "NOW()",
+    "LOCALTIME",
+    "current_timestamp()",
+    "LOCALTIMESTAMP()",
+)
+ZONES: Final = ("'+00:00'", "'+05:30'", "'-11:45'", "SYSTEM")
+
+
+def test_the_time_of_a_statement_is_mariadbs(mariadb: Server, database: str) -> None:
+    compare_times(mariadb, database, seed=3)
+
+
+def test_the_time_of_a_statement_is_mysqls(mysql: Server, database: str) -> None:
+    compare_times(mysql, database, seed=3)
+
+
+def compare_times(server: Server, database: str, *, seed: int) -> None:
+    """CURRENT_TIMESTAMP in rows that were there, beside what the log says of the statement."""
+    dice, told = random.Random(seed), Counter[str]()
+    server.execute("CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    server.execute("INSERT INTO t VALUES (1), (2), (3)", database=database)
+    for _ in range(TRIES):
+        zone, digits = dice.choice(ZONES), dice.choice([0, 0, 0, 1, 3, 6])
+        kind = dice.choice(["TIMESTAMP", "DATETIME"]) + f"({digits})" * bool(digits)
+        now = dice.choice(TIMES)
+        if digits:
+            now = now.removesuffix("()") + f"({digits})"
+        null, more = dice.choice(["", "NOT NULL", "NULL"]), dice.choice(["", f"ON UPDATE {now}"])
+        how = dice.choice(["", ", ALGORITHM=COPY", ", ALGORITHM=INPLACE", ", ALGORITHM=INSTANT"])
+        what = f"{kind} {null} DEFAULT {now} {more}".strip()
+        statement = f"ALTER TABLE t ADD COLUMN x {what}{how}"
+        with server.connect(database=database, autocommit=True) as connection:
+            cursor = connection.cursor()
+            cursor.execute(f"SET time_zone = {zone}")
+            if dice.random() < 0.3:
+                cursor.execute(
+                    f"SET timestamp = {dice.randrange(1, 2**31)}.{dice.randrange(10**6)}"
+                )
+            try:
+                cursor.execute(statement)
+            except pymysql.err.MySQLError:
+                told["refused by the server"] += 1
+                continue
+            cursor.execute("SET time_zone = '+00:00'")
+            cursor.execute("SELECT DISTINCT x FROM t")
+            ((shown,),) = cursor.fetchall()
+        time = logged_time(server, statement)
+        schema = read_schemas(server.execute, keyspace="k", database=database)["t"]
+        changes = column_changes(statement, "t")
+        assert changes is not None
+        found = constant_value(changes.added[0], schema.column("x"), POLICY, time=time)
+        told[f"{kind[:4]} {'not known' if found is None else 'known'}"] += 1
+        if found is not None:
+            assert found.as_py().replace(tzinfo=None) == shown, (zone, statement, time)
+        assert constant_value(changes.added[0], schema.column("x"), POLICY) is None
+        server.execute("ALTER TABLE t DROP COLUMN x", database=database)
+    assert told["TIME known"] > TRIES / 10, told
+    assert told["DATE known"] > TRIES / 20, told
+
+
+def logged_time(server: Server, statement: str) -> StatementTime:
+    """What the statement's event in the log says, by the decoder that captures."""
+    (name, *_), *_ = server.execute("SHOW BINARY LOGS")[-1:]
+    path = next(server.datadir.rglob(str(name)))
+    data = path.read_bytes()
+    at = data.rindex(statement.encode())
+    for start in range(at - 1, 0, -1):
+        size = int.from_bytes(data[start + 9 : start + 13], "little")
+        ends = int.from_bytes(data[start + 13 : start + 17], "little")
+        if data[start + 4] == 2 and start + size == ends and at < ends:
+            body = data[start + 19 : ends - 4]
+            seconds = int.from_bytes(data[start : start + 4], "little")
+            found = parse_query(body, seconds=seconds)
+            assert found.statement == statement
+            assert found.time is not None
+            return found.time
+    raise AssertionError(statement)
