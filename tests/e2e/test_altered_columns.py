@@ -27,6 +27,7 @@ COMPUTED: Final = {
     "digits": "ADD COLUMN x DECIMAL(9,3) DEFAULT -1.5",
     "label": "ADD x ENUM('new','old') NOT NULL FIRST",
     "moment": "ADD x DATETIME NOT NULL DEFAULT '2024-02-29 12:00:00'",
+    "stamped": "ADD x TIMESTAMP NULL DEFAULT CURRENT_TIMESTAMP",
     "implicit": "ADD x BIGINT UNSIGNED NOT NULL, ADD (y VARCHAR(9) NOT NULL, z DOUBLE NOT NULL)",
     "nothing": "ADD x INT, DROP COLUMN n",
     "gone": "DROP COLUMN n",
