@@ -87,8 +87,7 @@ def test_while_a_run_streams(
             outcomes.append(_followed(server, ratchet, said, name, kind))
             assert running.poll() is None, said.read_text()
             if folder := os.environ.get("RATCHET_MATRIX"):
-                found = json.dumps([asdict(one) for one in outcomes])
-                Path(folder, f"{flavor}.json").write_text(found)
+                _keep(Path(folder, f"{flavor}.json"), outcomes[-1])
     running.send_signal(signal.SIGTERM)
     end_of(running, 120)
     ratchet.run("run", "--until-caught-up")
@@ -187,6 +186,13 @@ def begun(
     if flavor == "mariadb":  # else a table with a VIRTUAL column is left out
         server.execute(f"GRANT TRIGGER ON {DATABASE}.* TO 'ratchet'@'%'")
     return server, make_ratchet({"-": server}, DATABASE, verify={"every": "off"}, **config)
+
+
+def _keep(path: Path, outcome: Outcome) -> None:
+    """Among those of before, in the order of the kinds."""
+    found = json.loads(path.read_text()) if path.exists() else []
+    every = {one["name"]: one for one in found} | {outcome.name: asdict(outcome)}
+    path.write_text(json.dumps([every[name] for name in KINDS if name in every]))
 
 
 def _do(server: Any, name: str, kind: Kind) -> None:
