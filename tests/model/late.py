@@ -394,7 +394,8 @@ class Holder:
     def upkeep(self) -> None:
         """Small files together, old change files away, those of the other rounds together."""
         tables, rounds = Tables(self.lake), RoundLog(self.lake)
-        compact_files(self.lake, layout.table_path("k", "t"), key=("id",), now=1)
+        if tables.load("k", "t") is not None:  # what is mirrored no more is nobody's to keep up
+            compact_files(self.lake, layout.table_path("k", "t"), key=("id",), now=1)
         self.bundle()
         prune_change_log(self.lake, rounds, tables.list(), now=10**12, keep=0)
 
