@@ -168,3 +168,26 @@ def test_in_an_object_store(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 
 def _ignored(_value: object) -> None:
     """A look gives nothing back."""
+
+
+def test_a_file_behind_another_one_in_an_object_store(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look is given what the other one has; what it raises keeps the file away."""
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    lake = Lake.at(s3_server.new_root())
+    lake.create_file("t/0.json", b"zero")
+    seen: list[bytes | None] = []
+    assert lake.create_behind("t/1.json", b"one", "t/0.json", seen.append)
+    assert not lake.create_behind("t/1.json", b"another", "t/0.json", seen.append)
+    assert lake.create_behind("t/9.json", b"nine", "t/8.json", seen.append)
+    assert seen == [b"zero", b"zero", None]
+
+    def look(_: bytes | None) -> None:
+        raise LakeError("another log", operation="test")
+
+    with pytest.raises(LakeError, match="another log"):
+        lake.create_behind("t/2.json", b"two", "t/1.json", look)
+    assert [file.path for file in lake.list("t")] == ["t/0.json", "t/1.json", "t/9.json"]
+    assert lake.read_file("t/1.json") == b"one"
