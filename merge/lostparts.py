@@ -73,7 +73,7 @@ def stopping_the_lost(lake: Lake, state: TableState) -> Iterator[None]:
     try:
         yield
     except LakeError as error:
-        lost = None if isinstance(error, LakeAwayError) else lost_parts(lake, state, error)
+        lost = lost_parts(lake, state, error)
         if lost is None:
             raise
         raise lost from error
@@ -82,7 +82,8 @@ def stopping_the_lost(lake: Lake, state: TableState) -> Iterator[None]:
 def lost_parts(lake: Lake, state: TableState, error: Exception) -> TableLostError | None:
     """Why a table cannot be merged any more: a part of it is gone or damaged.
 
-    To be asked when its merge has failed: all files are looked for.
+    To be asked when its merge has failed: all files are looked for. Not where the lake is away for
+    the moment, which says nothing about the table.
 
     Args:
         lake: the lake.
@@ -92,6 +93,8 @@ def lost_parts(lake: Lake, state: TableState, error: Exception) -> TableLostErro
     Raises:
         LakeError: the lake cannot be read.
     """
+    if isinstance(error, LakeAwayError):
+        return None
     why = lost_folder(lake, state)
     if not why:
         why = next(filter(None, (_lost_of(lake, p) for p in (state.path, state.side_path))), "")

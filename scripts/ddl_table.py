@@ -1,7 +1,7 @@
 """Puts what `tests/e2e/test_ddl_matrix.py` measured into docs/schema-changes.md.
 
-RATCHET_MATRIX=FOLDER pytest tests/e2e/test_ddl_matrix.py -k streams
-python -m scripts.ddl_table FOLDER
+That test leaves its figures in the folder that RATCHET_MATRIX names; its part `-k streams` is
+enough. Then: `python -m scripts.ddl_table FOLDER`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ratchet.core.errors import LakeAwayError, LakeError, RetryableError, TableStoppedError
+from ratchet.core.errors import LakeError, RetryableError, TableStoppedError
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.capture.loops import MergeOutcome
 from ratchet.jobs.reporting.observe import Merged, Observer, StopReporter
@@ -414,7 +414,7 @@ class LakeUpkeep:
         now = Tables(self.lake).load(state.keyspace, state.table)
         if now is None or not now.is_past_dump or _place(now)[0] != _place(state)[0]:
             return  # it was dropped meanwhile, or is to be dumped again
-        gone = None if isinstance(error, LakeAwayError) else lost_parts(self.lake, state, error)
+        gone = lost_parts(self.lake, state, error)
         if gone is None:
             raise error
         log.error("%s is stopped: %s", state.name, gone.message)
