@@ -86,7 +86,7 @@ _COMPARED: Final = {
     "not_null": "MODIFY n INT NOT NULL",
     "other_order": "MODIFY u SET('q','p')",
 }
-_COMPUTED: Final = {
+COMPUTED: Final = {
     "number": "ADD x INT NOT NULL DEFAULT 7",
     "words": "ADD x VARCHAR(20) NOT NULL DEFAULT 'it''s none' AFTER id",
     "digits": "ADD x DECIMAL(9,3) DEFAULT -1.5",
@@ -147,7 +147,7 @@ KINDS: Final[dict[str, Kind]] = {
     "truncated": Kind(says="TRUNCATE TABLE", does="streams on", typed=["TRUNCATE TABLE {t}"]),
     **{name: _alter(what, "compared") for name, what in _COMPARED.items()},
     "referring": _alter("ADD FOREIGN KEY (n) REFERENCES {t}_up (id)", "compared"),
-    **{name: _alter(what, "computed") for name, what in _COMPUTED.items()},
+    **{name: _alter(what, "computed") for name, what in COMPUTED.items()},
     "ghost": Kind(
         says="gh-ost: ADD x INT NOT NULL DEFAULT 3, MODIFY n BIGINT, DROP COLUMN w",
         does="taken",
