@@ -25,7 +25,7 @@ from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.sessions import open_session
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns, made_at
 from ratchet.store import crashpoints
-from ratchet.store.anew import clear_place, is_readable, standing_of
+from ratchet.store.anew import clear_place, end_removal, is_readable, standing_of
 from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
@@ -115,6 +115,8 @@ def start_table(
         and is_readable(lake, state.path)
     )
     if state is None or not resumable:
+        if state is None:
+            end_removal(lake, wanted.keyspace, wanted.table)
         new = replace(places, start_round=start_round(lake, places.start))
         standing = None if state is None else standing_of(lake, state)
         state = states.save(_new_dump(wanted, state, sources, new, standing))

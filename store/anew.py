@@ -1,7 +1,7 @@
-"""Tables that are to be dumped anew, and what of them stays readable meanwhile.
+"""Tables that are to be dumped anew, what of them stays readable meanwhile, and what has to go.
 
-Lives here: that decision. Does not live here: the dump (`snapshot`), the moment at which a new one
-is shown (`merge`).
+Lives here: these decisions. Does not live here: the dump (`snapshot`), the moment at which a new
+one is shown (`merge`).
 
 Invariant: what a cut shows of a table stays as it is until a whole new dump takes its place. Only a
 table that no cut shows is filled where it stands.
@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ratchet.core.errors import TableFileError
+from ratchet.store import layout
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.commits import check_epoch
 from ratchet.store.delta.log import replay
 from ratchet.store.files import STAGED_FORMAT, Lake, need_format
+from ratchet.store.removals import Removals
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import TableState
 
@@ -75,13 +77,34 @@ def clear_place(lake: Lake, path: str) -> bool:
     if is_readable(lake, path):
         return cleared
 
+    _remove_log(lake, path, "remove a damaged log")
+    return True
+
+
+def end_removal(lake: Lake, keyspace: str, table: str) -> None:
+    """Call before the dump of a table without a state begins: what was being removed goes first.
+
+    A run that was told to remove the table may stand still before its first removal. A dump that
+    went on in the log which it has seen would lose what it commits there; one that begins a log of
+    its own has it in another folder (store.folders).
+
+    Raises:
+        LateError: another run has taken the lake over.
+        LakeError: the lake cannot be read or written.
+    """
+    removals = Removals(lake)
+    if removals.is_begun(keyspace, table):
+        _remove_log(lake, layout.table_path(keyspace, table), "end a removal")
+        removals.end(keyspace, table)
+
+
+def _remove_log(lake: Lake, path: str, operation: str) -> None:
     def look() -> None:
-        check_epoch(lake, RoundLog(lake).epoch(), path, "remove a damaged log")
+        check_epoch(lake, RoundLog(lake).epoch(), path, operation)
 
     look()
     lake.clear_way(f"{path}/_delta_log")
     lake.delete_seen(f"{path}/_delta_log", look)
-    return True
 
 
 def is_readable(lake: Lake, path: str) -> bool:

@@ -54,12 +54,14 @@ BUNDLES: Final = f"{PRIVATE}/bundles"
 REQUESTS: Final = f"{PRIVATE}/requests"
 # What a run has answered to requests.
 ANSWERS: Final = f"{PRIVATE}/answers"
+# Tables whose files are being removed.
+REMOVALS: Final = f"{PRIVATE}/removals"
 VERIFIED: Final = f"{PRIVATE}/verified"
 PASS: Final = f"{PRIVATE}/pass"
 # Notes are replaced, without a condition: each epoch's holders have a folder of their own.
 NOTES: Final = f"{PRIVATE}/notes"
 EPOCHS: Final = f"{PRIVATE}/epochs"
-NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED, ANSWERS, BUNDLES)
+NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED, ANSWERS, BUNDLES, REMOVALS)
 NOTED_FILES: Final = (
     DATES_FILE,
     DATABASES_FILE,
@@ -207,6 +209,11 @@ def staged_path(keyspace: str, table: str, dump: str) -> str:
 def state_path(keyspace: str, table: str) -> str:
     """The TableState file."""
     return f"{TABLES}/{table_path(keyspace, table)}.json"
+
+
+def removal_path(keyspace: str, table: str) -> str:
+    """The note that a table's files are being removed."""
+    return f"{REMOVALS}/{table_path(keyspace, table)}.json"
 
 
 def verified_path(keyspace: str, table: str) -> str:

@@ -26,6 +26,7 @@ from ratchet.jobs.reporting import logs
 from ratchet.store import layout
 from ratchet.store.anew import to_be_dumped
 from ratchet.store.files import Lake
+from ratchet.store.removals import Removals
 from ratchet.store.requests import Refusal, Request, Requests
 from ratchet.store.tables import Tables, TableState
 
@@ -107,6 +108,7 @@ class TableRequestHandler:
         self._look = look
         self._clock = clock
         self._requests = Requests(lake)
+        self._removals = Removals(lake)
         self._tables = Tables(lake)
         self._next = 0.0
 
@@ -144,13 +146,17 @@ class TableRequestHandler:
         with self._selection.deciding():
             self._decide(request)
         if request.kind == "drop":
-            # No fence refuses this: it must not meet what a successor has made there.
-            self._requests.check()
-            for folder in staged:  # a successor's dump has a name of its own
-                self._lake.delete_folder(folder)
-            for folder in (path, f"{layout.SIDE}/{path}") if request.delete else ():
-                self._lake.delete_seen(folder, self._requests.check)
+            self._remove(path, staged, whole=request.delete)
+            self._removals.end(request.keyspace, request.table)
         self._look()
+
+    def _remove(self, path: str, staged: set[str], *, whole: bool) -> None:
+        # No fence refuses this: it must not meet what a successor has made there.
+        self._requests.check()
+        for folder in staged:  # a successor's dump has a name of its own
+            self._lake.delete_folder(folder)
+        for folder in (path, f"{layout.SIDE}/{path}") if whole else ():
+            self._lake.delete_seen(folder, self._requests.check)
 
     def _staged(self, path: str) -> set[str]:
         """The folders of the dumps that are made behind a table, or were left by killed runs."""
@@ -172,6 +178,9 @@ class TableRequestHandler:
                 raise _says_otherwise(request, config, f"add {exclusion(request.table)} to")
             if state is not None:
                 self._refuse_dumping(state)
+            if request.delete:
+                self._removals.begin(request.keyspace, request.table)
+            if state is not None:
                 self._tables.remove(state)
         elif not mirrored:
             raise _says_otherwise(request, config, f"let '{request.table}' match")

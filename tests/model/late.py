@@ -47,7 +47,7 @@ from ratchet.merge.repair import ExpectedRow, repair_table
 from ratchet.snapshot.ledger import ChunkTracker, open_ledger
 from ratchet.snapshot.reader import ChunkResult
 from ratchet.store import filelock, layout, staged, takeover
-from ratchet.store.anew import clear_place, is_readable, standing_of
+from ratchet.store.anew import clear_place, end_removal, is_readable, standing_of
 from ratchet.store.cuts import Cut, Cuts, CutShard
 from ratchet.store.delta.actions import AppTransaction, CommitInfo, DataFile, rewrite_info
 from ratchet.store.delta.commits import commit_files, committed
@@ -286,6 +286,8 @@ class Holder:
         before = tables.load("k", "t")
         self.dumps += 1
         start = DumpState(id=f"{self.name}{self.dumps}", start_round=last + 1, start={SHARD: AT})
+        if before is None:
+            end_removal(self.lake, "k", "t")
         standing = None if before is None else standing_of(self.lake, before)
         state = replace(_new(), phase="dumping", dump=start, merged_round=last, standing=standing)
         state = tables.save(state)

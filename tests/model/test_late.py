@@ -18,6 +18,7 @@ import ratchet.store.takeover
 from ratchet.core.errors import TableFileError
 from ratchet.store import layout
 from ratchet.store.files import Lake
+from ratchet.store.removals import Removals
 from tests.model.late import WrongError, copied, history, prepared, stepping
 
 pytestmark = pytest.mark.slow
@@ -207,6 +208,34 @@ def test_without_the_look_at_the_commit_before_it_goes_wrong(
     monkeypatch.setattr(ratchet.store.delta.commits, "put_commit", put)
     with pytest.raises((WrongError, TableFileError)):
         halted_while_it_merges(source, tmp_path, other)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("other", ["dump", "add"])
+def test_a_table_that_is_added_again_while_the_late_one_removes_it(
+    source: Lake, tmp_path: Path, other: str
+) -> None:
+    """Found on 2026-11-30: the new dump went on in the log that stood there whole."""
+    halted_while_it_removes(source, tmp_path, other)
+
+
+@pytest.mark.long
+def test_without_the_note_of_a_removal_it_goes_wrong(
+    source: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The very same histories."""
+    monkeypatch.setattr(Removals, "begin", lambda *_: None)
+    with pytest.raises((WrongError, TableFileError)):
+        halted_while_it_removes(source, tmp_path, "add")
+
+
+def halted_while_it_removes(source: Lake, folder: Path, other: str) -> None:
+    """A halt before each step, awake when the successor has ended."""
+    steps = history(copied(source, folder / "all"), ("remove",), (), halt=10**9, wake=1).steps
+    for halt in range(1, steps + 1):
+        lake = copied(source, folder / "one")
+        history(lake, ("remove",), OTHER[other], halt=halt, wake=10**9)
+        shutil.rmtree(lake.root)
 
 
 def halted_while_it_merges(source: Lake, folder: Path, other: str) -> None:

@@ -18,6 +18,7 @@ from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
 from ratchet.store import layout
 from ratchet.store.delta.commits import LateError
 from ratchet.store.files import open_lake
+from ratchet.store.removals import Removals
 from ratchet.store.requests import Kind, Refusal, Request, Requests
 from ratchet.store.tables import DumpState, Phase, Tables, TableState
 
@@ -294,3 +295,25 @@ def test_a_late_drop_leaves_a_successors_dump_alone(
     monkeypatch.setattr(Requests, "check", halted)
     assert stage.ask("drop", "b") == "done"
     assert [file.path for file in stage.lake.list(layout.STAGED)] == [f"{new}/1.parquet"]
+
+
+def test_a_removal_is_noted_until_it_is_done(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed amid it, a new dump knows that somebody may remove files there still."""
+    write_config(stage.folder, "*", "!b")
+    removals = Removals(stage.lake)
+    with monkeypatch.context() as patch:
+        patch.setattr(Requests, "check", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            stage.serving.do(
+                Request(kind="drop", keyspace="shop", table="b", delete=True, asked_at=1)
+            )
+    assert stage.phases() == {"a": "streaming"}
+    assert removals.is_begun("shop", "b")
+    assert stage.ask("drop", "b") == "done"  # it is to stay after all
+    assert not removals.is_begun("shop", "b")
+    assert stage.ask("drop", "b", delete=True) == "done"
+    assert not removals.is_begun("shop", "b")
+
+
+def _killed(_: Requests) -> None:
+    raise KeyboardInterrupt

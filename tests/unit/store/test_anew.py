@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 import ratchet.store.delta.commits
-from ratchet.store.anew import clear_place, is_readable
+from ratchet.store.anew import clear_place, end_removal, is_readable
 from ratchet.store.delta.actions import CommitInfo
 from ratchet.store.delta.commits import commit_files, epoch_of, fence
 from ratchet.store.delta.log import replay
 from ratchet.store.delta.tables import create_delta_table
 from ratchet.store.files import Lake, open_lake
+from ratchet.store.removals import Removals
 from tests.lease_kit import hold
 
 PATH = "shop/t"
@@ -51,6 +52,18 @@ def test_what_a_removal_has_left_that_was_broken_off(lake: Lake, gone: int) -> N
     found = replay(lake, PATH)
     assert found is not None
     assert found.version == 1
+
+
+def test_a_removal_that_was_begun_is_ended_before_a_new_dump(lake: Lake) -> None:
+    """The log that stands is not gone on with; one that was only dropped is."""
+    end_removal(lake, "shop", "t")
+    assert replay(lake, PATH) is not None
+    Removals(lake).begin("shop", "t")
+    end_removal(lake, "shop", "t")
+    assert replay(lake, PATH) is None
+    make(lake, 2)
+    end_removal(lake, "shop", "t")
+    assert replay(lake, PATH) is not None, "the note has gone"
 
 
 @pytest.mark.parametrize("is_made_anew", [True, False])
