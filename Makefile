@@ -88,7 +88,7 @@ $(STAMPS)/classes: jobs/engine/classcache.py $(STAMPS)/project $(STAMPS)/jars
 
 servers: setup
 	@echo "Finding MariaDB and MySQL, and building Vitess where there is Go (some minutes, once) ..."
-	$(PYTHON_BIN) -m lab.provision mariadb mysql vitess
+	$(PYTHON_BIN) -m lab.provision mariadb new-mariadb mysql vitess
 
 demo: setup
 	$(PYTHON_BIN) -m lab.provision mariadb

@@ -88,9 +88,25 @@ _MYSQL: Final = _Recipe(
 )
 
 
+# What Debian has of the series from 11.4 on, whose servers make certificates of their own.
+_NEW_MARIADB: Final = _Recipe(
+    flavor="mariadb",
+    variable="RATCHET_NEW_MARIADBD",
+    daemon="mariadbd",
+    series="11.8",
+    suite="trixie",
+    packages=("mariadb-server-core", "mariadb-client-core"),
+)
+
+
 def mariadb() -> Installation:
     """MariaDB 10.11, unpacked into the cache if this system has none."""
     return _find(_MARIADB) or _install(_MARIADB)
+
+
+def new_mariadb() -> Installation:
+    """MariaDB 11.8, unpacked into the cache if this system has none."""
+    return _find(_NEW_MARIADB) or _install(_NEW_MARIADB)
 
 
 def mysql() -> Installation:
@@ -166,15 +182,22 @@ def _inspect(recipe: _Recipe, program: Path, *, root: Path) -> Installation | No
     )
 
 
+def shared_files(root: Path) -> Path:
+    """Where messages, character sets and scripts are of what is unpacked at `root`."""
+    new = root / "usr/share/mariadb"  # of MariaDB from 11.8 on
+    return new if new.is_dir() else root / "usr/share/mysql"
+
+
 def _places(root: Path) -> tuple[str, ...]:
     """Options for files that a program from elsewhere would look for under /usr."""
     if root == Path("/"):
         return ()
     usr = root / "usr"
+    share = shared_files(root)
     return (
         f"--basedir={usr}",
-        f"--lc-messages-dir={usr / 'share/mysql'}",
-        f"--character-sets-dir={usr / 'share/mysql/charsets'}",
+        f"--lc-messages-dir={share}",
+        f"--character-sets-dir={share / 'charsets'}",
         f"--plugin-dir={usr / 'lib/mysql/plugin'}",
     )
 
@@ -223,6 +246,9 @@ def _apt_install(package: str) -> None:
         ) from error
 
 
+_SERVERS: Final = {"mariadb": mariadb, "new-mariadb": new_mariadb, "mysql": mysql}
+
+
 def main(wanted: list[str]) -> None:
     """Provision what the command line names and say what was found."""
     for name in wanted:
@@ -233,11 +259,11 @@ def main(wanted: list[str]) -> None:
 
             there = vitessbuild.vitess() if vitessbuild.has_go() else None
             print(f"vitess {there.version if there else 'left out: there is no Go here'}")
-        elif name in ("mariadb", "mysql"):
-            here = mariadb() if name == "mariadb" else mysql()
+        elif name in _SERVERS:
+            here = _SERVERS[name]()
             print(f"{name} {here.version} ({here.program})")
         else:
-            raise SystemExit(f"unknown: {name}; known: java, mariadb, mysql, vitess")
+            raise SystemExit(f"unknown: {name}; known: java, vitess, {', '.join(_SERVERS)}")
 
 
 if __name__ == "__main__":

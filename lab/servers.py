@@ -55,6 +55,14 @@ class MariadbServer(Server):
         }
 
 
+class NewMariadbServer(MariadbServer):
+    """A private MariaDB 11.8."""
+
+    @classmethod
+    def _installation(cls) -> Installation:
+        return provision.new_mariadb()
+
+
 class MysqlServer(Server):
     """A private MySQL 9.7, with GTIDs unless told otherwise."""
 

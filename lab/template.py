@@ -20,7 +20,7 @@ from typing import Final
 
 from lab.cache import prepared
 from lab.places import cache
-from lab.provision import Installation
+from lab.provision import Installation, shared_files
 from ratchet.core.errors import OperatorError
 
 # A change here makes a new template: the version is a part of its folder's name.
@@ -108,7 +108,7 @@ def _initialise_mysql(installation: Installation, work: Path, *, lower_case: boo
 
 
 def _initialise_mariadb(installation: Installation, work: Path) -> None:
-    share = installation.root / "usr/share/mysql"
+    share = shared_files(installation.root)
     prefix = "mariadb" if (share / "mariadb_system_tables.sql").exists() else "mysql"
     parts = [b"CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n"]
     for pattern in _MARIADB_SCRIPTS:

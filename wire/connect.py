@@ -25,7 +25,9 @@ from ratchet.wire.peer import is_local
 from ratchet.wire.secrets import SecretName, reveal, state_without
 from ratchet.wire.tls import tls_context
 
-TlsMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
+TlsMode = Literal[
+    "disabled", "preferred", "required", "verify_password", "verify_ca", "verify_identity"
+]
 Tls = TlsMode | Literal["auto"]
 
 # Found by the kernel in 10 + 3 * 5 s when the other machine is gone without a word.
@@ -52,7 +54,8 @@ class SourceConfig:
             its shard and tablet type, as in "commerce:-80@primary"; empty: `database`.
         tls: "auto" is "verify_identity", but "preferred" for a server of this machine where no
             file is given; "preferred" encrypts if the server offers it and verifies nothing;
-            "verify_ca" checks the certificate, "verify_identity" also the host name.
+            "verify_ca" checks the certificate, "verify_identity" also the host name;
+            "verify_password" lets the server prove that it knows the password (wire.proof).
         tls_ca: PEM file of the authority, the system's own ones when empty.
         tls_cert: PEM file of a client certificate; empty for none.
         tls_key: PEM file of its key.
@@ -118,11 +121,19 @@ class SourceConfig:
 
 def open_connection(config: SourceConfig) -> RawConnection:
     """A PyMySQL connection that is logged in; see `Session.connect` for its errors."""
+    password = reveal(config.password).encode()  # PyMySQL would take text for latin1
+    if config.tls_mode == "verify_password" and not password:
+        raise ConfigError(
+            "tls: verify_password needs a password",  # anybody can prove that he knows none
+            operation="prepare TLS",
+            source=str(config.shard),
+            hint="give the account a password, or set tls to verify_identity",
+        )
     connection: RawConnection = RawConnection(
         host=config.host,
         port=config.port,
         user=config.user,
-        password=reveal(config.password).encode(),  # PyMySQL would take text for latin1
+        password=password,
         database=config.target or config.database,
         charset="utf8mb4",
         autocommit=True,
@@ -136,6 +147,7 @@ def open_connection(config: SourceConfig) -> RawConnection:
         **_tls_arguments(config),
     )
     connection.verifies = config.verifies
+    connection.wants_proof = config.tls_mode == "verify_password"
     try:
         connection.connect()
     except (pymysql.err.Error, ssl.SSLError) as error:
@@ -172,8 +184,9 @@ def _failure(
 _BY_ITSELF: Final = (
     "`tls` is not in the config, and for a server on another machine that means verify_identity: "
     "tls_ca is the PEM file of the authority (MySQL's own: ca.pem in its data directory, with tls: "
-    "verify_ca, as its certificate names no host; a cloud's: its bundle). tls: required encrypts "
-    "but does not verify"
+    "verify_ca, as its certificate names no host; a cloud's: its bundle). A MariaDB from 11.4 on "
+    "that made its certificate itself: tls: verify_password. tls: required encrypts but does not "
+    "verify"
 )
 
 
@@ -189,6 +202,13 @@ def _tls_arguments(config: SourceConfig) -> dict[str, Any]:
                 hint="set tls to required, verify_ca or verify_identity",
             )
         return {}
+    if config.tls_mode == "verify_password" and config.tls_ca:
+        raise ConfigError(
+            "tls_ca has no use with tls: verify_password",
+            operation="prepare TLS",
+            source=str(config.shard),
+            hint="set tls to verify_ca or verify_identity",
+        )
     return {
         "ssl": tls_context(
             ca=config.tls_ca,

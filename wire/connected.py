@@ -17,6 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
+import hmac
 import ssl
 import struct
 import time
@@ -31,12 +32,13 @@ from pymysql.constants import CR
 from pymysql.cursors import Cursor
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
-from ratchet.wire.failures import UnsoundAnswer, UnverifiedPeer
+from ratchet.wire.failures import UnprovenPeer, UnsoundAnswer, UnverifiedPeer
 from ratchet.wire.peer import reaches_this_machine
+from ratchet.wire.proof import PLUGIN, proof_of
 from ratchet.wire.stream import LARGEST_PACKET, MOST_COLUMNS
 from ratchet.wire.tls import tls_context
 
-Verified = Literal["", "authority", "identity"]
+Verified = Literal["", "authority", "identity", "password"]
 
 HANDSHAKE: Final = 64 << 10
 # Of memory, not of the wire: a catalogue of a million columns. Rows of tables come another way
@@ -131,9 +133,13 @@ class RawConnection(_Base):
 
     Attributes:
         verifies: what TLS verifies of the server before anything else is said.
+        wants_proof: whether the server has to prove at the login that it knows the password.
     """
 
     verifies: Verified = ""
+    wants_proof = False
+    _scramble = b""
+    _said = b""  # the last packet of the login
     _read_timeout: float | None
     _sock: Any
     _result: Any
@@ -182,8 +188,35 @@ class RawConnection(_Base):
         trusted = self.verifies or reaches_this_machine(self._sock)
         if self._auth_plugin_name == "sha256_password" and not trusted:
             self._auth_plugin_name = "caching_sha2_password"
+        if self.wants_proof:
+            self._auth_plugin_name = PLUGIN.decode()
+            self._scramble = self.salt  # type: ignore[attr-defined]
+
+    def _request_authentication(self) -> None:
+        super()._request_authentication()  # type: ignore[misc]
+        if self.wants_proof:
+            self._check_proof()
+
+    def _check_proof(self) -> None:
+        certificate = self._sock.getpeercert(binary_form=True)
+        wanted = proof_of(self.password, self._scramble, certificate)
+        if not hmac.compare_digest(self._said[-len(wanted) :], wanted):
+            self._force_close()  # type: ignore[attr-defined]
+            raise UnprovenPeer(
+                CR.CR_SSL_CONNECTION_ERROR,
+                "the server took the login and did not prove that it knows the password: it is "
+                "older than MariaDB 11.4, or somebody stands in between",
+            )
+        self.wants_proof, self.verifies, self._said = False, "password", b""
 
     def _process_auth(self, plugin_name: bytes, auth_packet: Any, handler: Any = None) -> Any:
+        if self.wants_proof:
+            if plugin_name != PLUGIN:
+                raise UnprovenPeer(
+                    CR.CR_SSL_CONNECTION_ERROR,
+                    f"the server asks for a login by {plugin_name[:64]!r}, which proves nothing",
+                )
+            self._scramble = auth_packet.get_all_data().partition(plugin_name + b"\0")[2]
         # PyMySQL would send the password as it is to whoever asks for it in that way.
         if plugin_name in _CLEAR_TEXT:
             if not isinstance(self._sock, ssl.SSLSocket):
@@ -234,6 +267,8 @@ class RawConnection(_Base):
         else:
             self._take(_PER_VALUE * self._columns)
         packet: Any = super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
+        if self.wants_proof:
+            self._said = packet.get_all_data()
         if self._at_head:
             self._at_head = False
             head = packet.get_all_data()

@@ -38,6 +38,10 @@ class UnverifiedPeer(pymysql.err.OperationalError):
     """Somebody who may be anybody asks for the password."""
 
 
+class UnprovenPeer(UnverifiedPeer):
+    """The server does not prove that it knows the password."""
+
+
 _LONGEST: Final = 4096  # characters of a server's message
 _BINLOG: Final = 1236
 _TAKEN_OVER: Final = 4052  # MariaDB's own number for one of 1236's causes
@@ -193,6 +197,11 @@ _WANTS_PROOF_HINT: Final = (
     "account log in without showing its password (MariaDB: mysql_native_password; MySQL's "
     "caching_sha2_password asks for it once, until the server has it in its cache)"
 )
+_UNPROVEN_HINT: Final = (
+    "see whether the address is the server's own. Servers before MariaDB 11.4 and proxies prove "
+    "nothing, nor does a login by another plugin than mysql_native_password: for these set tls: "
+    "verify_identity and tls_ca, the PEM file of the authority that signed the certificate"
+)
 _WANTS_TLS_HINT: Final = "set tls in the config: this server wants encrypted connections"
 
 _OTHERS: Final[_Rule] = (
@@ -245,7 +254,7 @@ def server_failure(
     if code == CR.CR_SSL_CONNECTION_ERROR:
         remedy = next((hint for said, hint in _TLS_HINTS.items() if said in text), remedy)
     if isinstance(error, UnverifiedPeer):
-        remedy = _WANTS_PROOF_HINT
+        remedy = _UNPROVEN_HINT if isinstance(error, UnprovenPeer) else _WANTS_PROOF_HINT
     if _TABLET_ENDED.search(text):
         remedy = TABLET_HINT
     if _NO_TABLET in text:

@@ -362,6 +362,11 @@ def _shard(item: ConfigNode, keyspace: str, folder: Path) -> ShardConfig:
     values = {name: getattr(shard, name) for name in keys_of(ShardConfig)}
     values["database"] = shard.database or keyspace
     values |= _tls_files(item, values, folder, useless={"disabled", "preferred"})
+    if values["tls"] == "verify_password" and values["tls_ca"]:
+        item.mapping()["tls_ca"].fail(
+            "has no effect with tls: verify_password",
+            hint="set tls to verify_ca or verify_identity",
+        )
     return ShardConfig(**values)
 
 

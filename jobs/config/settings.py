@@ -19,12 +19,22 @@ from ratchet.core.patterns import TablePatterns
 from ratchet.jobs.config.yamlfile import ConfigNode
 from ratchet.wire.vtgate import TabletType
 
-Tls = Literal["auto", "disabled", "preferred", "required", "verify_ca", "verify_identity"]
+Tls = Literal[
+    "auto", "disabled", "preferred", "required", "verify_password", "verify_ca", "verify_identity"
+]
 KeyMode = Literal["primary", "shard+primary"]
 SchemaChanges = Literal["stop", "follow"]
 ZeroDates = Literal["null", "text", "fail"]
 
-TLS_MODES: Final = ("auto", "disabled", "preferred", "required", "verify_ca", "verify_identity")
+TLS_MODES: Final = (
+    "auto",
+    "disabled",
+    "preferred",
+    "required",
+    "verify_password",
+    "verify_ca",
+    "verify_identity",
+)
 DAY: Final = 86_400.0
 _LONGEST_SECRET: Final = 4096  # bytes
 

@@ -30,6 +30,8 @@ WEAKER: Final[dict[TlsMode, str]] = {
     "switch it off, and read and change the rows",
     "required": "TLS, not verified: anybody on the network path can pose as the server, and read "
     "and change the rows",
+    "verify_password": "TLS, the server is verified by the password alone: somebody on the network "
+    "path can try passwords on what we send, or log in with it himself once",
     "verify_ca": "TLS, the host's name not verified: anybody with a certificate of the same "
     "authority can pose as the server",
 }

@@ -164,7 +164,15 @@ def _version(facts: ServerFacts) -> Iterator[Finding]:
 _VERIFIED: Final[dict[Verified, str]] = {
     "identity": "verified",
     "authority": "the host's name not verified",
+    "password": "verified by the password",
     "": "not verified",
+}
+
+
+_MODES: Final[dict[Verified, TlsMode]] = {
+    "authority": "verify_ca",
+    "password": "verify_password",
+    "": "required",
 }
 
 
@@ -175,8 +183,8 @@ def _encryption(facts: ServerFacts) -> Iterator[Finding]:
     elif is_local(facts.host):
         yield finding(facts, "encryption", "info", f"{text}, on this machine")
     else:
-        mode: TlsMode = "verify_ca" if facts.verified else "required"
-        why = WEAKER[mode if facts.cipher else "disabled"].partition(": ")[2]
+        mode = _MODES[facts.verified] if facts.cipher else "disabled"
+        why = WEAKER[mode].partition(": ")[2]
         yield finding(facts, "encryption", "warn", f"{text}: {why}", MEND)
 
 
