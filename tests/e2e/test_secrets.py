@@ -94,7 +94,13 @@ def watched(ratchet: Ratchet, password: str, folder: Path) -> Iterator[Watch]:
         watch.finish()
 
 
-@pytest.fixture(params=["environment", pytest.param("file", marks=pytest.mark.long)])
+@pytest.fixture(
+    params=[
+        "environment",
+        pytest.param("config", marks=pytest.mark.long),
+        pytest.param("file", marks=pytest.mark.long),
+    ]
+)
 def told(request: pytest.FixtureRequest) -> str:
     """How the config gets the password."""
     return str(request.param)
@@ -118,9 +124,14 @@ def prepared(
     config = yaml.safe_load(ratchet.config.read_text())
     if told == "environment":
         ratchet.env["RATCHET_TEST_PASSWORD"] = f"{ODD}{unique}{ODD}"
-    else:
+    elif told == "config":
         text = f"{ODD}{unique}{ODD}".replace("${", "$${")
         config["sources"]["shop"]["shards"]["-"]["password"] = text
+    else:
+        secret = ratchet.config.parent / "secret"
+        secret.touch(0o600)
+        secret.write_text(f"{ODD}{unique}{ODD}\n")
+        config["sources"]["shop"]["shards"]["-"]["password"] = {"file": "secret"}
     for name in ("tmp", "events", "logs"):
         (folder / name).mkdir(parents=True)
     config["spark"]["log_dir"] = str(folder / "logs")

@@ -30,6 +30,13 @@ def test_all_that_is_pinned_is_in_it() -> None:
     assert found["metadata"]["component"]["name"] == "ratchet"
 
 
+def test_workflows_name_each_action_by_its_commit() -> None:
+    files = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    used = re.findall(r"uses: *(.+)", "\n".join(file.read_text() for file in files))
+    assert len(used) >= len(files) > 2
+    assert [one for one in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", one)] == []
+
+
 @pytest.mark.parametrize("line", ["numpy>=2", "numpy==2.0", "-r other.txt", "numpy @ https://x/y"])
 def test_what_is_not_pinned_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="not a pinned package"):
