@@ -52,6 +52,14 @@ class TablePatterns:
         wanted = self._wanted(table)
         return any(p.startswith("_") for p in wanted) if is_of_tool(table) else bool(wanted)
 
+    def names(self, table: str) -> bool:
+        """Whether the patterns match a name, a tool's helper table's as any other.
+
+        >>> TablePatterns(("*",)).names("_orders_gho")
+        True
+        """
+        return bool(self._wanted(table))
+
     def captures(self, table: str) -> bool:
         """Whether the changes of a table get into the change log: it is mirrored, or a copy.
 

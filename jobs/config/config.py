@@ -273,11 +273,10 @@ def _source(
     tables = entries.get("tables")
     key = entries.get("key")
     tablets = entries.get("tablet_type")
-    changes = entries.get("schema_changes")
+    left_stopped = _left_stopped(entries.get("schema_changes"))
     vitess = kind == "binlog" and "vitess" in entries and entries["vitess"].boolean()
     virtual = entries.get("virtual_columns")
     trusts = virtual is not None and virtual.choice(("refuse", "trust")) == "trust"
-    follows = changes is None or changes.choice(("follow", "stop")) == "follow"
     patterns = TablePatterns() if tables is None else _patterns(tables)
     shards = (
         _shards(_need(item, "shards"), keyspace, folder, servers, ranges=vitess)
@@ -285,7 +284,8 @@ def _source(
         else {}
     )
     # From the log of a copy a table is taken that has one shard; of Vitess no copy is captured.
-    copies = follows and len(shards) == 1 and not vitess
+    follows_some = left_stopped is None or left_stopped.patterns != ("*",)
+    copies = follows_some and len(shards) == 1 and not vitess
     return SourceSection(
         kind=cast("Literal['binlog', 'vitess']", kind),
         shards={name: replace(one, trusts_virtual=trusts) for name, one in shards.items()},
@@ -296,7 +296,7 @@ def _source(
         vitess=vitess,
         tables=replace(patterns, copies=copies),
         key=cast("KeyMode", "primary" if key is None else key.choice(("primary", "shard+primary"))),
-        schema_changes="follow" if follows else "stop",
+        left_stopped=left_stopped,
     )
 
 
@@ -391,10 +391,19 @@ def _tls_files(
     return found
 
 
-def _patterns(item: ConfigNode) -> TablePatterns:
+def _left_stopped(item: ConfigNode | None) -> TablePatterns | None:
+    """The tables that a schema change leaves stopped; None: there are none."""
+    if item is None:
+        return None
+    if item.entries is None:
+        return TablePatterns() if item.choice(("follow", "stop")) == "stop" else None
+    return _patterns(_need(item, "stop"), "stops") if item.mapping(("stop",)) else None
+
+
+def _patterns(item: ConfigNode, does: str = "mirrors") -> TablePatterns:
     found = tuple(text(element) for element in item.sequence())
     if not found:
-        item.fail("an empty list mirrors nothing", hint='["*"] mirrors every table')
+        item.fail(f"an empty list {does} nothing", hint=f'["*"] {does} every table')
     for element, pattern in zip(item.sequence(), found, strict=True):
         if pattern.removeprefix("!") == "":
             element.fail("there is no pattern after '!'")

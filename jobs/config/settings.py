@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -23,7 +23,6 @@ Tls = Literal[
     "auto", "disabled", "preferred", "required", "verify_password", "verify_ca", "verify_identity"
 ]
 KeyMode = Literal["primary", "shard+primary"]
-SchemaChanges = Literal["stop", "follow"]
 ZeroDates = Literal["null", "text", "fail"]
 
 TLS_MODES: Final = (
@@ -227,8 +226,8 @@ class SourceSection:
         tablet_type: which of its tablets are read.
         vitess: whether the servers of kind "binlog" are those of Vitess tablets: reshards are
             followed by the journals in their logs.
-        schema_changes: what becomes of a table that a schema change stops: it is computed or dumped
-            again behind what is shown of it, or stays stopped until somebody has it dumped again.
+        left_stopped: tables that stay stopped at a schema change until somebody has them dumped
+            again; all others are computed or dumped again behind what is shown of them.
     """
 
     kind: Literal["binlog", "vitess"]
@@ -238,7 +237,13 @@ class SourceSection:
     vtgate: VtgateSection | None = None
     tablet_type: TabletType = "primary"
     vitess: bool = False
-    schema_changes: SchemaChanges = "follow"
+    left_stopped: TablePatterns | None = None
+
+    def follows(self, table: str) -> bool:
+        """Whether a table goes on by itself after a schema change."""
+        if self.left_stopped is None:
+            return True
+        return not replace(self.left_stopped, folded=self.tables.folded).names(table)
 
     @property
     def is_vitess(self) -> bool:

@@ -401,7 +401,7 @@ def _table(lake: Lake, state: TableState, cut: Cut | None, config: Config) -> Ta
         round=merged,
         last_change=last,
         stopped="" if stopped is None else stopped.message,
-        hint="" if stopped is None else _hint(stopped, config.sources[state.keyspace]),
+        hint="" if stopped is None else _hint(stopped, config.sources[state.keyspace], state),
         doubts=tuple(
             f"{shard}, round {doubt.round}: {doubt.message}"
             f"{f' ({doubt.statement[:200]})' if doubt.statement else ''}"
@@ -422,8 +422,8 @@ def _opened(lake: Lake, state: TableState) -> tuple[DeltaTable | None, bool]:
         return None, True
 
 
-def _hint(stopped: StopReason, source: SourceSection) -> str:
-    if stopped.altered and source.schema_changes == "follow":
+def _hint(stopped: StopReason, source: SourceSection, state: TableState) -> str:
+    if stopped.altered and source.follows(state.table):
         return f"{_BY_ITSELF}; or {stopped.hint}"
     return stopped.hint
 

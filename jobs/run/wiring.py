@@ -360,7 +360,7 @@ class _RunBuilder:
 
     def _follows_ddl(self, state: TableState) -> bool:
         source = self._config.sources.get(state.keyspace)
-        follows = source is not None and source.schema_changes == "follow"
+        follows = source is not None and source.follows(state.table)
         return follows and self._selection.follows(state)
 
     def _dumper(self, on_progress: OnProgress) -> Dumper:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,28 @@ def test_copies_are_captured_where_a_table_can_be_taken_from_them(tmp_path: Path
     assert not copies("    vitess: true")
     other = MINIMAL.splitlines()[-1].replace('"-"', "b").replace("db.", "db2.")
     assert not copies(other), "two shards"
+
+
+@pytest.mark.parametrize(
+    ("text", "stopped"),
+    [
+        ("", ""),
+        ("follow", ""),
+        ("stop", "a,B,_a_new"),
+        ("{stop: [a, B]}", "a,B"),
+        ("{stop: ['*', '!a']}", "B,_a_new"),
+        ("{stop: ['!a']}", "B,_a_new"),
+        ("{}", ""),
+    ],
+)
+def test_tables_that_a_schema_change_leaves_stopped(
+    tmp_path: Path, text: str, stopped: str
+) -> None:
+    more = f"    schema_changes: {text}" if text else ""
+    source = load(tmp_path, f"{MINIMAL}\n{more}").sources["shop"]
+    assert ",".join(one for one in ("a", "B", "_a_new") if not source.follows(one)) == stopped
+    folded = replace(source, tables=replace(source.tables, folded=True))
+    assert folded.follows("b") == source.follows("B")
 
 
 def test_example_loads_and_equals_the_defaults() -> None:
