@@ -16,8 +16,8 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import GtidRange, Round
 from ratchet.store.delta.errors import delta_errors
 from ratchet.store.delta.tables import open_delta
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake
-from ratchet.store.tables import DumpState
 
 Overrides = dict[tuple[str, int], int]
 _Stream = tuple[str, int]  # shard and generation

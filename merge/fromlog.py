@@ -43,7 +43,8 @@ from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema
 from ratchet.store.segments import open_changes
-from ratchet.store.tables import ShapeChange, Tables, TableState
+from ratchet.store.stops import ShapeChange
+from ratchet.store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

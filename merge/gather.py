@@ -26,7 +26,8 @@ from ratchet.merge.older import Older, Stream, is_in_chunks, is_in_shape, older
 from ratchet.merge.plan import takes_over
 from ratchet.merge.reduce import Mark
 from ratchet.store.rounds import StreamState
-from ratchet.store.tables import Doubt, ShapeChange, StopReason, TableState
+from ratchet.store.stops import Doubt, ShapeChange, StopReason
+from ratchet.store.tables import TableState
 
 SchemaOf = Callable[[str], TableSchema]  # by fingerprint
 

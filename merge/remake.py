@@ -52,7 +52,8 @@ from ratchet.store.delta.tables import create_mirrored_table, stats_columns
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema
-from ratchet.store.tables import Doubt, ShapeChange, Tables, TableState
+from ratchet.store.stops import Doubt, ShapeChange
+from ratchet.store.tables import Tables, TableState
 
 _DOING: Final = "compute a table behind a change of its columns"
 _FILE: Final = 128 << 20  # bytes of the files that one new file is made of

@@ -25,7 +25,7 @@ from ratchet.core.schema import TableSchema
 from ratchet.core.sql.effects import CREATED
 from ratchet.core.sql.swaps import keeps_empty, may_be_unlike
 from ratchet.core.types import network
-from ratchet.store.tables import ShapeChange
+from ratchet.store.stops import ShapeChange
 
 SeqsOf = Callable[[ChangeFile], Sequence[int]]
 

@@ -27,10 +27,11 @@ from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns, 
 from ratchet.store import crashpoints
 from ratchet.store.anew import clear_place, end_removal, is_readable, standing_of
 from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.staged import remove_given_up
-from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.store.tables import Tables, TableState
 from ratchet.wire.session import Session, quoted
 
 log: Final = logging.getLogger("ratchet.jobs.run")

@@ -20,7 +20,8 @@ from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, read_keys
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions, StepResult
 from ratchet.store.delta.tables import create_mirrored_table
-from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.store.dumpstates import DumpState
+from ratchet.store.tables import Tables, TableState
 from ratchet.wire.decode.catalog import read_schemas
 from ratchet.wire.decode.foreignkeys import ForeignKeys, read_foreign_keys
 from ratchet.wire.session import Session

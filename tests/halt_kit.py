@@ -27,7 +27,8 @@ from ratchet.store.crashpoints import HALT
 from ratchet.store.files import Lake
 from ratchet.store.lease import MACHINE
 from ratchet.store.passes import Passes
-from ratchet.store.tables import Doubt, Tables
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import Tables
 
 log = logging.getLogger(__name__)
 

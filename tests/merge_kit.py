@@ -36,12 +36,13 @@ from ratchet.merge.sidestats import read_side_stats
 from ratchet.merge.step import MergeOptions
 from ratchet.store.anew import standing_of
 from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake
 from ratchet.store.layout import change_file_path, segment_path
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import put_schema
 from ratchet.store.segments import SegmentPart, object_of
-from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.store.tables import Tables, TableState
 from tests.model.reference import Life, Place, Register, ended_marks, implied, shown
 
 POLICY = InvalidValuePolicy()

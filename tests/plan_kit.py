@@ -13,7 +13,8 @@ from ratchet.merge.gather import (
     TableBacklog,
     gather,
 )
-from ratchet.store.tables import DumpState, TableState
+from ratchet.store.dumpstates import DumpState
+from ratchet.store.tables import TableState
 
 UUID, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429563"
 

@@ -21,11 +21,12 @@ from ratchet.core.rounds import ChangeFile, GtidRange, Round, ShardSlice
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake
 from ratchet.store.layout import change_file_path
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import put_schema
-from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

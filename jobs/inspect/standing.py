@@ -47,7 +47,8 @@ from ratchet.store.lease import Holder, is_alive, read_holder
 from ratchet.store.leftout import LeftOutTable, LeftOutTables
 from ratchet.store.logchecks import LogChecks, ShardLogChecks
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import StopReason, Tables, TableState
+from ratchet.store.stops import StopReason
+from ratchet.store.tables import Tables, TableState
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.continues import check_continues
 from ratchet.wire.session import Session

@@ -31,7 +31,8 @@ from ratchet.snapshot.patience import RetryBudget
 from ratchet.snapshot.positions import is_committed
 from ratchet.store.files import Lake
 from ratchet.store.keynotes import KeyNotes, note_keys, read_key_notes
-from ratchet.store.tables import Doubt, Tables, TableState
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import Tables, TableState
 from ratchet.wire.decode.foreignkeys import Query, read_foreign_keys
 from ratchet.wire.decode.unfit import unfit_tables
 from ratchet.wire.session import Session, SourceConfig

@@ -41,7 +41,8 @@ from ratchet.jobs.preflight.fitness import not_durable
 from ratchet.store import layout
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
-from ratchet.store.tables import Doubt, Tables, TableState
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import Tables, TableState
 from ratchet.wire.decode.answers import as_count, as_name, as_text, or_null, refusal, shaped, single
 from ratchet.wire.logends import read_log_ends
 from ratchet.wire.session import Session, quoted

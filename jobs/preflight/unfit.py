@@ -29,7 +29,8 @@ from ratchet.jobs.reporting.observe import StopReporter
 from ratchet.jobs.reporting.text import how_to_exclude
 from ratchet.jobs.topology.discover import look
 from ratchet.store.files import Lake
-from ratchet.store.tables import StopReason, Tables, TableState
+from ratchet.store.stops import StopReason
+from ratchet.store.tables import Tables, TableState
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.decode.answers import as_name, shaped
 from ratchet.wire.decode.unfit import unfit_tables

@@ -45,7 +45,8 @@ from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cut, Cuts, CutShard
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog, StreamState
-from ratchet.store.tables import RowRecovery, StopReason, Tables, TableState
+from ratchet.store.stops import RowRecovery, StopReason
+from ratchet.store.tables import Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

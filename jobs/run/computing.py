@@ -27,7 +27,8 @@ from ratchet.merge.swap import CopyLog, is_moved, refuse_untold
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns
 from ratchet.store.files import Lake
-from ratchet.store.tables import ShapeChange, TableState
+from ratchet.store.stops import ShapeChange
+from ratchet.store.tables import TableState
 from ratchet.wire.session import Session, quoted
 
 if TYPE_CHECKING:

@@ -43,7 +43,8 @@ from ratchet.snapshot.records import (
     TableFailed,
     TableRestarted,
 )
-from ratchet.store.tables import StopReason, Tables, TableState
+from ratchet.store.stops import StopReason
+from ratchet.store.tables import Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 

@@ -28,9 +28,10 @@ from ratchet.jobs.reporting.text import nearest
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store.anew import to_be_dumped
 from ratchet.store.databasenote import read_databases
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog, StreamState
-from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.store.tables import Tables, TableState
 from ratchet.wire.session import Session, SourceConfig
 from ratchet.wire.vitess import on_primary
 

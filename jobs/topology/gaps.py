@@ -22,9 +22,11 @@ from ratchet.jobs.topology.begin import begin_streams
 from ratchet.jobs.topology.lineage import keyspace_of
 from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cuts
+from ratchet.store.dumpstates import DumpState, RetainedRows
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog, StreamState
-from ratchet.store.tables import DumpState, RetainedRows, StopReason, Tables, TableState
+from ratchet.store.stops import StopReason
+from ratchet.store.tables import Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 

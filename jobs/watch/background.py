@@ -58,7 +58,8 @@ from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake
 from ratchet.store.passes import Pass, Passes
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import StopReason, Tables, TableState
+from ratchet.store.stops import StopReason
+from ratchet.store.tables import Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 

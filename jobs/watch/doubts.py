@@ -55,7 +55,8 @@ from ratchet.store.comparisons import Comparisons
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.files import Lake
 from ratchet.store.schemas import get_schema
-from ratchet.store.tables import Doubt, StopReason, Tables, TableState
+from ratchet.store.stops import Doubt, StopReason
+from ratchet.store.tables import Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 

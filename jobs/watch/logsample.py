@@ -42,7 +42,8 @@ from ratchet.snapshot.records import TableDumpRequest
 from ratchet.store.files import Lake
 from ratchet.store.logchecks import LogChecks, ShardLogChecks
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import StopReason, Tables, TableState
+from ratchet.store.stops import StopReason
+from ratchet.store.tables import Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 

@@ -15,7 +15,8 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from ratchet.store.tables import Doubt, Tables
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import Tables
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 

@@ -21,7 +21,8 @@ from ratchet.snapshot.records import TableDumpRequest
 from ratchet.store.crashpoints import reach
 from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake
-from ratchet.store.tables import Doubt, StopReason, Tables, TableState
+from ratchet.store.stops import Doubt, StopReason
+from ratchet.store.tables import Tables, TableState
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 

@@ -46,7 +46,8 @@ from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
 from ratchet.store.schemas import get_schema
 from ratchet.store.segments import missing
-from ratchet.store.tables import Doubt, TableState
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import TableState
 from ratchet.store.unchecked import Unchecked
 
 log: Final = logging.getLogger("ratchet.jobs.run")

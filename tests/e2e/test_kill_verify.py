@@ -14,7 +14,8 @@ from lab.servers import create_ratchet_user
 from ratchet.store.comparisons import Comparisons
 from ratchet.store.files import Lake
 from ratchet.store.passes import Passes
-from ratchet.store.tables import Doubt, Tables
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import Tables
 
 KILLED = -9
 

@@ -29,10 +29,11 @@ from ratchet.ingest.vstream import feed
 from ratchet.jobs.config.config import load_config
 from ratchet.jobs.config.yamlfile import MAX_BYTES
 from ratchet.store import cuts, layout, rounds
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Holder, read_holder
 from ratchet.store.schemas import get_schema
-from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.store.tables import Tables, TableState
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.journal import executed_of, journal_of, parse_journal, parse_source

@@ -33,7 +33,8 @@ from ratchet.store.cuts import Cut, Cuts, CutShard
 from ratchet.store.delta.tables import newest_version
 from ratchet.store.passes import Passes
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import Doubt, Tables, TableState
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import Tables, TableState
 from ratchet.wire.session import Session
 
 HOUR: Final = 3600 * 10**6

@@ -19,9 +19,10 @@ from lab.servers import MysqlServer, create_ratchet_user
 from ratchet.core.schema import TableSchema
 from ratchet.core.shard import ShardId
 from ratchet.jobs.topology.begin import record_starts
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.store.tables import Tables, TableState
 from ratchet.wire.session import Session, SourceConfig
 
 ROOT = Path(__file__).parents[2]

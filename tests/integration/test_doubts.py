@@ -17,7 +17,8 @@ from mirror_kit import Mirror
 from lab.servers import Server
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.cuts import Cuts
-from ratchet.store.tables import Doubt, Tables
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import Tables
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -38,9 +38,10 @@ from ratchet.jobs.inspect.reading import reading_of
 from ratchet.jobs.reporting.observe import StopReporter
 from ratchet.jobs.watch.logsample import LOOK_EVERY, LogSamples
 from ratchet.jobs.watch.verdicts import Verdicts
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.logchecks import LogChecks
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.store.tables import Tables, TableState
 from tests.capture_kit import Capturer, run, source_of, started
 from tests.fix_faker import SQL_MODE, every_type_tables
 

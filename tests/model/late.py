@@ -61,13 +61,15 @@ from ratchet.store.delta.tables import (
     query,
     table_version,
 )
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.requests import Kind, Request
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import missing, open_changes
 from ratchet.store.staged import remove_given_up, take_place, taken
-from ratchet.store.tables import DumpState, ShapeChange, StopReason, Tables, TableState
+from ratchet.store.stops import ShapeChange, StopReason
+from ratchet.store.tables import Tables, TableState
 
 AT = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("by", pa.string())])

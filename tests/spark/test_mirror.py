@@ -13,7 +13,7 @@ import ratchet
 from ratchet.core.errors import ConfigError, LakeError, NoCutError
 from ratchet.merge.delta import plain_session
 from ratchet.store.files import open_lake
-from ratchet.store.tables import Doubt
+from ratchet.store.stops import Doubt
 from tests.merge_kit import Source, merger
 
 if TYPE_CHECKING:

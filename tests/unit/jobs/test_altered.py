@@ -11,7 +11,8 @@ import pytest
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.run.altered import AlteredTables
 from ratchet.store.files import Lake
-from ratchet.store.tables import StopReason, Tables, TableState
+from ratchet.store.stops import StopReason
+from ratchet.store.tables import Tables, TableState
 
 SCHEMA = TableSchema(keyspace="shop", table="t", columns=(), key=("id",))
 ALTERED = StopReason(message="its columns changed", hint="", round=3, altered=True)

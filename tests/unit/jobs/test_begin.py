@@ -26,9 +26,11 @@ from ratchet.jobs.topology.begin import (
     record_starts,
 )
 from ratchet.jobs.topology.discover import DiscoveredTable
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import DumpState, Phase, ShapeChange, Tables, TableState
+from ratchet.store.stops import ShapeChange
+from ratchet.store.tables import Phase, Tables, TableState
 
 CONFIG = """\
 lake: ./lake

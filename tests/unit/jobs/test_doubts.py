@@ -24,8 +24,10 @@ from ratchet.jobs.watch.verdicts import TableVerdict
 from ratchet.snapshot.errors import ShardsDifferError
 from ratchet.snapshot.verify import Correction, Difference, VerifyResult
 from ratchet.store.cuts import Cut, CutShard
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import open_lake
-from ratchet.store.tables import Doubt, DumpState, TableState
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import TableState
 
 SHARD = "shop/-"
 HERE = Position(executed=GtidSet.parse("mariadb", "0-1-5"))

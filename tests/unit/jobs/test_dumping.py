@@ -21,7 +21,8 @@ from ratchet.snapshot.dump import DumpOutcome
 from ratchet.snapshot.errors import ShardsDifferError
 from ratchet.snapshot.records import OnProgress, TableDumpRequest, TableFailed
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.tables import StopReason, Tables, TableState
+from ratchet.store.stops import StopReason
+from ratchet.store.tables import Tables, TableState
 
 
 class FakeDumper:

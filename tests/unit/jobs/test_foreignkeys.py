@@ -15,9 +15,10 @@ from ratchet.core.patterns import TablePatterns
 from ratchet.core.position import Position
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, Rules, refresh, together
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.keynotes import note_keys, read_key_notes
-from ratchet.store.tables import DumpState, Tables, TableState
+from ratchet.store.tables import Tables, TableState
 
 KEY = ForeignKey(
     name="fk", columns=("p",), parent_database="", parent="p", parent_columns=("id",),

@@ -13,9 +13,10 @@ from ratchet.core.rounds import ShardSlice
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.topology.gaps import begin_after_a_gap, dump_of_heirs
 from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.dumpstates import DumpState, RetainedRows
 from ratchet.store.files import open_lake
 from ratchet.store.rounds import RoundLog, StreamState
-from ratchet.store.tables import DumpState, RetainedRows, Tables, TableState
+from ratchet.store.tables import Tables, TableState
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 LEFT, RIGHT, A, B = "shop/-80", "shop/80-", "shop/80-c0", "shop/c0-"

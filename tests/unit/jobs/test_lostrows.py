@@ -21,9 +21,10 @@ from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.topology import lostrows
 from ratchet.jobs.topology.lostrows import lost_files, lost_keys, too_much, why_a_dump
 from ratchet.jobs.topology.parting import DivergencePoint
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.segments import object_of
-from ratchet.store.tables import DumpState, TableState
+from ratchet.store.tables import TableState
 
 A, B = "shop/-80", "shop/80-"
 UUID = "11111111-1111-1111-1111-111111111111"

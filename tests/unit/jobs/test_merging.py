@@ -26,8 +26,9 @@ from ratchet.merge.compaction import CompactionResult
 from ratchet.merge.step import StepResult
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.errors import CommitConflictError
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.tables import DumpState, Phase, Tables, TableState
+from ratchet.store.tables import Phase, Tables, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,10 @@ from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.preflight.check import server_taken
 from ratchet.jobs.preflight.finding import Finding, Status
 from ratchet.jobs.preflight.mirrorfitness import judge_mirror
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import StreamState
-from ratchet.store.tables import DumpState, Phase, Tables, TableState
+from ratchet.store.tables import Phase, Tables, TableState
 
 HERE = Position(executed=GtidSet.parse("mysql", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7"))
 

@@ -41,7 +41,8 @@ from ratchet.store import layout
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import Doubt, StopReason, Tables, TableState
+from ratchet.store.stops import Doubt, StopReason
+from ratchet.store.tables import Tables, TableState
 
 
 class Stage:

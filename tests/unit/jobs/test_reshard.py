@@ -15,9 +15,10 @@ from ratchet.jobs.topology.begin import align, record_starts
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.jobs.topology.lineage import ancestors_of
 from ratchet.jobs.topology.reshard import begin_successors
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog, StreamState
-from ratchet.store.tables import DumpState, Phase, Tables, TableState
+from ratchet.store.tables import Phase, Tables, TableState
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -29,9 +29,11 @@ from ratchet.merge.repair import ExpectedRow
 from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.rowsat import KeyAt, RowsAt
 from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import DumpState, RowRecovery, StopReason, Tables, TableState
+from ratchet.store.stops import RowRecovery, StopReason
+from ratchet.store.tables import Tables, TableState
 
 A, B = "shop/-80", "shop/80-"
 UUID = "11111111-1111-1111-1111-111111111111"

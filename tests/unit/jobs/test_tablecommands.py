@@ -21,11 +21,12 @@ from ratchet.jobs.run.tablecommands import run_table
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store import layout
 from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.lease import Lease, read_holder
 from ratchet.store.requests import Request, Requests
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import DumpState, Phase, Tables, TableState
+from ratchet.store.tables import Phase, Tables, TableState
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import pytest
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.watch.turns import Turns
 from ratchet.store.comparisons import Comparison, Comparisons
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
 from ratchet.store.passes import Passes
-from ratchet.store.tables import DumpState, TableState
+from ratchet.store.tables import TableState
 
 HOUR = 3600 * 10**6
 

@@ -9,8 +9,10 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.watch.vanished import doubt_vanished
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import open_lake
-from ratchet.store.tables import Doubt, DumpState, Phase, Tables, TableState
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import Phase, Tables, TableState
 
 POSITION = Position(executed=GtidSet.parse("mariadb", "0-1-5"))
 BEFORE = Doubt(message="a statement", statement="ALTER TABLE t", round=3)

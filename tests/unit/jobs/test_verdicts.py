@@ -15,8 +15,10 @@ from ratchet.jobs.reporting.observe import Record, StopReporter, TableStopped
 from ratchet.jobs.watch.verdicts import Outcome, TableVerdict, Verdicts
 from ratchet.snapshot.records import TableDumpRequest
 from ratchet.store.cuts import Cut, Cuts
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.tables import Doubt, DumpState, StopReason, Tables, TableState
+from ratchet.store.stops import Doubt, StopReason
+from ratchet.store.tables import Tables, TableState
 
 SHARD = "shop/-"
 HERE = Position(executed=GtidSet.parse("mariadb", "0-1-5"))

@@ -18,8 +18,10 @@ from ratchet.merge.fromlog import SwappedTable, copy_of, make_from_log, swapped_
 from ratchet.merge.maintain import needed_from
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.tables import create_mirrored_table, table_version
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.segments import object_of
-from ratchet.store.tables import Doubt, DumpState, ShapeChange, Tables, TableState
+from ratchet.store.stops import Doubt, ShapeChange
+from ratchet.store.tables import Tables, TableState
 from tests.merge_kit import PLAIN, POLICY, Source
 
 COPY = "_t_new"

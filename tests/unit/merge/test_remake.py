@@ -18,7 +18,8 @@ from ratchet.merge.remake import remake, reshaping_of
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.tables import table_version
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import Doubt, ShapeChange, StopReason, TableState
+from ratchet.store.stops import Doubt, ShapeChange, StopReason
+from ratchet.store.tables import TableState
 from tests.merge_kit import POLICY, Source
 
 STATEMENT = "ALTER TABLE t ADD n INT NOT NULL DEFAULT 7, CHANGE v w VARCHAR(40)"

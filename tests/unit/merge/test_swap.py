@@ -14,7 +14,7 @@ from ratchet.core.rounds import ChangeFile, Effect, Round, ShardSlice, TableEven
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.sql.effects import CREATED, MOVED
 from ratchet.merge.swap import CopyLog, about, copy_log, is_moved, refuse_untold
-from ratchet.store.tables import ShapeChange
+from ratchet.store.stops import ShapeChange
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 SHARD = "shop/-"

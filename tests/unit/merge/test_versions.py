@@ -12,8 +12,9 @@ from ratchet.core.schema import TableSchema
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import LOOK_AGAIN, MergeOptions
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake
-from ratchet.store.tables import DumpState, TableState
+from ratchet.store.tables import TableState
 
 SECOND = 10**6
 

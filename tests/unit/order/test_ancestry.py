@@ -8,8 +8,9 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.merge.ancestry import LAST_SEQ, NO_ANCESTRY, Ancestry
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.rounds import StreamState
-from ratchet.store.tables import DumpState, TableState
+from ratchet.store.tables import TableState
 
 WHOLE, LEFT, RIGHT = "shop/0", "shop/-80", "shop/80-"
 POSITION = Position(executed=GtidSet("mysql", {"3e11fa47-71ca-11e1-9e33-c80aa9429562": ((1, 9),)}))

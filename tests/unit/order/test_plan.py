@@ -20,8 +20,9 @@ from ratchet.merge.plan import (
     loses_shards,
     shape_of,
 )
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.rounds import StreamState
-from ratchet.store.tables import DumpState, TableState
+from ratchet.store.tables import TableState
 from tests.plan_kit import (
     OTHER,
     STATE,

@@ -11,7 +11,8 @@ from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.gather import (
     gather,
 )
-from ratchet.store.tables import Doubt, TableState
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import TableState
 from tests.plan_kit import (
     KNOWN,
     MORE,

@@ -12,7 +12,8 @@ from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.ancestry import NO_ANCESTRY
 from ratchet.merge.gather import TableBacklog, gather
 from ratchet.merge.plan import shape_of
-from ratchet.store.tables import Doubt, TableState
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import TableState
 from tests.plan_kit import (
     KNOWN,
     MORE,

@@ -13,9 +13,11 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.store import layout
+from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake
 from ratchet.store.schemas import get_schema, put_schema
-from ratchet.store.tables import Doubt, DumpState, Tables, TableState
+from ratchet.store.stops import Doubt
+from ratchet.store.tables import Tables, TableState
 
 SCHEMA = TableSchema(
     keyspace="shop",
