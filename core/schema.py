@@ -123,7 +123,12 @@ class TableSchema:
     def fingerprint(self) -> str:
         """16 hex digits that change with anything in the schema: its id in file names."""
         if not self._fingerprint:
-            text = json.dumps(self.to_json(), sort_keys=True, ensure_ascii=True)
-            found = hashlib.sha256(text.encode()).hexdigest()[:16]
+            found = fingerprint_of(self.to_json())
             object.__setattr__(self, "_fingerprint", found)  # it never changes
         return self._fingerprint
+
+
+def fingerprint_of(data: dict[str, Any]) -> str:
+    """The fingerprint of what `TableSchema.to_json` wrote, by whatever version."""
+    text = json.dumps(data, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

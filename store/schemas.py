@@ -6,7 +6,7 @@ Invariant: a change file's schema is in the store before the round that names th
 from __future__ import annotations
 
 from ratchet.core.errors import LakeError
-from ratchet.core.schema import TableSchema
+from ratchet.core.schema import TableSchema, fingerprint_of
 from ratchet.core.shell import redump
 from ratchet.store import layout
 from ratchet.store.failures import sound
@@ -39,4 +39,6 @@ def get_schema(lake: Lake, keyspace: str, table: str, fingerprint: str) -> Table
             f"({redump(f'{keyspace}.{table}')})",
         )
     with sound(path):
+        if fingerprint_of(found) != fingerprint:
+            raise ValueError("it is another schema")  # as of a file that was put in its place
         return TableSchema.from_json(found)

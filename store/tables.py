@@ -282,7 +282,10 @@ class Tables:
             return None
         try:
             with sound(path):
-                return _parsed.of(text)
+                state = _parsed.of(text)
+                if layout.state_path(state.keyspace, state.table) != layout.plain_path(path):
+                    raise ValueError(f"it is that of {state.name}")  # put in this one's place
+                return state
         except DamagedFileError as error:
             named = layout.table_of_state(path)
             if named is None:

@@ -97,7 +97,7 @@ def commit_files(
     number = 0 if files is None else files.version + 1
     last = b"" if files is None else files.last
     done = put_commit(lake, path, number, every, last=last)
-    return apply_commit(files, every) if done else None
+    return apply_commit(path, files, every) if done else None
 
 
 def fence(

@@ -56,6 +56,8 @@ _NO_COLUMNS: Final = pa.schema([])
 # A version that was read longer ago may have lost the commits behind it to their retention (an hour
 # and more), and would look like the newest.
 _STALE: Final = 600.0
+_COUNT: Final = "ratchetLines"  # in a commit's commitInfo
+_ASTRAY: Final = "does not fit the commits before it"
 _LOST: Final = 3  # commits in a row that a broken disk may have lost in the midst of a log
 
 
@@ -99,6 +101,7 @@ class _Commit:
 
 @dataclass(slots=True)
 class _Replay:
+    path: str
     version: int = -1
     files: dict[str, DataFile] = field(default_factory=dict)
     apps: dict[str, int] = field(default_factory=dict)
@@ -109,8 +112,9 @@ class _Replay:
     last: bytes = b""
 
     @classmethod
-    def of(cls, known: TableFiles) -> _Replay:
+    def of(cls, path: str, known: TableFiles) -> _Replay:
         return cls(
+            path=path,
             version=known.version,
             files=dict(known.files),
             apps=dict(known.apps),
@@ -133,10 +137,23 @@ class _Replay:
         )
 
     def commit(self, one: _Commit) -> None:
-        """Go on to the next version."""
-        self.take(one.actions)
+        """Go on to the next version.
+
+        Raises:
+            TableFileError: it does not fit what is there: this commit is another one's, or one
+                before it is. To readers a file is what the log calls it together with its vector,
+                so they would go on to show what nobody removed.
+        """
         self.version += 1
+        removed = [action for action in one.actions if isinstance(action, RemovedFile)]
+        if any(not self._has(action) for action in removed):
+            raise _damaged_commit(_commit_path(self.path, self.version), _ASTRAY)
+        self.take(one.actions)
         self.last = one.mark
+
+    def _has(self, action: RemovedFile) -> bool:
+        found = self.files.get(action.path)
+        return found is not None and _same_vector(found, action)
 
     def take(self, actions: Iterable[Action]) -> None:
         """Apply a commit's actions; those of one file come in any order."""
@@ -145,19 +162,20 @@ class _Replay:
             match action:
                 case DataFile():
                     added.append(action)
-                case RemovedFile():
-                    found = self.files.get(action.path)
-                    if found is not None and _same_vector(found, action):
-                        del self.files[found.path]
+                case RemovedFile() if self._has(action):
+                    del self.files[action.path]
                 case AppTransaction():
                     self.apps[action.app_id] = action.version
                 case TableMetadata():
                     self._metadata(action)
                 case TableProtocol():
                     self._protocol(action)
-                case CommitInfo():
+                case RemovedFile() | CommitInfo():
                     pass
         for file in added:
+            was = self.files.get(file.path)
+            if was is not None and not _same_vector(was, file):
+                raise _damaged_commit(_commit_path(self.path, self.version), _ASTRAY)
             self.files[file.path] = file
 
     def _protocol(self, value: TableProtocol) -> None:
@@ -188,7 +206,7 @@ def replay(lake: Lake, path: str, known: TableFiles | None = None) -> TableFiles
     if known is not None and _uptime() > known.read_at + _STALE:
         known = _still_reachable(lake, path, known)
     while True:
-        state = _begin(lake, path) if known is None else _Replay.of(known)
+        state = _begin(lake, path) if known is None else _Replay.of(path, known)
         if _read_behind(lake, path, state):
             break
         known = None
@@ -243,7 +261,7 @@ def replay_with_removals(lake: Lake, path: str) -> tuple[TableFiles, list[Remove
         LakeError: the log cannot be read.
     """
     version = _checkpointed(lake, path)
-    state = _Replay() if version is None else _at_checkpoint(lake, path, version)
+    state = _Replay(path) if version is None else _at_checkpoint(lake, path, version)
     removals = [] if version is None else _checkpointed_removals(lake, path, version)
     for commit in _commits_behind(lake, path, state.version):
         state.commit(commit)
@@ -263,7 +281,7 @@ def _begin(lake: Lake, path: str) -> _Replay:
     """
     version = _checkpointed(lake, path)
     if version is None:
-        return _Replay()
+        return _Replay(path)
     try:
         return _at_checkpoint(lake, path, version)
     except TableFileError as error:
@@ -297,7 +315,7 @@ def drop_damaged_checkpoint(lake: Lake, path: str) -> None:
 
 def _at_checkpoint(lake: Lake, path: str, version: int) -> _Replay:
     text = lake.read_file(_commit_path(path, version))
-    state = _Replay(version=version, last=b"" if text is None else _mark(text))
+    state = _Replay(path, version=version, last=b"" if text is None else _mark(text))
     state.take(_checkpoint(lake, path, version))
     return state
 
@@ -307,7 +325,7 @@ def _without(lake: Lake, path: str, version: int) -> _Replay | None:
     older = sorted((one for one in _checkpoints(lake, path) if one < version), reverse=True)
     for begin in (*older, None):
         try:
-            state = _Replay() if begin is None else _at_checkpoint(lake, path, begin)
+            state = _Replay(path) if begin is None else _at_checkpoint(lake, path, begin)
         except TableFileError:
             continue
         if _read_on(lake, path, state, version):
@@ -332,7 +350,7 @@ def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:
         LakeError: the log cannot be read.
     """
     begin = max((one for one in _checkpoints(lake, path) if one <= version), default=None)
-    state = _Replay() if begin is None else _at_checkpoint(lake, path, begin)
+    state = _Replay(path) if begin is None else _at_checkpoint(lake, path, begin)
     return state.frozen() if _read_on(lake, path, state, version) else None
 
 
@@ -385,23 +403,30 @@ def put_commit(
     return lake.create_behind(name, text, _commit_path(path, version - 1), look)
 
 
-def _text(actions: Iterable[Action]) -> bytes:
-    lines = (json.dumps(action.to_json(), separators=(",", ":")) for action in actions)
-    return "".join(line + "\n" for line in lines).encode()
+def _text(actions: Sequence[Action]) -> bytes:
+    """A commit as it stands in the log; the first line says how many there are to come.
+
+    A file that lost its last lines, as by a broken disk, would be a whole commit else.
+    """
+    values = [action.to_json() for action in actions]
+    if values and "commitInfo" in values[0]:
+        values[0]["commitInfo"][_COUNT] = len(values)
+    return "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in values).encode()
 
 
 def _mark(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=16).digest()
 
 
-def apply_commit(files: TableFiles | None, actions: Iterable[Action]) -> TableFiles:
+def apply_commit(path: str, files: TableFiles | None, actions: Iterable[Action]) -> TableFiles:
     """The table behind a commit that has just been made, without reading it.
 
     Args:
+        path: the table's folder.
         files: the version that the commit was made for; None: it is the first.
         actions: the commit's.
     """
-    state = _Replay() if files is None else _Replay.of(files)
+    state = _Replay(path) if files is None else _Replay.of(path, files)
     every = list(actions)
     state.commit(_Commit(every, _mark(_text(every))))
     return state.frozen()
@@ -457,9 +482,13 @@ def _commit_at(lake: Lake, path: str, version: int) -> _Commit | None:
         # have lost that way is found out by the tables that are ahead (merge.ages).
         raise _damaged_commit(name)
     try:
-        actions = [action for line in lines for action in actions_of(json.loads(line))]
+        values = [json.loads(line) for line in lines]
+        actions = [action for value in values for action in actions_of(value)]
+        said = values[0].get("commitInfo", {}).get(_COUNT, len(lines)) if values else 0
     except DAMAGE as error:
         raise _damaged_commit(name) from error
+    if said != len(lines):
+        raise _damaged_commit(name, f"has {len(lines)} of its {said} lines")
     return _Commit(actions, _mark(text))
 
 
@@ -540,6 +569,6 @@ def _checkpointed_removals(lake: Lake, path: str, version: int) -> list[RemovedF
         return [RemovedFile.from_json(one) for one in rows if one and one["path"] is not None]
 
 
-def _same_vector(file: DataFile, action: RemovedFile) -> bool:
+def _same_vector(file: DataFile, action: DataFile | RemovedFile) -> bool:
     one, other = file.vector, action.vector
     return (one and one.name) == (other and other.name)

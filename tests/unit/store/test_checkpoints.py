@@ -13,7 +13,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from ratchet.core.errors import LakeError
 from ratchet.store.delta import checkpoints, log
-from ratchet.store.delta.actions import RemovedFile, rewrite_info
+from ratchet.store.delta.actions import DataFile, RemovedFile, rewrite_info
 from ratchet.store.delta.appendlog import DeltaLogTable
 from ratchet.store.delta.checkpoints import (
     checkpoint_if_due,
@@ -60,14 +60,14 @@ def test_young_checkpoints_stay_and_those_of_an_unknown_age() -> None:
 def busy(lake: Lake, removed: int, commits: int) -> list[int]:
     """A table whose log remembers so many files; the checkpoints that further commits bring."""
     create_delta_table(lake, "t", SCHEMA, name="t", description="", now=NOW, stats=["number"])
-    names = [
-        RemovedFile(uri=f"{number}.parquet", vector=None, removed_at=time.time_ns() // 1000)
-        for number in range(removed)
-    ]
+    names = [f"{number}.parquet" for number in range(removed)]
+    there = [DataFile.new(name, size=1, stats="", now=NOW) for name in names]
+    gone = [RemovedFile(uri=name, vector=None, removed_at=time.time_ns() // 1000) for name in names]
     info = rewrite_info("DELETE", read=0, now=NOW)
-    files = commit_files(lake, "t", replay(lake, "t"), [info, *names])
+    files = commit_files(lake, "t", replay(lake, "t"), [info, *there])
+    files = commit_files(lake, "t", files, [info, *gone])
     found = []
-    for _ in range(commits):
+    for _ in range(commits - 1):
         files = commit_files(lake, "t", files, [info])
         assert files is not None
         checkpoint_if_due(lake, "t", files.version)

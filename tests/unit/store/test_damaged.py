@@ -15,6 +15,7 @@ import pytest
 from lease_kit import Passing, held, hold
 
 from ratchet.core.errors import DamagedFileError, LakeError
+from ratchet.core.schema import TableSchema
 from ratchet.jobs.config.spelling import _noted
 from ratchet.jobs.preflight.restarts import read_starts
 from ratchet.store import layout
@@ -41,8 +42,8 @@ from ratchet.store.notes import Notes
 from ratchet.store.passes import Passes
 from ratchet.store.requests import Request, Requests
 from ratchet.store.rounds import RoundLog
-from ratchet.store.schemas import get_schema
-from ratchet.store.tables import Tables
+from ratchet.store.schemas import get_schema, put_schema
+from ratchet.store.tables import Tables, TableState
 from ratchet.store.unchecked import read_unchecked
 from ratchet.store.upkeeps import read_upkeep
 
@@ -202,6 +203,37 @@ def test_a_state_that_is_damaged(lake: Lake, what: str) -> None:
     assert state.stopped is not None
     assert "is damaged" in state.stopped.message
     assert "`ratchet table CONFIG redump 'a.b._t'` now" in state.stopped.hint
+
+
+@pytest.mark.parametrize("name", ["t", LONG])
+def test_a_state_that_is_another_tables(lake: Lake, name: str) -> None:
+    """As of a file that was put in its place: one table would be there twice, another nowhere."""
+    own = Notes(held(lake)).own
+    schema = TableSchema(keyspace="shop", table="other", columns=(), key=())
+    state = TableState(keyspace="shop", table="other", schema=schema, key=(), phase="streaming")
+    Tables(held(lake)).save(state)
+    file = Path(lake.absolute(own(layout.state_path("shop", name))))
+    file.write_bytes(Path(lake.absolute(own(layout.state_path("shop", "other")))).read_bytes())
+    if name == LONG:  # its path has only a part of the name
+        with pytest.raises(DamagedFileError) as caught:
+            Tables(held(lake)).list()
+        do_what_it_says(lake, caught.value.hint)
+        assert [one.name for one in Tables(held(lake)).list()] == ["shop.other"]
+        return
+    phases = {one.name: one.phase for one in Tables(held(lake)).list()}
+    assert phases == {"shop.other": "streaming", "shop.t": "stopped"}
+
+
+def test_a_schema_that_is_another_one(lake: Lake) -> None:
+    """Changes would be read with other columns, or counted as another table's."""
+    first = TableSchema(keyspace="shop", table="t", columns=(), key=())
+    for other in (replace(first, key=("id",)), replace(first, table="u")):
+        made = {put_schema(lake, one): one for one in (first, other)}
+        paths = [layout.schema_path(one.keyspace, one.table, f) for f, one in made.items()]
+        Path(lake.absolute(paths[1])).write_bytes(Path(lake.absolute(paths[0])).read_bytes())
+        with pytest.raises(DamagedFileError):
+            get_schema(lake, other.keyspace, other.table, other.fingerprint)
+        assert get_schema(lake, "shop", "t", first.fingerprint) == first
 
 
 @pytest.mark.parametrize(

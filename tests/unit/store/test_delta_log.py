@@ -250,6 +250,76 @@ def test_a_commit_that_is_missing_before_another_one_is_no_end(lake: Lake, lost:
     assert replay(lake, PATH, older) == older, "what is known already needs none of them"
 
 
+def changed(lake: Lake) -> Path:
+    """The log of a table of which files came, got vectors, and went."""
+    files = replay(lake, PATH)
+    one, two = new_file(lake, "one.parquet", 0), new_file(lake, "two.parquet", 10)
+    files = commit_files(lake, PATH, files, [INFO, TXN, one, two])
+    (vector,) = write_vectors(lake, PATH, [vector_of(np.array([3]))])
+    marked = one.with_vector(vector)
+    files = commit_files(lake, PATH, files, [INFO, one.removed(now=9), marked])
+    files = commit_files(lake, PATH, files, [INFO, two.removed(now=9)])
+    files = commit_files(lake, PATH, files, [INFO, marked.removed(now=9), two])
+    return Path(lake.root) / PATH / "_delta_log"
+
+
+def test_no_line_of_a_commit_is_lost_unseen(lake: Lake) -> None:
+    """A broken disk may cut a file where a line ends: what is left would be a whole commit."""
+    for commit in sorted(changed(lake).glob("*.json")):
+        text = commit.read_bytes()
+        lines = text.splitlines(keepends=True)
+        for left in range(1, len(lines)):
+            commit.write_bytes(b"".join(lines[:left]))
+            with pytest.raises(TableFileError, match=f"has {left} of its {len(lines)} lines"):
+                replay(lake, PATH)
+        commit.write_bytes(text)
+    assert ids(lake) == list(range(10, 20))
+
+
+def test_a_commit_of_another_writer_may_say_nothing_of_its_lines(lake: Lake) -> None:
+    """Spark's, deltalake's, and those of earlier versions."""
+    commit = max(changed(lake).glob("*.json"))
+    head, _, rest = commit.read_text().partition("\n")
+    info = json.loads(head)
+    assert info["commitInfo"].pop("ratchetLines") == 3
+    commit.write_text(f"{json.dumps(info)}\n{rest}")
+    found = replay(lake, PATH)
+    assert found is not None
+    assert [*found.files] == ["two.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("number", "old", "new"),
+    [
+        (2, '"remove":{"path":"one.parquet"', '"remove":{"path":"o_e.parquet"'),
+        (3, '"path":"two.parquet"', '"path":"tw0.parquet"'),
+        (4, '"offset":1', '"offset":2'),
+    ],
+)
+def test_a_removal_of_what_is_not_there(lake: Lake, number: int, old: str, new: str) -> None:
+    """Readers pass it over, and show what it was to remove: here one changed byte does it."""
+    commit = changed(lake) / f"{number:020d}.json"
+    text = commit.read_text()
+    assert old in text
+    commit.write_text(text.replace(old, new, 1))
+    with pytest.raises(TableFileError, match="does not fit the commits before it"):
+        replay(lake, PATH)
+
+
+def test_a_commit_of_another_table(lake: Lake) -> None:
+    """Files of two tables have other names, so removals meet nothing."""
+    log = changed(lake)
+    create_delta_table(lake, "shop/u", SCHEMA, name="u", description="", now=1)
+    files = replay(lake, "shop/u")
+    own = DataFile.new("u.parquet", size=1, stats="", now=1)
+    files = commit_files(lake, "shop/u", files, [INFO, own])
+    commit_files(lake, "shop/u", files, [INFO, own.removed(now=2)])
+    other = Path(lake.root) / "shop/u/_delta_log" / f"{2:020d}.json"
+    (log / other.name).write_bytes(other.read_bytes())
+    with pytest.raises(TableFileError, match="does not fit the commits before it"):
+        replay(lake, PATH)
+
+
 @pytest.mark.parametrize("damage", ["cut", "bit", "gone"])
 def test_a_damaged_vector_is_named(lake: Lake, damage: str) -> None:
     (vector,) = write_vectors(lake, PATH, [vector_of(np.arange(0, 1 << 20, 3))])
