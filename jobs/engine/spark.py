@@ -339,6 +339,9 @@ def _set_environment(*, local: bool, class_path: Sequence[str]) -> None:
     _extend("SPARK_DIST_CLASSPATH", class_path)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Workers are started by `-m`, which takes modules from the current folder first: in one where
+    # others may make files, their code would run.
+    os.environ["PYTHONSAFEPATH"] = "1"
     if local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     if os.environ.get(crashpoints.VARIABLE):

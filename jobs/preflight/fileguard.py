@@ -1,4 +1,4 @@
-"""Who else may read or change what a run trusts: the config, and the files with passwords.
+"""Who else may read or change what a run trusts: the config, files with passwords, and TLS's.
 
 Lives here: findings for `ratchet check`, and for the log of a run. Does not live here: the look at
 owner and mode (`ratchet.owned`).
@@ -25,7 +25,7 @@ def guarded(config: Config) -> Iterator[Finding]:
 
     Also for a config that holds a password as it is, whoever may read it.
     """
-    trusted = dict.fromkeys((config.path, *config.secret_files))
+    trusted = dict.fromkeys((config.path, *config.secret_files, *_tls_files(config)))
     for path in trusted:
         if reason := distrust(path):
             yield _warning(
@@ -55,6 +55,14 @@ def guarded(config: Config) -> Iterator[Finding]:
                 f"{path} holds a password and can be read by everybody",
                 f"chmod o-r {shell_word(str(path))}",
             )
+
+
+def _tls_files(config: Config) -> Iterator[Path]:
+    """What says which server is the right one, and who we are."""
+    for source in config.sources.values():
+        gates = () if source.vtgate is None else (source.vtgate,)
+        for one in (*source.shards.values(), *gates):
+            yield from map(Path, filter(None, (one.tls_ca, one.tls_cert, one.tls_key)))
 
 
 def warn_of_exposed_files(config: Config) -> None:

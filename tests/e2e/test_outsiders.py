@@ -42,10 +42,12 @@ with spark_session(load_config(Path(sys.argv[1]), {}), "run") as spark:
 
 
 @contextlib.contextmanager
-def session(folder: Path, home: Path | None = None, **conf: str) -> Iterator[tuple[int, str]]:
+def session(
+    folder: Path, home: Path | None = None, start: Path = ROOT, **conf: str
+) -> Iterator[tuple[int, str]]:
     """A session of ours that holds a block: the JVM's process, the application's name.
 
-    `home` is for its temporary files.
+    `home` is for its temporary files, and `start` the folder that it is started in.
     """
     home = home or folder / "tmp"
     config: dict[str, Any] = {
@@ -73,7 +75,7 @@ def session(folder: Path, home: Path | None = None, **conf: str) -> Iterator[tup
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=ROOT,
+        cwd=start,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(home)},
         start_new_session=True,
     )
@@ -171,6 +173,19 @@ def test_pyspark_listens_on_no_port(tmp_path: Path) -> None:
         sockets = list(Path(short).glob("ratchet-run-*/.*.sock"))
         assert sockets
         assert all(path.parent.stat().st_mode & 0o077 == 0 for path in sockets)
+
+
+@pytest.mark.spark
+def test_workers_take_no_module_from_the_folder_where_ratchet_was_started(tmp_path: Path) -> None:
+    """Others may make files in /tmp and the like; Python's `-m` looks there first."""
+    folder = tmp_path / "anybodys"
+    folder.mkdir()
+    proof = tmp_path / "proof"
+    for name in ("pyspark", "numpy", "pyarrow", "ratchet", "socket", "sitecustomize"):
+        (folder / f"{name}.py").write_text(f"open({str(proof)!r}, 'a').write({name!r})\n")
+    with session(tmp_path, start=folder) as (java, _):
+        assert family_of(java) - {java}
+    assert not proof.exists(), proof.read_text()
 
 
 @pytest.mark.long

@@ -115,3 +115,23 @@ def test_a_folder_of_another_user(tmp_path: Path) -> None:
     assert str(theirs / "secret") in finding.text
     assert "ratchet.yaml" not in finding.text
     assert "chown" in finding.mend
+
+
+def test_the_files_of_tls(tmp_path: Path) -> None:
+    """Whoever changes the authority's says which server is the right one."""
+    for name in ("ca.pem", "own.pem", "own.key"):
+        (tmp_path / name).touch(0o600)
+    path = tmp_path / "ratchet.yaml"
+    tls = "tls: verify_identity, tls_ca: ca.pem, tls_cert: own.pem, tls_key: own.key"
+    path.write_text(
+        "lake: ./lake\nsources:\n"
+        f"  shop: {{kind: binlog, shards: {{'-': {{host: h, user: u, {tls}}}}}}}\n"
+    )
+    path.chmod(0o600)
+    config = load_config(path, {})
+    assert list(guarded(config)) == []
+    for name in ("ca.pem", "own.pem", "own.key"):
+        (tmp_path / name).chmod(0o622)
+        (found,) = guarded(config)
+        assert f"{name} can be written by everybody" in found.text
+        (tmp_path / name).chmod(0o600)
