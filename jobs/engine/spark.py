@@ -55,6 +55,7 @@ log: Final = logging.getLogger(__name__)
 
 LOG4J: Final = CONF / "log4j2.properties"
 _MAX_OUT: Final = 10 << 20
+_TAIL: Final = 100_000  # characters of its output; what Ivy lacks stands before a long trace
 _JAVA_HINT: Final = "Java 17 is needed (apt-get install openjdk-17-jre-headless, or set JAVA_HOME)"
 
 
@@ -359,13 +360,14 @@ def _extend(variable: str, paths: Sequence[str]) -> None:
 
 
 def _no_jvm(out: Path) -> OperatorError:
-    tail = out.read_text(encoding="utf-8", errors="replace")[-2000:].strip()
+    tail = out.read_text(encoding="utf-8", errors="replace")[-_TAIL:].strip()
     last = tail.splitlines()[-1] if tail else "no output"
     if "unresolved dependenc" in tail.lower() or ("not found" in last and "io.delta" in tail):
         return OperatorError(
-            "Delta's jars are not in Ivy's cache and cannot be fetched",
+            "jars that Spark needs are not in Ivy's cache, and cannot be fetched",
             operation="start Spark",
-            hint=f"run `make setup` once with a network; the log is {out}",
+            hint="once with a network: `make setup` for Delta's, a run for the client of an "
+            f"S3 lake; the log is {out}",
         )
     return OperatorError(
         f"the JVM did not start: {last}",
