@@ -80,7 +80,10 @@ class Client:
         """Take the client's request for TLS, and go over to it."""
         wanted = b""  # the request alone: the first bytes of TLS may have come behind it
         while len(wanted) < 36:
-            wanted += self.sock.recv(36 - len(wanted))
+            more = self.sock.recv(36 - len(wanted))
+            if not more:
+                raise ConnectionError("it has hung up")
+            wanted += more
         self.heard += wanted
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)

@@ -4,7 +4,8 @@ Lives here: `SourceConfig`, TLS settings. Does not live here: what a server may 
 login (`connected`), what is said on the connection (`session`, `binlog`).
 
 Invariants: the password is in no message, no `repr` and no pickle; to another machine nothing less
-than `verify_identity` is used unless the config names it.
+than `verify_identity` is used unless the config names it. On this machine a port that a stranger's
+process serves is not spoken with, unless the config names what verifies it or accepts it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class SourceConfig:
         target: what to ask for at login where that is another name: on a vtgate the keyspace with
             its shard and tablet type, as in "commerce:-80@primary"; empty: `database`.
         tls: "auto" is "verify_identity", but "preferred" for a server of this machine where no
-            file is given; "preferred" encrypts if the server offers it and verifies nothing;
+            file is given, and then whose process it is has to be in order (wire.peer);
+            "preferred" encrypts if the server offers it and verifies nothing;
             "verify_ca" checks the certificate, "verify_identity" also the host name;
             "verify_password" lets the server prove that it knows the password (wire.proof).
         tls_ca: PEM file of the authority, the system's own ones when empty.
@@ -148,6 +150,7 @@ def open_connection(config: SourceConfig) -> RawConnection:
     )
     connection.verifies = config.verifies
     connection.wants_proof = config.tls_mode == "verify_password"
+    connection.looks_at_owner = config.tls == "auto" and config.tls_mode == "preferred"
     try:
         connection.connect()
     except (pymysql.err.Error, ssl.SSLError) as error:

@@ -10,7 +10,8 @@ Invariants:
 - Each of these has its time, too, all in all: a time-out between two bytes is none for a server
   that sends a byte now and then.
 - The password itself, or what only hides it under a key that came from the other side, goes to a
-  server whose certificate was verified, or to this machine; never to anybody else.
+  server whose certificate was verified, or to a process of this machine that runs as an account to
+  trust (wire.peer); never to anybody else. Whose process it is, is asked each time.
 - Whatever else a server answers, it ends in an error of PyMySQL's. `UnsoundAnswer` is the one for
   what is no answer, and the connection is closed then.
 """
@@ -32,8 +33,8 @@ from pymysql.constants import CR
 from pymysql.cursors import Cursor
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
-from ratchet.wire.failures import UnprovenPeer, UnsoundAnswer, UnverifiedPeer
-from ratchet.wire.peer import reaches_this_machine
+from ratchet.wire.failures import UnprovenPeer, UnsoundAnswer, UntrustedOwner, UnverifiedPeer
+from ratchet.wire.peer import distrusted, reaches_this_machine
 from ratchet.wire.proof import PLUGIN, proof_of
 from ratchet.wire.stream import LARGEST_PACKET, MOST_COLUMNS
 from ratchet.wire.tls import tls_context
@@ -134,9 +135,12 @@ class RawConnection(_Base):
     Attributes:
         verifies: what TLS verifies of the server before anything else is said.
         wants_proof: whether the server has to prove at the login that it knows the password.
+        looks_at_owner: whether a process of this machine that runs as no account to trust is
+            refused before anything is said.
     """
 
     verifies: Verified = ""
+    looks_at_owner = False
     wants_proof = False
     _scramble = b""
     _said = b""  # the last packet of the login
@@ -174,19 +178,27 @@ class RawConnection(_Base):
         Raises:
             UnverifiedPeer: it might be anybody.
         """
-        if not self.password or self.verified or reaches_this_machine(self._sock):
+        if not self.password or self.verified:
             return
-        raise UnverifiedPeer(
-            CR.CR_SSL_CONNECTION_ERROR,
-            f"the server asks for the password itself ({how}), and it may be an impostor: its "
-            "certificate was not verified",
-        )
+        asks = f"the server asks for the password itself ({how}), and"
+        if not reaches_this_machine(self._sock):
+            raise UnverifiedPeer(
+                CR.CR_SSL_CONNECTION_ERROR,
+                f"{asks} it may be an impostor: its certificate was not verified",
+            )
+        if why := distrusted(self._sock):
+            raise UntrustedOwner(CR.CR_SSL_CONNECTION_ERROR, f"{asks} {why}")
+
+    def _is_ours(self) -> bool:
+        """Whether it is a process of this machine that may see the password."""
+        return reaches_this_machine(self._sock) and not distrusted(self._sock)
 
     def _get_server_information(self) -> None:
+        if self.looks_at_owner and (why := distrusted(self._sock)):
+            raise UntrustedOwner(CR.CR_SSL_CONNECTION_ERROR, f"{why}: nothing was sent to it")
         super()._get_server_information()  # type: ignore[misc]
         # PyMySQL would show the password at once, whatever the account's own plugin is.
-        trusted = self.verifies or reaches_this_machine(self._sock)
-        if self._auth_plugin_name == "sha256_password" and not trusted:
+        if self._auth_plugin_name == "sha256_password" and not (self.verifies or self._is_ours()):
             self._auth_plugin_name = "caching_sha2_password"
         if self.wants_proof:
             self._auth_plugin_name = PLUGIN.decode()

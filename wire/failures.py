@@ -38,6 +38,10 @@ class UnverifiedPeer(pymysql.err.OperationalError):
     """Somebody who may be anybody asks for the password."""
 
 
+class UntrustedOwner(UnverifiedPeer):
+    """The process of this machine that serves the port is none of a server's accounts."""
+
+
 class UnprovenPeer(UnverifiedPeer):
     """The server does not prove that it knows the password."""
 
@@ -202,7 +206,21 @@ _UNPROVEN_HINT: Final = (
     "nothing, nor does a login by another plugin than mysql_native_password: for these set tls: "
     "verify_identity and tls_ca, the PEM file of the authority that signed the certificate"
 )
+OWNER_HINT: Final = (
+    "see who listens there (ss -ltnp, as root) and whether that is your server: its account may be "
+    "root, ours, mysql or mariadb (any system account where neither of these is known here)"
+)
+_OWNER_HINT: Final = (
+    f"{OWNER_HINT}. If it runs as another one, or behind a tunnel of another one, let TLS verify "
+    "it: tls: verify_identity with tls_ca, or verify_password for MariaDB. tls: preferred in the "
+    "config accepts whoever listens there, and does not show him the password itself"
+)
 _WANTS_TLS_HINT: Final = "set tls in the config: this server wants encrypted connections"
+
+_DOUBTS: Final[dict[type[UnverifiedPeer], tuple[str, str]]] = {
+    UnprovenPeer: ("TLS failed", _UNPROVEN_HINT),
+    UntrustedOwner: ("the server is not trusted", _OWNER_HINT),
+}
 
 _OTHERS: Final[_Rule] = (
     frozenset(),
@@ -254,7 +272,7 @@ def server_failure(
     if code == CR.CR_SSL_CONNECTION_ERROR:
         remedy = next((hint for said, hint in _TLS_HINTS.items() if said in text), remedy)
     if isinstance(error, UnverifiedPeer):
-        remedy = _UNPROVEN_HINT if isinstance(error, UnprovenPeer) else _WANTS_PROOF_HINT
+        what, remedy = _DOUBTS.get(type(error), (what, _WANTS_PROOF_HINT))
     if _TABLET_ENDED.search(text):
         remedy = TABLET_HINT
     if _NO_TABLET in text:

@@ -6,9 +6,10 @@ is in a response (`wire.decode.vstream`, `ingest`).
 Invariant: the password is in no message, no `repr` and no pickle. It goes to vtgate as it is, as
 metadata of each call, which vtgate's static authentication compares: nothing hides it from the
 network but `tls`. (MySQL's port has a challenge instead.) gRPC sends it when the other side has
-greeted as a gRPC server, so not to a vtgate that wants TLS. A stream that is silent for longer than
-its deadline ends as an error: vtgate sends a heartbeat in every idle second, so silence is a lost
-link. A response is handed out as its bytes; nothing is parsed here.
+greeted as a gRPC server, so not to a vtgate that wants TLS; and without TLS only when the process
+that has greeted, on this machine, runs as an account to trust (wire.peer). A stream that is silent
+for longer than its deadline ends as an error: vtgate sends a heartbeat in every idle second, so
+silence is a lost link. A response is handed out as its bytes; nothing is parsed here.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from ratchet.core.errors import (
     UnsendableError,
 )
 from ratchet.wire.failures import HEAL_HINT
+from ratchet.wire.greeted import new_mark, refuse_strangers
 from ratchet.wire.peer import is_local
 from ratchet.wire.secrets import SecretName, reveal, state_without
 from ratchet.wire.tls import tls_context, tls_trouble
@@ -56,7 +58,6 @@ _OPTIONS: Final = (
     # with the password, and a vtgate of this machine is not asked for TLS.
     ("grpc.enable_http_proxy", 0),
     ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 0),
     # Our own pause between attempts is longer.
     ("grpc.initial_reconnect_backoff_ms", 200),
@@ -128,7 +129,7 @@ class VStream:
         tables: str = ".*",
         silence: float = 30.0,
     ) -> None:
-        login = credentials(config)  # before anything is opened: it may not be given away
+        self._login = credentials(config)  # before anything is opened: it may not be given away
         self._config = config
         self._where = f"{config.host}:{config.port}"
         self._heard = False
@@ -139,13 +140,12 @@ class VStream:
         self._bytes = 0
         self._ended: Exception | None = None
         self._closed = False
-        self._channel = open_channel(config)
-        call = self._channel.unary_stream(
-            _METHOD,
-            request_serializer=messages().Request.SerializeToString,
-            response_deserializer=None,
-        )
-        self._call: Any = call(request(config, positions, tables=tables), metadata=login)
+        self._mark = new_mark()
+        self._channel = open_channel(config, self._mark)
+        self._request = request(config, positions, tables=tables)
+        self._call: Any = None
+        if not _is_shown(self._login, config):
+            self._begin()
         # Receives while what came before is decoded.
         self._reader = threading.Thread(target=self._read, name="vstream", daemon=True)
         self._reader.start()
@@ -194,11 +194,30 @@ class VStream:
         with self._bell:
             self._closed = True
             self._bell.notify_all()
-        self._call.cancel()
+        self._cancel()
         self._channel.close()
+
+    def _begin(self) -> None:
+        call = self._channel.unary_stream(
+            _METHOD,
+            request_serializer=messages().Request.SerializeToString,
+            response_deserializer=None,
+        )
+        self._call = call(self._request, metadata=self._login)
+
+    def _cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
 
     def _read(self) -> None:
         try:
+            if self._call is None:
+                there = (self._config.host, self._config.port, self._config.connect_timeout)
+                refuse_strangers(self._channel, there, self._mark)
+                with self._bell:
+                    if self._closed:
+                        return
+                    self._begin()
             for response in self._call:
                 with self._bell:
                     self._heard = True
@@ -218,7 +237,7 @@ class VStream:
             self._bell.notify_all()
 
     def _silent(self) -> RatchetError:
-        self._call.cancel()
+        self._cancel()
         return RetryableError(
             f"nothing was received for {self._silence:g} s",
             operation=_RECEIVE,
@@ -227,12 +246,17 @@ class VStream:
         )
 
     def _failure(self, error: Exception) -> RatchetError:
+        if isinstance(error, RatchetError):
+            return error
         if isinstance(error, grpc.RpcError):
             if not self._heard and _code(error) is grpc.StatusCode.UNAVAILABLE:
                 trouble = self._tls_trouble()
                 if trouble is not None:
                     return trouble
             return failure(error, operation=_RECEIVE, source=self._where)
+        if isinstance(error, OSError):
+            kind, hint = _RETRY
+            return kind(f"UNAVAILABLE: {error}", operation=_RECEIVE, source=self._where, hint=hint)
         if isinstance(error, StopIteration):
             return RetryableError(
                 "vtgate has ended the stream",
@@ -265,21 +289,26 @@ _BY_ITSELF: Final = (
 )
 
 
-def open_channel(config: VtgateConfig) -> grpc.Channel:
+def open_channel(config: VtgateConfig, mark: int) -> grpc.Channel:
     """A channel to a vtgate; connects when it is first used.
+
+    Args:
+        config: the vtgate.
+        mark: milliseconds after which a keepalive without an answer ends it (wire.greeted).
 
     Raises:
         ConfigError: a file for TLS cannot be read.
     """
     address = f"{config.host}:{config.port}"
+    options = (*_OPTIONS, ("grpc.keepalive_timeout_ms", mark))
     if not config.encrypts:
-        return grpc.insecure_channel(address, options=_OPTIONS)
+        return grpc.insecure_channel(address, options=options)
     _context(config)  # gRPC would say of a wrong file that vtgate is unavailable
     ca, cert, key = (_pem(path) for path in (config.tls_ca, config.tls_cert, config.tls_key))
     secure = grpc.ssl_channel_credentials(
         root_certificates=ca, private_key=key, certificate_chain=cert
     )
-    return grpc.secure_channel(address, secure, options=_OPTIONS)
+    return grpc.secure_channel(address, secure, options=options)
 
 
 def credentials(config: VtgateConfig) -> tuple[tuple[str, str], ...]:
@@ -298,7 +327,8 @@ def credentials(config: VtgateConfig) -> tuple[tuple[str, str], ...]:
             operation="connect to vtgate",
             source=f"{config.host}:{config.port}",
             hint="give vtgate's ports a certificate (--grpc-cert, --grpc-key) and set tls: "
-            "required; or reach it through a tunnel that ends on this machine (host: 127.0.0.1)",
+            "required; or reach it through a tunnel of this user or root that ends on this machine "
+            "(host: 127.0.0.1)",
         )
     for name, value in (("user", config.user), ("password", password)):
         if not (value.isascii() and (value.isprintable() or not value)):
@@ -309,6 +339,11 @@ def credentials(config: VtgateConfig) -> tuple[tuple[str, str], ...]:
                 hint="use an account of vtgate whose name and password are printable ASCII",
             )
     return (("username", config.user), ("password", password))
+
+
+def _is_shown(login: Sequence[tuple[str, str]], config: VtgateConfig) -> bool:
+    """Whether a password is in it that whoever has the port would read."""
+    return bool(dict(login).get("password")) and not config.encrypts
 
 
 def request(config: VtgateConfig, positions: Sequence[tuple[str, str, str]], *, tables: str) -> Any:

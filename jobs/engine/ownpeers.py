@@ -6,22 +6,19 @@ kernel tells whose a connection on the loopback address is (`/proc/net/tcp`), so
 closed before a byte of it is read.
 
 Lives here: putting a listener that asks the kernel in the place of py4j's. Does not live here:
-Spark's other ports, which have no such place (SECURITY.md says what they can be made to take).
+Spark's other ports, which have no such place (SECURITY.md says what they can be made to take);
+reading the table from Python (`ratchet.socketowners`).
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
-from pathlib import Path
 from typing import Any, Final
 
 from ratchet.jobs.engine.javacode import compiled
+from ratchet.socketowners import read_entries
 
-_TABLES: Final = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
-# As the kernel prints it: a number in the machine's own order of bytes.
-_LOOPBACK: Final = "0100007F" if sys.byteorder == "little" else "7F000001"
 _NAME: Final = "RatchetOwnPeers"
 # A connection whose socket nobody has any more (inode 0) is said to be root's.
 _JAVA: Final = """
@@ -123,17 +120,7 @@ def take_only(gateway: Any, user: int) -> None:
 def kernel_tells_users(port: int) -> bool:
     """Whether the kernel says that connections to a port of this machine are ours: py4j has one."""
     try:
-        return any(
-            words[2].endswith(f"{_LOOPBACK}:{port:04X}") and words[7] == str(os.getuid())
-            for name in _TABLES
-            for words in map(str.split, _lines(name))
-        )
+        entries = read_entries(port) or []
     except OSError:
         return False
-
-
-def _lines(name: str) -> list[str]:
-    try:
-        return Path(name).read_text(encoding="ascii").splitlines()[1:]
-    except FileNotFoundError:
-        return []
+    return any(one.remote == ("127.0.0.1", port) and one.user == os.getuid() for one in entries)

@@ -14,6 +14,7 @@ import pytest
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
+from ratchet import socketowners
 from ratchet.jobs.engine import ownpeers
 
 # Sends what never ends a line, and tells how much of it was taken: up to 50 MB.
@@ -102,6 +103,6 @@ def test_where_the_kernel_does_not_tell_nobody_is_refused(
     gateway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ours would be refused too."""
-    monkeypatch.setattr(ownpeers, "_TABLES", ("/proc/self/net/none",))
+    monkeypatch.setattr(socketowners, "TABLES", ("/proc/self/net/none",))
     assert not ownpeers.refuse_other_users(gateway)
     assert not is_refused(port_of(gateway))

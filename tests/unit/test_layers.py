@@ -44,7 +44,7 @@ INSTALLED = sorted(
     set(ALLOWED) - {"lab"}
 )  # what `ratchet/` links to; the lab is no part of a wheel
 # What is below all packages, and everybody may ask for.
-EVERYBODY = {"owned", "resources"}
+EVERYBODY = {"owned", "resources", "socketowners"}
 # What is for readers of a lake stands above all: nothing below asks it.
 PUBLIC = {"mirror"}
 # It is told by the commands that users type, and shows what they left in the lake.

@@ -31,7 +31,7 @@ def test_no_proxy_is_asked(
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
     config = VtgateConfig(host="127.0.0.1", port=vtgate.getsockname()[1])
-    with open_channel(config) as channel:
+    with open_channel(config, 10_000) as channel:
         call = channel.unary_unary("/any/Thing").future(b"", timeout=60)
         vtgate.accept()[0].close()
         call.cancel()
