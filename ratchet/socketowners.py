@@ -26,7 +26,7 @@ from typing import Final
 Place = tuple[str, int]  # address and port; IPv4 is never written as IPv6 here
 
 TABLES: Final = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
-ACCOUNTS: Final = ("mysql", "mariadb")
+ACCOUNTS: Final = ("mysql", "mariadb", "vitess")
 NOBODY: Final = 65534  # daemons share it, and a container shows users so whom it does not know
 _FIRST_PERSON: Final = 1000  # below it are the system's accounts
 _OVER: Final = frozenset({0x06, 0x07})  # TIME_WAIT and CLOSE: of a connection that was

@@ -208,7 +208,7 @@ _UNPROVEN_HINT: Final = (
 )
 OWNER_HINT: Final = (
     "see who listens there (ss -ltnp, as root) and whether that is your server: its account may be "
-    "root, ours, mysql or mariadb (any system account where neither of these is known here)"
+    "root, ours, mysql, mariadb or vitess (any system account where none of them is known here)"
 )
 _OWNER_HINT: Final = (
     f"{OWNER_HINT}. If it runs as another one, or behind a tunnel of another one, let TLS verify "
