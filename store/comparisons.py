@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ratchet.core.errors import DecodeError
 from ratchet.store import layout
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
@@ -78,7 +79,14 @@ class Comparisons:
     def last(self, keyspace: str, table: str) -> Comparison | None:
         """The newest one of a table; None if it was never compared."""
         path = layout.verified_path(keyspace, table)
-        return self._notes.read(path, Comparison.from_json, None)
+
+        def parse(data: Any) -> Comparison:
+            found = Comparison.from_json(data)
+            if (found.keyspace, found.table) != (keyspace, table):
+                raise DecodeError(f"it is that of {found.name}")
+            return found
+
+        return self._notes.read(path, parse, None)
 
     def of(self, state: TableState) -> Comparison | None:
         """The newest one of a table that streams, since its last dump; None if there is none."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -255,16 +255,22 @@ class Cuts:
 
     def _get(self, number: int) -> Cut:
         if number not in self._read:
-            (row,) = self._table.read(columns=["record"], where=NumberRange("cut", number, number))
+            rows = self._table.read(columns=["record"], where=NumberRange("cut", number, number))
             if len(self._read) >= _KEPT:
                 self._read.clear()
-            self._read[number] = _cut(row["record"])
+            self._read[number] = _cut(number, rows)
         return self._read[number]
 
 
-def _cut(text: str) -> Cut:
+def _cut(number: int, rows: Sequence[Mapping[str, Any]]) -> Cut:
+    """The cut of that number, by the rows that the log has of it."""
     with sound(f"{layout.CUTS}/ (the record of a cut)"):
-        return Cut.from_json(json.loads(text))
+        if len(rows) != 1:
+            raise DecodeError(f"the log has {len(rows)} of cut {number}")
+        found = Cut.from_json(json.loads(rows[0]["record"]))
+        if found.number != number:
+            raise DecodeError(f"it is that of cut {found.number}, in the row of {number}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)

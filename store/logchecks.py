@@ -8,12 +8,18 @@ Invariant: written by the run alone, which holds the lease; it changes nothing o
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
+from ratchet.core.errors import DecodeError
 from ratchet.core.shard import ShardId
 from ratchet.store import layout
+from ratchet.store.fields import number_of
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
+
+_NUMBERS: Final = (
+    "samples", "rows", "transactions", "last_at", "last_round", "differences", "different_round",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +50,13 @@ class ShardLogChecks:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ShardLogChecks:
-        """Read what `asdict` made."""
-        return cls(**data)
+        """Read what `asdict` made; a field that nobody writes is damage."""
+        found = cls(**data)
+        for name in _NUMBERS:
+            number_of(asdict(found), name)
+        if not isinstance(found.example, str):
+            raise DecodeError("its example is no text")
+        return found
 
     def with_sample(
         self,
@@ -86,7 +97,14 @@ class LogChecks:
     def of(self, shard: str) -> ShardLogChecks:
         """The record of a shard; an empty one if it was never looked at."""
         none = ShardLogChecks(shard=shard)
-        return self._notes.read(_path(shard), ShardLogChecks.from_json, none)
+
+        def parse(data: Any) -> ShardLogChecks:
+            found = ShardLogChecks.from_json(data)
+            if found.shard != shard:
+                raise DecodeError(f"it is that of {found.shard}")
+            return found
+
+        return self._notes.read(_path(shard), parse, none)
 
     def save(self, record: ShardLogChecks) -> ShardLogChecks:
         """Replace the shard's record; gives it back."""

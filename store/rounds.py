@@ -8,14 +8,14 @@ both commit the same number.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ratchet.core.errors import LakeError
+from ratchet.core.errors import DecodeError, LakeError
 from ratchet.core.position import Position
 from ratchet.core.rounds import Journal, Round, ShardSlice, positions_from_json, positions_to_json
 from ratchet.store import layout
@@ -134,7 +134,7 @@ class RoundLog:
         """As `streams`, when that round was committed.
 
         Raises:
-            LakeError: the round has been pruned.
+            LakeError: the round has been pruned, or the log is damaged.
         """
         # What is committed never changes: without a look, if it is at hand.
         last = self._last
@@ -142,7 +142,7 @@ class RoundLog:
             last = self._read_last()
         if last is not None and last.round.number == number:
             return dict(last.streams)
-        rows = self._table.read(columns=["positions"], where=NumberRange("round", number, number))
+        rows = self._rows(number, number)
         if not rows:
             raise LakeError(
                 f"round {number} is not in the log",
@@ -172,13 +172,13 @@ class RoundLog:
         """The rounds `first` to `last`, in order, some at a time: there may be a fortnight's.
 
         Raises:
-            LakeError: some of them have been pruned.
+            LakeError: some of them have been pruned, or the log is damaged.
         """
         for begin in range(first, last + 1, _AT_ONCE):
             end = min(begin + _AT_ONCE - 1, last)
             rows = self._rows(begin, end)
-            rounds = [_round(row["record"]) for row in rows]
-            if [r.number for r in rounds] != list(range(begin, end + 1)):
+            rounds = [_round(row) for row in rows]
+            if len(rounds) < end + 1 - begin:
                 raise LakeError(
                     f"rounds {begin} to {end} are needed, but the log has {len(rounds)} of them",
                     operation="read the round log",
@@ -249,7 +249,7 @@ class RoundLog:
         """Whether a round names an object; not if it has been pruned."""
         self.last_number()  # looks for new commits
         rows = self._rows(number, number)
-        return any(object_of(file.path) == path for r in rows for file in _round(r["record"]).files)
+        return any(object_of(file.path) == path for r in rows for file in _round(r).files)
 
     def move_files(self, first: int, last: int, places: Mapping[str, SegmentPart]) -> None:
         """Say where the change files of some rounds lie now; nothing else of these changes.
@@ -301,15 +301,30 @@ class RoundLog:
         if number == 0:
             return None
         if self._last is None or self._last.round.number != number:
-            row = self._rows(number, number)[-1]
-            self._last = _Last(_round(row["record"]), _streams(row["positions"]))
+            with sound(f"{layout.ROUNDS}/ (its newest round)"):
+                (row,) = self._rows(number, number)  # that one is never pruned
+            self._last = _Last(_round(row), _streams(row["positions"]))
         return self._last
 
     def _rows(self, first: int, last: int) -> list[dict[str, Any]]:
+        """The rows of those rounds that are in the log, in order, without holes.
+
+        Raises:
+            DamagedFileError: one is missing that was not pruned, or is there twice.
+        """
         found = self._table.read(
             columns=["round", "positions", "record"], where=NumberRange("round", first, last)
         )
-        return sorted(found, key=lambda row: int(row["round"]))
+        found.sort(key=lambda row: int(row["round"]))
+        numbers = [row["round"] for row in found]
+        if numbers != list(range(first, last + 1)):
+            with sound(f"{layout.ROUNDS}/ (its rounds {first} to {last})"):
+                newest = self.last_number()
+                oldest = min(self.first_number() or newest, newest)
+                there = range(max(first, oldest), min(last, newest) + 1)
+                if numbers != list(there):
+                    raise DecodeError(f"of {_named(there)} it has {_named(numbers)}")
+        return found
 
 
 def _after(before: Mapping[str, StreamState], value: Round) -> dict[str, StreamState]:
@@ -353,9 +368,16 @@ def _streams(text: str) -> dict[str, StreamState]:
         return {shard: StreamState.from_json(data) for shard, data in json.loads(text).items()}
 
 
-def _round(text: str) -> Round:
+def _round(row: Mapping[str, Any]) -> Round:
     with sound(f"{layout.ROUNDS}/ (the record of a round)"):
-        return Round.from_json(json.loads(text))
+        found = Round.from_json(json.loads(row["record"]))
+        if found.number != row["round"]:
+            raise DecodeError(f"it is that of round {found.number}, in the row of {row['round']}")
+        return found
+
+
+def _named(numbers: Sequence[int]) -> str:
+    return f"rounds {numbers[0]} to {numbers[-1]}, {len(numbers)} in all" if numbers else "none"
 
 
 def _moved_record(text: str, places: Mapping[str, SegmentPart]) -> str:

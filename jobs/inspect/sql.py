@@ -18,10 +18,11 @@ import logging
 import math
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ratchet.core.errors import ConfigError
@@ -33,7 +34,7 @@ from ratchet.jobs.inspect.sqlguard import Guard
 from ratchet.jobs.inspect.sqlwalk import walk
 from ratchet.jobs.inspect.viewnames import Name, free, quoted, rename, view_names
 from ratchet.jobs.reporting.observe import tell_doubtful
-from ratchet.jobs.reporting.terminal import visible
+from ratchet.jobs.reporting.terminal import in_json, visible
 from ratchet.jobs.reporting.text import age, counted, one_line
 from ratchet.merge.fresh import read_fresh
 from ratchet.merge.history import read_history
@@ -304,9 +305,7 @@ def print_rows(frame: DataFrame, form: str) -> None:
         for row in frame.toLocalIterator()
     )
     if form == "csv":
-        print(_csv_line(names))
-        for row in rows:
-            print(_csv_line(row))
+        _print_csv(names, rows)
     elif form == "json":
         _print_json(names, rows)
     else:
@@ -353,6 +352,13 @@ _PLAIN: Final[tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...]] 
 )
 
 
+def _print_csv(names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    # A program gets values as they are; a terminal would obey what stands in some.
+    shown: Callable[[str], str] = visible if sys.stdout.isatty() else str
+    for row in chain([names], rows):
+        print(shown(_csv_line(row)))
+
+
 def _csv_line(row: Sequence[Any]) -> str:
     """A line of CSV (RFC 4180): NULL is an empty field, and an empty text is quoted."""
     return ",".join("" if value is None else _quoted(_cell(value)) for value in row)
@@ -376,7 +382,7 @@ def _cell(value: Any) -> str:
 def _print_json(names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
     print("[", end="")
     for number, row in enumerate(rows):
-        text = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
+        text = in_json(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False))
         print(",\n" if number else "", text, sep="", end="")
     print("]")
 

@@ -5,7 +5,7 @@ not live here: log records and errors, which go through the same functions (`log
 
 Names of tables, messages of servers and what lies in the lake may hold anything: escape sequences,
 line ends that forge a line of ours, marks that turn the direction of what follows. Output for
-programs (JSON, CSV) is data and has them, JSON with escapes of its own.
+programs is data and has them: JSON with escapes of its own, CSV as they are but on a terminal.
 """
 
 from __future__ import annotations

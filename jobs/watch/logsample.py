@@ -178,7 +178,7 @@ class LogSamples:
             return
         example = describe(result.examples[0], values=False) if result.examples else ""
         self._checks.save(
-            self._checks.of(str(shard)).with_sample(
+            self._noted(shard).with_sample(
                 rows=result.rows,
                 transactions=result.transactions,
                 now=self._wall(),
@@ -213,10 +213,18 @@ class LogSamples:
     def _stop_different(self) -> None:
         """Stop the tables of the shards whose log was read differently."""
         for shard in self._config.shards:
-            found = self._checks.of(str(shard))
+            found = self._noted(shard)
             if found.different_round:
                 for state in self._streaming_from(found):
                     self._verdicts.hand_in(_verdict(state, found))
+
+    def _noted(self, shard: ShardId) -> ShardLogChecks:
+        """What the samples of a shard came to. A note of rounds that never were is damaged."""
+        found = self._checks.of(str(shard))
+        if max(found.different_round, found.last_round) <= self._log.last_number():
+            return found
+        log.warning("the note of the samples of %s is damaged: it counts as none", shard)
+        return self._checks.save(ShardLogChecks(shard=str(shard)))
 
     def _streaming_from(self, found: ShardLogChecks) -> Sequence[TableState]:
         return [

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from ratchet.core.errors import BugError
+from ratchet.core.errors import BugError, DecodeError
 from ratchet.store.delta.actions import Action, AppTransaction, DataFile, rewrite_info
 from ratchet.store.delta.checkpoints import checkpoint_if_due, clean_log
 from ratchet.store.delta.commits import EPOCH, check_epoch, commit_files, epoch_of, fence
@@ -169,6 +169,7 @@ class DeltaLogTable:
             # What deltalake has written again comes back in types of its own.
             schema = pa.schema([self._schema.field(name) for name in needed])
             found = found.select(schema.names).cast(schema)
+            _need_own_rows(file, found)
             if where is not None:
                 found = found.filter(where.expression)
             return found.select(columns)
@@ -391,6 +392,25 @@ class DeltaLogTable:
         if found is None:
             raise BugError(f"{self._path} was created and is not there", operation="create a log")
         return found
+
+
+def _need_own_rows(file: DataFile, found: pa.Table) -> None:
+    """That a file has the rows that its log says: whole, it may be another one of the same log.
+
+    Raises:
+        DecodeError: it has others.
+    """
+    if file.rows not in {None, found.num_rows}:
+        raise DecodeError(f"its log says {file.rows} rows, and it has {found.num_rows}")
+    low, high = file.stats.get("minValues") or {}, file.stats.get("maxValues") or {}
+    for field in found.schema:
+        if pa.types.is_integer(field.type) and field.name in low and field.name in high:
+            least, most = pc.min_max(found[field.name]).as_py().values()
+            if (least, most) != (low[field.name], high[field.name]):
+                raise DecodeError(
+                    f"by its log its column {field.name} holds {low[field.name]} to "
+                    f"{high[field.name]}, and it holds {least} to {most}"
+                )
 
 
 def microseconds(moment: datetime.datetime) -> int:

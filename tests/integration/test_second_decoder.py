@@ -520,8 +520,18 @@ def test_samples_of_a_run(make_server: MakeServer, flavor: str, tmp_path: Path) 
             "a second decoder reads the log of shop/- differently: round 5" in state.stopped.message
         )
         assert "verify CONFIG --log --from 5 --to 5" in state.stopped.hint
-    # A table that was dumped before that round stops as soon as it streams; one dumped since not.
     pq.write_table(good, path)
+    # A note of a round that never was is damaged, and stops nothing.
+    streaming(capture, "t")
+    noted = LogChecks(capture.lake)
+    noted.save(replace(found, different_round=10**15))
+    samples, verdicts = sampler(tmp_path, capture, server)
+    samples.next_bite()
+    verdicts.apply()
+    assert [one.phase for one in Tables(capture.lake).list() if one.table == "t"] == ["streaming"]
+    assert noted.of("shop/-").different_round == 0
+    noted.save(found)
+    # A table that was dumped before that round stops as soon as it streams; one dumped since not.
     streaming(capture, "t", start_round=5)
     streaming(capture, "u", start_round=6)
     samples, verdicts = sampler(tmp_path, capture, server)

@@ -18,6 +18,7 @@ from rich.table import Table
 from ratchet.core.errors import LakeError
 from ratchet.core.patterns import TablePatterns, exclusion
 from ratchet.jobs import cli
+from ratchet.jobs.inspect.sql import _print_csv, _print_json
 from ratchet.jobs.preflight.check import _Printer
 from ratchet.jobs.preflight.finding import Finding
 from ratchet.jobs.reporting import logs
@@ -51,6 +52,25 @@ def test_json_keeps_its_values(text: str) -> None:
     pretty = json.dumps({"a": text}, indent=1, ensure_ascii=False)
     assert json.loads(in_json(pretty)) == {"a": text}
     assert harmless(in_json(pretty))
+
+
+def test_csv_is_shown_on_a_terminal_and_kept_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program gets each value as it is; a terminal is told of what it would obey."""
+    names, row = ["a", f"b{HOSTILE}"], (1, HOSTILE)
+    _print_csv(names, iter([row]))
+    assert capsys.readouterr().out == f'a,"b{HOSTILE}"\n1,"{HOSTILE}"\n'
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    _print_csv(names, iter([row]))
+    assert capsys.readouterr().out == f'a,"b{SHOWN}"\n1,"{SHOWN}"\n'
+
+
+def test_json_of_a_query_is_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+    _print_json(["a", HOSTILE], iter([(1, HOSTILE), (2, "é")]))
+    said = capsys.readouterr().out
+    assert harmless(said)
+    assert json.loads(said) == [{"a": 1, HOSTILE: HOSTILE}, {"a": 2, HOSTILE: "é"}]
 
 
 def test_what_has_no_width_is_shown() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from ratchet.core.errors import DecodeError, LakeError
+from ratchet.core.errors import DamagedFileError, DecodeError, LakeError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.store.cuts import Cut, Cuts, CutShard
+from ratchet.store.delta.appendlog import NumberRange
 from ratchet.store.files import Lake
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -132,3 +137,49 @@ def test_by_gtid_of_a_shard_that_is_no_more(tmp_path: Path) -> None:
         cuts.append(replace(heir, shards={"k/-80": heir.shards["k/-"]}))
     found = [cuts.holding_gtid(name) for name in (f"{UUID}:15", f"{other}:1", f"{other}:7")]
     assert [cut and cut.number for cut in found] == [2, 3, 4]
+
+
+READS: dict[str, Callable[[Cuts], object]] = {
+    "last": Cuts.last,
+    "at_round": lambda cuts: cuts.at_round(99),
+    "at_time": lambda cuts: cuts.at_time(10**12),
+    "holding_gtid": lambda cuts: cuts.holding_gtid(f"{UUID}:12"),
+    "first_since": lambda cuts: cuts.first_since(0),
+    "append": lambda cuts: cuts.append(cut(5, round_number=9, last=16, latest=3_000_000)),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize(("source", "target"), [(2, 3), (3, 2), (0, 3), (3, 0)])
+def test_a_file_in_the_place_of_another_one(
+    cuts: Cuts, tmp_path: Path, read: str, source: int, target: int
+) -> None:
+    def number(file: Path) -> int:
+        return int(pq.read_table(file)["cut"][0].as_py())
+
+    files = sorted((tmp_path / "_ratchet/cuts").glob("*.parquet"), key=number)
+    files[target].write_bytes(files[source].read_bytes())
+    if read in {"last", "append"} and target != 3:
+        READS[read](cuts)
+        return
+    with pytest.raises(DamagedFileError) as caught:
+        READS[read](cuts)
+    assert "remove the folder _ratchet/cuts" in caught.value.hint
+
+
+@pytest.mark.parametrize("other", [CUTS[2], None])
+def test_a_cut_that_is_missing_or_another_one(
+    cuts: Cuts, tmp_path: Path, other: Cut | None
+) -> None:
+    def change(rows: pa.Table) -> pa.Table:
+        if other is None:
+            return rows.slice(0, 0)
+        at = rows.schema.get_field_index("record")
+        record = pa.array([json.dumps(other.to_json())])
+        return rows.set_column(at, rows.schema.field(at), record)
+
+    cuts._table.rewrite(NumberRange("cut", 4, 4), change)
+    for read in ("last", "append"):
+        with pytest.raises(DamagedFileError) as caught:
+            READS[read](Cuts(Lake.at(tmp_path)))
+        assert "remove the folder _ratchet/cuts" in caught.value.hint

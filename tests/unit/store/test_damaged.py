@@ -21,7 +21,7 @@ from ratchet.jobs.preflight.restarts import read_starts
 from ratchet.store import layout
 from ratchet.store.attempts import read_attempts
 from ratchet.store.bundles import Bundles
-from ratchet.store.comparisons import Comparisons
+from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.databasenote import read_databases
 from ratchet.store.datenote import dates_are_text
 from ratchet.store.endings import Endings
@@ -37,7 +37,7 @@ from ratchet.store.lease import (
     read_holder,
 )
 from ratchet.store.leftout import LeftOutTables
-from ratchet.store.logchecks import LogChecks
+from ratchet.store.logchecks import LogChecks, ShardLogChecks
 from ratchet.store.notes import Notes
 from ratchet.store.passes import Passes
 from ratchet.store.requests import Request, Requests
@@ -159,6 +159,40 @@ def test_one_that_is_damaged(
             READERS[path](held(lake))
     else:
         READERS[path](held(lake))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((name, value) for name in ("samples", "rows", "last_at", "last_round", "differences",
+          "different_round") for value in (2**63, 10**30, -1, 1.5, True, None, "1")),
+        ("example", None), ("example", ["x"]), ("shard", "shop/-80"), ("shard", None),
+    ],
+)  # fmt: skip
+def test_samples_of_a_log_that_nobody_took(
+    lake: Lake, caplog: pytest.LogCaptureFixture, field: str, value: object
+) -> None:
+    """Such a note counts as none, as the remedy of a round that never was gets nobody out."""
+    checks = LogChecks(held(lake))
+    good = ShardLogChecks(shard="shop/-", samples=3, rows=9, last_round=4, different_round=2)
+    assert checks.of(checks.save(good).shard) == good
+    lake.write_json(
+        Notes(held(lake)).own(layout.log_checked_path("shop", "-")), {**asdict(good), field: value}
+    )
+    assert checks.of("shop/-") == ShardLogChecks(shard="shop/-")
+    assert "the run finds out again what it said" in caplog.text
+
+
+def test_a_note_in_the_place_of_another_table_s(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    comparisons = Comparisons(held(lake))
+    other = Comparison(keyspace="shop", table="u", dump="d", since=1, until=2, round=3)
+    lake.write_json(Notes(held(lake)).own(layout.verified_path("shop", "t")), asdict(other))
+    assert comparisons.last("shop", "t") is None
+    assert "the run finds out again what it said" in caplog.text
+    comparisons.save(other)
+    assert comparisons.last("shop", "u") == other
 
 
 def lease_of(lake: Lake) -> dict[str, Any]:

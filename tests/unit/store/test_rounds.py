@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ratchet.store.rounds
-from ratchet.core.errors import LakeError
+from ratchet.core.errors import DamagedFileError, LakeError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, GtidRange, Journal, Round, ShardSlice
+from ratchet.store.delta.appendlog import NumberRange
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog, StreamState
 
@@ -217,3 +222,78 @@ def test_a_process_that_ends_right_after_reading_ends_well(tmp_path: Path) -> No
     for _ in range(5):
         done = subprocess.run([sys.executable, "-c", program], check=False, cwd=ROOT)
         assert done.returncode == 0
+
+
+READS: dict[str, Callable[[RoundLog], object]] = {
+    "last": RoundLog.last,
+    "streams": RoundLog.streams,
+    "streams_at": lambda log: [log.streams_at(number) for number in (1, 2, 3)],
+    "since": lambda log: log.since(0),
+    "walk": lambda log: list(log.walk(1, 3)),
+    "earliest_above": lambda log: log.earliest_above(0),
+    "first_since": lambda log: log.first_since(0),
+    "names": lambda log: [log.names(number, "p") for number in (1, 2, 3)],
+    "extent": RoundLog.extent,
+    "append": lambda log: log.append(make_round(4, "k/-", 4, 5)),
+    "compact": lambda log: log._table.compact(),
+    "prune": lambda log: log.prune(3),
+}
+OUT = "remove the folders _ratchet/rounds and _ratchet/cuts"
+
+
+def three(tmp_path: Path) -> RoundLog:
+    log = RoundLog(Lake.at(tmp_path))
+    for number in (1, 2, 3):
+        log.append(make_round(number, "k/-", number, number + 1))
+    return RoundLog(Lake.at(tmp_path))
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize(("source", "target"), [(1, 2), (2, 1), (0, 2), (0, 1), (2, 0)])
+def test_a_file_in_the_place_of_another_one(
+    tmp_path: Path, read: str, source: int, target: int
+) -> None:
+    """Whole as it is, it has other rounds than the log says."""
+    sound = READS[read](three(tmp_path / "sound"))
+    log = three(tmp_path)
+    files = sorted((tmp_path / "_ratchet/rounds").glob("*.parquet"), key=_number)
+    files[target].write_bytes(files[source].read_bytes())
+    newest_only, others_only = {"last", "streams", "append"}, {"prune"}
+    looks_elsewhere = read in (others_only if target == 2 else newest_only)
+    if looks_elsewhere or read == "extent":
+        assert READS[read](log) == sound
+        return
+    with pytest.raises(DamagedFileError) as caught:
+        READS[read](log)
+    assert files[target].name in str(caught.value)
+    assert OUT in caught.value.hint
+
+
+def _number(file: Path) -> int:
+    return int(pq.read_table(file)["round"][0].as_py())
+
+
+@pytest.mark.parametrize("lost", [2, 3])
+def test_a_round_that_is_missing_and_was_not_pruned(tmp_path: Path, lost: int) -> None:
+    log = three(tmp_path)
+    log._table.rewrite(NumberRange("round", lost, lost), lambda rows: rows.slice(0, 0))
+    for read in ("streams_at", "since", "names") if lost < 3 else ("last", "streams", "append"):
+        with pytest.raises(DamagedFileError) as caught:
+            READS[read](RoundLog(Lake.at(tmp_path)))
+        assert OUT in caught.value.hint
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_record_of_another_round(tmp_path: Path, number: int) -> None:
+    log = three(tmp_path)
+    other = json.dumps(make_round(2, "k/-", 2, 3).to_json())
+
+    def change(rows: pa.Table) -> pa.Table:
+        at = rows.schema.get_field_index("record")
+        return rows.set_column(at, rows.schema.field(at), pa.array([other]))
+
+    log._table.rewrite(NumberRange("round", number, number), change)
+    for read in ("since", "names") if number < 3 else ("last", "since", "append"):
+        with pytest.raises(DamagedFileError) as caught:
+            READS[read](RoundLog(Lake.at(tmp_path)))
+        assert OUT in caught.value.hint
