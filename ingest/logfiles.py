@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from ratchet.core.rounds import ChangeFile
 from ratchet.core.schema import TableSchema
 from ratchet.ingest.logcheck import LakeChange, LogDifference
-from ratchet.store.failures import lake_errors
+from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 from ratchet.store.schemas import get_schema
 from ratchet.store.segments import open_changes
@@ -99,7 +99,7 @@ def _changes(
 
 
 def _rows(lake: Lake, file: ChangeFile) -> Iterator[dict[str, Any]]:
-    with lake_errors("read a change file", file.path), open_changes(lake, file.path) as stream:
+    with data_file_errors(lake, file.path, "change"), open_changes(lake, file.path) as stream:
         for batch in pq.ParquetFile(stream).iter_batches(batch_size=_BATCH, columns=_COLUMNS):
             yield from batch.to_pylist()
 

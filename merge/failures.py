@@ -83,7 +83,13 @@ _NO_TABLE: Final = re.compile(
     r"|File (\S+/_delta_log) does not exist"
 )
 _JAVA: Final = re.compile(r"^: (?:[\w.$]+: )?(?=\S)")  # how Py4J puts Java's own words
+# A file that is there, and that Spark, or a worker of ours, could not read. Why, `contents` finds.
+_UNREAD: Final = re.compile(r"FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER|\bTableFileError\b")
 _SHOWN: Final = 300  # characters of Spark's own text
+
+
+class UnreadFileError(RetryableError):
+    """Spark could not read a file of rows: it is damaged, or the storage failed."""
 
 
 @contextmanager
@@ -135,7 +141,8 @@ def spark_failure(
     lasting = _lasting(text, operation, table)
     if lasting is not None:
         return lasting
-    return RetryableError(
+    kind = UnreadFileError if _UNREAD.search(text) else RetryableError
+    return kind(
         f"Spark failed: {_said(text) or type(error).__name__}",
         operation=operation,
         table=table,

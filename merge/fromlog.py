@@ -38,7 +38,7 @@ from ratchet.merge.swap import CopyLog, about, copy_log, is_in, makes
 from ratchet.merge.table import TableCache, merge_table
 from ratchet.store.crashpoints import reach
 from ratchet.store.delta.tables import create_mirrored_table
-from ratchet.store.failures import lake_errors
+from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema
@@ -231,7 +231,7 @@ def _since_made(log: RoundLog, state: TableState, copy: str, change: ShapeChange
 
 def _seqs_of(lake: Lake, file: ChangeFile) -> Sequence[int]:
     try:
-        with lake_errors("read a change file", file.path), open_changes(lake, file.path) as stream:
+        with data_file_errors(lake, file.path, "change"), open_changes(lake, file.path) as stream:
             rows = pq.ParquetFile(stream).read(columns=["token.seq"])
     except LakeError as error:
         gone = lost_changes(lake, f"{file.keyspace}.{file.table}", [file.path])

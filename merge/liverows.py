@@ -45,7 +45,7 @@ class LiveRows:
         self._file = file
         self._schema = schema
         self._path = f"{table}/{file.path}"
-        with data_file_errors(self._path), self._open() as stream:
+        with data_file_errors(self._lake, self._path), self._open() as stream:
             footer = pq.read_metadata(stream)
             size = sum(footer.row_group(n).total_byte_size for n in range(footer.num_row_groups))
             # In the file a NULL takes nothing.
@@ -57,7 +57,7 @@ class LiveRows:
     def groups(self) -> Iterator[pa.Table]:
         """By row groups, in the table's columns of now."""
         gone = positions_of(gone_rows(self._lake, self._table, self._file))
-        with data_file_errors(self._path), self._open() as stream:
+        with data_file_errors(self._lake, self._path), self._open() as stream:
             parquet = parquet_file(self._lake, stream)
             begin = 0
             for number in range(parquet.num_row_groups):

@@ -102,7 +102,7 @@ def look(lake: Lake, path: str, newest: NewestChanges, files: TableFiles) -> lis
 
     def look_into(candidate: tuple[DataFile, range]) -> Hits | None:
         file, keys = candidate
-        with data_file_errors(f"{path}/{file.path}"):
+        with data_file_errors(lake, f"{path}/{file.path}"):
             return _hits(_Look(lake, path, newest, span, file), keys)
 
     return _side_by_side(lake, look_into, candidates)
@@ -150,7 +150,7 @@ def look_for_truncated(
         vector = gone_rows(lake, path, file)
         gone, found, begin = positions_of(vector), [np.empty(0, np.int64)], 0
         with (
-            data_file_errors(f"{path}/{file.path}"),
+            data_file_errors(lake, f"{path}/{file.path}"),
             lake.open_input(f"{path}/{file.path}", size=file.size) as stream,
         ):
             parquet = parquet_file(lake, stream)

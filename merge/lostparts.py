@@ -8,12 +8,15 @@ that differ (`repair`), what is older than the rest (`ages`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ratchet.core.errors import LakeAwayError, LakeError, TableFileError, TableLostError
 from ratchet.core.shell import redump
+from ratchet.merge.contents import unreadable
+from ratchet.merge.failures import UnreadFileError
 from ratchet.merge.plan import app_id
+from ratchet.store.delta.errors import UnreadTableError
 from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.vectors import vector_path
 from ratchet.store.files import Lake
@@ -69,17 +72,20 @@ def stopping_the_lost(lake: Lake, state: TableState) -> Iterator[None]:
     Raises:
         TableLostError: a part of it is gone or damaged.
         LakeError: something else is wrong with the lake.
+        UnreadFileError: Spark could not read a file of it, which is sound.
     """
     try:
         yield
-    except LakeError as error:
+    except (LakeError, UnreadFileError) as error:
         lost = lost_parts(lake, state, error)
         if lost is None:
             raise
         raise lost from error
 
 
-def lost_parts(lake: Lake, state: TableState, error: Exception) -> TableLostError | None:
+def lost_parts(
+    lake: Lake, state: TableState, error: Exception, changes: Sequence[str] = ()
+) -> TableLostError | None:
     """Why a table cannot be merged any more: a part of it is gone or damaged.
 
     To be asked when its merge has failed: all files are looked for. Not where the lake is away for
@@ -89,6 +95,7 @@ def lost_parts(lake: Lake, state: TableState, error: Exception) -> TableLostErro
         lake: the lake.
         state: the table.
         error: what its merge has failed with.
+        changes: the change files that it was to read.
 
     Raises:
         LakeError: the lake cannot be read.
@@ -100,6 +107,8 @@ def lost_parts(lake: Lake, state: TableState, error: Exception) -> TableLostErro
         why = next(filter(None, (_lost_of(lake, p) for p in (state.path, state.side_path))), "")
     if not why and isinstance(error, TableFileError):
         why = error.message
+    if not why and isinstance(error, UnreadFileError | UnreadTableError):
+        why = _unreadable_of(lake, state, changes)
     if not why:
         return None
     return TableLostError(why, operation="merge a table", table=state.name, hint=remedy(state.name))
@@ -144,6 +153,15 @@ def _lost_of(lake: Lake, path: str) -> str:
         return error.message
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
     return f"files of it are gone: {lost[0]}{more}" if lost else ""
+
+
+def _unreadable_of(lake: Lake, state: TableState, changes: Sequence[str]) -> str:
+    """Which file cannot be read, as a sentence; empty: all of them can. All are read for it."""
+    paths = list(changes)
+    for folder in dict.fromkeys((state.shown_path, state.path, state.side_path)):
+        table = replay(lake, folder)
+        paths += [f"{folder}/{file.path}" for file in table.files.values()] if table else []
+    return unreadable(lake, paths)
 
 
 def _lost_files(lake: Lake, path: str) -> Iterator[str]:

@@ -55,14 +55,14 @@ class ChangeFiles:
     """Change files of a batch.
 
     Attributes:
+        lake: where they are.
         paths: as their rounds have them (store.segments).
         contents: of each, as it is (compressed); None: it is read where it lies.
-        lake: where that is.
     """
 
+    lake: Lake
     paths: Sequence[str]
     contents: Sequence[pa.Buffer | None]
-    lake: Lake | None = None
 
     @classmethod
     def load(cls, lake: Lake, paths: Sequence[str]) -> ChangeFiles:
@@ -71,12 +71,12 @@ class ChangeFiles:
         Raises:
             LakeError: one cannot be read.
         """
-        return cls(paths, [segments.read_changes(lake, path) for path in paths])
+        return cls(lake, paths, [segments.read_changes(lake, path) for path in paths])
 
     @classmethod
     def at(cls, lake: Lake, paths: Sequence[str]) -> ChangeFiles:
         """Leave them where they are, as they would take much memory."""
-        return cls(paths, [None] * len(paths), lake)
+        return cls(lake, paths, [None] * len(paths))
 
     @contextmanager
     def opened(self, number: int) -> Iterator[pq.ParquetFile]:
@@ -86,11 +86,10 @@ class ChangeFiles:
             LakeError: it is damaged, or cannot be read.
         """
         path, content = self.paths[number], self.contents[number]
-        with data_file_errors(path, "change"):
+        with data_file_errors(self.lake, path, "change"):
             if content is not None:
                 yield pq.ParquetFile(pa.BufferReader(content))
                 return
-            assert self.lake is not None  # noqa: S101 - see `at`
             with segments.open_changes(self.lake, path) as stream:
                 yield pq.ParquetFile(stream)
 

@@ -58,7 +58,7 @@ def _read(
     for batch in batches:
         for number in batch.column(0).filter(pc.is_in(batch.column(0), numbers)).to_pylist():
             path = places[number]
-            with data_file_errors(path, "change"):
+            with data_file_errors(lake, path, "change"):
                 with open_changes(lake, path) as stream:
                     found = pq.ParquetFile(stream).read(columns=wanted.names)
                 yield from fitted_table(found, wanted).to_batches()

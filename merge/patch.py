@@ -153,7 +153,7 @@ def may_have_shadows(lake: Lake, path: str) -> bool:
     files = replay(lake, path)
     for file in files.files.values() if files else ():
         name = f"{path}/{file.path}"
-        with data_file_errors(name), lake.open_input(name, size=file.size) as stream:
+        with data_file_errors(lake, name), lake.open_input(name, size=file.size) as stream:
             footer = pq.read_metadata(stream)
         places = [n for n in range(footer.num_columns) if footer.schema.column(n).path == "kind"]
         for group in range(footer.num_row_groups):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from ratchet.merge import sql
 from ratchet.merge.shape import Shape
-from ratchet.store.failures import lake_errors
+from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 from ratchet.store.segments import open_changes
 
@@ -39,7 +39,7 @@ def key_ranges(lake: Lake, paths: Sequence[str], shape: Shape) -> list[KeyBounds
         return []
     footers = []
     for path in paths:
-        with lake_errors("read a change file's footer", path), open_changes(lake, path) as stream:
+        with data_file_errors(lake, path, "change"), open_changes(lake, path) as stream:
             footers.append(pq.read_metadata(stream))
     found = (_range(footers, name, shape.columns.field(name).type) for name in shape.key)
     return [one for one in found if one is not None]

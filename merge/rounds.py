@@ -402,7 +402,7 @@ class Merger:
             self._progress.held.pop(key, None)
             files = [file.path for file in work.found.files]
             gone = lost_changes(self._lake, state.name, files) or lost_parts(
-                self._lake, state, error
+                self._lake, state, error, files
             )
             return (
                 TableOutcome(state=state, error=failure)

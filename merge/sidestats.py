@@ -76,7 +76,7 @@ def _together(parts: Iterable[_Part]) -> SideStats:
 def _of_file(lake: Lake, table: str, file: DataFile) -> Iterator[_Part]:
     path = f"{table}/{file.path}"
     gone = positions_of(gone_rows(lake, table, file))
-    with data_file_errors(path), lake.open_input(path, size=file.size) as stream:
+    with data_file_errors(lake, path), lake.open_input(path, size=file.size) as stream:
         parquet = parquet_file(lake, stream)
         footer, begin = parquet.metadata, 0
         names = [footer.schema.column(n).path for n in range(footer.num_columns)]

@@ -30,7 +30,7 @@ from ratchet.snapshot.piecewise import ComparisonSpec, rows_of
 from ratchet.snapshot.prints import SHARD, Words
 from ratchet.snapshot.reread import RereadRows
 from ratchet.snapshot.rows import Row, different_columns, frozen_row
-from ratchet.store.failures import lake_errors
+from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import open_changes
@@ -189,7 +189,7 @@ def moved_keys(
 
 def _marks(lake: Lake, file: ChangeFile, compared: ComparisonSpec) -> list[Words]:
     wanted = [f"{image}.{name}" for image in ("before", "after") for name in compared.key]
-    with lake_errors("read a change file", file.path), open_changes(lake, file.path) as stream:
+    with data_file_errors(lake, file.path, "change"), open_changes(lake, file.path) as stream:
         # Not by a dataset, which takes a point in a name for a field of a struct.
         changes = pq.ParquetFile(stream).read(columns=wanted)
     found = []

@@ -80,7 +80,10 @@ def changes_of_keys(
         found += _by_spark(spark, changes.root, there, keys, key) if there else []
     wanted = {frozen_row(one, key) for one in keys}
     for path in (file.path for file in here):
-        with data_file_errors(path, "change"), open_changes(changes.root, path) as stream:
+        with (
+            data_file_errors(changes.root, path, "change"),
+            open_changes(changes.root, path) as stream,
+        ):
             found += _picked(pq.ParquetFile(stream), keys, wanted, key)
     return found
 

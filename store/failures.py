@@ -11,7 +11,9 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
+
+import pyarrow as pa
 
 from ratchet.core.errors import (
     DAMAGE,
@@ -99,6 +101,20 @@ _LOG: Final = "/_delta_log"
 # Something else stands where a file or a folder belongs: that is as good as a damaged one.
 _MISPLACED: Final = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP})
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
+# What reading the rows of a damaged file leads to, besides an OSError. It may seem to need what
+# Arrow has not implemented or cannot hold, such as an encoding that nobody writes.
+_UNREADABLE: Final = (
+    *DAMAGE,
+    pa.ArrowCapacityError,
+    pa.ArrowNotImplementedError,
+    pa.ArrowSerializationError,
+)
+_ALLOCATION: Final = re.compile(r"alloc of size (\d+)")
+_IMPOSSIBLE: Final = 1 << 40  # bytes
+# Words of object stores' clients, which no reader of Parquet uses.
+_OF_STORE: Final = re.compile(
+    r"aws|azure|google|s3|http|curl|request|connect|time[sd]?[ -]?out", re.IGNORECASE
+)
 _OTHER_HINT: Final = "see the cause; the lake's storage must be reachable and writable"
 
 
@@ -131,11 +147,77 @@ def sound(what: str) -> Iterator[None]:
         ) from error
 
 
+class RawFiles(Protocol):
+    """What a look at a file's bytes needs of a lake."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder of this machine."""
+
+    def read_through(self, path: str) -> None:
+        """Read a file to its end; a LakeError says why that does not go."""
+
+
 @contextmanager
-def data_file_errors(path: str, kind: str = "data") -> Iterator[None]:
+def content_errors(lake: RawFiles, path: str, operation: str) -> Iterator[None]:
+    """For reading a file of rows: tells damage of it from a failure of the storage.
+
+    Arrow raises an OSError without a number for both: for damage of what it reads, and for what an
+    object store says. So the file's bytes are asked for once more, all of them. If the store hands
+    them out, it is well, and they are damaged.
+
+    Args:
+        lake: where it lies.
+        path: the file, or a part of a segment.
+        operation: what is being done.
+
+    Raises:
+        DamagedFileError: it is damaged.
+        LakeError: it is missing, or cannot be read.
+    """
+    try:
+        yield
+    except OSError as error:
+        if errno_of(error) or not _is_of_content(lake, path, error):
+            raise storage_error(error, operation, path) from error
+        raise _damaged(path, operation, error) from error
+    except MemoryError as error:
+        if not _asks_for_too_much(error):
+            raise
+        raise _damaged(path, operation, error) from error
+    except _UNREADABLE as error:
+        raise _damaged(path, operation, error) from error
+
+
+def _is_of_content(lake: RawFiles, path: str, error: OSError) -> bool:
+    """Whether an error without a number comes from a file's bytes, and not from its storage."""
+    if not lake.is_local and _OF_STORE.search(str(error)):
+        return False  # what the store said may have passed by now
+    try:
+        lake.read_through(path.partition("#")[0])
+    except LakeError:
+        return False
+    return True
+
+
+def _asks_for_too_much(error: MemoryError) -> bool:
+    """Whether it was for more than any machine has: no size that a sound file would ask for."""
+    asked = _ALLOCATION.search(str(error))
+    return asked is not None and int(asked[1]) >= _IMPOSSIBLE
+
+
+def _damaged(path: str, operation: str, error: Exception) -> DamagedFileError:
+    return DamagedFileError(
+        f"{path} is damaged ({type(error).__name__})", operation=operation, hint=damage_hint(path)
+    )
+
+
+@contextmanager
+def data_file_errors(lake: RawFiles, path: str, kind: str = "data") -> Iterator[None]:
     """For reading a file of one table's rows or changes: without it that must be dumped again.
 
     Args:
+        lake: where it lies.
         path: the file.
         kind: "data" or "change".
 
@@ -145,18 +227,16 @@ def data_file_errors(path: str, kind: str = "data") -> Iterator[None]:
     """
     doing = f"read a {kind} file"
     try:
-        with lake_errors(doing, path):
+        with content_errors(lake, path, doing):
             yield
+    except DamagedFileError as error:
+        raise TableFileError(
+            error.message, operation=doing, hint=lost_file_hint(path)
+        ) from error.__cause__
     except LakeError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         raise TableFileError(error.message, operation=doing, hint=lost_file_hint(path)) from error
-    except DAMAGE as error:
-        raise TableFileError(
-            f"{path} is damaged ({type(error).__name__})",
-            operation=doing,
-            hint=lost_file_hint(path),
-        ) from error
 
 
 def lost_file_hint(path: str) -> str:

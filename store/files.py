@@ -46,6 +46,7 @@ _KNOWN = (
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 _DELETERS = 16  # at a time: they wait most of their time
 _SMALL = 256 << 10  # bytes: less than what a request costs, beside reading them all
+_PIECE = 8 << 20  # bytes that are read at a time
 _PARQUET = pa.dataset.ParquetFileFormat()
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}\.tmp", re.DOTALL)  # see Lake._temporary
 
@@ -319,6 +320,19 @@ class Lake:
             if found is None:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             return pa.py_buffer(found[0])
+
+    def read_through(self, path: str) -> None:
+        """Read a file to its end, in pieces: whether the storage hands out all of it.
+
+        Raises:
+            LakeError: it is missing, or cannot be read.
+        """
+        with (
+            lake_errors("read", path),
+            self.filesystem.open_input_stream(self.absolute(path)) as stream,
+        ):
+            while stream.read(_PIECE):
+                pass
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """So many bytes of a file, or all that there are of them; length is at least one.

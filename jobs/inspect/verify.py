@@ -48,7 +48,7 @@ from ratchet.jobs.topology.begin import refuse_unfitting
 from ratchet.jobs.topology.discover import DiscoveredTable, look
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import with_serving_shards
-from ratchet.merge.lostparts import refuse_lost
+from ratchet.merge.lostparts import refuse_lost, stopping_the_lost
 from ratchet.merge.plan import app_id
 from ratchet.snapshot.confirm import KeyConfirmation
 from ratchet.snapshot.mirror import MirrorAt
@@ -151,7 +151,8 @@ def _compare(
     for one in chosen:
         log.info("comparing %s", one.state.name)
         try:
-            result = verifier.table(cut, one)
+            with stopping_the_lost(verifier.lake, one.state):
+                result = verifier.table(cut, one)
         except (TableStoppedError, TableFileError) as error:
             left[one.state.name] = f"{error.message} ({error.hint})"
             refused += 1

@@ -126,7 +126,7 @@ class ShardRows:
             return
         wanted = _KeyValues.of(part, link, values)
         for file in part.table.files.values():
-            with data_file_errors(f"{part.folder}/{file.path}"):
+            with data_file_errors(self._lake, f"{part.folder}/{file.path}"):
                 yield from self._in_file(part, file, wanted)
 
     def changes(
@@ -156,7 +156,7 @@ class ShardRows:
         for path, at in by_file.items():
             rows = sorted(at)
             place |= {(path, one): len(place) + n for n, one in enumerate(rows)}
-            with data_file_errors(f"{part.folder}/{path}"):
+            with data_file_errors(self._lake, f"{part.folder}/{path}"):
                 found.append(self._taken(part, path, rows))
         every = pa.concat_tables([part.columns.empty_table(), *found])
         return every.take(pa.array([place[one] for one in images], pa.int64())).combine_chunks()

@@ -30,7 +30,7 @@ from ratchet.store.delta.errors import CommitConflictError, conflict, delta_erro
 from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.parquet import parquet_file
 from ratchet.store.delta.tables import set_properties
-from ratchet.store.failures import lake_errors, sound
+from ratchet.store.failures import content_errors
 from ratchet.store.files import Lake
 
 # A checkpoint names all files that were removed within the second of these: by Delta's default, a
@@ -161,14 +161,14 @@ class DeltaLogTable:
         path = f"{self._path}/{file.path}"
         needed = dict.fromkeys([*columns, *([where.column] if where else [])])
         with (
-            sound(path),
-            lake_errors("read", path),
+            content_errors(self._lake, path, "read"),
             self._lake.open_input(path, size=file.size) as stream,
         ):
             found = parquet_file(self._lake, stream).read(columns=list(needed))
             # What deltalake has written again comes back in types of its own.
             schema = pa.schema([self._schema.field(name) for name in needed])
             found = found.select(schema.names).cast(schema)
+            found.validate(full=True)  # that texts are UTF-8, for one
             _need_own_rows(file, found)
             if where is not None:
                 found = found.filter(where.expression)

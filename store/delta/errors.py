@@ -31,6 +31,10 @@ class TableGoneError(LakeError):
     """Another process removed the table between our reading and our commit."""
 
 
+class UnreadTableError(LakeError):
+    """deltalake could not read the files of a table: one is damaged, or the storage failed."""
+
+
 @contextmanager
 def delta_errors(operation: str, path: str) -> Iterator[None]:
     """Turn what deltalake and the storage raise into a LakeError with a remedy."""

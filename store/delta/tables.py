@@ -32,7 +32,7 @@ from ratchet.store.delta.actions import (
     rewrite_info,
 )
 from ratchet.store.delta.commits import commit_files, progress
-from ratchet.store.delta.errors import conflict, delta_errors
+from ratchet.store.delta.errors import UnreadTableError, conflict, delta_errors
 from ratchet.store.delta.log import replay
 from ratchet.store.failures import errno_of, lost_file_hint, storage_error
 from ratchet.store.files import Lake
@@ -413,7 +413,7 @@ def query(
                 raise
             if errno_of(error) not in {0, errno.ENOENT}:
                 raise storage_error(error, "read a file", path) from error
-            raise LakeError(
+            raise UnreadTableError(
                 f"cannot read the files of {path}",
                 operation="read a Delta table",
                 hint=f"see the cause; if files are gone or damaged, {lost_file_hint(path)}",

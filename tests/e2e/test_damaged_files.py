@@ -16,6 +16,8 @@ from fix_e2e import PASSWORD, Ratchet, assert_identical, status
 from lab.servers import create_ratchet_user
 from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake
+from ratchet.store.rounds import RoundLog
+from ratchet.store.segments import part_of
 
 TABLES = ("a", "b")
 
@@ -284,6 +286,49 @@ def test_a_log_of_the_lake_is_damaged(
     assert_identical(ratchet.lake, [mariadb], database, TABLES)
     ratchet.run("verify")
     ratchet.run("check")
+
+
+def test_a_byte_of_a_file_of_rows_is_another_one(
+    mariadb: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """A data file, a side table's, a vector and captured changes: each table stops by name.
+
+    What Arrow says of such a file has no number, as what an object store says.
+    """
+    tables = ("data", "side", "vectors", "changes", "sound")
+    for table in tables:
+        mariadb.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", database=database)
+        mariadb.execute(f"INSERT INTO {table} SELECT seq, seq FROM seq_1_to_50", database=database)
+    create_ratchet_user(mariadb, PASSWORD, [database])
+    ratchet = make_ratchet({"-": mariadb}, database)
+    ratchet.run("run", "--until-caught-up")
+    for table in tables:
+        mariadb.execute(f"DELETE FROM {table} WHERE id > 45", database=database)
+    ratchet.run("run", "--until-caught-up")
+    for table in tables:
+        mariadb.execute(f"UPDATE {table} SET v = 7 WHERE id < 9", database=database)
+    ratchet.run("run", "--until-caught-up", crash_at="capture.after_commit", expect=-signal.SIGKILL)
+    lake = Lake.at(ratchet.lake)
+    change = next(file for file in RoundLog(lake).since(0)[-1].files if file.table == "changes")
+    part = part_of(change.path)
+    assert part is not None
+    for path, end in (
+        *((one, 0) for one in (ratchet.lake / "shop" / "data").glob("*.parquet")),
+        *((one, 0) for one in side_of(ratchet.lake / "shop" / "side").rglob("*.parquet")),
+        *((one, 0) for one in (ratchet.lake / "shop" / "vectors").glob("*.bin")),
+        (ratchet.lake / part.path, part.offset + part.length),
+    ):
+        raw = bytearray(path.read_bytes())
+        raw[(end or len(raw)) - 9] ^= 255  # the end of a footer
+        path.write_bytes(raw)
+    done = ratchet.run("run", "--until-caught-up", expect=6)
+    for table in tables:
+        assert (f"shop.{table} is stopped" in done.stderr) is (table != "sound"), done.stderr
+    assert_identical(ratchet.lake, [mariadb], database, ["sound"])
+    ratchet.redump_as_told(done.stderr)
+    ratchet.run("run", "--until-caught-up")
+    assert_identical(ratchet.lake, [mariadb], database, tables)
+    ratchet.run("verify")
 
 
 def follow(ratchet: Ratchet, said: str) -> None:

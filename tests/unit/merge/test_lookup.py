@@ -152,7 +152,7 @@ def changed(
     rows = [{"op": INSERT, "token": token, "before": None, "after": values(n)} for n in numbers]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=change_schema(COLUMNS)), sink)
-    return newest(ChangeFiles(["changes"], [sink.getvalue()]), table.shape)
+    return newest(ChangeFiles(Lake.at("/nowhere"), ["changes"], [sink.getvalue()]), table.shape)
 
 
 KEYS = [("a",), ("b.c",), ("d",), ("a", "b.c"), ("d", "a")]
@@ -367,5 +367,5 @@ def test_deletes_are_looked_for(tmp_path: Path) -> None:
     rows = [{"op": DELETE, "token": token, "before": values(1), "after": None}]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=change_schema(COLUMNS)), sink)
-    found = newest(ChangeFiles(["changes"], [sink.getvalue()]), table.shape)
+    found = newest(ChangeFiles(Lake.at("/nowhere"), ["changes"], [sink.getvalue()]), table.shape)
     assert table.look(found) == {(0, 0, (1,), True)}

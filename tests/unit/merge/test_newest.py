@@ -21,7 +21,7 @@ from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.newest import ChangeFiles, NeedsSpark, NewestChanges, Oversized, newest
 from ratchet.merge.shape import Shape
-from ratchet.store.files import open_lake
+from ratchet.store.files import Lake, open_lake
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ def files(*contents: list[dict[str, Any]], columns: pa.Schema | None = None) -> 
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink, row_group_size=3)
         buffers.append(sink.getvalue())
-    return ChangeFiles([f"file {n}" for n in range(len(contents))], buffers)
+    return ChangeFiles(Lake.at("/nowhere"), [f"file {n}" for n in range(len(contents))], buffers)
 
 
 def told(found: NewestChanges) -> list[tuple[Any, ...]]:
@@ -427,7 +427,9 @@ def test_a_column_that_an_older_file_lacks_and_one_that_is_no_more() -> None:
 
 def test_a_damaged_file() -> None:
     whole = four()
-    cut = ChangeFiles(["one", "two"], [whole.contents[0], whole.contents[1].slice(0, 100)])
+    cut = ChangeFiles(
+        Lake.at("/nowhere"), ["one", "two"], [whole.contents[0], whole.contents[1].slice(0, 100)]
+    )
     with pytest.raises(LakeError, match="two"):
         newest(cut, shape())
     with pytest.raises(LakeError, match="two"):
