@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import Schema
 
-from ratchet.core.errors import DAMAGE, LakeError, TableFileError
+from ratchet.core.errors import DAMAGE, DamagedFileError, LakeError, TableFileError
 from ratchet.store.delta.actions import (
     STATE_KINDS,
     Action,
@@ -39,7 +39,12 @@ from ratchet.store.delta.actions import (
     actions_of,
 )
 from ratchet.store.delta.errors import TableGoneError, conflict
-from ratchet.store.failures import damage_hint, damage_kind, lake_errors, lost_file_hint
+from ratchet.store.failures import (
+    content_errors,
+    damage_hint,
+    damage_kind,
+    lost_file_hint,
+)
 from ratchet.store.files import Lake
 
 log: Final = logging.getLogger(__name__)
@@ -534,7 +539,7 @@ def _checkpoint_path(path: str, version: int) -> str:
 
 def _checkpoint(lake: Lake, path: str, version: int) -> Iterator[StateAction]:
     name = _checkpoint_path(path, version)
-    with _sound_checkpoint(name), lake.open_input(name) as stream:
+    with _sound_checkpoint(lake, name), lake.open_input(name) as stream:
         file = pq.ParquetFile(stream)
         kinds = [one for one in STATE_KINDS if one != "remove"]
         wanted = [one for one in kinds if one in file.schema_arrow.names]
@@ -544,23 +549,23 @@ def _checkpoint(lake: Lake, path: str, version: int) -> Iterator[StateAction]:
 
 
 @contextmanager
-def _sound_checkpoint(name: str) -> Iterator[None]:
+def _sound_checkpoint(lake: Lake, name: str) -> Iterator[None]:
     try:
-        with lake_errors("read a checkpoint", name):
+        with content_errors(lake, name, "read a checkpoint"):
             yield
-    except DAMAGE as error:
+    except DamagedFileError as error:
         raise TableFileError(
-            f"a checkpoint of a Delta table is damaged ({type(error).__name__})",
+            f"a checkpoint of a Delta table is damaged ({type(error.__cause__).__name__})",
             operation="read a checkpoint",
             table=name,
             hint=damage_hint(name),
-        ) from error
+        ) from error.__cause__
 
 
 def _checkpointed_removals(lake: Lake, path: str, version: int) -> list[RemovedFile]:
     name = _checkpoint_path(path, version)
     fields = [f"remove.{one}" for one in ("path", "deletionTimestamp", "deletionVector")]
-    with _sound_checkpoint(name), lake.open_input(name) as stream:
+    with _sound_checkpoint(lake, name), lake.open_input(name) as stream:
         found = pq.ParquetFile(stream)
         if "remove" not in found.schema_arrow.names:
             return []

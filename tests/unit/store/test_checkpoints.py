@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from ratchet.core.errors import LakeError
+from ratchet.core.errors import LakeError, TableFileError
 from ratchet.store.delta import checkpoints, log
 from ratchet.store.delta.actions import DataFile, RemovedFile, rewrite_info
 from ratchet.store.delta.appendlog import DeltaLogTable
@@ -226,3 +226,21 @@ def test_a_table_that_is_not_there(tmp_path: Path) -> None:
     assert replay(lake, "none") is None
     (tmp_path / "bare/_delta_log").mkdir(parents=True)
     assert replay(lake, "bare") is None
+
+
+def test_a_byte_of_a_checkpoint_is_another_one(lake: Lake) -> None:
+    """It is read, or it is damaged by name; nothing else is raised."""
+    files = busy(lake, 3, 2)
+    assert files == []
+    write_checkpoint(lake, "t")
+    (path,) = Path(lake.absolute("t/_delta_log")).glob("*.checkpoint.parquet")
+    raw = path.read_bytes()
+    found = []
+    for at in range(0, len(raw), 13):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 255]) + raw[at + 1 :])
+        try:
+            replay(lake, "t")
+        except TableFileError as error:
+            found.append(error)
+    assert all(path.name in str(error) and "redump" in error.hint for error in found)
+    assert len(found) > len(raw) // 13 // 5
