@@ -170,6 +170,7 @@ def test_what_a_commit_says(tmp_path: Path) -> None:
         "isolationLevel": "SnapshotIsolation",
         "isBlindAppend": False,
         "engineInfo": "Ratchet",
+        "ratchetLines": 1 + len(rest),
     }
     kinds = [next(iter(action)) for action in rest]
     assert kinds == ["remove"] * done.files + ["add"]

@@ -108,6 +108,7 @@ def test_a_commit_says_what_it_is(tmp_path: Path) -> None:
         "isBlindAppend": False,
         "engineInfo": "Ratchet",
         "userMetadata": '{"a": "\\u00e4", "b": 1}',
+        "ratchetLines": 3,
     }
     number = source.rounds.last_number()
     assert txn["txn"] == {
