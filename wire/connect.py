@@ -21,7 +21,7 @@ from pymysql.constants import CR
 from ratchet.core.errors import ConfigError, RatchetError
 from ratchet.core.shard import ShardId
 from ratchet.wire.connected import PLUGINS, RawConnection, Verified
-from ratchet.wire.failures import server_failure
+from ratchet.wire.failures import UntrustedOwner, server_failure
 from ratchet.wire.peer import is_local
 from ratchet.wire.secrets import SecretName, reveal, state_without
 from ratchet.wire.tls import tls_context
@@ -131,8 +131,51 @@ def open_connection(config: SourceConfig) -> RawConnection:
             source=str(config.shard),
             hint="give the account a password, or set tls to verify_identity",
         )
+    try:
+        connection = _logged_in(config, password)
+    except (pymysql.err.Error, ssl.SSLError) as error:
+        cause = error if isinstance(error, ssl.SSLError) else None
+        cause = cause or getattr(error, "original_exception", None)
+        raise _failure(config, error, cause) from cause
+    connection.set_read_timeout(config.read_timeout)
+    connection.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        connection.socket.setsockopt(sockets.IPPROTO_TCP, option, value)
+    return connection
+
+
+def _logged_in(config: SourceConfig, password: bytes) -> RawConnection:
+    """At the first of its addresses that a server serves which may be trusted."""
+    looks = config.tls == "auto" and config.tls_mode == "preferred"
+    refused: pymysql.err.OperationalError | None = None
+    for host in _addresses(config) if looks else (config.host,):
+        connection = _connection(config, host, password)
+        connection.looks_at_owner = looks
+        try:
+            connection.connect()
+        except pymysql.err.OperationalError as error:
+            if not (isinstance(error, UntrustedOwner) or error.args[0] == CR.CR_CONN_HOST_ERROR):
+                raise
+            # A server may listen at one address of `localhost`, and somebody else at another.
+            refused = error if not isinstance(refused, UntrustedOwner) else refused
+        else:
+            return connection
+    assert refused is not None  # noqa: S101 - there is an address at least
+    raise refused
+
+
+def _addresses(config: SourceConfig) -> tuple[str, ...]:
+    """What a host of this machine is called in the network, in the system's order."""
+    try:
+        found = sockets.getaddrinfo(config.host, config.port, type=sockets.SOCK_STREAM)
+    except OSError:
+        return (config.host,)  # whoever connects to it tells why
+    return tuple(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+def _connection(config: SourceConfig, host: str, password: bytes) -> RawConnection:
     connection: RawConnection = RawConnection(
-        host=config.host,
+        host=host,
         port=config.port,
         user=config.user,
         password=password,
@@ -150,17 +193,6 @@ def open_connection(config: SourceConfig) -> RawConnection:
     )
     connection.verifies = config.verifies
     connection.wants_proof = config.tls_mode == "verify_password"
-    connection.looks_at_owner = config.tls == "auto" and config.tls_mode == "preferred"
-    try:
-        connection.connect()
-    except (pymysql.err.Error, ssl.SSLError) as error:
-        cause = error if isinstance(error, ssl.SSLError) else None
-        cause = cause or getattr(error, "original_exception", None)
-        raise _failure(config, error, cause) from cause
-    connection.set_read_timeout(config.read_timeout)
-    connection.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE:
-        connection.socket.setsockopt(sockets.IPPROTO_TCP, option, value)
     return connection
 
 

@@ -217,9 +217,10 @@ _OWNER_HINT: Final = (
 )
 _WANTS_TLS_HINT: Final = "set tls in the config: this server wants encrypted connections"
 
-_DOUBTS: Final[dict[type[UnverifiedPeer], tuple[str, str]]] = {
-    UnprovenPeer: ("TLS failed", _UNPROVEN_HINT),
-    UntrustedOwner: ("the server is not trusted", _OWNER_HINT),
+_DOUBTS: Final[dict[type[UnverifiedPeer], tuple[type[RatchetError], str, str]]] = {
+    UnprovenPeer: (SourceUnfitError, "TLS failed", _UNPROVEN_HINT),
+    # He may have taken the port while the server is restarted, and be gone when it is back.
+    UntrustedOwner: (RetryableError, "the server is not trusted", _OWNER_HINT),
 }
 
 _OTHERS: Final[_Rule] = (
@@ -272,7 +273,7 @@ def server_failure(
     if code == CR.CR_SSL_CONNECTION_ERROR:
         remedy = next((hint for said, hint in _TLS_HINTS.items() if said in text), remedy)
     if isinstance(error, UnverifiedPeer):
-        what, remedy = _DOUBTS.get(type(error), (what, _WANTS_PROOF_HINT))
+        kind, what, remedy = _DOUBTS.get(type(error), (kind, what, _WANTS_PROOF_HINT))
     if _TABLET_ENDED.search(text):
         remedy = TABLET_HINT
     if _NO_TABLET in text:

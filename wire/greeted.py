@@ -23,7 +23,7 @@ from typing import Final
 
 import grpc
 
-from ratchet.core.errors import SourceUnfitError
+from ratchet.core.errors import RetryableError
 from ratchet.socketowners import read_entries
 from ratchet.wire.failures import OWNER_HINT
 from ratchet.wire.peer import distrusted
@@ -58,7 +58,7 @@ def refuse_strangers(channel: grpc.Channel, config: tuple[str, int, float], mark
         mark: the channel's.
 
     Raises:
-        SourceUnfitError: it is another user's.
+        RetryableError: it is another user's, who may have taken the port of a vtgate that is away.
         OSError: the connection is gone, or the kernel cannot be asked just now.
         grpc.RpcError: no connection has come about.
     """
@@ -74,7 +74,7 @@ def refuse_strangers(channel: grpc.Channel, config: tuple[str, int, float], mark
         if not why and not (ours and all(map(_is_established, ours))):
             raise ConnectionError("the connection is gone")
     if why:
-        raise SourceUnfitError(
+        raise RetryableError(
             f"the password is not sent: {why}",
             operation="connect to vtgate",
             source=f"{host}:{port}",

@@ -25,15 +25,19 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, TypeVar, cast
 
-import numba
 import numpy as np
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
-from numba.core.dispatcher import Dispatcher
-from numba.core.serialize import dumps
 
 from ratchet.core.errors import OperatorError
 from ratchet.owned import distrust_code
 from ratchet.resources import make_folder
+from ratchet.wire.numbaconfig import take_no_settings_file
+
+take_no_settings_file()  # before the first import of numba
+
+import numba  # noqa: E402
+from numba.core.caching import CompileResultCacheImpl, FunctionCache  # noqa: E402
+from numba.core.dispatcher import Dispatcher  # noqa: E402
+from numba.core.serialize import dumps  # noqa: E402
 
 log: Final = logging.getLogger(__name__)
 

@@ -245,7 +245,8 @@ def _launch(given: Mapping[str, str], out: Path) -> Any:
                 # Signals to our process group (Ctrl-C, `timeout`) are for us: we end the JVM when
                 # a step is done, and it ends by itself when we are gone (its stdin closes).
                 launch,
-                {"stdout": stream, "stderr": stream, "start_new_session": True},
+                # Others may make files in the current folder, and Spark and Python look there.
+                {"stdout": stream, "stderr": stream, "start_new_session": True, "cwd": "/"},
             )
         except PySparkRuntimeError as error:
             raise _no_jvm(out) from error
@@ -337,7 +338,11 @@ def _stop(session: SparkSession) -> None:
 
 def _set_environment(*, local: bool, class_path: Sequence[str]) -> None:
     """For the JVM and the Python workers that it starts."""
+    import pyspark
+
     _extend("SPARK_DIST_CLASSPATH", class_path)
+    # PySpark would look for it above the current folder first, where others may make files.
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).resolve().parent))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Workers are started by `-m`, which takes modules from the current folder first: in one where

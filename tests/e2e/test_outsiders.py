@@ -176,16 +176,47 @@ def test_pyspark_listens_on_no_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_workers_take_no_module_from_the_folder_where_ratchet_was_started(tmp_path: Path) -> None:
+def test_spark_takes_nothing_from_the_folder_where_ratchet_was_started(tmp_path: Path) -> None:
     """Others may make files in /tmp and the like; Python's `-m` looks there first."""
     folder = tmp_path / "anybodys"
     folder.mkdir()
     proof = tmp_path / "proof"
     for name in ("pyspark", "numpy", "pyarrow", "ratchet", "socket", "sitecustomize"):
         (folder / f"{name}.py").write_text(f"open({str(proof)!r}, 'a').write({name!r})\n")
-    with session(tmp_path, start=folder) as (java, _):
-        assert family_of(java) - {java}
-    assert not proof.exists(), proof.read_text()
+    for name in ("bin", "jars"):  # PySpark looks for Spark above the current folder first
+        (folder / name).mkdir()
+    submit = folder / "bin" / "spark-submit"
+    submit.write_text(f"#!/bin/sh\necho spark-submit >> {proof}\nexit 1\n")
+    submit.chmod(0o755)
+    below = folder / "own"
+    below.mkdir()
+    for start in (folder, below):
+        with session(tmp_path, home=tmp_path / f"tmp-{start.name}", start=start) as (java, _):
+            assert family_of(java) - {java}
+            assert Path(f"/proc/{java}/cwd").resolve() == Path("/")
+        assert not proof.exists(), proof.read_text()
+
+
+def test_nothing_is_taken_from_the_folder_where_ratchet_was_started(tmp_path: Path) -> None:
+    """Settings of numba; modules by a name on the path that is no folder."""
+    proof = tmp_path / "proof"
+    (tmp_path / ".numba_config.yaml").write_text(f"chrome_trace: {proof}\ncache_dir: {tmp_path}\n")
+    code = (
+        "import sys, ratchet.wire.kernel, numba, yaml\n"
+        "numba.njit(lambda x: x + 1)(1)\n"
+        "assert not numba.config.CHROME_TRACE, numba.config.CHROME_TRACE\n"
+        "assert not numba.config.CACHE_DIR, numba.config.CACHE_DIR\n"
+        "print([one for one in sys.path if one and not one.startswith('/')])\n"
+    )
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("NUMBA")}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=tmp_path, env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+    assert not proof.exists()
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from stranger_kit import needs_root, stranger
 
 from lab.tls import make_certificates
 from ratchet import socketowners
-from ratchet.core.errors import RetryableError, SourceUnfitError
+from ratchet.core.errors import RetryableError
 from ratchet.wire import peer
 from ratchet.wire.connect import open_connection
 from ratchet.wire.peer import distrusted
@@ -39,7 +39,7 @@ def asks_for_it(client: Client) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_another_user_is_told_nothing(address: str, host: str) -> None:
     with stranger("mysql", address) as (port, told):
-        with pytest.raises(SourceUnfitError, match="served by a process of uid 65534") as caught:
+        with pytest.raises(RetryableError, match="served by a process of uid 65534") as caught:
             open_connection(source_at(port, host=host))
         assert told() == ""
     assert f":{port} is served" in str(caught.value)
@@ -52,7 +52,7 @@ def test_another_user_is_told_nothing(address: str, host: str) -> None:
 def test_the_password_is_not_shown_to_another_user(mode: str) -> None:
     """Who is accepted, because the config names the mode."""
     with stranger("mysql") as (port, told):
-        with pytest.raises(SourceUnfitError, match="asks for the password itself") as caught:
+        with pytest.raises(RetryableError, match="asks for the password itself") as caught:
             open_connection(source_at(port, tls=mode))
         heard = told()
     assert "me\0" in heard
@@ -63,9 +63,9 @@ def test_the_password_is_not_shown_to_another_user(mode: str) -> None:
 @pytest.mark.usefixtures("strangers")
 def test_nothing_is_said_before_the_look() -> None:
     with fake_server(asks_for_it) as (port, clients):
-        with pytest.raises(SourceUnfitError, match="nothing was sent to it"):
+        with pytest.raises(RetryableError, match="nothing was sent to it"):
             open_connection(source_at(port))
-        with pytest.raises(SourceUnfitError, match="nothing was sent to it"):
+        with pytest.raises(RetryableError, match="nothing was sent to it"):
             open_connection(source_at(port, password=""))  # his rows would be believed
     assert [client.heard for client in clients] == [b"", b""]
 
@@ -75,7 +75,7 @@ def test_nothing_is_said_before_the_look() -> None:
 def test_no_key_of_his_is_taken(mode: str) -> None:
     with (
         fake_server(asks_for_it) as (port, clients),
-        pytest.raises(SourceUnfitError, match=r"sha256_password.*served by a process of uid"),
+        pytest.raises(RetryableError, match=r"sha256_password.*served by a process of uid"),
     ):
         open_connection(source_at(port, tls=mode))
     assert b"me\0" in clients[0].heard

@@ -71,7 +71,7 @@ def test_another_machine_is_not_without_tls(
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_another_user_of_this_machine_is_not(host: str) -> None:
     with stranger("grpc") as (port, told):
-        with pytest.raises(SourceUnfitError, match="served by a process of uid 65534") as caught:
+        with pytest.raises(RetryableError, match="served by a process of uid 65534") as caught:
             receive(replace(gate(port), host=host))
         assert told() == ""
     assert "tls: required" in caught.value.hint
@@ -85,7 +85,7 @@ def test_whose_process_it_is_is_asked_for_a_password_only(
     monkeypatch.setattr(peer, "is_trusted", lambda _: False)
     call(gate(port, password=""))
     assert len(told) == 1
-    with pytest.raises(SourceUnfitError, match="the password is not sent"):
+    with pytest.raises(RetryableError, match="the password is not sent"):
         receive(gate(port))
     assert len(told) == 1
 
