@@ -21,10 +21,12 @@ from pyspark.sql import SparkSession
 
 from ratchet.jobs.engine.jarhashes import altered, digest
 from ratchet.jobs.engine.jars import delta_jars, delta_packages
+from ratchet.jobs.engine.sparkhome import use_own_spark
 
 
 def main() -> None:
     """Fetch the jars, look at them, and only then run them: write and read one Delta table."""
+    use_own_spark()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     logging.getLogger("py4j").setLevel(logging.ERROR)

@@ -79,7 +79,8 @@ def refuse_strangers(channel: grpc.Channel, config: tuple[str, int, float], mark
             operation="connect to vtgate",
             source=f"{host}:{port}",
             hint=f"{OWNER_HINT}. If vtgate runs as another one, give its ports a certificate "
-            "(--grpc-cert, --grpc-key), and set tls: required and tls_ca",
+            "(--grpc-cert, --grpc-key), and set tls: required and tls_ca; if it listens at another "
+            "address of this name, name that (host: 127.0.0.1)",
         )
 
 

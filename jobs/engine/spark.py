@@ -338,16 +338,12 @@ def _stop(session: SparkSession) -> None:
 
 def _set_environment(*, local: bool, class_path: Sequence[str]) -> None:
     """For the JVM and the Python workers that it starts."""
-    import pyspark
+    from ratchet.jobs.engine.sparkhome import use_own_spark
 
+    use_own_spark()
     _extend("SPARK_DIST_CLASSPATH", class_path)
-    # PySpark would look for it above the current folder first, where others may make files.
-    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).resolve().parent))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Workers are started by `-m`, which takes modules from the current folder first: in one where
-    # others may make files, their code would run.
-    os.environ["PYTHONSAFEPATH"] = "1"
     if local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     if os.environ.get(crashpoints.VARIABLE):
