@@ -410,12 +410,12 @@ def lake_record(data: bytes) -> None:
     """The records inside of the lake's Delta tables."""
     kind, text = (data[0] if data else 0) % 4, data[1:].decode("utf-8", "replace")
     if kind == 0:
-        json.dumps(rounds._round(text).to_json())
+        json.dumps(rounds._round({"round": 1, "record": text}).to_json())
     elif kind == 1:
         for one in rounds._streams(text).values():
             json.dumps(one.to_json())
     elif kind == 2:
-        json.dumps(cuts._cut(text).to_json())
+        json.dumps(cuts._cut(1, [{"record": text}]).to_json())
     else:
         commit = DumpCommit.from_text(text)
         assert commit is None or commit.to_text()
