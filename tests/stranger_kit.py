@@ -29,6 +29,7 @@ def stranger(
 ) -> Iterator[tuple[int, Callable[[], str]]]:
     """His port, and a way to ask what he was told, which ends him."""
     environment = {**os.environ, "TMPDIR": "/tmp"}  # he may not get into ours
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, (CHILD.parents[1], CHILD.parent)))
     with subprocess.Popen(
         [sys.executable, str(CHILD), kind, address, str(port), str(NOBODY)],
         stdin=subprocess.PIPE,
