@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args
 
 from ratchet.core.patterns import TablePatterns
 from ratchet.jobs.config.yamlfile import ConfigNode
@@ -25,15 +25,7 @@ Tls = Literal[
 KeyMode = Literal["primary", "shard+primary"]
 ZeroDates = Literal["null", "text", "fail"]
 
-TLS_MODES: Final = (
-    "auto",
-    "disabled",
-    "preferred",
-    "required",
-    "verify_password",
-    "verify_ca",
-    "verify_identity",
-)
+TLS_MODES: Final[tuple[str, ...]] = get_args(Tls)
 DAY: Final = 86_400.0
 _LONGEST_SECRET: Final = 4096  # bytes
 

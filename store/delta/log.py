@@ -62,7 +62,6 @@ _NO_COLUMNS: Final = pa.schema([])
 # and more), and would look like the newest.
 _STALE: Final = 600.0
 _COUNT: Final = "ratchetLines"  # in a commit's commitInfo
-_ASTRAY: Final = "does not fit the commits before it"
 _LOST: Final = 3  # commits in a row that a broken disk may have lost in the midst of a log
 
 
@@ -142,46 +141,45 @@ class _Replay:
         )
 
     def commit(self, one: _Commit) -> None:
-        """Go on to the next version.
-
-        Raises:
-            TableFileError: it does not fit what is there: this commit is another one's, or one
-                before it is. To readers a file is what the log calls it together with its vector,
-                so they would go on to show what nobody removed.
-        """
+        """Go on to the next version."""
         self.version += 1
-        removed = [action for action in one.actions if isinstance(action, RemovedFile)]
-        if any(not self._has(action) for action in removed):
-            raise _damaged_commit(_commit_path(self.path, self.version), _ASTRAY)
         self.take(one.actions)
         self.last = one.mark
 
-    def _has(self, action: RemovedFile) -> bool:
-        found = self.files.get(action.path)
-        return found is not None and _same_vector(found, action)
-
     def take(self, actions: Iterable[Action]) -> None:
-        """Apply a commit's actions; those of one file come in any order."""
+        """Apply a commit's actions, of which no two remove or add the same, in any order.
+
+        Raises:
+            TableFileError: they do not fit what is there: the commit is another one's, or one
+                before it is. To readers a file is what the log calls it together with its vector,
+                so they would go on to show what nobody removed.
+        """
         added = []
         for action in actions:
             match action:
                 case DataFile():
                     added.append(action)
-                case RemovedFile() if self._has(action):
-                    del self.files[action.path]
+                case RemovedFile():
+                    found = self.files.pop(action.path, None)
+                    self._need(found is not None and _same_vector(found, action))
                 case AppTransaction():
                     self.apps[action.app_id] = action.version
                 case TableMetadata():
                     self._metadata(action)
                 case TableProtocol():
                     self._protocol(action)
-                case RemovedFile() | CommitInfo():
+                case CommitInfo():
                     pass
         for file in added:
             was = self.files.get(file.path)
-            if was is not None and not _same_vector(was, file):
-                raise _damaged_commit(_commit_path(self.path, self.version), _ASTRAY)
+            self._need(was is None or _same_vector(was, file))
             self.files[file.path] = file
+
+    def _need(self, fits: bool) -> None:  # noqa: FBT001 - it says what is needed
+        if not fits:
+            raise _damaged_commit(
+                _commit_path(self.path, self.version), "does not fit the commits before it"
+            )
 
     def _protocol(self, value: TableProtocol) -> None:
         features = set(value.writer_features or ())

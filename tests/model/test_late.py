@@ -191,7 +191,7 @@ def test_a_table_that_is_made_anew_while_the_late_one_merges(
 ) -> None:
     """Found on 2026-11-30: a commit behind the end of a log that a successor had begun anew; and
     one in its midst, by a late one that had read half of the old log and half of the new one."""
-    halted_while_it_merges(source, tmp_path, other)
+    halted_at_each_step(source, tmp_path, "merge", other)
 
 
 @pytest.mark.long
@@ -207,7 +207,7 @@ def test_without_the_look_at_the_commit_before_it_goes_wrong(
 
     monkeypatch.setattr(ratchet.store.delta.commits, "put_commit", put)
     with pytest.raises((WrongError, TableFileError)):
-        halted_while_it_merges(source, tmp_path, other)
+        halted_at_each_step(source, tmp_path, "merge", other)
 
 
 @pytest.mark.long
@@ -216,7 +216,7 @@ def test_a_table_that_is_added_again_while_the_late_one_removes_it(
     source: Lake, tmp_path: Path, other: str
 ) -> None:
     """Found on 2026-11-30: the new dump went on in the log that stood there whole."""
-    halted_while_it_removes(source, tmp_path, other)
+    halted_at_each_step(source, tmp_path, "remove", other)
 
 
 @pytest.mark.long
@@ -226,24 +226,15 @@ def test_without_the_note_of_a_removal_it_goes_wrong(
     """The very same histories."""
     monkeypatch.setattr(Removals, "begin", lambda *_: None)
     with pytest.raises((WrongError, TableFileError)):
-        halted_while_it_removes(source, tmp_path, "add")
+        halted_at_each_step(source, tmp_path, "remove", "add")
 
 
-def halted_while_it_removes(source: Lake, folder: Path, other: str) -> None:
-    """A halt before each step, awake when the successor has ended."""
-    steps = history(copied(source, folder / "all"), ("remove",), (), halt=10**9, wake=1).steps
+def halted_at_each_step(source: Lake, folder: Path, late: str, other: str) -> None:
+    """A halt before each step of that one thing, awake when the successor has ended."""
+    steps = history(copied(source, folder / "all"), (late,), (), halt=10**9, wake=1).steps
     for halt in range(1, steps + 1):
         lake = copied(source, folder / "one")
-        history(lake, ("remove",), OTHER[other], halt=halt, wake=10**9)
-        shutil.rmtree(lake.root)
-
-
-def halted_while_it_merges(source: Lake, folder: Path, other: str) -> None:
-    """A halt before each step, awake when the successor has ended."""
-    steps = history(copied(source, folder / "all"), ("merge",), (), halt=10**9, wake=1).steps
-    for halt in range(1, steps + 1):
-        lake = copied(source, folder / "one")
-        history(lake, ("merge",), OTHER[other], halt=halt, wake=10**9)
+        history(lake, (late,), OTHER[other], halt=halt, wake=10**9)
         shutil.rmtree(lake.root)
 
 
