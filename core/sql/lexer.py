@@ -30,41 +30,38 @@ _OTHER_GRAMMAR: Final = 1 << 9 | 1 << 10
 # leaves to MySQL begins at 50700.
 _EXECUTED: Final = {False: (range(80_001),), True: (range(50_700), range(100_000, 100_401))}
 
-# Of more tokens than these a statement is in doubt: 0.2 s, and some 30 MB of objects. No ALTER
-# TABLE that a server takes has so many. A dump's INSERT of 1 MB may have; where that is logged as
-# its text, its table is in doubt anyway.
+# Of more tokens than these, spaces and comments between them counted, a statement is in doubt:
+# 0.2 s, and some 30 MB of objects. No ALTER TABLE that a server takes has so many. A dump's INSERT
+# of 1 MB may have; where that is logged as its text, its table is in doubt anyway.
 MOST_TOKENS: Final = 200_000
 
-# All repeats are possessive: they take no memory for each turn. Comments are skipped many at once.
+# Letters of a word that may be a keyword: both servers' have fewer than 35.
+_LONGEST: Final = 64
+
+# All repeats are possessive: they take no memory for each turn.
 _FORMS: Final = r"""
-    (?P<space>(?:[ \t\n\v\f\r]++|\#[^\n]*+|--(?=[\x00-\x20\x7f]|\Z)[^\n]*+|(?>/\*(?!%s).*?\*/))++)
+    (?P<space>[ \t\n\v\f\r]++|(?:\#|--(?=[\x00-\x20\x7f]|\Z))[^\n]*+)
   | (?P<comment>/\*)
   | (?P<word>[0-9A-Za-z_$\u0080-\U0010ffff]++)
-  | (?P<name>`[^`]*+(?:``[^`]*+)*+`%s)
+  | (?P<name>`[^`]*+(?:(?:``)++[^`]*+)*+`%s)
   | (?P<string>%s)
   | (?P<sign>.)
 """
 _SINGLE: Final = {
-    False: r"'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+'",
-    True: r"'[^']*+(?:''[^']*+)*+'",
+    False: r"'[^'\\]*+(?:(?:(?:\\.)++|(?:'')++)[^'\\]*+)*+'",
+    True: r"'[^']*+(?:(?:'')++[^']*+)*+'",
 }
 _DOUBLE: Final = {plain: form.replace("'", '"') for plain, form in _SINGLE.items()}
 
 
-def _forms(*, ansi: bool, plain: bool, mariadb: bool) -> re.Pattern[str]:
+def _forms(*, ansi: bool, plain: bool) -> re.Pattern[str]:
     name = "|" + _DOUBLE[True] if ansi else ""
     string = _SINGLE[plain] + ("" if ansi else "|" + _DOUBLE[plain])
-    executed = "M?!" if mariadb else "!"
-    return re.compile(_FORMS % (executed, name, string), re.VERBOSE | re.DOTALL)
+    return re.compile(_FORMS % (name, string), re.VERBOSE | re.DOTALL)
 
 
 _BOTH: Final = (False, True)
-_TOKEN: Final = {
-    (ansi, plain, mariadb): _forms(ansi=ansi, plain=plain, mariadb=mariadb)
-    for ansi in _BOTH
-    for plain in _BOTH
-    for mariadb in _BOTH
-}
+_TOKEN: Final = {(ansi, plain): _forms(ansi=ansi, plain=plain) for ansi in _BOTH for plain in _BOTH}
 _VERSION: Final = re.compile(r"\d{5,6}")
 
 
@@ -117,8 +114,10 @@ class SqlToken(NamedTuple):
 
     @property
     def word(self) -> str:
-        """A bare word in capitals; empty for anything else."""
-        return self.text.upper() if self.kind == "word" else ""
+        """A bare word, in capitals if it may be a keyword; empty for anything else."""
+        if self.kind != "word":
+            return ""
+        return self.text.upper() if len(self.text) <= _LONGEST else self.text
 
     @property
     def inner(self) -> str:
@@ -189,7 +188,7 @@ class _Lexer:
         self._text = text
         self._mode = mode
         self._size = size
-        self._forms = _TOKEN[mode.ansi_quotes, mode.plain_backslashes, mode.mariadb]
+        self._forms = _TOKEN[mode.ansi_quotes, mode.plain_backslashes]
         self._executed = False
         self.unsure = ""
         self.cut = False

@@ -196,8 +196,8 @@ def _unsure(found: StatementEffects, why: str) -> Statement:
     found.frees = True
     if heads & dml.HEADS:
         return _rows(found, why)
-    words = occurring(found.text, ("database", "schema", "drop", "replace"))
-    wholly = bool(words & {"database", "schema"}) and bool(words & {"drop", "replace"})
+    whole = occurring(found.text, ("database", "schema"))
+    wholly = bool(whole) and bool(occurring(found.text, ("drop", "replace")))
     known = heads & ({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "SET"} | ASIDE)
     if wholly or not known:
         found.doubt_all(why)
