@@ -49,7 +49,7 @@ class _State(dict[str, "_State"]):
     __hash__ = object.__hash__  # type: ignore[assignment]  # it is a place, not its content
 
     def __init__(self, root: _State | None = None) -> None:
-        self.root: _State = root or self
+        self.root: _State = self if root is None else root  # an empty one is false
         self.shorter: _State | None = None
         self.ends: tuple[str, ...] = ()
         self.room = _KEPT
