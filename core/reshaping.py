@@ -8,12 +8,13 @@ Invariant: a change is either computed exactly as the server makes it, or refuse
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.rounds import StatementTime
@@ -52,12 +53,14 @@ class Reshaping:
         columns: the same as the lake has it.
         origins: for each column the one that it comes from, or the value that all rows get.
         changes: what the statement says; nothing where types alone have changed.
+        retyped: columns that have another type, in which every value has to fit as it is.
     """
 
     schema: TableSchema
     columns: pa.Schema
     origins: tuple[str | pa.Scalar, ...]
     changes: ColumnChanges
+    retyped: frozenset[str] = frozenset()
 
     def rows(self, found: pa.Table, others: Sequence[str]) -> pa.Table:
         """Rows as they are behind the change.
@@ -75,18 +78,42 @@ class Reshaping:
             else pa.repeat(origin, found.num_rows)
             for origin, field in zip(self.origins, self.columns, strict=True)
         ]
+        for column, values in zip(self.schema.columns, arrays, strict=True):
+            if column.name in self.retyped:
+                _check_range(column, values)
         fields = [*self.columns, *(found.schema.field(name) for name in others)]
         return pa.table([*arrays, *map(found.column, others)], pa.schema(fields))
 
 
 def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
-        # Arrow wants room for every value of its own type, of which the server's may have fewer.
-        values = values.cast(pa.decimal256(_MOST_DIGITS, kind.scale))
     try:
+        if pa.types.is_decimal(kind) and values.type != kind:
+            # Of 128 bits Arrow does not notice an overflow, and of integers it wants room for
+            # every value of their type, of which the server's may have fewer.
+            scale = values.type.scale if pa.types.is_decimal(values.type) else 0
+            values = values.cast(pa.decimal256(_MOST_DIGITS, max(scale, kind.scale)))
         return values.cast(kind)
     except pa.ArrowInvalid as error:
         raise NotComputableError(f"a value does not fit its new type: {error}") from error
+
+
+def _check_range(column: Column, values: pa.ChunkedArray) -> None:
+    """The lake's types hold more than the server's: a MEDIUMINT is one of 32 bits there."""
+    least, most = _range(column.type)
+    low = least is not None and pc.any(pc.less(values, pa.scalar(least))).as_py()
+    high = most is not None and pc.any(pc.greater(values, pa.scalar(most))).as_py()
+    if low or high:
+        raise NotComputableError(f"a value of {column.name} does not fit its new type")
+
+
+def _range(kind: ColumnType) -> tuple[int | None, int | Decimal | None]:
+    """The least and the greatest number of a type, where its type in the lake may hold others."""
+    if kind.name not in INTEGER_BITS:
+        return (0 if kind.unsigned else None), None
+    span = 1 << INTEGER_BITS[kind.name]
+    if kind.unsigned:
+        return 0, Decimal(span - 1)  # Arrow takes no Python integer of 64 bits
+    return -span // 2, span // 2 - 1
 
 
 def reshape(
@@ -146,8 +173,10 @@ def reshape(
     return Reshaping(after, _in_lake(after, policy), tuple(origins), changes)
 
 
-def widen(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -> Reshaping | None:
-    """The change from a table's columns to wider ones of the same names; None: it is another one.
+def retype(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -> Reshaping | None:
+    """The change from a table's columns to others of the same names; None: it is another one.
+
+    Their values stay the same as long as they fit, which is looked at in each row.
 
     Args:
         schema: the table's shape.
@@ -161,11 +190,12 @@ def widen(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -
         _in_lake(shape, policy)
     except NotComputableError:
         return None
-    columns = []
+    columns, retyped = [], set[str]()
     for old in schema.columns:
         new = come[old.name]
-        if new.type != old.type and _is_wider(old.type, new.type, policy):
+        if new.type != old.type and _keeps_values(old.type, new.type, policy):
             columns.append(replace(old, type=new.type))
+            retyped.add(old.name)
         else:
             columns.append(old)
     after = replace(schema, columns=tuple(columns))
@@ -175,7 +205,7 @@ def widen(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -
     if _in_lake(after, policy) != _in_lake(found, policy):
         return None  # others have changed, too
     names = tuple(column.name for column in schema.columns)
-    return Reshaping(after, _in_lake(after, policy), names, ColumnChanges())
+    return Reshaping(after, _in_lake(after, policy), names, ColumnChanges(), frozenset(retyped))
 
 
 def _in_lake(schema: TableSchema, policy: InvalidValuePolicy) -> pa.Schema:
@@ -186,26 +216,15 @@ def _in_lake(schema: TableSchema, policy: InvalidValuePolicy) -> pa.Schema:
         raise NotComputableError(error.message) from error
 
 
-def _is_wider(old: ColumnType, new: ColumnType, policy: InvalidValuePolicy) -> bool:
-    """Whether every value stays the same, in a type of the lake that holds more."""
+def _keeps_values(old: ColumnType, new: ColumnType, policy: InvalidValuePolicy) -> bool:
+    """Whether every value that fits stays the same, digit by digit."""
     if any(pa.types.is_string(rule_for(kind, policy).arrow) for kind in (old, new)):
         return False  # the server's own text of a day or a long number
-    if old.name in INTEGER_BITS and new.name in INTEGER_BITS:
-        grows = INTEGER_BITS[new.name] - INTEGER_BITS[old.name]
-        return grows >= 0 and (old.unsigned == new.unsigned or (grows > 0 and old.unsigned))
-    if new.name == "decimal" and old.unsigned >= new.unsigned:
-        had, has = _digits(old), _digits(new)
-        return all(before <= after for before, after in zip(had, has, strict=True))
+    if {old.name, new.name} <= {*INTEGER_BITS, "decimal"}:
+        # MySQL 9.7 makes 9223372036854775807 of a DECIMAL of 18446744073709551615.
+        long = new.name == "bigint" and new.unsigned
+        return not (old.name == "decimal" and long)
     return old.name == "date" and new.name == "datetime"
-
-
-def _digits(kind: ColumnType) -> tuple[float, float]:
-    """Digits before and behind the point that values of a type may have."""
-    if kind.name in INTEGER_BITS:
-        return len(str(1 << INTEGER_BITS[kind.name] - (not kind.unsigned))), 0
-    if kind.name != "decimal":
-        return math.inf, math.inf
-    return (kind.precision or 0) - (kind.scale or 0), kind.scale or 0
 
 
 def _described(name: str, described: TableSchema | None) -> Column:

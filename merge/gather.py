@@ -12,7 +12,7 @@ from typing import Final
 
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.position import Position
-from ratchet.core.reshaping import widen
+from ratchet.core.reshaping import retype
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, TableSchema
 from ratchet.core.shell import redump
@@ -305,7 +305,7 @@ class _Shard:
     def _file(self, file: ChangeFile) -> None:
         reason = self._check(file.schema)
         if reason:
-            change = self._widened(file)
+            change = self._retyped_to(file)
             self._stop(file.min_seq, f"its columns changed ({reason})", "", change=change)
             return
         found, shard = self.found, self.shard
@@ -498,13 +498,13 @@ class _Shard:
         state = self.state
         return state.phase == "streaming" or state.is_computed or bool(state.marks)
 
-    def _widened(self, file: ChangeFile) -> ShapeChange | None:
-        """The change to what a file has, if it is one to wider types."""
+    def _retyped_to(self, file: ChangeFile) -> ShapeChange | None:
+        """The change to what a file has, if it is one of types that hold the same values."""
         place = self._place(file.min_seq - 1, self.found.unsure)
         if (
             place is None
             or not self._is_alone
-            or widen(self._lake, self.schema_of(file.schema), self.policy) is None
+            or retype(self._lake, self.schema_of(file.schema), self.policy) is None
         ):
             return None
         return replace(place, shape=file.schema)

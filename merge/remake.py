@@ -31,7 +31,7 @@ from ratchet.core.reshaping import (
     NotYetComputableError,
     Reshaping,
     reshape,
-    widen,
+    retype,
 )
 from ratchet.core.rounds import Round
 from ratchet.core.schema import TableSchema
@@ -88,9 +88,9 @@ def reshaping_of(
     base = _as_logged(lake, state, change.shard)
     if not change.statement:
         shape = get_schema(lake, state.keyspace, state.table, change.shape)
-        found = widen(base, shape, policy)
+        found = retype(base, shape, policy)
         if found is None:
-            raise NotComputableError("its columns are not just wider")
+            raise NotComputableError("values of its new types are not those of the old ones")
         return found
     told = _told(change, state)
     if change.mark is not None:

@@ -29,11 +29,12 @@ COMPUTED: Final = {
     "nothing": "ADD x INT, DROP COLUMN n",
     "renamed": "RENAME COLUMN n TO `a ``new'' name`",
     "changed": "CHANGE n m BIGINT",
+    "narrower": "MODIFY n SMALLINT",
 }
 READ: Final = {
     "made_of_others": "ADD x INT AS (n + 1) STORED",
     "time_of_it": "ADD x DATETIME DEFAULT CURRENT_TIMESTAMP",
-    "narrower": "MODIFY n SMALLINT",
+    "fewer_digits": "MODIFY d DECIMAL(10,1)",
     "key_gone": "DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)",
 }
 TABLES: Final = [f"t{n}" for n in range(5)]

@@ -8,10 +8,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ratchet.core.reshaping import NotComputableError, Reshaping, reshape, widen
+from ratchet.core.reshaping import NotComputableError, Reshaping, reshape, retype
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.sql.columnchanges import column_changes
-from ratchet.core.types import InvalidValuePolicy
+from ratchet.core.types import InvalidValuePolicy, arrow_schema
 
 POLICY = InvalidValuePolicy()
 INT, BIG = ColumnType(name="int"), ColumnType(name="bigint")
@@ -130,18 +130,87 @@ def with_types(**kinds: ColumnType) -> TableSchema:
 @pytest.mark.parametrize("scale", [2, 3])
 def test_wider_types_keep_every_value(scale: int) -> None:
     wide = ColumnType(name="decimal", precision=20, scale=scale)
-    found = widen(SCHEMA, with_types(id=BIG, b=wide), POLICY)
+    found = retype(SCHEMA, with_types(id=BIG, b=wide), POLICY)
     assert found is not None
     assert rows(found) == ROWS.to_pylist()
     assert found.rows(ROWS, []).schema.field("id").type == pa.int64()
-    unsigned = ColumnType(name="bigint", unsigned=True)
     for other in (
-        {"id": unsigned}, {"id": ColumnType(name="smallint")}, {"id": ColumnType(name="varchar")},
-        {"b": ColumnType(name="decimal", precision=20, scale=1)}, {},
-        {"b": ColumnType(name="decimal", precision=5, scale=3)},
-        {"id": ColumnType(name="decimal", precision=11, scale=2)},
+        {}, {"id": ColumnType(name="varchar")}, {"b": ColumnType(name="bigint", unsigned=True)},
         # A long number is the server's own text, which nobody else writes.
         {"b": ColumnType(name="decimal", precision=39, scale=2)},
         {"id": BIG, "b": ColumnType(name="double")},
     ):  # fmt: skip
-        assert widen(SCHEMA, with_types(**other), POLICY) is None, other
+        assert retype(SCHEMA, with_types(**other), POLICY) is None, other
+
+
+def number(
+    name: str, digits: tuple[int, int] | None = None, *, unsigned: bool = False
+) -> ColumnType:
+    precision, scale = digits or (None, None)
+    return ColumnType(name=name, precision=precision, scale=scale, unsigned=unsigned)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fits", "does_not"),
+    [
+        (INT, number("tinyint"), "127", "128"),
+        (INT, number("tinyint"), "-128", "-129"),
+        (BIG, number("mediumint"), "8388607", "8388608"),
+        (number("int", unsigned=True), number("mediumint", unsigned=True), "16777215", "16777216"),
+        (INT, number("tinyint", unsigned=True), "255", "256"),
+        (INT, number("int", unsigned=True), "0", "-1"),
+        (BIG, number("bigint", unsigned=True), "7", "-1"),
+        (number("decimal", (5, 2)), number("tinyint"), "7.00", "7.01"),
+        (
+            number("decimal", (5, 2)),
+            number("decimal", (3, 1)),
+            "99.90",
+            "99.99",
+        ),
+        (
+            number("decimal", (5, 2)),
+            number("decimal", (5, 2), unsigned=True),
+            "0.00",
+            "-0.01",
+        ),
+        (BIG, number("decimal", (5, 2)), "999", "1000"),
+        (
+            number("bigint", unsigned=True),
+            number("decimal", (38, 30)),
+            "99999999",
+            "18446744073709551615",
+        ),
+        (number("decimal", (38, 0)), number("decimal", (38, 30)), "-99999999", "9" * 38),
+        (number("decimal", (38, 30)), number("decimal", (38, 0)), "-7", "0." + "0" * 29 + "1"),
+        (
+            number("bigint", unsigned=True),
+            number("bigint"),
+            "9223372036854775807",
+            "9223372036854775808",
+        ),
+    ],
+)
+def test_narrower_numbers_keep_what_fits(
+    old: ColumnType, new: ColumnType, fits: str, does_not: str
+) -> None:
+    """A server may have cut what does not fit, as its sql_mode says: such rows are read again."""
+    before = replace(SCHEMA, columns=(SCHEMA.columns[0], Column(name="x", type=old)))
+    # Another column changes as well, so that the lake's own types differ for certain.
+    wide = replace(before.columns[0], type=BIG)
+    behind = replace(SCHEMA, columns=(wide, Column(name="x", type=new)))
+    found = retype(before, behind, POLICY)
+    assert found is not None
+    kinds = arrow_schema(before, POLICY)
+    for value in (fits, does_not, None):
+        held = None if value is None else Decimal(value)
+        held = (
+            int(held) if held is not None and pa.types.is_integer(kinds.field("x").type) else held
+        )
+        table = pa.Table.from_pylist([{"id": 1, "x": held}], kinds)
+        if value == does_not:
+            with pytest.raises(NotComputableError, match="does not fit"):
+                found.rows(table, [])
+        else:
+            ((given, given_x),) = (tuple(row.values()) for row in found.rows(table, []).to_pylist())
+            assert given == 1
+            assert given_x == held
