@@ -93,7 +93,7 @@ def _take(file: Path, clock: Callable[[], float], sleep: Callable[[float], None]
     while True:
         with ExitStack() as undo:
             # Unbuffered: what a full disk refuses must not be tried again when it is closed.
-            stream = undo.enter_context(file.open("a+b", buffering=0))
+            stream = undo.enter_context(open(file, "a+b", buffering=0, opener=_opened))
             _keep_to_writers(stream)
             if _try(stream) and _lies_there(stream, file):
                 stream.truncate(0)
@@ -104,11 +104,17 @@ def _take(file: Path, clock: Callable[[], float], sleep: Callable[[float], None]
         sleep(_LOOK_SECONDS)
 
 
+def _opened(file: str, flags: int) -> int:
+    """A new file is nobody else's to read at any moment; `_keep_to_writers` gives that back."""
+    return os.open(file, flags, 0o622)
+
+
 def _keep_to_writers(stream: FileIO) -> None:
-    """Let nobody open the file who may not write it: whoever may read it could hold its lock."""
+    """Let those open the file who may write it: whoever else may read it could hold its lock."""
     status = os.fstat(stream.fileno())
     mode = stat.S_IMODE(status.st_mode)
-    kept = mode & ~((~mode & 0o022) << 1)  # the right to read is one bit above that to write
+    may_write = mode & 0o022
+    kept = mode & ~0o044 | may_write << 1  # the right to read is one bit above that to write
     if kept != mode and status.st_uid == os.geteuid():
         os.fchmod(stream.fileno(), kept)
 

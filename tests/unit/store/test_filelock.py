@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -208,3 +209,25 @@ def test_who_may_not_write_cannot_hold_the_lock(tmp_path: Path, umask: int, mode
     file.chmod(0o644)  # by an earlier version
     with locked(file):
         assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_lock_is_nobody_elses_to_read_at_any_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has it open before its mode is set keeps it open, and could hold the lock."""
+    seen = []
+    own = os.fchmod
+
+    def spied(file: int, mode: int) -> None:
+        seen.append(stat.S_IMODE(os.fstat(file).st_mode))
+        own(file, mode)
+
+    monkeypatch.setattr(os, "fchmod", spied)
+    for umask in (0o022, 0o002, 0):
+        before = os.umask(umask)
+        try:
+            with locked(tmp_path / f"{umask}.lock"):
+                pass
+        finally:
+            os.umask(before)
+    assert [oct(mode) for mode in seen] == ["0o620", "0o622"]
