@@ -2,7 +2,7 @@
 
 Lives here: `changes_in`. Does not live here: writing them (`files`), merging them (`merge`).
 
-Invariant: memory for a batch of each file, however long they are.
+Invariant: memory for a batch of each file, or for its largest row, however long they are.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 from ratchet.core.rounds import ChangeFile
 from ratchet.core.schema import TableSchema
 from ratchet.ingest.logcheck import LakeChange, LogDifference
+from ratchet.store.batches import row_batches
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 from ratchet.store.schemas import get_schema
 from ratchet.store.segments import open_changes
 
-_BATCH: Final = 2000  # rows
 _COLUMNS: Final = (
     "op", "token.shard", "token.gtid", "token.generation", "token.seq", "token.idx", "before",
     "after",
@@ -100,7 +100,7 @@ def _changes(
 
 def _rows(lake: Lake, file: ChangeFile) -> Iterator[dict[str, Any]]:
     with data_file_errors(lake, file.path, "change"), open_changes(lake, file.path) as stream:
-        for batch in pq.ParquetFile(stream).iter_batches(batch_size=_BATCH, columns=_COLUMNS):
+        for batch in row_batches(pq.ParquetFile(stream), _COLUMNS):
             yield from batch.to_pylist()
 
 

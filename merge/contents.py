@@ -13,11 +13,10 @@ from collections.abc import Iterable
 import pyarrow.parquet as pq
 
 from ratchet.core.errors import TableFileError
+from ratchet.store.batches import row_batches
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 from ratchet.store.segments import open_changes
-
-_BATCH = 10_000  # rows
 
 
 def unreadable(lake: Lake, paths: Iterable[str]) -> str:
@@ -33,7 +32,7 @@ def unreadable(lake: Lake, paths: Iterable[str]) -> str:
     for path in paths:
         try:
             with data_file_errors(lake, path), open_changes(lake, path) as stream:
-                for batch in pq.ParquetFile(stream).iter_batches(_BATCH):
+                for batch in row_batches(pq.ParquetFile(stream)):
                     batch.validate(full=True)
         except TableFileError as error:
             return error.message

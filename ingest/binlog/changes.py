@@ -30,6 +30,8 @@ from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.ingest.binlog.names import gtid_column
 from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.ingest.changes import TableChanges, Tokens
+from ratchet.wire.decode.compressed import MOST_SWELLING
+from ratchet.wire.decode.plan import COMPRESSED
 from ratchet.wire.decode.rows import DecodedRows, IncompleteImagesError, RowImageDecoder
 from ratchet.wire.decode.tablemap import TableMap
 
@@ -92,7 +94,10 @@ class Decoders:
                 width += spelled_out(table_map.schema.columns)
             except (TableStoppedError, DecodeError):
                 width = 0  # none of its rows come out
-            found = self._swells[slot] = width / max(1, shortest)
+            found = width / max(1, shortest)
+            if any(one.code in COMPRESSED and not one.hidden for one in columns):
+                found = max(found, MOST_SWELLING)
+            self._swells[slot] = found
         return found
 
     def _entry(

@@ -24,6 +24,7 @@ from ratchet.merge.cascades.concern import concerned
 from ratchet.merge.cascades.graph import read_graph
 from ratchet.merge.repair import newest_repair
 from ratchet.snapshot.rows import frozen_row
+from ratchet.store.batches import row_batches
 from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 from ratchet.store.segments import missing, object_of, open_changes
@@ -146,7 +147,7 @@ def lost_keys(lake: Lake, state: TableState, files: Iterable[ChangeFile]) -> Key
 
 def _keys(lake: Lake, file: ChangeFile, names: Sequence[str]) -> Iterator[Mapping[str, Any]]:
     with data_file_errors(lake, file.path, "change"), open_changes(lake, file.path) as source:
-        for batch in pq.ParquetFile(source).iter_batches(columns=["before", "after"]):
+        for batch in row_batches(pq.ParquetFile(source), ["before", "after"]):
             for image in ("before", "after"):
                 rows = pa.RecordBatch.from_struct_array(batch.column(image).drop_null())
                 if missing := set(names) - set(rows.schema.names):

@@ -12,31 +12,42 @@ from typing import Final
 
 import numpy as np
 
+from ratchet.wire.decode.arrays import Longs
 from ratchet.wire.decode.columns import ColumnSpec, Places
 from ratchet.wire.stream import LARGEST_PACKET
 
+# How many bytes a byte of deflate may stand for, at most (zlib's documentation).
+MOST_SWELLING: Final = 1032
 _DEFLATE: Final = 8
 _RAW: Final = 0x08
 _LENGTH_BYTES: Final = 0x07
-_TOGETHER: Final = 2 << 30  # of a batch's values, which stand in memory together
+
+
+def lengths(spec: ColumnSpec, places: Places) -> Longs:
+    """What each value takes before compression, in bytes, as it says itself; 0 for NULL.
+
+    Raises:
+        DecodeError: one does not say it, or more than a row may have.
+    """
+    found = np.zeros(places.rows, dtype=np.int64)
+    for row in np.flatnonzero(places.offs >= 0).tolist():
+        found[row] = _length(spec, row, _raw(places, row))
+    return found
 
 
 def decompressed(spec: ColumnSpec, places: Places) -> Places:
     """The same column with its values as they were before compression, in a buffer of their own.
 
     They stand in memory once: what each takes is known before it is decompressed.
+
+    Raises:
+        DecodeError: one is not what it says.
     """
-    rows = np.flatnonzero(places.offs >= 0).tolist()
-    offs = np.full(places.rows, -1, dtype=np.int64)
-    lens = np.zeros(places.rows, dtype=np.int64)
-    used = 0
-    for row in rows:
-        offs[row], lens[row] = used, _length(spec, row, _raw(places, row))
-        used += int(lens[row])
-        if used > _TOGETHER:
-            spec.fail(f"the rows up to {row} decompress to more than {_TOGETHER:,} bytes")
-    buf = np.empty(used, dtype=np.uint8)
-    for row in rows:
+    lens = lengths(spec, places)
+    ends = np.cumsum(lens)
+    offs = np.where(places.offs >= 0, ends - lens, -1)
+    buf = np.empty(int(ends[-1]) if ends.size else 0, dtype=np.uint8)
+    for row in np.flatnonzero(places.offs >= 0).tolist():
         value = _value(spec, row, _raw(places, row), int(lens[row]))
         buf[offs[row] : offs[row] + lens[row]] = np.frombuffer(value, dtype=np.uint8)
     return Places(buf, offs, lens)

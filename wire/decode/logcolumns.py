@@ -51,7 +51,7 @@ _HIRES: Final = {
 def log_reader(spec: ColumnSpec, wire: WireColumn) -> Reader:
     """The reader of a column as row images hold it."""
     reader = _READERS[spec.rule.family](spec, wire)
-    if wire.code not in {plan.BLOB_COMPRESSED, plan.VARCHAR_COMPRESSED}:
+    if wire.code not in plan.COMPRESSED:
         return reader
     return lambda places: reader(decompressed(spec, places))
 

@@ -21,8 +21,10 @@ from ratchet.core.change import DELETE, INSERT, UPDATE
 from ratchet.core.errors import DecodeError, TableStoppedError
 from ratchet.core.shell import shell_word
 from ratchet.core.types import InvalidValuePolicy, arrow_schema, rule_for
+from ratchet.wire.decode import plan
 from ratchet.wire.decode.arrays import Bytes, Ints, Longs
-from ratchet.wire.decode.columns import ColumnSpec, Numbered, read_image
+from ratchet.wire.decode.columns import ColumnSpec, Numbered, Places, read_image
+from ratchet.wire.decode.compressed import lengths
 from ratchet.wire.decode.engine import Engine, engine
 from ratchet.wire.decode.kernels import walk
 from ratchet.wire.decode.logcolumns import log_reader
@@ -90,6 +92,7 @@ class RowImageDecoder:
         self._key = tuple(table_map.schema.key if key is None else key)
         self._fields = list(arrow_schema(table_map.schema, policy))
         self._readers: list[Numbered] = []
+        self._compressed: list[tuple[int, ColumnSpec]] = []
         for number, column in enumerate(table_map.columns):
             if not column.hidden:
                 spec = ColumnSpec(
@@ -101,6 +104,8 @@ class RowImageDecoder:
                     in_key=column.name in self._key,
                 )
                 self._readers.append((number, column.name, log_reader(spec, column)))
+                if column.code in plan.COMPRESSED:
+                    self._compressed.append((number, spec))
 
     def decode(
         self, buf: Bytes, starts: Longs, ends: Longs, op: int | npt.NDArray[np.integer[Any]]
@@ -115,7 +120,8 @@ class RowImageDecoder:
 
         Raises:
             IncompleteImagesError: the images lack columns.
-            TableStoppedError: one event holds more rows than memory is meant for.
+            TableStoppedError: one event holds more rows than memory is meant for, or compressed
+                values that come to more.
             TableStoppedError: a value does not fit, and may not become NULL.
             DecodeError: the bytes are no row images of this table.
         """
@@ -125,9 +131,9 @@ class RowImageDecoder:
         ends = np.ascontiguousarray(ends, dtype=np.int64)
         images = np.full(starts.size, _IMAGES[op])
         kinds = np.bitwise_or.reduce(np.atleast_1d(_IMAGES[op]))
-        plan, kernels = self._map.plan, self._engine.walk
+        layout, kernels = self._map.plan, self._engine.walk
         rows, status, place = kernels.count_rows(
-            view, starts, ends, plan.prefixes, plan.sizes, images
+            view, starts, ends, layout.prefixes, layout.sizes, images
         )
         if status != walk.OK:
             self._refuse(int(status), int(place), starts)
@@ -138,7 +144,9 @@ class RowImageDecoder:
         offs = np.empty(((2 if both else 1) * columns, int(rows)), dtype=np.int64)
         lens = np.empty_like(offs)
         event = np.empty(int(rows), dtype=np.int32)
-        kernels.walk_rows(view, starts, ends, plan.prefixes, plan.sizes, images, offs, lens, event)
+        prefixes, sizes = layout.prefixes, layout.sizes
+        kernels.walk_rows(view, starts, ends, prefixes, sizes, images, offs, lens, event)
+        self._refuse_swollen(Places(view, offs, lens), columns)
         misfits: dict[str, int] = {}
         found: dict[int, pa.StructArray] = {}
         for kind in (one for one in (walk.BEFORE, walk.AFTER) if kinds & one):
@@ -188,6 +196,23 @@ class RowImageDecoder:
                 table=self._table,
                 hint="start the server with a smaller binlog_row_event_max_size; then `ratchet "
                 f"table CONFIG redump {shell_word(self._table)}`",
+            )
+
+    def _refuse_swollen(self, places: Places, columns: int) -> None:
+        """Of a kilobyte of compressed values there may be a megabyte, in each of their columns."""
+        total = 0
+        for image in range(0, len(places.offs), columns):
+            for number, spec in self._compressed:
+                at = image + number
+                one = Places(places.buf, places.offs[at], places.lens[at])
+                total += int(lengths(spec, one).sum())
+        if total > MOST_OF_AN_EVENT:
+            raise TableStoppedError(
+                f"rows of one event have compressed columns of {total >> 20:,} MB",
+                operation=_OPERATION,
+                table=self._table,
+                hint="a row may have 1,024 MB. Make it smaller at the source, then `ratchet table "
+                f"CONFIG redump {shell_word(self._table)}`; or exclude the table",
             )
 
     def _refuse(self, status: int, place: int, starts: Longs) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -497,3 +498,33 @@ def test_the_buffer_may_be_used_again() -> None:
     assert [tuple(row.values()) for row in found.after.to_pylist()] == ROWS
     assert buf.flags.writeable
     assert pa.types.is_struct(found.after.type)
+
+
+def squeezed(size: int) -> bytes:
+    """So many bytes as MariaDB stores them in a COMPRESSED column."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return b"\x8b" + size.to_bytes(3, "big") + packer.compress(b"a" * size) + packer.flush()
+
+
+@ENGINES
+def test_one_event_whose_compressed_columns_come_to_more_than_memory_is_meant_for(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its columns may be small enough: 9 MB of log of 300 of them took 16 GB."""
+    monkeypatch.setattr("ratchet.wire.decode.rows.MOST_OF_AN_EVENT", 40_000)
+    shape = table(
+        *((f"c{n}", ColumnType(name="longblob"), plan.BLOB_COMPRESSED, 4, 0) for n in range(4))
+    )
+    fits = image(shape.columns, [squeezed(10_000), None, squeezed(20_000), squeezed(10_000)])
+    assert decode(engine, shape, [event(4, [fits])]).event.size == 1
+    more = image(shape.columns, [squeezed(10_000), b"\x00y", squeezed(20_000), squeezed(10_000)])
+    for events, op in (
+        ([event(4, [more])], INSERT),
+        (
+            [event(4, [fits]), event(4, [image(shape.columns, [b"\x00x", None, None, None])])],
+            DELETE,
+        ),
+        ([event(4, [fits, fits], bitmaps=2)], UPDATE),
+    ):
+        with pytest.raises(TableStoppedError, match="compressed columns of 0 MB"):
+            decode(engine, shape, events, op)
