@@ -40,6 +40,7 @@ from ratchet.wire.decode.answers import (
     single_value,
 )
 from ratchet.wire.decode.catalog import DeclaredTable, read_declared
+from ratchet.wire.decode.views import beside_views
 from ratchet.wire.session import Session, SourceConfig, quoted
 
 # Between looks at schemas that change meanwhile, seconds.
@@ -75,13 +76,22 @@ def table_shapes(query: Query, database: str, table: str | None = None) -> dict[
     return {name: _shape(found) for name, found in _columns(query, database, table).items()}
 
 
+def _literal(value: object) -> str:
+    return string_literal(str(value))
+
+
 def _shape(columns: _Shown) -> str:
     return hashlib.sha256(repr(columns).encode()).hexdigest()[:16]
 
 
 def _columns(query: Query, database: str, table: str | None = None) -> dict[str, _Shown]:
     """Table -> what is shown of its columns, name and type first."""
-    only = "" if table is None else f" AND TABLE_NAME = {string_literal(table)}"
+    if table is None:
+        only = beside_views(
+            lambda sql, args: query(sql % (*map(_literal, args),)), database, "TABLE_NAME"
+        )
+    else:
+        only = f" AND TABLE_NAME = {string_literal(table)}"
     rows = query(
         "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME,"
         " IS_NULLABLE, EXTRA FROM information_schema.COLUMNS"
@@ -121,13 +131,15 @@ def made_at(session: Session, table: str) -> str:
 class SourceCatalog:
     """The schemas of the shards' tables, read once for each shard; for several threads."""
 
-    def __init__(self, shards: Mapping[str, SourceConfig]) -> None:
+    def __init__(self, shards: Mapping[str, SourceConfig], *, only: str | None = None) -> None:
         """Nothing is read yet.
 
         Args:
             shards: ShardId as text -> its server.
+            only: the one table that is asked for; None: any may be.
         """
         self._shards = shards
+        self._only = only
         self._lock = threading.Lock()
         self._found: dict[str, dict[str, tuple[TableSchema, str] | None]] = {}
 
@@ -146,7 +158,7 @@ class SourceCatalog:
         with open_session(config, table=f"{config.shard.keyspace}.{table}") as session:
             with self._lock:
                 if shard not in self._found:
-                    self._found[shard] = _read_catalog(session)
+                    self._found[shard] = _read_catalog(session, self._only)
                 known = self._found[shard]
             found = known.get(table)
             if found is None and table in known:
@@ -248,19 +260,19 @@ def _refuse_misplaced(session: Session, plan: KeyPlan) -> None:
         )
 
 
-def _read_catalog(session: Session) -> dict[str, tuple[TableSchema, str] | None]:
+def _read_catalog(session: Session, only: str | None) -> dict[str, tuple[TableSchema, str] | None]:
     """The tables of a database with what is shown of them; None of one that changes all the time.
 
     Others' changes do not count: of a database that somebody always alters the rest can be read.
     """
     config = session.config
-    before = _columns(session.query, config.database)
+    before = _columns(session.query, config.database, only)
     for pause in _PAUSES:
         time.sleep(pause)
         declared = read_declared(
-            session.query, keyspace=config.shard.keyspace, database=config.database
+            session.query, keyspace=config.shard.keyspace, database=config.database, table=only
         )
-        after = _columns(session.query, config.database)
+        after = _columns(session.query, config.database, only)
         changing = {
             name
             for name in {*before, *declared, *after}

@@ -91,6 +91,10 @@ _STRANGE_HINT: Final = (
     "compare the versions of the server and of any proxy with those in Ratchet's README; if yours "
     "is one of them, this is a bug of Ratchet's: please report it"
 )
+_LONG_HINT: Final = (
+    "see SHOW FULL PROCESSLIST. A question about tables takes long where many views stand on each "
+    "other (SHOW FULL TABLES WHERE Table_type = 'VIEW'); a run tries again by itself"
+)
 _PRIVILEGE: Final = "a privilege is missing"
 _LOGIN: Final = "login refused"
 _Rule = tuple[frozenset[int], type[RatchetError], str, str]  # numbers, class, what, remedy
@@ -100,11 +104,17 @@ _RULES: Final[tuple[_Rule, ...]] = (
         # No number at all, too many connections, shutdown, deadlocks, statements that
         # were killed or timed out, lost links.
         frozenset({0, 1040, 1053, 1077, 1079, 1080, 1105, 1129, 1152, 1158, 1159, 1160, 1161})
-        | {1184, 1203, 1213, 1226, 1317, 1637, 1927, 1969, 2002, 2003, 2005, 2006, 2013}
+        | {1184, 1203, 1213, 1226, 1317, 1637, 1927, 2002, 2003, 2005, 2006, 2013}
         | {2055, 3024, 3168, 3169, 4031},
         RetryableError,
         "connection or statement failed",
         _RETRY_HINT,
+    ),
+    (
+        frozenset({1969}),  # MariaDB's max_statement_time
+        RetryableError,
+        "a statement took too long",
+        _LONG_HINT,
     ),
     (
         frozenset({1205}),

@@ -37,6 +37,7 @@ from ratchet.wire.decode.answers import (
 )
 from ratchet.wire.decode.triggers import Query, sees_triggers
 from ratchet.wire.decode.unfit import SEQUENCE, unfit_tables
+from ratchet.wire.decode.views import beside_views
 from ratchet.wire.session import Session
 
 _IS_SPECIAL: Final = f"""(data_type IN ({", ".join(map(repr, network.NAMES))})
@@ -255,7 +256,8 @@ class ServerCatalog:
     ) -> tuple[list[str], dict[str, str], dict[str, Mapping[str, str]]]:
         # Their names first: one that comes meanwhile is asked about by itself.
         names = [name for (name,) in shaped(query(_TABLES, [self._database]), as_name)]
-        if single_value(query(_SPECIAL, [self._database]), as_flag):
+        special = _SPECIAL + beside_views(query, self._database, "table_name")
+        if single_value(query(special, [self._database]), as_flag):
             return names, *self._read(query, None)
         return names, self._read_unfit(query, None), {}
 

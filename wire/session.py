@@ -76,7 +76,9 @@ _NOT_LOCKED: Final = frozenset({1205, 1213})
 # A MariaDB waits for each table's lock, twice as long as it may: thirty that hang (CREATE TABLE ...
 # SELECT, behind a row that is locked) take minutes. Most locks are held for a moment.
 _ASKS_TABLES: Final = re.compile(r"\s*SELECT\b.*information_schema", re.IGNORECASE | re.DOTALL)
-_NOT_WAITING: Final = "SET STATEMENT lock_wait_timeout = 0 FOR "
+# And it goes on with a question of which nobody waits for the answer any more.
+_NOT_WAITING: Final = "SET STATEMENT lock_wait_timeout = 0, max_statement_time = {:.1f} FOR "
+_SHARE: Final = 0.9  # of the time that a statement may be silent
 _PAUSES: Final = (0.02, 0.1, 0.3, 0.6)  # seconds, before it is asked once more
 _OF_TABLES: Final = re.compile(r"information_schema|^\s*SHOW\b", re.IGNORECASE)
 T = TypeVar("T")
@@ -215,9 +217,8 @@ class Session:
         """
         if not (_ASKS_TABLES.match(sql) and self.is_mariadb):
             return self._rows(sql, args)
-        return settled(
-            lambda: self._rows(_NOT_WAITING + sql, args), pauses=_PAUSES, unless=(LockedError,)
-        )
+        bounded = _NOT_WAITING.format(_SHARE * self.config.read_timeout) + sql
+        return settled(lambda: self._rows(bounded, args), pauses=_PAUSES, unless=(LockedError,))
 
     def _rows(self, sql: str, args: Sequence[object] | None) -> list[tuple[Any, ...]]:
         try:

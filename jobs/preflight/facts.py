@@ -36,6 +36,7 @@ from ratchet.wire.decode.answers import (
 )
 from ratchet.wire.decode.catalog import read_schemas
 from ratchet.wire.decode.unfit import unfit_tables
+from ratchet.wire.decode.views import beside_views
 from ratchet.wire.decode.volatile import volatile_columns
 from ratchet.wire.session import quoted
 
@@ -68,11 +69,11 @@ _ROLE: Final = re.compile(_ONE_ROLE)
 _GRANTS_ROLES: Final = re.compile(rf"GRANT ({_ONE_ROLE}(?:, ?{_ONE_ROLE})*) TO ")
 _TABLES: Final = (
     "SELECT TABLE_NAME, ENGINE, TABLE_ROWS, DATA_LENGTH FROM information_schema.TABLES "
-    "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE' ORDER BY TABLE_NAME"
+    "WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE'{} ORDER BY TABLE_NAME"
 )
 _COLUMNS: Final = (
     "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE FROM information_schema.COLUMNS "
-    "WHERE TABLE_SCHEMA = %s ORDER BY TABLE_NAME, ORDINAL_POSITION"
+    "WHERE TABLE_SCHEMA = %s{} ORDER BY TABLE_NAME, ORDINAL_POSITION"
 )
 
 
@@ -222,7 +223,8 @@ def gather(
     """
     ahead, error = _clock(session, clock)
     size = or_null(as_count)
-    listed = shaped(session.query(_TABLES, (database,)), as_name, or_null(as_text), size, size)
+    sql = _TABLES.format(beside_views(session.query, database, "TABLE_NAME"))
+    listed = shaped(session.query(sql, (database,)), as_name, or_null(as_text), size, size)
     names = [row[0] for row in listed]
     variables = _variables(session, "SHOW GLOBAL VARIABLES")
     follows, filters = _following(session, variables)
@@ -387,7 +389,8 @@ def _tables(
     session: QuerySession, database: str, listed: Rows, patterns: TablePatterns
 ) -> tuple[TableFacts, ...]:
     columns: dict[str, list[tuple[str, str]]] = {}
-    rows = session.query(_COLUMNS, (database,))
+    beside = beside_views(session.query, database, "TABLE_NAME")
+    rows = session.query(_COLUMNS.format(beside), (database,))
     for table, column, kind in shaped(rows, as_name, as_name, as_text):
         columns.setdefault(table, []).append((column, kind))
     schemas = read_schemas(session.query, keyspace=database, database=database)

@@ -44,6 +44,7 @@ from ratchet.store.notes import Notes
 from ratchet.store.stops import Doubt
 from ratchet.store.tables import Tables, TableState
 from ratchet.wire.decode.answers import as_count, as_name, as_text, or_null, refusal, shaped, single
+from ratchet.wire.decode.views import beside_views
 from ratchet.wire.logends import read_log_ends
 from ratchet.wire.session import Session, quoted
 
@@ -301,7 +302,8 @@ def _engines(session: Session, matches: Callable[[str], bool], which: str = "") 
 def _stored(session: Session, matches: Callable[[str], bool]) -> dict[str, str]:
     """Mirrored table with STORED columns -> when it was made: anew by each rebuild."""
     database = session.config.database
-    names = shaped(session.query(_WITH_STORED, (database,)), as_name)
+    beside = beside_views(session.query, database, "TABLE_NAME")
+    names = shaped(session.query(_WITH_STORED + beside, (database,)), as_name)
     wanted = [name for (name,) in names if matches(name)]
     if not wanted:
         return {}

@@ -96,6 +96,11 @@ class AlteredTables:
             self._rest[name] = self._clock() + rest
             (self._soon.add if soon else self._soon.discard)(name)
 
+    def put_off(self, name: str, rest: float) -> None:
+        """A table is not computed before so many seconds; nothing has been found out about it."""
+        with self._lock:
+            self._rest[name] = self._clock() + rest
+
     def _is_due(self, state: TableState, times: Mapping[str, float]) -> bool:
         now = self._clock()
         with self._lock:

@@ -159,7 +159,8 @@ class TableComputer:
         Raises:
             RetryableError: a server does not answer.
         """
-        catalog = SourceCatalog({shard: self._shards[shard].primary for shard in shards})
+        there = {shard: self._shards[shard].primary for shard in shards}
+        catalog = SourceCatalog(there, only=state.table)
         try:
             found = [catalog.table(shard, state.table) for shard in shards]
             common_columns(found, self._settings.policy)
@@ -250,7 +251,7 @@ class TableComputer:
         shard = "" if state.change is None else state.change.shard
         if shard not in self._shards:
             return None
-        catalog = SourceCatalog({shard: self._shards[shard].primary})
+        catalog = SourceCatalog({shard: self._shards[shard].primary}, only=state.table)
         try:
             return catalog.table(shard, state.table)
         except TableStoppedError:

@@ -49,6 +49,8 @@ from ratchet.store.tables import Tables, TableState
 log: Final = logging.getLogger("ratchet.jobs.run")
 
 _AWAY: Final = 4.0  # seconds until a table is computed whose server is away
+_COMPUTING: Final = 10.0  # seconds after which tables that are to be dumped get their turn
+_LATER: Final = 0.5  # seconds until the rest of those that are to be computed
 _LOCKED: Final = 5.0  # seconds until a keyspace with a locked table is looked at again
 
 MakeDumper = Callable[[OnProgress], Dumper]
@@ -200,9 +202,13 @@ class DumpRunner:
                 return {one: rows[one.name] for one in wanted}
 
     def _compute_altered(self) -> None:
-        """Compute the tables that can be: one after the other, as each has all of the lake."""
+        """Compute the tables that can be: one after the other, as each has all of the lake.
+
+        Some of them, if they are very many: others wait for their dump.
+        """
         if self._compute is None:
             return
+        end = time.monotonic() + _COMPUTING
         with self._selection.deciding():
             due = [
                 state
@@ -213,7 +219,9 @@ class DumpRunner:
                 self._selection.begin_dumping(state.name)
         try:
             for state in due:
-                if not self._stop.is_set():
+                if time.monotonic() >= end:
+                    self._altered.put_off(state.name, _LATER)
+                elif not self._stop.is_set():
                     self._compute_one(state, self._compute)
         finally:
             for state in due:

@@ -23,6 +23,7 @@ from ratchet.store.layout import table_path
 from ratchet.store.tables import TableState
 from ratchet.wire.decode.answers import as_count, as_name, or_null, shaped
 from ratchet.wire.decode.unfit import unfit_tables
+from ratchet.wire.decode.views import beside_views
 from ratchet.wire.session import Session, SourceConfig
 
 # Told of keyspace.table, why it is not mirrored, and what to do.
@@ -129,7 +130,8 @@ def _answers(
 def _asked(config: SourceConfig) -> _Answer:
     """Names and estimated rows of a server's tables; table -> why it cannot be mirrored."""
     with Session.connect(config) as session:
-        listed = session.query(_TABLES, (config.database,))
+        beside = beside_views(session.query, config.database, "TABLE_NAME")
+        listed = session.query(_TABLES + beside, (config.database,))
         odd = unfit_tables(
             session.query, database=config.database, trusts_virtual=config.trusts_virtual
         )

@@ -27,6 +27,7 @@ from ratchet.wire.decode.answers import (
     settled,
     shaped,
 )
+from ratchet.wire.decode.views import beside_views
 
 Key = tuple[str, ...]
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
@@ -124,12 +125,13 @@ def _read_declared(
     query: Query, keyspace: str, database: str, only: str | None, *, torn: bool = False
 ) -> dict[str, DeclaredTable]:
     """`only`: one table; `torn`: tables that do not fit are left out, and not refused."""
+    views = "" if only is not None else beside_views(query, database, "c.table_name")
     columns_of, keys_of = (
         sql.format(
             joined=f"t.table_name = {one}.table_name AND" if only is None else "",
-            only="" if only is None else f" AND {one}.table_name = %s AND t.table_name = %s",
+            only=beside if only is None else f" AND {one}.table_name = %s AND t.table_name = %s",
         )
-        for sql, one in ((_COLUMNS, "c"), (_KEYS, "s"))
+        for sql, one, beside in ((_COLUMNS, "c", views), (_KEYS, "s", ""))
     )
     names = [database, database, *(() if only is None else (only, only))]
     columns: dict[str, list[Column]] = {}

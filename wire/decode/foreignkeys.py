@@ -27,6 +27,7 @@ from ratchet.wire.decode.answers import (
     shaped,
     single,
 )
+from ratchet.wire.decode.views import beside_views
 
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
@@ -247,7 +248,7 @@ def _columns(query: Query, database: str) -> dict[str, dict[str, _Column]]:
     found: dict[str, dict[str, _Column]] = {}
     absent = or_null(as_text)
     for table, name, kind, declared, charset, collation, extra, expression in shaped(
-        query(_COLUMNS, [database]),
+        query(_COLUMNS + beside_views(query, database, "table_name"), [database]),
         *(as_name, as_name, as_text, as_text, absent, absent, absent, absent),
     ):
         told = (extra or "").upper()

@@ -17,6 +17,7 @@ from ratchet.core.sql.expressions import outside_of_row
 from ratchet.core.sql.sessionrules import Operand
 from ratchet.wire.decode.answers import as_name, as_text, as_whole, or_null, shaped, single_value
 from ratchet.wire.decode.triggers import Query, sees_triggers
+from ratchet.wire.decode.views import beside_views
 
 # A column that is not generated has no expression; a STORED one keeps what was computed once.
 _COLUMNS: Final = """
@@ -48,7 +49,12 @@ def volatile_columns(query: Query, *, database: str, table: str | None = None) -
         table: the one that is asked about; None: all.
     """
     names = [] if table is None else [table]
-    only = {one: f" AND {one}.table_name = %s" if names else "" for one in "cv"}
+    only = {
+        one: f" AND {one}.table_name = %s"
+        if names
+        else beside_views(query, database, f"{one}.table_name")
+        for one in "cv"
+    }
     types: dict[str, dict[str, Operand]] = {}
     virtual: list[tuple[str, str, str]] = []
     mariadb = False

@@ -28,7 +28,7 @@ class Server:
         self.tables = list(tables)
 
     def query(self, sql: str, _: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
-        if "statistics" in sql:
+        if "statistics" in sql or "'VIEW'" in sql:
             return ()
         now = self.tables.pop(0) if len(self.tables) > 1 else self.tables[0]
         if "c.data_type" not in sql:
@@ -40,7 +40,7 @@ class Server:
 
     def read(self) -> Tables:
         """The tables that are found, each with the shape that belongs to its schema."""
-        found = _read_catalog(cast("Any", self))
+        found = _read_catalog(cast("Any", self), None)
         tables = {name: one for name, one in found.items() if one is not None}
         assert len(tables) == len(found)
         for name, (schema, shape) in tables.items():
@@ -68,7 +68,7 @@ def test_a_table_that_never_stands_still_holds_up_no_other(
     """One account that altered its own table without end ended the run."""
     monkeypatch.setattr("ratchet.snapshot.source._PAUSES", (0.0,) * 5)
     calm = {"calm": "int"}
-    found = _read_catalog(cast("Any", Server(*[{**PLAIN, **calm}, {**TEXT, **calm}] * 9)))
+    found = _read_catalog(cast("Any", Server(*[{**PLAIN, **calm}, {**TEXT, **calm}] * 9)), None)
     (restless,) = PLAIN
     assert found[restless] is None
     assert found["calm"] is not None
