@@ -218,8 +218,8 @@ class DumpRunner:
             for state in due:
                 self._selection.begin_dumping(state.name)
         try:
-            for state in due:
-                if time.monotonic() >= end:
+            for number, state in enumerate(due):
+                if number and time.monotonic() >= end:
                     self._altered.put_off(state.name, _LATER)
                 elif not self._stop.is_set():
                     self._compute_one(state, self._compute)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ratchet.core.errors import LakeError, RetryableError, TableStoppedError
+from ratchet.core.gtid import GtidSet
 from ratchet.core.patterns import TablePatterns
+from ratchet.core.position import Position
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.config.selection import RoundBarrier, Selection
 from ratchet.jobs.reporting.observe import Record, StopReporter, TableStopped
 from ratchet.jobs.run.altered import AlteredTables
-from ratchet.jobs.run.dumping import DumpRunner, note_failure
+from ratchet.jobs.run.dumping import ComputeTable, DumpRunner, note_failure
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.snapshot.dump import DumpOutcome
 from ratchet.snapshot.errors import ShardsDifferError
 from ratchet.snapshot.records import OnProgress, TableDumpRequest, TableFailed
 from ratchet.store.files import Lake, open_lake
-from ratchet.store.stops import StopReason
+from ratchet.store.stops import ShapeChange, StopReason
 from ratchet.store.tables import Tables, TableState
 
 
@@ -86,9 +89,12 @@ class Stage:
         again: Collection[str] = (),
         patience: float = 60,
         locked: Callable[[], Collection[str]] = tuple,
+        altered: AlteredTables | None = None,
+        compute: ComputeTable | None = None,
+        failing: Collection[str] = ("shop.nokey",),
     ) -> DumpRunner:
         def make(on_progress: OnProgress) -> FakeDumper:
-            self.dumpers.append(FakeDumper(on_progress, {"shop.nokey"}))
+            self.dumpers.append(FakeDumper(on_progress, failing))
             return self.dumpers[-1]
 
         return DumpRunner(
@@ -103,6 +109,8 @@ class Stage:
             stops=StopReporter(self.told.append),
             again=again,
             locked=locked,
+            altered=altered,
+            compute=compute,
         )
 
 
@@ -325,3 +333,42 @@ def test_a_first_dump_that_meets_shards_that_differ_is_tried_again(
     assert AlteredTables(Tables(lake), lambda _: True).due([state]) == (
         {"shop.t"} if altered else set()
     )
+
+
+def test_tables_that_are_computed_let_others_be_dumped(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,350 tables were altered at once: none was dumped until all had been looked at."""
+    monkeypatch.setattr("ratchet.jobs.run.dumping._COMPUTING", 0.0)
+    monkeypatch.setattr("ratchet.jobs.run.dumping._LATER", 0.0)
+    tables = Tables(stage.lake)
+    schema = TableSchema(keyspace="shop", table="t", columns=(), key=("id",))
+    why = StopReason(message="its columns changed", hint="", round=3, altered=True)
+    place = Position(executed=GtidSet.parse("mariadb", "0-1-9"))
+    for number in range(3):
+        tables.save(
+            TableState(
+                keyspace="shop",
+                table=f"t{number}",
+                schema=schema,
+                key=("id",),
+                phase="stopped",
+                stopped=why,
+                change=ShapeChange(shard="shop/-", position=place, round=3),
+            )
+        )
+    computed: list[str] = []
+    dumped: list[int] = []
+
+    def compute(state: TableState, _: Callable[[], bool]) -> None:
+        computed.append(state.table)
+        tables.save(replace(state, phase="streaming", stopped=None, change=None))
+
+    runner = stage.dumping(
+        altered=AlteredTables(tables, lambda _: True), compute=compute, failing=()
+    )
+    for _ in range(3):
+        dumped.append(runner.once())
+        assert len(computed) == len(dumped)
+    assert computed == ["t0", "t1", "t2"]
+    assert dumped[0] == 2, "both others were dumped behind the first"
