@@ -11,6 +11,7 @@ of stops, kills and restarts; `close()` leaves nothing behind but a data directo
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import time
 import weakref
@@ -84,6 +85,7 @@ class Server:
         gtid: bool = True,
         tls: bool = False,
         buffer_pool: str = "128M",
+        zone: str = "UTC",
     ) -> None:
         """Prepare a server; nothing runs before `start()`.
 
@@ -94,6 +96,7 @@ class Server:
             gtid: False starts a MySQL without GTIDs.
             tls: make certificates and offer TLS; without it the server offers none.
             buffer_pool: InnoDB's buffer pool.
+            zone: the machine's time zone, as it sees it (TZ).
         """
         defaults = self._defaults(gtid=gtid)  # may refuse, so before anything is made
         self.installation = self._installation()
@@ -106,6 +109,7 @@ class Server:
         self.tmpdir = self.home / "tmp"
         self.tmpdir.mkdir()
         self.tls: Certificates | None = make_certificates(self.home / "tls") if tls else None
+        self._zone = zone
         self._port = Port()
         self._daemon: Daemon | None = None
         self._options: dict[str, str | None] = {
@@ -165,7 +169,13 @@ class Server:
         if not self.datadir.exists():
             lower_case = self._options.get("lower-case-table-names") == "1"
             new_datadir(self.installation, self.datadir, lower_case=lower_case)
-        self._daemon = Daemon(self._command(), log=self.log, datadir=self.datadir, remove=self.home)
+        self._daemon = Daemon(
+            self._command(),
+            log=self.log,
+            datadir=self.datadir,
+            remove=self.home,
+            environment={**os.environ, "TZ": self._zone},
+        )
         self._wait_until_ready(self._daemon)
         return self
 

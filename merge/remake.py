@@ -33,7 +33,7 @@ from ratchet.core.reshaping import (
     reshape,
     retype,
 )
-from ratchet.core.rounds import Round
+from ratchet.core.rounds import Round, StatementTime
 from ratchet.core.schema import TableSchema
 from ratchet.core.sql.columnchanges import column_changes
 from ratchet.core.sql.effects import REBUILT, ColumnChanges
@@ -58,11 +58,18 @@ from ratchet.store.tables import Tables, TableState
 _DOING: Final = "compute a table behind a change of its columns"
 _FILE: Final = 128 << 20  # bytes of the files that one new file is made of
 
+_SYSTEM: Final = "SYSTEM"  # time_zone of a session that has none of its own
+
 Describe = Callable[[TableState], TableSchema | None]
+FindZone = Callable[[TableState, StatementTime], str]
 
 
 def reshaping_of(
-    lake: Lake, state: TableState, policy: InvalidValuePolicy, describe: Describe
+    lake: Lake,
+    state: TableState,
+    policy: InvalidValuePolicy,
+    describe: Describe,
+    find_zone: FindZone = lambda *_: "",
 ) -> Reshaping:
     """What the change that stopped a table does to its rows.
 
@@ -72,6 +79,8 @@ def reshaping_of(
         policy: decides about the lake's types.
         describe: what the source's server says of a table now; asked where columns come, and no
             row was written since.
+        find_zone: the time zone of the server that has the statement, as in "+00:00"; empty: it is
+            not sure that it always was that. Asked where a column gets the server's time.
 
     Raises:
         NotComputableError: its rows have to be read from the source.
@@ -105,7 +114,18 @@ def reshaping_of(
     described = None
     if told.added:
         described = _shape_behind(lake, state, change) or describe(state)
-    return reshape(base, told, described=described, policy=policy, time=change.time)
+    time = _time(state, change, told, find_zone)
+    return reshape(base, told, described=described, policy=policy, time=time)
+
+
+def _time(
+    state: TableState, change: ShapeChange, told: ColumnChanges, find_zone: FindZone
+) -> StatementTime | None:
+    """When a statement began, in the zone that its session had."""
+    time = change.time
+    if time is None or time.zone != _SYSTEM or not any(map(is_now, told.added)):
+        return time
+    return replace(time, zone=find_zone(state, time))
 
 
 def refuse_unlogged(

@@ -93,6 +93,7 @@ COMPUTED: Final = {
     "label": "ADD x ENUM('new','old') NOT NULL FIRST",
     "moment": "ADD x DATETIME NOT NULL DEFAULT '2024-02-29 12:00:00'",
     "stamped": "ADD x TIMESTAMP NULL DEFAULT CURRENT_TIMESTAMP",
+    "time_of_it": "ADD x DATETIME DEFAULT CURRENT_TIMESTAMP",
     "implicit": "ADD x BIGINT UNSIGNED NOT NULL, ADD (y VARCHAR(9) NOT NULL, z DOUBLE NOT NULL)",
     "gone": "DROP COLUMN n",
     "renamed": "RENAME COLUMN n TO renamed_n",
@@ -111,7 +112,6 @@ COMPUTED: Final = {
     "several": "ADD x INT DEFAULT 1, DROP COLUMN w, RENAME COLUMN f TO g",
 }
 _DUMPED_AGAIN: Final = {
-    "time_of_it": "ADD x DATETIME DEFAULT CURRENT_TIMESTAMP",
     "is_stored": "ADD x INT AS (n + 1) STORED",
     "not_stored": "ADD x INT AS (n + 1) VIRTUAL",
     "expression": "ADD x INT NOT NULL DEFAULT (1 + 2)",

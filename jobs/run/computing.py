@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from ratchet.core.errors import SourceUnfitError, TableStoppedError
 from ratchet.core.position import Position
 from ratchet.core.reshaping import NotComputableError, NotYetComputableError
+from ratchet.core.rounds import StatementTime
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.preflight.restarts import started_at
 from ratchet.jobs.reporting.text import one_line
@@ -29,6 +30,7 @@ from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns
 from ratchet.store.files import Lake
 from ratchet.store.stops import ShapeChange
 from ratchet.store.tables import TableState
+from ratchet.wire.decode.answers import as_text, single_value
 from ratchet.wire.session import Session, quoted
 
 if TYPE_CHECKING:
@@ -111,7 +113,9 @@ class TableComputer:
     def _reshape(self, state: TableState, stop: Callable[[], bool]) -> None:
         began = time.monotonic()
         try:
-            reshaping = reshaping_of(self._lake, state, self._settings.policy, self._described)
+            reshaping = reshaping_of(
+                self._lake, state, self._settings.policy, self._described, self._zone
+            )
         except NotYetComputableError as error:
             soon = self._refuse_unlogged(state)
             raise NotYetComputableError(str(error), seconds=_OTHERS, soon=soon) from error
@@ -240,6 +244,22 @@ class TableComputer:
             started = started_at(session)
         if started + _ROUNDED >= copy.made_at / 1e6:
             raise NotComputableError(f"its server was started since {copy.copy} was made")
+
+    def _zone(self, state: TableState, time: StatementTime) -> str:
+        """The zone of a table's server, if it cannot have been another one when a statement began.
+
+        Raises:
+            RetryableError: the server does not answer.
+        """
+        shard = "" if state.change is None else state.change.shard
+        if shard not in self._shards or self._shards[shard].config.target:
+            return ""  # a vtgate's is not its tablets'
+        with Session.connect(self._shards[shard].primary) as session:
+            zone = single_value(session.query("SELECT @@system_time_zone"), as_text)
+            started = started_at(session)
+        # Others have summer time, or share their name with one that has.
+        sure = zone == "UTC" and started + _ROUNDED < time.seconds <= self._now() / 1e6 + _ROUNDED
+        return "+00:00" if sure else ""
 
     def _described(self, state: TableState) -> TableSchema | None:
         """The table as its server describes it now; None: it does not."""

@@ -33,7 +33,6 @@ COMPUTED: Final = {
 }
 READ: Final = {
     "made_of_others": "ADD x INT AS (n + 1) STORED",
-    "time_of_it": "ADD x DATETIME DEFAULT CURRENT_TIMESTAMP",
     "fewer_digits": "MODIFY d DECIMAL(10,1)",
     "key_gone": "DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)",
 }
